@@ -1,0 +1,1 @@
+"""Programs that use Headwater as its users do."""

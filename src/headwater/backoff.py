@@ -1,0 +1,141 @@
+"""How long to wait before trying again.
+
+Owns the project's only backoff formulas: conflicted commits, reactions and reconnecting sessions all use
+them. Never waits and never counts attempts; the caller does both.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import inspect
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ParamSpec, assert_never
+
+from headwater.clock import Random
+from headwater.errors import AuthoringError
+
+__all__ = ["Backoff", "BackoffKind"]
+
+_P = ParamSpec("_P")
+
+# A year. Longer waits are typing errors (seconds for milliseconds), and the bound keeps results in 64 bits.
+LONGEST_MS = 31_536_000_000
+
+
+class BackoffKind(enum.Enum):
+    """Which formula a `Backoff` follows."""
+
+    NONE = "none"
+    FIXED = "fixed"
+    LINEAR = "linear"
+    EXPONENTIAL = "exponential"
+
+
+def _authored(make: Callable[_P, Backoff]) -> Callable[_P, Backoff]:
+    """Turns a call that does not fit the signature into an AuthoringError that shows the call to write."""
+    parameters = inspect.signature(make).parameters
+    required = [name for name, parameter in parameters.items() if parameter.default is parameter.empty]
+    called = f"Backoff.{make.__name__}"
+
+    @functools.wraps(make)
+    def checked(*args: _P.args, **kwargs: _P.kwargs) -> Backoff:
+        problems = [
+            *(f"{value!r} needs the name of its parameter" for value in args),
+            *(f"there is no parameter {name}" for name in kwargs if name not in parameters),
+            *(f"{name} is missing" for name in required if name not in kwargs and not args),
+        ]
+        if problems:
+            write = ", ".join(f"{name}=..." for name in parameters)
+            raise AuthoringError(f"{called}: {'; '.join(problems)}. Write {called}({write})")
+        return make(*args, **kwargs)
+
+    return checked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backoff:
+    """A schedule of delays. Make one with `none`, `fixed`, `linear` or `exponential`.
+
+    With r = 0 at the first failure, and f drawn uniformly from [1 - jitter, 1 + jitter) for each delay:
+
+        none         0
+        fixed        base_ms * f
+        linear       min(base_ms * (r + 1) * f, max_ms)
+        exponential  min(base_ms * 2^r * f, max_ms)
+
+    The cap comes last, so no delay is ever longer than `max_ms`; a schedule far beyond its cap therefore
+    waits exactly `max_ms` each time.
+    """
+
+    kind: BackoffKind
+    base_ms: float = 0
+    max_ms: float = LONGEST_MS
+    jitter: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._check("base_ms", self.base_ms, 0, LONGEST_MS, "milliseconds")
+        self._check("max_ms", self.max_ms, self.base_ms, LONGEST_MS, "milliseconds, and at least base_ms")
+        self._check("jitter", self.jitter, 0, 1, "a fraction")
+
+    @staticmethod
+    @_authored
+    def none() -> Backoff:
+        """Try again at once."""
+        return Backoff(kind=BackoffKind.NONE)
+
+    @staticmethod
+    @_authored
+    def fixed(*, base_ms: float, jitter: float = 0.0) -> Backoff:
+        """Wait `base_ms` every time."""
+        return Backoff(kind=BackoffKind.FIXED, base_ms=base_ms, jitter=jitter)
+
+    @staticmethod
+    @_authored
+    def linear(*, base_ms: float, max_ms: float, jitter: float = 0.0) -> Backoff:
+        """Wait `base_ms` longer after each failure, at most `max_ms`."""
+        return Backoff(kind=BackoffKind.LINEAR, base_ms=base_ms, max_ms=max_ms, jitter=jitter)
+
+    @staticmethod
+    @_authored
+    def exponential(*, base_ms: float, max_ms: float, jitter: float = 0.0) -> Backoff:
+        """Wait twice as long after each failure, from `base_ms` to at most `max_ms`."""
+        return Backoff(kind=BackoffKind.EXPONENTIAL, base_ms=base_ms, max_ms=max_ms, jitter=jitter)
+
+    def delay_us(self, attempt: int, source: Random) -> int:
+        """How long to wait after failure number `attempt`, counted from 0. Draws from `source` only if the
+        schedule has jitter."""
+        if isinstance(attempt, bool) or not isinstance(attempt, int) or attempt < 0:
+            raise AuthoringError(f"Backoff.delay_us: attempt={attempt!r} must be an integer of 0 or more")
+        try:
+            wait_ms = self._uncapped_ms(attempt)
+        except OverflowError:
+            # Far beyond any cap. Not infinity: a jitter factor of 0 would make that NaN.
+            wait_ms = sys.float_info.max / 4
+        if self.jitter:
+            wait_ms *= 1 - self.jitter + 2 * self.jitter * source.random()
+        return round(min(wait_ms, self.max_ms) * 1_000)
+
+    def _uncapped_ms(self, attempt: int) -> float:
+        match self.kind:
+            case BackoffKind.NONE:
+                return 0.0
+            case BackoffKind.FIXED:
+                return float(self.base_ms)
+            case BackoffKind.LINEAR:
+                return float(self.base_ms) * (attempt + 1)
+            case BackoffKind.EXPONENTIAL:
+                return math.ldexp(self.base_ms, attempt)
+        assert_never(self.kind)
+
+    def _check(self, name: str, value: float, low: float, high: float, unit: str) -> None:
+        # Types are checked too: these values are written by hand, often in programs without a type checker.
+        # `not (low <= value <= high)` is also true of NaN.
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not is_number or not (low <= value <= high):
+            raise AuthoringError(
+                f"Backoff.{self.kind.value}: {name}={value!r} must be a number from {low} to {high} ({unit})"
+            )

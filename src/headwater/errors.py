@@ -1,0 +1,106 @@
+"""Every error a user of Headwater can meet, on one page.
+
+    HeadwaterError
+    ├── AuthoringError              the program is wrong; the message shows the line to write instead
+    │   └── InvalidValueError       a value that no document can hold; says where and what to do
+    ├── CommitRejected              the engine said no to a commit
+    │   ├── ConflictError           something it read was overwritten; run it again on fresh state
+    │   ├── PreconditionFailedError it can never succeed; do not run it again
+    │   └── RuleRefusedError        a rule of the space forbids it; do not run it again
+    ├── AbsentError                 a document, branch or key that is not there
+    ├── LimitError                  larger, deeper or more than the configured limit
+    ├── ProtocolError               a peer or a file said something outside the protocol
+    ├── StorageError                the disk failed, or what it returned is damaged
+    │   ├── CorruptionError         stored data contradicts itself; names the first place
+    │   └── NewerVersionError       the file was written by a newer version of Headwater
+    └── DirectoryInUseError         another process owns this data directory
+
+    InvariantViolation              our own bug. Not a HeadwaterError: nobody should catch it.
+
+Inside, a rejection is a value (`protocol.verdict`); it becomes an exception only at the public edge.
+A message says what happened, to which address, and what to do about it.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AbsentError",
+    "AuthoringError",
+    "CommitRejected",
+    "ConflictError",
+    "CorruptionError",
+    "DirectoryInUseError",
+    "HeadwaterError",
+    "InvalidValueError",
+    "InvariantViolation",
+    "LimitError",
+    "NewerVersionError",
+    "PreconditionFailedError",
+    "ProtocolError",
+    "RuleRefusedError",
+    "StorageError",
+]
+
+
+class HeadwaterError(Exception):
+    """Base of every error that Headwater raises on purpose."""
+
+
+class AuthoringError(HeadwaterError):
+    """The calling program is wrong. The message says what to write instead."""
+
+
+class InvalidValueError(AuthoringError, ValueError):
+    """A value that no document can hold. `path` leads to the culprit inside the value."""
+
+    def __init__(self, message: str, *, path: tuple[str | int, ...] = ()) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class CommitRejected(HeadwaterError):
+    """The engine rejected a commit. Nothing of it was written."""
+
+
+class ConflictError(CommitRejected):
+    """Something the commit read was overwritten meanwhile. Read again and retry."""
+
+
+class PreconditionFailedError(CommitRejected):
+    """A precondition of the commit is false for good. Retrying cannot help."""
+
+
+class RuleRefusedError(CommitRejected):
+    """A rule of the space forbids this commit. Change the commit or the rule."""
+
+
+class AbsentError(HeadwaterError, LookupError):
+    """Something named is not there. Create it first, or read with a default."""
+
+
+class LimitError(HeadwaterError):
+    """Something is larger, deeper or more numerous than the configured limit allows."""
+
+
+class ProtocolError(HeadwaterError):
+    """A peer sent something outside the protocol. The connection or call is at fault, not the data."""
+
+
+class StorageError(HeadwaterError):
+    """The store could not do what was asked. Nothing unacknowledged can be assumed written."""
+
+
+class CorruptionError(StorageError):
+    """Stored data contradicts itself. Restore a backup, or run `headwater verify` for the first violation."""
+
+
+class NewerVersionError(StorageError):
+    """The file was written by a newer version of Headwater. Upgrade, or open it with that version."""
+
+
+class DirectoryInUseError(HeadwaterError):
+    """Another process owns this data directory. Stop it, or send the command through it."""
+
+
+class InvariantViolation(Exception):
+    """A bug in Headwater itself. Deliberately not a `HeadwaterError`; never catch it, report it."""

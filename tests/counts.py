@@ -1,0 +1,33 @@
+"""How many cases a random suite tries.
+
+A suite states its full count; `./dev test` runs a tenth of it, `./dev sim` all of it, and `--seeds N` exactly
+N. Mark such a suite with `@pytest.mark.random`; tests that use hypothesis are marked by themselves.
+
+    @pytest.mark.random
+    def test_something_holds_for_every_schedule() -> None:
+        for seed in range(scaled(20_000)):
+            ...
+"""
+
+from __future__ import annotations
+
+import os
+
+__all__ = ["is_exploring", "scaled"]
+
+
+def scaled(full: int) -> int:
+    """The count to run where `full` is the whole of it. At least 1."""
+    seeds = os.environ.get("HEADWATER_SEEDS")
+    if seeds is not None:
+        return max(1, int(seeds))
+    return max(1, round(full * _scale()))
+
+
+def is_exploring() -> bool:
+    """Whether this run looks for new cases, as `./dev sim` does, instead of repeating known ones."""
+    return "HEADWATER_SEEDS" in os.environ or _scale() >= 1
+
+
+def _scale() -> float:
+    return float(os.environ.get("HEADWATER_RANDOM_SCALE", "0.1"))

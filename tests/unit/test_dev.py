@@ -1,0 +1,254 @@
+"""`./dev` prepares an environment once, again when it must, and explains what is missing."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tools import dev
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Workshop:
+    """A project directory in which making the environment and installing are recorded, not done."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.root = root
+        self.venv = root / ".venv"
+        self.installs: list[tuple[str, ...]] = []
+        self.made = 0
+        self.interrupt = False
+        (root / "requirements.lock").write_text("a==1\n")
+        (root / "pyproject.toml").write_text("[project]\n")
+        places = {
+            "ROOT": root,
+            "VENV": self.venv,
+            "PYTHON": self.venv / "bin" / "python",
+            "LOCK": root / "requirements.lock",
+            "PYPROJECT": root / "pyproject.toml",
+            "STAMP": self.venv / "headwater-stamp",
+            "UNFINISHED": self.venv / "headwater-unfinished",
+            "MUTEX": root / ".dev-lock",
+        }
+        for name, value in places.items():
+            monkeypatch.setattr(dev, name, value)
+        monkeypatch.setattr(dev, "make_environment", self._make)
+        monkeypatch.setattr(dev, "install", self._install)
+        monkeypatch.setattr(dev, "home_of_venv", lambda: str(self.venv) if self.venv.exists() else "")
+        monkeypatch.setattr(dev, "run_quietly", lambda *_: True)
+
+    def _make(self) -> None:
+        self.made += 1
+        if self.venv.exists():
+            for path in self.venv.iterdir():
+                path.unlink()
+        self.venv.mkdir(exist_ok=True)
+
+    def _install(self, *arguments: str) -> None:
+        if self.interrupt:
+            raise KeyboardInterrupt
+        self.installs.append(arguments)
+
+
+@pytest.fixture
+def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workshop:
+    return Workshop(tmp_path, monkeypatch)
+
+
+class TestPreparing:
+    def test_the_first_call_makes_the_environment_and_installs_by_hash(self, workshop: Workshop) -> None:
+        dev.prepare()
+        assert workshop.made == 1
+        assert "--require-hashes" in workshop.installs[0]
+        assert {"--no-deps", "--no-build-isolation", "--editable"} <= set(workshop.installs[1])
+
+    def test_a_second_call_does_nothing(self, workshop: Workshop) -> None:
+        dev.prepare()
+        dev.prepare()
+        assert (workshop.made, len(workshop.installs)) == (1, 2)
+
+    @pytest.mark.parametrize("name", ["requirements.lock", "pyproject.toml"])
+    def test_a_changed_lock_or_project_is_installed_over_the_old(self, workshop: Workshop, name: str) -> None:
+        dev.prepare()
+        (workshop.root / name).write_text("changed\n")
+        dev.prepare()
+        assert (workshop.made, len(workshop.installs)) == (1, 4)
+
+    def test_an_interrupted_install_is_done_again_from_nothing(self, workshop: Workshop) -> None:
+        workshop.interrupt = True
+        with pytest.raises(KeyboardInterrupt):
+            dev.prepare()
+        workshop.interrupt = False
+        dev.prepare()
+        assert (workshop.made, len(workshop.installs)) == (2, 2)
+        assert dev.is_prepared()
+
+    def test_an_interrupted_update_is_done_again_from_nothing(self, workshop: Workshop) -> None:
+        dev.prepare()
+        (workshop.root / "requirements.lock").write_text("changed\n")
+        workshop.interrupt = True
+        with pytest.raises(KeyboardInterrupt):
+            dev.prepare()
+        assert not dev.is_prepared()
+        workshop.interrupt = False
+        dev.prepare()
+        assert workshop.made == 2
+
+    def test_an_environment_that_somebody_else_made_is_adopted(self, workshop: Workshop) -> None:
+        workshop.venv.mkdir()
+        dev.prepare()
+        assert (workshop.made, len(workshop.installs)) == (0, 2)
+
+    def test_an_environment_that_came_from_elsewhere_is_made_anew(self, workshop: Workshop) -> None:
+        dev.prepare()
+        stamp = workshop.venv / "headwater-stamp"
+        stamp.write_text(stamp.read_text().replace(str(workshop.venv), "elsewhere"))
+        dev.prepare()
+        assert workshop.made == 2
+
+    def test_two_calls_at_once_install_once(
+        self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        waiting = threading.Event()
+        monkeypatch.setattr(dev, "say", lambda text: waiting.set() if "another" in text else None)
+        with (workshop.root / ".dev-lock").open("w") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            second = threading.Thread(target=dev.prepare)
+            second.start()
+            assert waiting.wait(10), "the second call says that it waits"
+            # The first call finishes its work while the second one waits.
+            workshop.venv.mkdir()
+            (workshop.venv / "headwater-stamp").write_text(dev.stamp())
+        second.join(10)
+        assert not second.is_alive()
+        assert (workshop.made, workshop.installs) == (0, [])
+
+
+class TestMissingPrerequisites:
+    def test_no_venv_module_says_what_to_install(
+        self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.undo()  # The real make_environment,
+        monkeypatch.setattr(dev, "run_quietly", lambda *_: False)  # on a Python without ensurepip.
+        with pytest.raises(dev.Failed) as caught:
+            dev.make_environment()
+        assert "has no venv module" in str(caught.value)
+        assert "apt-get install python3-venv" in str(caught.value)
+
+    @pytest.mark.parametrize(
+        ("script", "finding"),
+        [
+            ('[ "$1" = --version ] && echo Python 3.9.2 || exit 1', "is Python 3.9.2, which is too old"),
+            ("exit 127", "does not run"),
+        ],
+    )
+    def test_no_python_new_enough_says_what_to_install(
+        self, tmp_path: Path, script: str, finding: str
+    ) -> None:
+        python = tmp_path / "python-of-old"
+        python.write_text(f"#!/bin/sh\n{script}\n")
+        python.chmod(0o755)
+        result = run_dev("test", HEADWATER_PYTHON=str(python))
+        assert result.returncode == 1
+        assert "./dev needs Python 3.11 or newer and found none." in result.stderr
+        assert finding in result.stderr
+        assert "apt-get install python3 python3-venv" in result.stderr
+
+
+class TestCommands:
+    def test_help_lists_every_command(self) -> None:
+        result = run_dev("--help")
+        assert result.returncode == 0
+        for command in ("demo", "test", "check", "bench", "sim", "lock"):
+            assert f"\n    {command} " in result.stdout
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ([], "required: COMMAND"),
+            (["nonsense"], "invalid choice: 'nonsense'"),
+            (["demo", "--fast"], "unrecognized arguments: --fast"),
+            (["sim", "--seeds", "0"], "'0' is not a whole number of 1 or more"),
+        ],
+    )
+    def test_a_wrong_call_is_explained(self, arguments: list[str], message: str) -> None:
+        result = run_dev(*arguments)
+        assert result.returncode == 2
+        assert message in result.stderr
+
+    @pytest.mark.parametrize(
+        ("arguments", "command", "variables"),
+        [
+            (["test"], "-m pytest -n 2", {"HEADWATER_RANDOM_SCALE": "0.1"}),
+            (["test", "-k", "clock", "-x"], "-m pytest -n 2 -k clock -x", {"HEADWATER_RANDOM_SCALE": "0.1"}),
+            (["test", "--help"], "-m pytest -n 2 --help", {"HEADWATER_RANDOM_SCALE": "0.1"}),
+            (["sim"], "-m pytest -n 2 --durations=10", {"HEADWATER_RANDOM_SCALE": "1.0"}),
+            (
+                ["sim", "--seeds", "7", "-m", "random"],
+                "-m pytest -n 2 --durations=10 -m random",
+                {"HEADWATER_RANDOM_SCALE": "1.0", "HEADWATER_SEEDS": "7"},
+            ),
+            (["bench"], "-m bench", {}),
+            (["bench", "engine", "open"], "-m bench engine open", {}),
+            (["demo"], "-m examples.demo", {}),
+            (["demo", "--check"], "-m examples.demo --check", {}),
+        ],
+    )
+    def test_a_command_runs_its_module_in_the_environment(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        arguments: list[str],
+        command: str,
+        variables: dict[str, str],
+    ) -> None:
+        ran: list[tuple[list[str], dict[str, str]]] = []
+
+        def run(command: Sequence[str], variables: dict[str, str] | None = None, **_: object) -> int:
+            ran.append((list(command), variables or {}))
+            return 3
+
+        monkeypatch.delenv("HEADWATER_RANDOM_SCALE", raising=False)
+        monkeypatch.setattr(dev, "prepare", lambda: None)
+        monkeypatch.setattr(dev, "run", run)
+        assert dev.main(arguments) == 3
+        assert ran == [([str(dev.PYTHON), *command.split()], variables)]
+
+
+class TestCheck:
+    def test_it_runs_every_step_and_names_the_ones_that_failed(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setattr(dev, "prepare", lambda: None)
+        monkeypatch.setattr(dev, "run", lambda command, *_, **__: int("mypy" in command))
+        assert dev.main(["check"]) == 1
+        printed = capsys.readouterr().out
+        for step in ("format", "lint", "types", "layers", "tests"):
+            assert f"\n=== {step}: " in printed
+        summary = printed.split("=== summary")[1].splitlines()
+        assert [line.split()[:2] for line in summary if line] == [
+            ["ok", "format"],
+            ["ok", "lint"],
+            ["FAILED", "types"],
+            ["ok", "layers"],
+            ["ok", "tests"],
+        ]
+        assert "run it alone: .venv/bin/python -m mypy" in printed
+
+    def test_it_passes_when_everything_does(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(dev, "prepare", lambda: None)
+        monkeypatch.setattr(dev, "run", lambda *_, **__: 0)
+        assert dev.main(["check"]) == 0
+
+
+def run_dev(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "HEADWATER_PYTHON": sys.executable, "COLUMNS": "200", **variables}
+    command = [str(ROOT / "dev"), *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

@@ -1,0 +1,336 @@
+"""The project's commands: `./dev --help`.
+
+Uses the standard library only, since it runs before anything is installed. Owns `.venv`: makes it on first
+use, installs requirements.lock by hash and the package in place, and does so again when either changes.
+Commands then run inside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import hashlib
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+PYTHON = VENV / "bin" / "python"
+LOCK = ROOT / "requirements.lock"
+PYPROJECT = ROOT / "pyproject.toml"
+# Written last, so that an interrupted install is done again.
+STAMP = VENV / "headwater-stamp"
+# There while pip works. If it is found later, pip was interrupted and may have left half a package behind.
+UNFINISHED = VENV / "headwater-unfinished"
+# Beside .venv, not inside: it must survive .venv being cleared while another process waits for it.
+MUTEX = ROOT / ".dev-lock"
+
+PIP_INSTALL = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input")
+
+
+class Failed(Exception):
+    """Something that the person at the terminal has to know. Shown without a traceback."""
+
+
+# --- the environment -------------------------------------------------------------------------------------
+
+
+def prepare() -> None:
+    """Make `.venv` what requirements.lock and pyproject.toml ask for. Costs a few milliseconds if it is."""
+    if is_prepared():
+        return
+    with one_at_a_time():
+        if is_prepared():
+            return  # Another ./dev did it while this one waited.
+        started = time.monotonic()
+        keep_or_make_environment()
+        UNFINISHED.touch()
+        STAMP.unlink(missing_ok=True)
+        say(f"installing {LOCK.name} into {VENV.name} (this happens once; later calls start at once)")
+        install("--require-hashes", "--requirement", str(LOCK))
+        # Without isolation and dependencies: everything it needs has just been installed, by hash.
+        install("--no-deps", "--no-build-isolation", "--editable", str(ROOT))
+        UNFINISHED.unlink()
+        STAMP.write_text(stamp())
+        say(f"ready after {time.monotonic() - started:.0f} s")
+
+
+def is_prepared() -> bool:
+    try:
+        return STAMP.read_text() == stamp()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def stamp() -> str:
+    """What `.venv` was made from. Its own path belongs to that: the scripts inside it name it."""
+    digest = hashlib.sha256()
+    for path in (LOCK, PYPROJECT):
+        digest.update(path.read_bytes())
+    return f"{digest.hexdigest()}\n{home_of_venv()}"
+
+
+def home_of_venv() -> str:
+    """Where `.venv` is and which Python it runs, or an empty string if it does not run or is too old."""
+    code = "import sys; print(*sys.version_info[:3], sep='.'); sys.exit(sys.version_info < (3, 11))"
+    command = [str(PYTHON), "-I", "-S", "-c", code]
+    try:
+        version = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return f"{VENV} {version}"
+
+
+def keep_or_make_environment() -> None:
+    """Keep a `.venv` that works here, also one that was not made by this script; make it anew otherwise."""
+    home = home_of_venv()
+    moved = STAMP.exists() and STAMP.read_text().splitlines()[1:] != [home]
+    usable = home and not moved and not UNFINISHED.exists()
+    if not (usable and run_quietly(PYTHON, "-m", "pip", "--version")):
+        make_environment()
+
+
+def make_environment() -> None:
+    say(f"making {VENV.name} with Python {sys.version.split()[0]}")
+    if not run_quietly(sys.executable, "-c", "import venv, ensurepip"):
+        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        raise Failed(
+            f"{sys.executable} has no venv module, or its ensurepip part is missing.\n"
+            "Install it and run the same command again:\n"
+            f"  Debian, Ubuntu:  apt-get install python3-venv   (or python{version}-venv)\n"
+            "  elsewhere:       it is part of Python as pyenv, Homebrew and Fedora install it"
+        )
+    made = subprocess.run([sys.executable, "-m", "venv", "--clear", VENV], check=False)
+    if made.returncode != 0:
+        raise Failed(
+            f"could not make {VENV}; the lines above say why. Remove it and run the same command again."
+        )
+
+
+def install(*arguments: str) -> None:
+    if subprocess.run([PYTHON, *PIP_INSTALL, *arguments], cwd=ROOT, check=False).returncode != 0:
+        UNFINISHED.unlink()  # pip gave up in order: it leaves whole packages only.
+        raise Failed(
+            f"`pip install {shlex.join(relative(arguments))}` failed; its lines above say why.\n"
+            "It needs a package index that it can reach (`pip config list` shows which it asks).\n"
+            "A package without a wheel for this machine also needs a C compiler and the Python headers:\n"
+            "  Debian, Ubuntu:  apt-get install build-essential python3-dev"
+        )
+
+
+@contextlib.contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Two calls must not install into one `.venv` at once. The kernel frees the lock if this one dies."""
+    with MUTEX.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            say(f"another ./dev is preparing {VENV.name}; waiting for it")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+# --- the commands ----------------------------------------------------------------------------------------
+
+
+def demo(check: bool) -> int:
+    return run(module("examples.demo", *(["--check"] if check else [])))
+
+
+def test(arguments: Sequence[str]) -> int:
+    return run(
+        pytest(*arguments), {"HEADWATER_RANDOM_SCALE": os.environ.get("HEADWATER_RANDOM_SCALE", "0.1")}
+    )
+
+
+def sim(seeds: int | None, arguments: Sequence[str]) -> int:
+    counts = {"HEADWATER_RANDOM_SCALE": os.environ.get("HEADWATER_RANDOM_SCALE", "1.0")}
+    if seeds is not None:
+        counts["HEADWATER_SEEDS"] = str(seeds)
+    return run(pytest("--durations=10", *arguments), counts)
+
+
+def bench(names: Sequence[str]) -> int:
+    return run(module("bench", *names))
+
+
+def check() -> int:
+    """Every check, also after one has failed: the second finding should not need a second run."""
+    steps = {
+        "format": module("ruff", "format", "--check", "."),
+        "lint": module("ruff", "check", "."),
+        "types": module("mypy"),
+        "layers": [str(VENV / "bin" / "lint-imports"), "--no-logo"],
+        "tests": ["./dev", "test"],
+    }
+    results = {}
+    for name, command in steps.items():
+        print(f"\n=== {name}: {shlex.join(relative(command))}", flush=True)
+        started = time.monotonic()
+        code = test([]) if name == "tests" else run(command, announce=False)
+        results[name] = (code, time.monotonic() - started)
+    print("\n=== summary")
+    for name, (code, seconds) in results.items():
+        print(f"{'ok    ' if code == 0 else 'FAILED'} {name:<7} {seconds:6.1f} s", end="")
+        print("" if code == 0 else f"   run it alone: {shlex.join(relative(steps[name]))}")
+    return 1 if any(code for code, _ in results.values()) else 0
+
+
+def lock() -> int:
+    """Resolve pyproject.toml anew. Needs the package index; the resolver gets an environment of its own."""
+    with tempfile.TemporaryDirectory(prefix="headwater-lock-") as scratch:
+        say("installing the resolver into a temporary environment")
+        subprocess.run([sys.executable, "-m", "venv", scratch], check=True)
+        python = Path(scratch) / "bin" / "python"
+        subprocess.run([python, *PIP_INSTALL, "pip-tools>=7.4"], check=True)
+        wanted = Path(scratch) / "wanted.in"
+        wanted.write_text("".join(f"{line}\n" for line in requirements()))
+        resolved = Path(scratch) / "resolved.txt"
+        if LOCK.exists():
+            shutil.copy(
+                LOCK, resolved
+            )  # Versions that still fit stay: a lock moves when somebody asks for it.
+        command = [
+            *(str(python), "-m", "piptools", "compile", "--quiet", "--generate-hashes", "--strip-extras"),
+            *("--allow-unsafe", "--no-header", "--no-annotate"),
+            # The lock names packages, never the hosts they come from: every machine asks its own index.
+            *("--no-emit-index-url", "--no-emit-trusted-host", "--no-emit-find-links", "--no-emit-options"),
+            *("--output-file", str(resolved), str(wanted)),
+        ]
+        if subprocess.run(command, check=False).returncode != 0:
+            raise Failed(
+                "the resolver found no set of versions that fits pyproject.toml; its lines above say why"
+            )
+        body = resolved.read_text()
+    LOCK.write_text(
+        "# What ./dev installs, resolved from pyproject.toml by `./dev lock`. Do not edit.\n"
+        "# To move to newer versions, delete this file first.\n" + body
+    )
+    say(f"wrote {LOCK.name}")
+    return 0
+
+
+def requirements() -> list[str]:
+    """The package's own dependencies, those of its extras, and the tools."""
+    import tomllib  # noqa: PLC0415 (only this command needs it)
+
+    tables = tomllib.loads(PYPROJECT.read_text())
+    project = tables["project"]
+    groups = [
+        project["dependencies"],
+        *project["optional-dependencies"].values(),
+        tables["dependency-groups"]["dev"],
+    ]
+    return sorted({requirement for group in groups for requirement in group})
+
+
+# --- running things --------------------------------------------------------------------------------------
+
+
+def module(name: str, *arguments: str) -> list[str]:
+    return [str(PYTHON), "-m", name, *arguments]
+
+
+def pytest(*arguments: str) -> list[str]:
+    return module("pytest", "-n", "2", *arguments)
+
+
+def run(command: Sequence[str], variables: Mapping[str, str] | None = None, *, announce: bool = True) -> int:
+    variables = variables or {}
+    if announce:
+        settings = [f"{name}={value}" for name, value in variables.items()]
+        say(" ".join([*settings, shlex.join(relative(command))]))
+    return subprocess.run(command, cwd=ROOT, env={**os.environ, **variables}, check=False).returncode
+
+
+def run_quietly(*command: str | Path) -> bool:
+    try:
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
+
+
+def relative(command: Sequence[str]) -> list[str]:
+    """The command as a person in the project's directory would type it."""
+    return [part.removeprefix(f"{ROOT}{os.sep}") for part in command]
+
+
+def say(message: str) -> None:
+    print(f"./dev: {message}", file=sys.stderr, flush=True)
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="./dev",
+        description="Everything one does with this project. The first call makes .venv.",
+    )
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    one = commands.add_parser("demo", help="see what works so far, in under a minute")
+    one.add_argument(
+        "--check", action="store_true", help="also verify what it shows; fails if anything is off"
+    )
+    commands.add_parser(
+        "test",
+        help="run the tests, random suites at a tenth of their counts; takes pytest's arguments",
+        add_help=False,
+    )
+    commands.add_parser(
+        "check", help="format, lint, types, layers and tests: what must pass before a change lands"
+    )
+    one = commands.add_parser("bench", help="run the benchmarks, or those named; one JSON line per figure")
+    one.add_argument("names", nargs="*", metavar="NAME")
+    one = commands.add_parser(
+        "sim", help="run the tests with random suites at their full counts; takes pytest's arguments, too"
+    )
+    one.add_argument(
+        "--seeds", type=count, metavar="N", help="cases per random suite, instead of its own count"
+    )
+    commands.add_parser("lock", help="resolve pyproject.toml into requirements.lock anew")
+    return top
+
+
+def count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
+    return int(text)
+
+
+def main(argv: Sequence[str]) -> int:
+    top = parser()
+    options, rest = top.parse_known_args(argv)
+    if rest and options.command not in ("test", "sim"):
+        top.error(f"unrecognized arguments: {' '.join(rest)}")
+    try:
+        if options.command == "lock":
+            return lock()
+        prepare()
+        match options.command:
+            case "demo":
+                return demo(options.check)
+            case "test":
+                return test(rest)
+            case "check":
+                return check()
+            case "bench":
+                return bench(options.names)
+            case "sim":
+                return sim(options.seeds, rest)
+            case unknown:
+                raise AssertionError(f"a command without a branch: {unknown}")
+    except Failed as failure:
+        say(str(failure))
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
