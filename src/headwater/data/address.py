@@ -1,0 +1,183 @@
+"""The names of documents and of places in them.
+
+Owns `DocKey`, `Address`, how they are written in messages and on the command line, and which names are
+allowed. It never resolves anything: an address of nothing is a good address.
+
+Text form: `[SPACE/]SCOPE:ID[#POINTER]`, for example `shop/space:cart/lines#/0/qty` or
+`user:ann:settings`. SCOPE is `space`, `user:PRINCIPAL` or `session:ID`; in a principal or session id the
+characters `% : / #` are written as percent escapes, in a document id only `%` and `#`.
+Invariant: `parse_address(address_text(...))` gives the same parts back.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from headwater.data.limits import DEFAULT_VALUE_LIMITS, ValueLimits
+from headwater.data.path import Path, check_path, parse_path, path_text
+from headwater.data.text import shown, unprintable
+from headwater.errors import InvalidValueError
+
+__all__ = [
+    "NAME_LENGTH",
+    "SPACE_SCOPE",
+    "Address",
+    "AddressParts",
+    "Depth",
+    "DocKey",
+    "address_text",
+    "check_address",
+    "check_id",
+    "check_scope",
+    "check_space",
+    "doc_text",
+    "parse_address",
+]
+
+NAME_LENGTH: Final = 256
+SPACE_SCOPE: Final = "space"
+
+_SPACE: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}")
+_OWNED_SCOPES: Final = ("user", "session")
+_ESCAPE: Final = re.compile(r"%([0-9A-F]{2})")
+
+
+class DocKey(NamedTuple):
+    """A document within a space."""
+
+    scope: str
+    id: str
+
+
+class Depth(enum.IntEnum):
+    """How much of the value at a path a read depends on."""
+
+    DEEP = 0
+    """All of it, to the last leaf."""
+
+    SHAPE = 1
+    """Whether it is there, what kind it is, a scalar's content, a container's keys or length."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """A place in a document of a space."""
+
+    space: str
+    scope: str
+    id: str
+    path: Path = ()
+
+    @property
+    def doc(self) -> DocKey:
+        return DocKey(self.scope, self.id)
+
+    def __str__(self) -> str:
+        return address_text(self.scope, self.id, self.path, space=self.space)
+
+
+class AddressParts(NamedTuple):
+    """What `parse_address` found. `space` is None when the text names none."""
+
+    space: str | None
+    scope: str
+    id: str
+    path: Path
+
+
+def address_text(scope: str, id: str, path: Path = (), *, space: str | None = None) -> str:
+    """How messages name a place, for example `shop/space:cart/lines#/0/qty`."""
+    head = "" if space is None else f"{space}/"
+    kind, colon, owner = scope.partition(":")
+    if colon:
+        kind = f"{kind}:{_escape(owner, '%:/#')}"
+    tail = f"#{path_text(path)}" if path else ""
+    return f"{head}{kind}:{_escape(id, '%#')}{tail}"
+
+
+def doc_text(doc: DocKey, path: Path = (), *, space: str | None = None) -> str:
+    """`address_text` for a `DocKey`."""
+    return address_text(doc.scope, doc.id, path, space=space)
+
+
+def parse_address(text: str) -> AddressParts:
+    """The parts of what `address_text` wrote, or of what somebody typed. Checks every name."""
+    names, _, pointer = text.partition("#")
+    head, colon, rest = names.partition(":")
+    space, slash, kind = head.rpartition("/")
+    if not colon:
+        raise InvalidValueError(
+            f"address {shown(text)} has no scope: write it like space:cart#/lines/0 or user:ann:settings"
+        )
+    if kind == SPACE_SCOPE:
+        scope = kind
+    else:
+        owner, colon, rest = rest.partition(":")
+        if not colon:
+            raise InvalidValueError(f"address {shown(text)} has no document id: write it like user:ann:settings")
+        scope = f"{kind}:{_unescape(owner)}"
+    return AddressParts(
+        check_space(space) if slash else None,
+        check_scope(scope),
+        check_id(_unescape(rest)),
+        parse_path(pointer),
+    )
+
+
+def check_space(name: object) -> str:
+    """`name` when it can name a space."""
+    if type(name) is str and _SPACE.fullmatch(name):
+        return name
+    raise InvalidValueError(
+        f"{shown(name)} cannot name a space: use 1 to 64 lower-case letters, digits, '-' and '_', a letter first"
+    )
+
+
+def check_scope(scope: object) -> str:
+    """`scope` when it is `space`, `user:PRINCIPAL` or `session:ID`."""
+    if type(scope) is str:
+        if scope == SPACE_SCOPE:
+            return scope
+        kind, colon, owner = scope.partition(":")
+        if colon and kind in _OWNED_SCOPES:
+            _check_name(owner, f"the {kind} of scope {shown(scope)}")
+            return scope
+    raise InvalidValueError(f"{shown(scope)} is no scope: use 'space', 'user:<principal>' or 'session:<id>'")
+
+
+def check_id(id: object) -> str:
+    """`id` when it can name a document."""
+    if type(id) is not str:
+        raise InvalidValueError(f"{shown(id)} cannot name a document: use a string")
+    _check_name(id, f"document id {shown(id)}")
+    return id
+
+
+def check_address(address: Address, limits: ValueLimits = DEFAULT_VALUE_LIMITS) -> Address:
+    """`address` when every part of it is allowed."""
+    check_space(address.space)
+    check_scope(address.scope)
+    check_id(address.id)
+    check_path(address.path, limits)
+    return address
+
+
+def _check_name(name: str, what: str) -> None:
+    if not name:
+        raise InvalidValueError(f"{what} is empty: use 1 to {NAME_LENGTH} characters")
+    if len(name) > NAME_LENGTH:
+        raise InvalidValueError(f"{what} is {len(name)} characters long: use at most {NAME_LENGTH}")
+    bad = unprintable(name)
+    if bad is not None:
+        raise InvalidValueError(f"{what} holds the control character or lone surrogate {bad}: leave it out")
+
+
+def _escape(text: str, characters: str) -> str:
+    return "".join([f"%{ord(c):02X}" if c in characters else c for c in text])
+
+
+def _unescape(text: str) -> str:
+    return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)

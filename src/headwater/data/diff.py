@@ -1,0 +1,76 @@
+"""The patches that lead from one value to another.
+
+Owns `diff`. It looks at states, not at intents: it never guesses that somebody appended or incremented, and
+it never emits an indexed insert or removal. Invariants: applying the patches in order to `before` gives a
+value equal to `after`; equal values give no patch; shared parts are skipped without a look inside.
+"""
+
+from __future__ import annotations
+
+from headwater.data.absent import ABSENT
+from headwater.data.patch import Patch
+from headwater.data.path import Path
+from headwater.data.value import MaybeValue, Value, equal, size_of
+
+__all__ = ["diff"]
+
+
+def diff(before: MaybeValue, after: MaybeValue) -> tuple[Patch, ...]:
+    """Patches that turn `before` into `after`: objects by key, arrays by element or by one splice."""
+    if before is after:
+        return ()
+    if after is ABSENT:
+        return (Patch("remove", (), None),)
+    if before is ABSENT:
+        return (Patch("add", (), after),)
+    patches: list[Patch] = []
+    _compare(before, after, (), patches)
+    return tuple(patches)
+
+
+def _compare(before: Value, after: Value, path: Path, patches: list[Patch]) -> None:
+    if before is after:
+        return
+    if type(before) is dict and type(after) is dict:
+        _compare_objects(before, after, path, patches)
+    elif type(before) is tuple and type(after) is tuple:
+        _compare_arrays(before, after, path, patches)
+    elif not equal(before, after):
+        patches.append(Patch("replace", path, after))
+
+
+def _compare_objects(before: dict[str, Value], after: dict[str, Value], path: Path, patches: list[Patch]) -> None:
+    for key in before:
+        if key not in after:
+            patches.append(Patch("remove", (*path, key), None))
+    for key, item in after.items():
+        if key in before:
+            _compare(before[key], item, (*path, key), patches)
+        else:
+            patches.append(Patch("add", (*path, key), item))
+
+
+def _compare_arrays(before: tuple[Value, ...], after: tuple[Value, ...], path: Path, patches: list[Patch]) -> None:
+    if len(before) == len(after):
+        for index, item in enumerate(after):
+            _compare(before[index], item, (*path, index), patches)
+        return
+    start, stop = _common_ends(before, after)
+    middle = after[start : len(after) - stop]
+    arg: Value = (start, len(before) - start - stop, middle)
+    if size_of(arg) < size_of(after):
+        patches.append(Patch("splice", path, arg))
+    else:
+        patches.append(Patch("replace", path, after))
+
+
+def _common_ends(before: tuple[Value, ...], after: tuple[Value, ...]) -> tuple[int, int]:
+    """How many elements two arrays share at their start, and then at their end."""
+    most = min(len(before), len(after))
+    start = 0
+    while start < most and equal(before[start], after[start]):
+        start += 1
+    stop = 0
+    while stop < most - start and equal(before[-1 - stop], after[-1 - stop]):
+        stop += 1
+    return start, stop

@@ -1,0 +1,90 @@
+"""Ids that follow from their cause.
+
+Owns the derivation of ids: the same cause gives the same id, on every machine and in every retry, so that
+doing something twice makes one thing. It never mints anything from chance or from a clock; times are passed
+in. Invariants: two different lists of parts never meet by construction (every part is tagged and length
+prefixed, every kind has its own domain); the algorithm never changes, because ids are stored.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from typing import Final
+
+from headwater.data.text import shown
+from headwater.errors import InvalidValueError
+
+__all__ = ["ID_LENGTH", "child_id", "derive", "event_id", "minted_at", "minted_id", "result_id"]
+
+_DOMAIN: Final = b"headwater.id.1"
+_DIGEST_BYTES: Final = 20
+ID_LENGTH: Final = _DIGEST_BYTES * 8 // 5
+
+# Twelve digits of base 32 hold microseconds for 36,000 years. The alphabet ascends, so ids sort by mint time.
+_TIME_DIGITS: Final = 12
+_TIME_END: Final = 32**_TIME_DIGITS
+_DIGITS: Final = "0123456789abcdefghijklmnopqrstuv"
+_EVENT_ID: Final = re.compile(rf"[0-9a-v]{{{_TIME_DIGITS}}}-[0-9a-v]{{{ID_LENGTH}}}")
+
+
+def derive(kind: str, *parts: str | int | bytes) -> str:
+    """The id of the thing of `kind` that `parts` cause: 32 characters of `0-9a-v`."""
+    digest = hashlib.blake2b(digest_size=_DIGEST_BYTES, person=_DOMAIN)
+    for part in (kind, *parts):
+        tag, data = _part_bytes(part)
+        digest.update(b"%c%d:" % (tag, len(data)))
+        digest.update(data)
+    return base64.b32hexencode(digest.digest()).decode("ascii").lower()
+
+
+def _part_bytes(part: str | int | bytes) -> tuple[bytes, bytes]:
+    if isinstance(part, str):
+        try:
+            return b"s", part.encode()
+        except UnicodeEncodeError:
+            message = f"id part {shown(part)} holds a lone surrogate: decode the text correctly"
+            raise InvalidValueError(message) from None
+    if isinstance(part, bytes):
+        return b"b", part
+    if isinstance(part, int) and not isinstance(part, bool):
+        return b"i", b"%d" % part
+    raise InvalidValueError(f"id part {shown(part)} is a {type(part).__name__}: use a str, an int or bytes")
+
+
+def event_id(origin: str, stream: str, counter: int, minted_us: int) -> str:
+    """The id of event number `counter` that `origin` sent to `stream`. Carries its mint time."""
+    if type(minted_us) is not int or not 0 <= minted_us < _TIME_END:
+        raise InvalidValueError(f"an event cannot be minted at {shown(minted_us)}: use integer microseconds since 1970")
+    return f"{_time_text(minted_us)}-{derive('event', origin, stream, counter, minted_us)}"
+
+
+def minted_at(event_id: str) -> int:
+    """When the event was minted, in microseconds."""
+    if not isinstance(event_id, str) or not _EVENT_ID.fullmatch(event_id):
+        raise InvalidValueError(f"{shown(event_id)} is no event id: pass what event_id() returned, unchanged")
+    return int(event_id[:_TIME_DIGITS], 32)
+
+
+def result_id(event_id: str) -> str:
+    """The document that holds the result of handling the event."""
+    return derive("result", event_id)
+
+
+def minted_id(event_id: str, counter: int) -> str:
+    """Document number `counter` that the handler of the event made. A retry gets the same ones."""
+    return derive("minted", event_id, counter)
+
+
+def child_id(parent: str, key: str | int) -> str:
+    """The child that a piece keeps under `key`."""
+    return derive("child", parent, key)
+
+
+def _time_text(number: int) -> str:
+    digits = []
+    for _ in range(_TIME_DIGITS):
+        number, digit = divmod(number, 32)
+        digits.append(_DIGITS[digit])
+    return "".join(reversed(digits))

@@ -1,0 +1,98 @@
+"""Patches that lead from one value to another."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from headwater.data.codec import encode
+from headwater.data.diff import diff
+from headwater.data.patch import Patch, apply, validate_patch
+from headwater.data.path import lookup
+from headwater.data.value import ABSENT, MaybeValue, equal
+from tests.counts import scaled
+from tests.unit.data.generators import mutated, random_container, values
+
+
+def applied(value: MaybeValue, patches: tuple[Patch, ...]) -> MaybeValue:
+    for patch in patches:
+        value = apply(value, patch).value
+    return value
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "patches"),
+    [
+        (1, 1.0, []),
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}, []),
+        ({"a": 1}, {"a": True}, [("replace", ("a",), True)]),
+        ({"a": {"x": 1, "y": 2}}, {"a": {"x": 1, "y": 3}}, [("replace", ("a", "y"), 3)]),
+        ({"a": 1}, {"b": 1}, [("remove", ("a",), None), ("add", ("b",), 1)]),
+        (("a", "b", "c"), ("a", "x", "c"), [("replace", (1,), "x")]),
+        (({"x": 1}, 2), ({"x": 3}, 2), [("replace", (0, "x"), 3)]),
+        (("aa", "bb", "cc"), ("aa", "cc"), [("splice", (), (1, 1, ()))]),
+        (("aa", "bb", "cc"), ("aa", "zz", "bb", "cc"), [("splice", (), (1, 0, ("zz",)))]),
+        (("aa", "bb"), ("aa", "bb", "cc"), [("splice", (), (2, 0, ("cc",)))]),
+        (("aa", "aa"), ("aa", "aa", "aa"), [("splice", (), (2, 0, ("aa",)))]),
+        ({"l": ("aa", "bb", "cc")}, {"l": ()}, [("replace", ("l",), ())]),
+        ({"l": (1, 2, 3)}, {"l": (4,)}, [("replace", ("l",), (4,))]),
+        ({"a": ()}, {"a": {}}, [("replace", ("a",), {})]),
+        (ABSENT, {"a": 1}, [("add", (), {"a": 1})]),
+        ({"a": 1}, ABSENT, [("remove", (), None)]),
+        (ABSENT, ABSENT, []),
+        (None, (), [("replace", (), ())]),
+    ],
+)
+def test_a_difference_becomes_the_expected_patches(before: Any, after: Any, patches: list[Any]) -> None:
+    found = diff(before, after)
+    assert [tuple(patch) for patch in found] == patches
+    assert equal(applied(before, found), after)
+
+
+@given(values, values)
+def test_applying_a_diff_gives_the_other_value(before: Any, after: Any) -> None:
+    patches = diff(before, after)
+    assert equal(applied(before, patches), after)
+    assert (patches == ()) == equal(before, after)
+
+
+@pytest.mark.random
+def test_diffs_of_related_values_apply_and_stay_small() -> None:
+    rng = random.Random(8)
+    for number in range(scaled(60_000)):
+        before = random_container(rng)
+        after = mutated(rng, before)
+        patches = diff(before, after)
+        case = (number, before, after, patches)
+        assert equal(applied(before, patches), after), case
+        assert (patches == ()) == equal(before, after), case
+        for patch in patches:
+            assert equal(validate_patch(patch).arg, patch.arg), case
+            assert patch.kind in ("add", "replace", "remove", "splice"), case
+            at_element = bool(patch.path) and type(patch.path[-1]) is int
+            assert not (at_element and patch.kind in ("add", "remove")), case
+            if patch.kind == "splice":
+                whole = lookup(after, patch.path)
+                assert len(encode(patch.arg)) <= len(encode(whole)) + 16, case  # type: ignore[arg-type]
+
+
+def test_each_changed_leaf_costs_one_patch() -> None:
+    before: Any = {str(key): {"n": key, "t": ("x", key)} for key in range(100)}
+    after = {**before, "7": {"n": 7, "t": ("x", 0)}, "8": {"n": 0, "t": before["8"]["t"]}}
+    assert diff(before, after) == (Patch("replace", ("7", "t", 1), 0), Patch("replace", ("8", "n"), 0))
+
+
+def endless() -> Any:
+    """A part that nobody can look into and come back: it holds itself."""
+    part: dict[str, Any] = {}
+    part["me"] = (part,)
+    return part
+
+
+def test_shared_parts_are_skipped_without_a_look() -> None:
+    part = endless()
+    assert diff({"x": part, "y": (part, 1)}, {"x": part, "y": (part, 2)}) == (Patch("replace", ("y", 1), 2),)
+    assert diff(part, part) == ()
