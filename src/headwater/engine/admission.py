@@ -1,0 +1,215 @@
+"""Admission: may this commit enter the log? The rules C1 to C4, in one place.
+
+Judges against the heads as they are now and plans what acceptance would change. It changes nothing: all
+checks come before all writes (C7). The same functions answer for stored read sets, so that "is this still
+current" has one definition.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from headwater.data.address import Depth, check_id, check_scope
+from headwater.data.change import overlaps
+from headwater.data.patch import Patch, PatchError, Touch, apply
+from headwater.data.path import lookup
+from headwater.data.value import MaybeValue
+from headwater.engine.branches import Branch
+from headwater.engine.heads import Head, Heads
+from headwater.engine.limits import Limits
+from headwater.engine.log import Log
+from headwater.engine.marks import NOBODY
+from headwater.engine.preconditions import Preconditions
+from headwater.engine.sessions import Session, Sessions
+from headwater.errors import InvalidValueError
+from headwater.protocol.commit import Commit, Read
+from headwater.protocol.verdict import Collision, Conflict, Rejection, RuleRefused
+
+Planned: TypeAlias = tuple[Head, MaybeValue, tuple[Touch, ...]]
+"""What one operation of an admitted commit does: the document, its value afterwards, what it touched."""
+
+
+class Admission:
+    """Decides about commits. Upholds C1, C2, C3 and C4."""
+
+    __slots__ = ("_heads", "_limits", "_log", "_preconditions", "_sessions")
+
+    def __init__(
+        self, log: Log, heads: Heads, sessions: Sessions, preconditions: Preconditions, limits: Limits
+    ) -> None:
+        self._log = log
+        self._heads = heads
+        self._sessions = sessions
+        self._preconditions = preconditions
+        self._limits = limits
+
+    def judge(self, session: Session, branch: Branch, commit: Commit) -> Rejection | list[Planned]:
+        """The reason to reject the commit, or what accepting it will change."""
+        if commit.preconditions:
+            failed = self._preconditions.failure(commit.preconditions, session, branch)
+            if failed is not None:
+                return failed
+        conflict = self.conflict(session, branch, commit.reads) if commit.reads else None
+        return self._plan(branch, commit, conflict)
+
+    # ---- reads -----------------------------------------------------------------------------------
+
+    def conflict(self, session: Session, branch: Branch, reads: tuple[Read, ...]) -> Conflict | None:
+        """C1: every read saw exactly the accepted overlapping writes before this commit. All that did not."""
+        collisions: list[Collision] = []
+        dead: set[int] = set()
+        expired = False
+        inherits_from = branch.fork_seq
+        for read in reads:
+            head = self._heads.get(branch, read.doc)
+            if read.layers:
+                dead.update(self._dead_layers(session, branch, read))
+            if head.seq <= read.seq and read.seq >= inherits_from:
+                continue  # nothing was written after the basis, by anybody
+            if read.layers:
+                seq, lost = self._latest_beside_layers(session, branch, head, read)
+                expired = expired or lost
+            else:
+                seq = self._latest(branch, head, read, NOBODY)
+            if seq > read.seq:
+                collisions.append(self.collision(read, seq))
+        if collisions or dead or expired:
+            return Conflict(tuple(collisions), tuple(sorted(dead)), expired)
+        return None
+
+    def _dead_layers(self, session: Session, branch: Branch, read: Read) -> list[int]:
+        """C4: a commit over a layer that was not accepted, or not on what its branch shows, falls with it."""
+        dead = []
+        for first, last in read.layers:
+            for local_seq in range(first, last + 1):
+                place = self._sessions.place_of(session, local_seq)
+                if place is None or not branch.shows(place[1], place[0]):
+                    dead.append(local_seq)
+        return dead
+
+    def _latest(self, branch: Branch, head: Head, read: Read, leave_out: int) -> int:
+        """The latest write on this branch that overlaps the read, as far as it is newer than the basis.
+
+        A basis before the fork also meets the parent's writes. Those after the fork count too, although the
+        branch does not see them: more than there are, never fewer (C2).
+        """
+        latest = 0
+        if head.seq > read.seq:
+            marks = head.marks
+            if marks.since > read.seq:
+                marks = self._heads.complete_marks(branch, head)
+            latest = marks.latest(read.path, read.depth, leave_out)
+        if branch.parent is not None and read.seq < branch.fork_seq:
+            inherited = self._heads.get(branch.parent, read.doc)
+            latest = max(latest, self._latest(branch.parent, inherited, read, leave_out))
+        return latest
+
+    def _latest_beside_layers(self, session: Session, branch: Branch, head: Head, read: Read) -> tuple[int, bool]:
+        """C3: leaves out exactly the layers that the read names, and compares with its true basis."""
+        read = _as_layers_see_it(head, read)
+        latest = self._latest(branch, head, read, session.id)
+        if latest > read.seq:
+            return latest, False
+        if read.seq < session.forgotten_seq:
+            return self._own_unnamed_in_log(session, branch, head, read)
+        for local_seq, landed in reversed(session.landed.items()):
+            if landed.seq <= read.seq:
+                break
+            if landed.branch not in branch.lineage or _named(read, local_seq):
+                continue
+            for doc, touched in landed.touched:
+                if doc == read.doc and any(overlaps(touch, read.path, read.depth) for touch in touched):
+                    return landed.seq, False
+        return 0, False
+
+    def _own_unnamed_in_log(self, session: Session, branch: Branch, head: Head, read: Read) -> tuple[int, bool]:
+        """The same from the log, for commits no longer remembered: any own write to the document counts (C2)."""
+        if read.seq < self._log.kept_from - 1:
+            return 0, True  # the rows that would tell are gone
+        walked = 0
+        at: Branch | None = branch
+        start = head.seq
+        while at is not None:
+            for revision in self._log.back_from(start, read.doc, down_to=read.seq):
+                walked += 1
+                if walked > self._limits.scan_commits:
+                    return 0, True
+                if revision.session == session.id and not _named(read, revision.local_seq):
+                    return revision.seq, False
+            if read.seq >= at.fork_seq:
+                break
+            at = at.parent
+            start = self._heads.get(at, read.doc).seq if at is not None else 0
+        return 0, False
+
+    def collision(self, read: Read, seq: int) -> Collision:
+        writer = self._log.writer_of(seq)
+        by, node = (self._sessions.key_of(writer[0]), writer[1]) if writer is not None else ("", "")
+        return Collision(read.doc, read.path, read.depth, read.seq, seq, by, node)
+
+    # ---- operations ------------------------------------------------------------------------------
+
+    def _plan(self, branch: Branch, commit: Commit, conflict: Conflict | None) -> Rejection | list[Planned]:
+        planned: list[Planned] = []
+        collisions: list[Collision] = []
+        values = self._limits.values
+        for operation in commit.operations:
+            head = self._heads.get(branch, operation.doc)
+            value = head.value
+            touched: tuple[Touch, ...] = ()
+            for patch in operation.patches:
+                try:
+                    value, more = apply(value, patch, values)
+                except PatchError as error:
+                    collisions.append(self._inapplicable(branch, head, patch, error))
+                    break
+                touched = touched + more if touched else more
+            planned.append((head, value, touched))
+            if not head.doc or head.base_bytes + head.patch_bytes > self._limits.document_bytes:
+                refused = self._refused_document(head)
+                if refused is not None:
+                    return refused
+        if conflict is None and not collisions:
+            return planned
+        known = conflict or Conflict()
+        return Conflict(known.collisions + tuple(collisions), known.dead_layers, known.basis_expired)
+
+    def _inapplicable(self, branch: Branch, head: Head, patch: Patch, error: PatchError) -> Collision:
+        """It applied where it was written, so the document has changed: a stale view, worth a retry."""
+        read = Read(head.key, patch.path, Depth.DEEP, 0)
+        seq = self._latest(branch, head, read, NOBODY)
+        return msgspec.structs.replace(self.collision(read, seq), reason=f"cannot take {patch.kind!r} now: {error}")
+
+    def _refused_document(self, head: Head) -> RuleRefused | None:
+        """Names are checked where a document is made: those that exist were checked then."""
+        if not head.doc:
+            try:
+                check_scope(head.key.scope)
+                check_id(head.key.id)
+            except InvalidValueError as error:
+                return RuleRefused("document_name", str(error))
+        if head.base_bytes + head.patch_bytes > self._limits.document_bytes:
+            return RuleRefused(
+                "document_bytes",
+                f"{head.key.scope}:{head.key.id} has grown past {self._limits.document_bytes} bytes. Split it "
+                "into several documents.",
+            )
+        return None
+
+
+def _as_layers_see_it(head: Head, read: Read) -> Read:
+    """C3: what a layer did to an array depends on the whole array: an append's index, what a value's removal took.
+
+    So a read that stands on layers and looks into an array, or at its length, depends on all of it (C2).
+    """
+    cut = next((place for place, step in enumerate(read.path) if type(step) is int), None)
+    path = read.path if cut is None else read.path[:cut]
+    if cut is None and (read.depth == Depth.DEEP or type(lookup(head.value, path)) is not tuple):
+        return read
+    return Read(read.doc, path, Depth.DEEP, read.seq, read.layers)
+
+
+def _named(read: Read, local_seq: int) -> bool:
+    return any(first <= local_seq <= last for first, last in read.layers)

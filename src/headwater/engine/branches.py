@@ -1,0 +1,131 @@
+"""Branches: named lines of one space's history. A fork is one row; what it has not written it reads through.
+
+Owns the list of branches and their names, which are never reused. Every space has `main`, which cannot be
+deleted. Seqs are one sequence for the whole space, so that a seq is a moment on every branch.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from headwater.engine.store.port import BranchRow, Store
+from headwater.errors import AbsentError, AuthoringError
+from headwater.protocol.commit import MAIN
+
+_NAME: Final = re.compile(r"[a-z][a-z0-9._-]{0,63}")
+MAIN_ID: Final = 1
+
+
+class Branch:
+    """One branch. `parent` is None for main only."""
+
+    __slots__ = ("lineage", "parent", "row")
+
+    def __init__(self, row: BranchRow, parent: Branch | None) -> None:
+        self.row = row
+        self.parent = parent
+        self.lineage: frozenset[int] = (parent.lineage if parent else frozenset()) | {row.branch}
+
+    @property
+    def id(self) -> int:
+        return self.row.branch
+
+    @property
+    def name(self) -> str:
+        return self.row.name
+
+    @property
+    def fork_seq(self) -> int:
+        return self.row.fork_seq
+
+    def shows(self, branch: int, seq: int) -> bool:
+        """C11: whether a commit made on some branch is part of what this one shows."""
+        at: Branch | None = self
+        while at is not None:
+            if at.id == branch:
+                return True
+            if seq > at.fork_seq:
+                return False
+            at = at.parent
+        return False
+
+
+class Branches:
+    """All branches of a space, deleted ones included, since their names stay taken."""
+
+    __slots__ = ("_by_id", "_by_name", "_store")
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.reload()
+
+    def reload(self) -> None:
+        self._by_id: dict[int, Branch] = {}
+        self._by_name: dict[str, Branch] = {}
+        for row in self._store.branches():
+            self._remember(row)
+
+    def _remember(self, row: BranchRow) -> Branch:
+        branch = Branch(row, self._by_id.get(row.parent))
+        self._by_id[row.branch] = branch
+        self._by_name[row.name] = branch
+        return branch
+
+    def get(self, name: str) -> Branch:
+        branch = self._by_name.get(name)
+        if branch is None or branch.row.deleted:
+            gone = "was deleted" if branch is not None else "does not exist"
+            raise AbsentError(f"branch {name!r} {gone}. `headwater branch list` shows those that do.")
+        return branch
+
+    def find(self, name: str) -> Branch | None:
+        branch = self._by_name.get(name)
+        return None if branch is None or branch.row.deleted else branch
+
+    def is_deleted(self, branch: int) -> bool:
+        return self._by_id[branch].row.deleted
+
+    def by_id(self, branch: int) -> Branch:
+        return self._by_id[branch]
+
+    def live(self) -> list[Branch]:
+        return [branch for branch in self._by_id.values() if not branch.row.deleted]
+
+    def children(self, branch: Branch) -> list[Branch]:
+        return [other for other in self.live() if other.parent is branch]
+
+    def ensure_main(self, now_us: int) -> None:
+        """Called inside the transaction that makes a new space."""
+        if MAIN_ID not in self._by_id:
+            row = BranchRow(MAIN_ID, MAIN, 0, 0, now_us, False, 0)
+            self._store.put_branch(row)
+            self._remember(row)
+
+    def fork(self, name: str, parent: Branch, at_seq: int, now_us: int) -> Branch:
+        """One row, however long the history is."""
+        if not _NAME.fullmatch(name):
+            raise AuthoringError(
+                f"{name!r} is no branch name: use 1 to 64 of a-z, 0-9, '.', '_' and '-', beginning with a letter"
+            )
+        if name in self._by_name:
+            taken = "was the name of a deleted branch" if self._by_name[name].row.deleted else "already exists"
+            raise AuthoringError(f"branch {name!r} {taken}. Names are never reused: choose another.")
+        row = BranchRow(max(self._by_id) + 1, name, parent.id, at_seq, now_us, False, 0)
+        self._store.put_branch(row)
+        return self._remember(row)
+
+    def merged(self, branch: Branch, through: int) -> None:
+        branch.row = branch.row._replace(merged_seq=through)
+        self._store.put_branch(branch.row)
+
+    def delete(self, branch: Branch) -> None:
+        if branch.parent is None:
+            raise AuthoringError(f"branch {MAIN!r} cannot be deleted")
+        children = self.children(branch)
+        if children:
+            names = ", ".join(sorted(child.name for child in children))
+            raise AuthoringError(f"branch {branch.name!r} has branches of its own ({names}): delete those first")
+        branch.row = branch.row._replace(deleted=True)
+        self._store.put_branch(branch.row)
+        self._store.drop_branch_data(branch.id)

@@ -1,0 +1,105 @@
+"""The data directory: one SQLite file per space, one owner process.
+
+The owner holds a lock on `owner.lock` for as long as it runs; the operating system lets it go when the process
+dies, however it dies. A second process is told who owns it and what to do.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path as FilePath
+from typing import Final
+
+from headwater.clock import Clock
+from headwater.data.address import check_space
+from headwater.engine.engine import Engine
+from headwater.engine.limits import DEFAULT_LIMITS, Limits
+from headwater.engine.store.database import Synchronous
+from headwater.engine.store.sqlite import SqliteStore
+from headwater.errors import DirectoryInUseError, StorageError
+
+LOCK_FILE: Final = "owner.lock"
+SUFFIX: Final = ".space"
+
+
+class Directory:
+    """Owns a directory of spaces until it is closed. Use it as a context manager."""
+
+    __slots__ = ("_clock", "_engines", "_limits", "_lock", "_path", "_synchronous")
+
+    def __init__(
+        self,
+        path: str | FilePath,
+        *,
+        clock: Clock | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+        synchronous: Synchronous = "FULL",
+    ) -> None:
+        self._path = FilePath(path)
+        self._clock = clock
+        self._limits = limits
+        self._synchronous: Synchronous = synchronous
+        self._engines: dict[str, Engine] = {}
+        try:
+            self._path.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(self._path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise StorageError(f"{self._path} cannot be a data directory: {error}") from error
+        self._own()
+
+    def _own(self) -> None:
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.pread(self._lock, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(self._lock)
+            raise DirectoryInUseError(
+                f"{self._path} is owned by process {owner}. Stop that process, or send the command through it."
+            ) from None
+        os.ftruncate(self._lock, 0)
+        os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+
+    def __enter__(self) -> Directory:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def file_of(self, space: str) -> FilePath:
+        check_space(space)
+        return self._path / f"{space}{SUFFIX}"
+
+    def space(self, name: str) -> Engine:
+        """The engine of a space, opened on first use. A new space is an empty file."""
+        if self._lock < 0:
+            raise StorageError(f"{self._path} was closed here. Open the directory again.")
+        engine = self._engines.get(name)
+        if engine is None:
+            store = SqliteStore(self.file_of(name), synchronous=self._synchronous)
+            try:
+                engine = Engine(store, clock=self._clock, limits=self._limits)
+            except BaseException:
+                store.close()
+                raise
+            self._engines[name] = engine
+        return engine
+
+    def spaces(self) -> list[str]:
+        return sorted(file.stem for file in self._path.glob(f"*{SUFFIX}"))
+
+    def close(self) -> None:
+        """Close every space and let the directory go. Closing again does nothing."""
+        if self._lock < 0:
+            return
+        errors = []
+        for engine in self._engines.values():
+            try:
+                engine.close()
+            except StorageError as error:
+                errors.append(error)
+        self._engines.clear()
+        os.close(self._lock)
+        self._lock = -1
+        if errors:
+            raise errors[0]

@@ -1,0 +1,282 @@
+"""The group: several frames, one store transaction, one fsync, verdicts after it.
+
+Each frame is judged in turn, so that later frames see earlier ones, and is written in its own savepoint. What
+is in memory runs ahead of the disk inside a group; if the transaction does not commit, all of it is dropped
+and the disk decides (C7). Upholds C5, C7 and C10.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headwater.clock import Clock
+from headwater.data.address import DocKey
+from headwater.data.codec import encode
+from headwater.data.patch import Touch
+from headwater.data.value import MAX_INT
+from headwater.engine.admission import Admission, Planned
+from headwater.engine.branches import Branch, Branches
+from headwater.engine.heads import Heads
+from headwater.engine.limits import Limits
+from headwater.engine.log import Log
+from headwater.engine.sessions import Landed, Session, Sessions
+from headwater.engine.snapshots import Snapshots
+from headwater.engine.store.port import EventRow, RecordRow, Store
+from headwater.errors import LimitError, ProtocolError
+from headwater.protocol.commit import Commit, Frame, Read, encode_commit
+from headwater.protocol.verdict import Accepted, Conflict, Rejected, Rejection, RuleRefused, Verdict
+
+Outcome = tuple[Verdict, ...] | ProtocolError | LimitError
+"""A verdict per commit, or why the frame is no frame of this session at all."""
+
+_NONE: Final[list[Verdict]] = []
+
+
+class Group:
+    """Judges frames inside one open store transaction and writes what was accepted."""
+
+    __slots__ = (
+        "_accepted",
+        "_admission",
+        "_at_us",
+        "_branches",
+        "_clock",
+        "_heads",
+        "_limits",
+        "_log",
+        "_sessions",
+        "_snapshots",
+        "_store",
+    )
+
+    def __init__(
+        self,
+        store: Store,
+        log: Log,
+        heads: Heads,
+        branches: Branches,
+        sessions: Sessions,
+        admission: Admission,
+        snapshots: Snapshots,
+        clock: Clock,
+        limits: Limits,
+    ) -> None:
+        self._store = store
+        self._log = log
+        self._heads = heads
+        self._branches = branches
+        self._sessions = sessions
+        self._admission = admission
+        self._snapshots = snapshots
+        self._clock = clock
+        self._limits = limits
+        self._accepted = False
+        self._at_us = 0
+
+    def take(self, session: Session, frame: Frame) -> Outcome:
+        """Judge one frame. A frame outside the protocol changes nothing and has no verdicts."""
+        try:
+            known = self._replayed(session, frame)
+        except (ProtocolError, LimitError) as error:
+            return error
+        fresh = frame[len(known) :] if known else frame
+        if not fresh:
+            return tuple(known)
+        self._store.savepoint()
+        verdicts = self._judged(session, fresh)
+        if self._log.close_frame():
+            self._accepted = True
+            self._sessions.keep_judged(session)
+        self._store.release()
+        return (*known, *verdicts) if known else tuple(verdicts)
+
+    def begin(self) -> None:
+        """All frames of a group were accepted at the same moment: when it became durable."""
+        self._at_us = self._clock.now_us()
+        self._accepted = False
+
+    def finish(self) -> bool:
+        """Write back heads if it is time. False: nothing was accepted, and no transaction is needed."""
+        if self._log.last_seq - self._log.written_back >= self._limits.heads_commits:
+            self._heads.write_back()
+        return self._accepted
+
+    # ---- replay ----------------------------------------------------------------------------------
+
+    def _replayed(self, session: Session, frame: Frame) -> list[Verdict]:
+        """C10: commits that already have a verdict get it again, before anything else is looked at."""
+        if len(frame) == 1 and session.last < frame[0].local_seq <= MAX_INT:
+            self._check_commit(session, frame[0])
+            return _NONE
+        self._check_frame(session, frame)
+        known: list[Verdict] = []
+        for commit in frame:
+            if commit.local_seq > session.last:
+                break
+            known.append(self._known_verdict(session, commit))
+        for commit in frame[len(known) :]:
+            self._check_commit(session, commit)
+        return known
+
+    def _known_verdict(self, session: Session, commit: Commit) -> Verdict:
+        logged = self._sessions.logged(session, commit.local_seq)
+        if logged is not None:
+            seq = logged.seq
+            if logged.encoded != encode_commit(commit):
+                # C10: the same key with other content is a mistake of the peer, not a second commit.
+                raise ProtocolError(
+                    f"commit {commit.local_seq} of session {session.key!r} was accepted at seq {seq} with other "
+                    "content. A replay must repeat it byte for byte; new content needs a new local_seq."
+                )
+            return Accepted(commit.local_seq, seq, replayed=True)
+        if commit.local_seq <= session.row.acked:
+            raise ProtocolError(
+                f"commit {commit.local_seq} of session {session.key!r} is replayed although the client said, up to "
+                f"{session.row.acked}, that it has the verdicts. Its key is no longer kept."
+            )
+        # Without a remembered reason the answer is still no: its turn is over (C5).
+        return Rejected(commit.local_seq, session.refused.get(commit.local_seq, Conflict()))
+
+    def _check_frame(self, session: Session, frame: Frame) -> None:
+        if not frame:
+            raise ProtocolError("a frame holds at least one commit")
+        if len(frame) > self._limits.frame_commits:
+            raise LimitError(
+                f"a frame of {len(frame)} commits is over the limit of {self._limits.frame_commits}. Send several."
+            )
+        last = 0
+        for commit in frame:
+            if not last < commit.local_seq <= MAX_INT:
+                # C5: verdicts come in local_seq order, so commits do.
+                raise ProtocolError(
+                    f"commit {commit.local_seq} of session {session.key!r} comes after {last}: local_seq must rise, "
+                    f"from 1 to {MAX_INT}"
+                )
+            last = commit.local_seq
+            if commit.branch != frame[0].branch:
+                raise ProtocolError("all commits of a frame are on one branch. Send one frame per branch.")
+
+    def _check_commit(self, session: Session, commit: Commit) -> None:
+        limits = self._limits
+        operations, reads = commit.operations, commit.reads
+        if len(reads) > limits.commit_reads or len(operations) > limits.commit_operations:
+            raise LimitError(
+                f"commit {commit.local_seq} has {len(reads)} reads and {len(operations)} operations; "
+                f"the limits are {limits.commit_reads} and {limits.commit_operations}. Split the transaction."
+            )
+        if len(operations) > 1 and len({op.doc for op in operations}) < len(operations):
+            raise ProtocolError(
+                f"commit {commit.local_seq} names a document in two operations. Put its patches into one."
+            )
+        last_seq = self._log.next_seq - 1
+        for read in reads:
+            if not 0 <= read.seq <= last_seq:
+                raise ProtocolError(
+                    f"commit {commit.local_seq} read {read.doc.scope}:{read.doc.id} at seq {read.seq}, but the log "
+                    f"ends at {last_seq}"
+                )
+            if read.layers:
+                self._check_layers(commit, read)
+        for event in commit.events:
+            if not 0 <= event.due_us <= MAX_INT:
+                raise ProtocolError(
+                    f"event {event.id!r} of commit {commit.local_seq} is due at {event.due_us}: write microseconds "
+                    f"from 0 to {MAX_INT}"
+                )
+
+    def _check_layers(self, commit: Commit, read: Read) -> None:
+        named = 0
+        for first, last in read.layers:
+            named += last - first + 1
+            if not 0 < first <= last < commit.local_seq or named > self._limits.read_layers:
+                raise ProtocolError(
+                    f"commit {commit.local_seq} names the layers {first} to {last}: layers are earlier commits "
+                    f"of its own session, at most {self._limits.read_layers} of them"
+                )
+
+    # ---- judging and accepting -------------------------------------------------------------------
+
+    def _judged(self, session: Session, frame: Frame) -> list[Verdict]:
+        branch = self._branches.find(frame[0].branch)
+        if branch is None:
+            return [self._refused(session, commit, _no_branch(commit.branch)) for commit in frame]
+        self._log.open_frame(session.id, branch.id, self._at_us)
+        verdicts: list[Verdict] = []
+        for commit in frame:
+            encoded = encode_commit(commit)
+            plan = self._refusal(commit, encoded) or self._admission.judge(session, branch, commit)
+            if not isinstance(plan, list):
+                verdicts.append(self._refused(session, commit, plan))
+                continue
+            seq = self._log.admit(commit.local_seq, encoded, tuple([planned[0].seq for planned in plan]))
+            self._apply(session, branch, commit, seq, plan, len(encoded))
+            verdicts.append(Accepted(commit.local_seq, seq))
+        return verdicts
+
+    def _refused(self, session: Session, commit: Commit, rejection: Rejection) -> Rejected:
+        self._sessions.refuse(session, commit.local_seq, rejection)
+        return Rejected(commit.local_seq, rejection)
+
+    def _refusal(self, commit: Commit, encoded: bytes) -> RuleRefused | None:
+        """Rules that no retry can satisfy: its size, and an event id that is taken."""
+        if len(encoded) > self._limits.commit_bytes:
+            return RuleRefused(
+                "commit_bytes",
+                f"it is {len(encoded)} bytes long, over the limit of {self._limits.commit_bytes}. Split it.",
+            )
+        if commit.events:
+            return self._repeated_event(commit)
+        return None
+
+    def _repeated_event(self, commit: Commit) -> RuleRefused | None:
+        ids = set()
+        for event in commit.events:
+            stored = self._store.event(event.id)
+            if stored is not None or event.id in ids:
+                by = f"the commit at seq {stored.seq}" if stored is not None else "this very commit"
+                return RuleRefused("event_id", f"event {event.id!r} was already sent by {by}")
+            ids.add(event.id)
+        return None
+
+    def _apply(
+        self, session: Session, branch: Branch, commit: Commit, seq: int, plan: list[Planned], size: int
+    ) -> None:
+        """C7: past this point nothing can say no; a failing store fails the whole group."""
+        written: list[tuple[DocKey, tuple[Touch, ...]]] = []
+        for head, value, touched in plan:
+            if not head.doc:
+                head.doc = self._store.doc_of(head.key) or self._new_doc(head.key)
+            head.value = value
+            head.seq = seq
+            head.patches += 1
+            head.patch_bytes += size
+            head.marks.record(touched, seq, session.id)
+            written.append((head.key, touched))
+            if not head.changed:
+                self._heads.changed(head)
+            if head.patches >= self._limits.snapshot_patches and self._snapshots.is_due(head):
+                self._snapshots.take(branch, head)
+            if head.marks.stale >= self._limits.marks_patches and self._snapshots.marks_are_due(head):
+                self._snapshots.keep_marks(branch, head)
+            if 4 * head.patch_bytes > head.weight:
+                self._heads.reweigh(head)
+        self._sessions.accept(session, commit.local_seq, Landed(seq, branch.id, written))
+        if commit.events or commit.records:
+            self._keep_outgoing(commit, seq)
+
+    def _new_doc(self, key: DocKey) -> int:
+        doc = self._heads.next_doc
+        self._heads.next_doc = doc + 1
+        self._store.put_doc(doc, key)
+        return doc
+
+    def _keep_outgoing(self, commit: Commit, seq: int) -> None:
+        """Events and topic records are stored with what caused them; delivering them is not the engine's."""
+        self._store.put_events([EventRow(e.id, seq, e.stream, e.due_us, encode(e.payload)) for e in commit.events])
+        self._store.put_records(
+            [RecordRow(seq, place, r.topic, r.key, encode(r.payload)) for place, r in enumerate(commit.records)]
+        )
+
+
+def _no_branch(name: str) -> RuleRefused:
+    return RuleRefused("branch", f"branch {name!r} does not exist or was deleted")

@@ -1,0 +1,45 @@
+"""Every bound of the engine, in one place, so that a test can shrink it and an operator can read it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from headwater.data.limits import DEFAULT_VALUE_LIMITS, ValueLimits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bounds on what is accepted and on what is kept in memory. None of them changes what is correct."""
+
+    values: ValueLimits = field(default=DEFAULT_VALUE_LIMITS)
+
+    # what a commit may ask for
+    frame_commits: int = 1_000
+    commit_reads: int = 10_000
+    commit_operations: int = 10_000
+    document_bytes: int = 64 * 1024 * 1024
+    commit_bytes: int = 16 * 1024 * 1024
+    read_layers: int = 4_096
+
+    # what is kept in memory
+    cache_bytes: int = 64 * 1024 * 1024
+    cached_sessions: int = 4_096
+    session_commits: int = 512  # accepted commits remembered per session, with what they touched
+    session_rejections: int = 512  # rejections remembered per session, to repeat them word for word
+    marks_per_document: int = 16_384  # write index nodes; beyond it the oldest are merged into their parent
+
+    # what is kept on disk
+    snapshot_patches: int = 16  # commits between two fresh snapshots of a document
+    marks_patches: int = 64  # writes to a document after which its write index is stored again
+    snapshot_share: int = 8  # a snapshot waits until the patches since the last are 1/share of its size
+    snapshots_fresh: int = 16  # newest snapshots that thinning leaves alone
+    heads_commits: int = 1_024  # commits after which changed heads are written back; opening replays these
+
+    # what a call may cost
+    scan_commits: int = 1_024  # log rows one admission may walk before it answers `basis_expired`
+    page: int = 1_000  # rows of one page of any listing
+    group_commits: int = 256  # frames that one store transaction may take together
+    backlog_frames: int = 16_384  # frames that may wait for the committer
+
+
+DEFAULT_LIMITS = Limits()

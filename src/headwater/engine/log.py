@@ -1,0 +1,193 @@
+"""The log: appending accepted frames, and walking back through the history of one document.
+
+Owns the next seq and the running check value. A row's `chain` is a checksum over the row and the chain before
+it, so that an edited, missing or reordered row is found by whoever reads it (`verify`). Never decides whether
+a commit is accepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+from zlib import crc32
+
+import msgspec
+from msgspec import Raw
+
+from headwater.data.address import DocKey
+from headwater.data.patch import Patch
+from headwater.engine.store.port import HEADS_SEQ, LogRow, Store
+from headwater.errors import CorruptionError, InvariantViolation
+from headwater.protocol.commit import Commit, decode_commit
+from headwater.protocol.record import Entry, decode_record, encode_record
+
+_FIELDS: Final = Struct("<7q")  # what a row's checksum covers beside its body: everything before `chain`
+
+COMPACTED_SEQ: Final = "compacted_seq"
+"""Meta key: history before this seq was compacted away; the rows still there are kept for their sessions."""
+
+
+COMPACTED_CHAIN: Final = "compacted_chain"
+"""Meta key: the chain value that the first kept row continues."""
+
+
+class Revision(NamedTuple):
+    """One commit's patches to one document, and the seq of the write before it."""
+
+    seq: int
+    session: int
+    local_seq: int
+    previous: int
+    patches: tuple[Patch, ...]
+
+
+def chained(chain: int, row: LogRow) -> int:
+    """The chain value of a row that follows one whose value is `chain`."""
+    return crc32(row.body, crc32(_FIELDS.pack(*row[:7]), chain))
+
+
+class OpenFrame:
+    """The frame being judged: its admitted commits already count, its row is not written yet."""
+
+    __slots__ = ("at_us", "branch", "entries", "local_last", "local_seq", "seq", "session")
+
+    def __init__(self, session: int, branch: int, at_us: int, seq: int) -> None:
+        self.session = session
+        self.branch = branch
+        self.at_us = at_us
+        self.seq = seq
+        self.local_seq = self.local_last = 0
+        self.entries: list[tuple[bytes, tuple[int, ...]]] = []
+
+
+class Log:
+    """The accepted frames of one space, in order."""
+
+    __slots__ = ("_chain", "_open", "_store", "kept_from", "next_seq", "written_back")
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.reload()
+
+    def reload(self) -> None:
+        """Take the end of the log from the store: at open, and whenever a transaction did not commit."""
+        self._open: OpenFrame | None = None
+        last = self._store.last_row()
+        self._chain = last.chain if last else 0
+        self.next_seq = last.seq + last.commits if last else 1
+        self.written_back = int(self._store.meta(HEADS_SEQ) or 0)
+        self.kept_from = int(self._store.meta(COMPACTED_SEQ) or 1)
+        if last is not None:
+            self._check_end(last)
+
+    def _check_end(self, last: LogRow) -> None:
+        before = self._store.row_at(last.seq - 1)
+        if before is not None and before.seq + before.commits != last.seq and last.seq > self.kept_from:
+            raise CorruptionError(
+                f"the log jumps from seq {before.seq + before.commits - 1} to {last.seq}: rows are missing. "
+                "Run `headwater verify`, and restore a backup."
+            )
+        follows = last.seq == 1 if before is None else before.seq + before.commits == last.seq
+        if follows and chained(before.chain if before else 0, last) != last.chain:
+            raise CorruptionError(
+                f"the last log row (seq {last.seq}) does not match its checksum: it was edited or torn. "
+                "Run `headwater verify`, and restore a backup."
+            )
+
+    @property
+    def last_seq(self) -> int:
+        return self.next_seq - 1
+
+    # ---- appending -------------------------------------------------------------------------------
+
+    def open_frame(self, session: int, branch: int, at_us: int) -> None:
+        """Commits admitted from now on are of one frame, and will be one row."""
+        self._open = OpenFrame(session, branch, at_us, self.next_seq)
+
+    def admit(self, local_seq: int, encoded: bytes, previous: tuple[int, ...]) -> int:
+        """Give an admitted commit of the open frame its seq."""
+        frame = self._open
+        if frame is None:
+            raise InvariantViolation("a commit was admitted outside a frame")
+        if not frame.entries:
+            frame.local_seq = local_seq
+        frame.local_last = local_seq
+        frame.entries.append((encoded, previous))
+        seq = self.next_seq
+        self.next_seq = seq + 1
+        return seq
+
+    def close_frame(self) -> bool:
+        """Write the row of the open frame. False: nothing of it was admitted, and there is none."""
+        frame = self._open
+        self._open = None
+        if frame is None or not frame.entries:
+            return False
+        body = encode_record(frame.entries)
+        fields = (
+            frame.seq,
+            len(frame.entries),
+            frame.session,
+            frame.local_seq,
+            frame.local_last,
+            frame.branch,
+            frame.at_us,
+        )
+        self._chain = crc32(body, crc32(_FIELDS.pack(*fields), self._chain))
+        self._store.append(LogRow(*fields, self._chain, body))
+        return True
+
+    # ---- reading ---------------------------------------------------------------------------------
+
+    def entry(self, seq: int) -> tuple[int, Entry]:
+        """The session and the encoded bytes of the commit with this seq."""
+        frame = self._open
+        if frame is not None and seq >= frame.seq:
+            encoded, previous = frame.entries[seq - frame.seq]
+            return frame.session, Entry(Raw(encoded), previous)
+        row = self._store.row_at(seq)
+        if row is None or seq >= row.seq + row.commits:
+            raise CorruptionError(f"the log has no commit with seq {seq}, though something points at it")
+        try:
+            entries = decode_record(row.body)
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise CorruptionError(f"the log row of seq {row.seq} cannot be read: {error}") from error
+        if len(entries) != row.commits:
+            raise CorruptionError(f"the log row of seq {row.seq} holds {len(entries)} commits, not {row.commits}")
+        return row.session, entries[seq - row.seq]
+
+    def decoded(self, seq: int, entry: Entry) -> Commit:
+        try:
+            return decode_commit(entry.commit)
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise CorruptionError(f"commit {seq} in the log cannot be read: {error}") from error
+
+    def back_from(self, seq: int, key: DocKey, *, down_to: int) -> Iterator[Revision]:
+        """The writes to one document after `down_to`, latest first, beginning with the one at `seq`."""
+        while seq > down_to:
+            session, entry = self.entry(seq)
+            commit = self.decoded(seq, entry)
+            place = next((n for n, operation in enumerate(commit.operations) if operation.doc == key), None)
+            if place is None or place >= len(entry.previous):
+                raise CorruptionError(f"commit {seq} does not write {key.scope}:{key.id}, though its head says so")
+            previous = entry.previous[place]
+            if previous >= seq:
+                raise CorruptionError(f"commit {seq} names {previous} as the write before it")
+            yield Revision(seq, session, commit.local_seq, previous, commit.operations[place].patches)
+            seq = previous
+
+    def writer_of(self, seq: int) -> tuple[int, str] | None:
+        """The session and node of a commit, or None if there is none or it was compacted away."""
+        if seq < self.kept_from:
+            return None
+        session, entry = self.entry(seq)
+        return session, self.decoded(seq, entry).provenance.node
+
+
+def entries_of(row: LogRow) -> Sequence[Entry]:
+    """All commits of a row, still encoded."""
+    try:
+        return decode_record(row.body)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise CorruptionError(f"the log row of seq {row.seq} cannot be read: {error}") from error

@@ -1,0 +1,56 @@
+"""Preconditions: what must be true of the space for a commit to make sense at all.
+
+They belong to the commit, not to an operation, and hold for commits without operations too. All are monotone:
+once false they stay false, so a failure is permanent and nobody retries it.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from headwater.engine.branches import Branch
+from headwater.engine.heads import Heads
+from headwater.engine.sessions import Session, Sessions
+from headwater.engine.store.port import Store
+from headwater.protocol.commit import EntityAbsent, LeaseHeld, OriginCommitted, Precondition
+from headwater.protocol.verdict import PreconditionFailed
+
+
+class Preconditions:
+    """Evaluates the preconditions of a commit against the space as it is now."""
+
+    __slots__ = ("_heads", "_sessions", "_store")
+
+    def __init__(self, store: Store, heads: Heads, sessions: Sessions) -> None:
+        self._store = store
+        self._heads = heads
+        self._sessions = sessions
+
+    def failure(
+        self, preconditions: tuple[Precondition, ...], session: Session, branch: Branch
+    ) -> PreconditionFailed | None:
+        for precondition in preconditions:
+            detail = self._why_not(precondition, session, branch)
+            if detail is not None:
+                return PreconditionFailed(str(type(precondition).__struct_config__.tag), detail)
+        return None
+
+    def _why_not(self, precondition: Precondition, session: Session, branch: Branch) -> str | None:
+        match precondition:
+            case OriginCommitted(local_seq):
+                # Commits of a session are judged in order (C5), so the origin's fate is known by now.
+                if self._sessions.place_of(session, local_seq) is None:
+                    return f"its origin, commit {local_seq} of this session, was not accepted"
+            case EntityAbsent(doc):
+                head = self._heads.get(branch, doc)
+                # A tombstone counts as present: the document was written once.
+                if head.seq or head.inherited_seq:
+                    return f"{doc.scope}:{doc.id} was already created on branch {branch.name!r}"
+            case LeaseHeld(name, token):
+                lease = self._store.lease(name)
+                if lease is None or lease.token != token:
+                    holder = f"token {lease.token} of {lease.holder!r}" if lease else "nobody"
+                    return f"lease {name!r} with token {token} is no longer held: it is with {holder}"
+            case _:
+                assert_never(precondition)
+        return None

@@ -1,0 +1,175 @@
+"""Sessions: who writes, in which order, and what became of each commit.
+
+A session numbers its commits; the number names the commit for ever (C10). Accepted commits are in the log;
+the most recent ones are remembered here with what they touched, and so are the most recent rejections.
+Memory is bounded; what is forgotten is found again in the log. Upholds C5 and C10.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import NamedTuple
+
+from headwater.data.address import DocKey
+from headwater.data.patch import Touch
+from headwater.data.value import MAX_INT
+from headwater.engine.limits import Limits
+from headwater.engine.log import Log, entries_of
+from headwater.engine.store.port import SessionRow, Store
+from headwater.errors import ProtocolError
+from headwater.protocol.commit import decode_commit
+from headwater.protocol.verdict import Rejection
+
+
+class Landed(NamedTuple):
+    """An accepted commit: its seq, its branch, and what it touched in which document."""
+
+    seq: int
+    branch: int
+    touched: list[tuple[DocKey, tuple[Touch, ...]]]
+
+
+class LoggedCommit(NamedTuple):
+    """An accepted commit found in the log: where, and the bytes that a replay must repeat."""
+
+    seq: int
+    branch: int
+    encoded: bytes
+
+
+class Session:
+    """What the engine remembers of one session."""
+
+    __slots__ = ("forgotten_seq", "key", "landed", "last", "principal", "refused", "row", "unstored_refusals")
+
+    def __init__(self, row: SessionRow, last: int, forgotten_seq: int) -> None:
+        self.row = row
+        self.key = row.key
+        self.principal = row.principal
+        self.last = last  # highest local_seq that has a verdict
+        self.forgotten_seq = forgotten_seq  # accepted commits up to this seq are only in the log
+        self.unstored_refusals = False
+        self.landed: dict[int, Landed] = {}  # in order, since local_seq and seq rise together
+        self.refused: OrderedDict[int, Rejection] = OrderedDict()
+
+    @property
+    def id(self) -> int:
+        return self.row.session
+
+
+class Sessions:
+    """The sessions of one space."""
+
+    __slots__ = ("_by_key", "_limits", "_log", "_next", "_store")
+
+    def __init__(self, store: Store, log: Log, limits: Limits) -> None:
+        self._store = store
+        self._log = log
+        self._limits = limits
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop everything kept in memory: what is on the disk decides."""
+        self._by_key: OrderedDict[str, Session] = OrderedDict()
+        self._next = self._store.last_session() + 1
+
+    def get(self, key: str) -> Session:
+        session = self._by_key.get(key)
+        if session is not None:
+            self._by_key.move_to_end(key)
+            return session
+        row = self._store.session_of(key)
+        if row is None:
+            raise ProtocolError(f"there is no session {key!r} in this space. Open it first.")
+        if row.closed:
+            raise ProtocolError(f"session {key!r} was closed. Open a new one under another key.")
+        return self._remember(row)
+
+    def open(self, key: str, principal: str, now_us: int) -> Session:
+        """Make or find a session. The caller holds an open store transaction."""
+        row = self._store.session_of(key)
+        if row is None:
+            row = SessionRow(self._next, key, principal, now_us, False, 0, 0)
+            self._next += 1
+            self._store.put_session(row)
+        elif row.principal != principal:
+            raise ProtocolError(f"session {key!r} belongs to {row.principal!r}, not to {principal!r}")
+        elif row.closed:
+            raise ProtocolError(f"session {key!r} was closed. Open a new one under another key.")
+        return self._by_key.get(key) or self._remember(row)
+
+    def close(self, session: Session, acked: int) -> None:
+        """The client knows every verdict and will replay nothing. Its keys may be compacted away."""
+        acked = max(acked, session.row.acked)
+        session.row = session.row._replace(closed=True, judged=max(session.last, acked), acked=acked)
+        self._store.put_session(session.row)
+        self._by_key.pop(session.key, None)
+
+    def acknowledge(self, session: Session, local_seq: int) -> None:
+        """The client has the verdicts up to `local_seq`, and no commit it sends will name those again."""
+        if not 0 <= local_seq <= MAX_INT:
+            raise ProtocolError(f"session {session.key!r} acknowledges commit {local_seq}, which cannot exist")
+        if local_seq > session.row.acked:
+            # C6: a verdict the client has is a verdict, even if a restart here forgot that it was a no.
+            session.last = max(session.last, local_seq)
+            session.row = session.row._replace(acked=local_seq, judged=session.last)
+            self._store.put_session(session.row)
+
+    def keep_judged(self, session: Session) -> None:
+        """Store that rejections happened. It rides along with the next accepted frame, for free."""
+        if session.unstored_refusals:
+            session.unstored_refusals = False
+            session.row = session.row._replace(judged=session.last)
+            self._store.put_session(session.row)
+
+    def key_of(self, session: int) -> str:
+        row = self._store.session(session)
+        return row.key if row is not None else ""
+
+    def _remember(self, row: SessionRow) -> Session:
+        last = max(row.acked, row.judged)
+        newest = self._store.row_of_session(row.session, 2**62)
+        if newest is not None:
+            last = max(last, newest.local_last)
+        session = Session(row, last, self._log.last_seq)
+        self._by_key[row.key] = session
+        while len(self._by_key) > self._limits.cached_sessions:
+            self._by_key.popitem(last=False)
+        return session
+
+    # ---- what became of a commit -----------------------------------------------------------------
+
+    def accept(self, session: Session, local_seq: int, landed: Landed) -> None:
+        session.last = local_seq
+        session.landed[local_seq] = landed
+        if len(session.landed) > 2 * self._limits.session_commits:
+            for oldest in list(session.landed)[: self._limits.session_commits]:
+                session.forgotten_seq = max(session.forgotten_seq, session.landed.pop(oldest).seq)
+
+    def refuse(self, session: Session, local_seq: int, rejection: Rejection) -> None:
+        session.last = local_seq
+        session.unstored_refusals = True
+        session.refused[local_seq] = rejection
+        if len(session.refused) > self._limits.session_rejections:
+            session.refused.popitem(last=False)
+
+    def place_of(self, session: Session, local_seq: int) -> tuple[int, int] | None:
+        """The seq and branch of an accepted commit of this session, or None if it was not accepted."""
+        landed = session.landed.get(local_seq)
+        if landed is not None:
+            return landed.seq, landed.branch
+        if local_seq in session.refused:
+            return None
+        found = self.logged(session, local_seq)
+        return (found.seq, found.branch) if found is not None else None
+
+    def logged(self, session: Session, local_seq: int) -> LoggedCommit | None:
+        """An accepted commit as the log has it."""
+        row = self._store.row_of_session(session.id, local_seq)
+        if row is None or row.local_last < local_seq:
+            return None
+        for place, entry in enumerate(entries_of(row)):
+            raw = bytes(entry.commit)
+            if decode_commit(raw).local_seq == local_seq:
+                return LoggedCommit(row.seq + place, row.branch, raw)
+        return None

@@ -1,0 +1,208 @@
+"""One SQLite connection: opening a space's file, running statements on it, and its transactions.
+
+Write-ahead log, `synchronous=FULL`, and exclusive locking: one connection owns the file, which the directory
+lock promises anyway, and no shared memory is needed. Every failure of SQLite leaves here as a `StorageError`
+that names the file. Knows no table but the schema's version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path as FilePath
+from typing import Any, Literal, cast
+
+import apsw
+
+from headwater.engine.store.port import Visited
+from headwater.engine.store.schema import APPLICATION_ID
+from headwater.errors import CorruptionError, NewerVersionError, StorageError
+
+Synchronous = Literal["FULL", "NORMAL", "OFF"]
+
+
+class Database:
+    """The file of one space, open."""
+
+    __slots__ = (
+        "_connection",
+        "_cursor",
+        "_migrations",
+        "_path",
+        "_synchronous",
+        "_vfs",
+        "execute",
+        "visited",
+    )
+
+    def __init__(self, path: str, *, synchronous: Synchronous, vfs: str | None, migrations: tuple[str, ...]) -> None:
+        self._path = path
+        self._synchronous = synchronous
+        self._vfs = vfs
+        self._migrations = migrations
+        self.visited = Visited()
+        self._open()
+
+    # ---- opening ---------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        try:
+            self._connection = apsw.Connection(self._path, vfs=self._vfs)
+        except apsw.Error as error:
+            raise StorageError(f"cannot open {self._path}: {error}. Check that the folder exists.") from error
+        self._cursor = self._connection.cursor()
+        self.execute = self._cursor.execute
+        try:
+            self.run("PRAGMA locking_mode=EXCLUSIVE")  # first: reading in this mode needs no shared memory
+            self._check_header()
+            self.run(f"PRAGMA synchronous={self._synchronous}")
+            # C6: frames that recovery found in the write-ahead log may never have been synced. Leaving the
+            # mode writes them into the file with a sync, before any of them is answered for.
+            self.run("PRAGMA journal_mode=DELETE")
+            self.run("PRAGMA journal_mode=WAL")
+            self._migrate()
+        except BaseException:
+            self._discard()
+            raise
+
+    def _check_header(self) -> None:
+        """Found at open: a file that is not ours, a newer one, and one that lost its end."""
+        application = self.number("PRAGMA application_id")
+        version = self.number("PRAGMA user_version")
+        pages = self.number("PRAGMA page_count")
+        if application not in (0, APPLICATION_ID) or (
+            application == 0 and self.number("SELECT count(*) FROM sqlite_schema")
+        ):
+            raise StorageError(f"{self._path} is an SQLite file, but not a Headwater space. Choose another file.")
+        if version > len(self._migrations):
+            raise NewerVersionError(
+                f"{self._path} has schema version {version}, this Headwater knows versions up to "
+                f"{len(self._migrations)}. Upgrade Headwater, or open the file with the version that wrote it."
+            )
+        if self._path != ":memory:" and self._vfs is None:
+            self._check_length(pages)
+
+    def _check_length(self, pages: int) -> None:
+        size = FilePath(self._path).stat().st_size
+        wal = FilePath(self._path + "-wal")
+        page_size = self.number("PRAGMA page_size")
+        if size < pages * page_size and not (wal.exists() and wal.stat().st_size):
+            raise CorruptionError(
+                f"{self._path} is {size} bytes long but its header counts {pages} pages of {page_size}: "
+                "the file was cut off. Restore it from a backup."
+            )
+
+    def _migrate(self) -> None:
+        version = self.number("PRAGMA user_version")
+        if version == len(self._migrations):
+            return
+        self.begin()
+        for script in self._migrations[version:]:
+            self.run(script)
+        self.run(f"PRAGMA application_id={APPLICATION_ID}")
+        self.run(f"PRAGMA user_version={len(self._migrations)}")
+        self.commit()
+
+    def reopen(self) -> None:
+        self._discard()
+        self._open()
+
+    def close(self) -> None:
+        try:
+            self._connection.close()
+        except apsw.Error as error:
+            raise self.failed(error) from error
+
+    def _discard(self) -> None:
+        """Let go of a connection whose state is unknown. Closing may fail for the reason that broke it."""
+        try:
+            self._connection.close(True)
+        except apsw.Error:
+            # The disk that failed may fail again here. The file is opened afresh next, and judged by what is
+            # on the disk; nothing that this connection knew counts any more.
+            return
+
+    # ---- statements ------------------------------------------------------------------------------
+
+    def failed(self, error: apsw.Error) -> StorageError:
+        if isinstance(error, apsw.CorruptError | apsw.NotADBError):
+            return CorruptionError(
+                f"{self._path} is damaged: {error}. Run `headwater verify` on a copy, or restore a backup."
+            )
+        if isinstance(error, apsw.BusyError | apsw.LockedError):
+            return StorageError(f"{self._path} is in use by another process: {error}. Stop that process first.")
+        if isinstance(error, apsw.FullError):
+            return StorageError(f"no room left for {self._path}: {error}. Free disk space, then reopen.")
+        return StorageError(f"{self._path}: {error}")
+
+    def run(self, sql: str, values: tuple[Any, ...] = ()) -> None:
+        self.visited.statements += 1
+        try:
+            self.execute(sql, values)
+        except apsw.Error as error:
+            raise self.failed(error) from error
+
+    def many(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> None:
+        self.visited.statements += 1
+        try:
+            self._cursor.executemany(sql, rows)
+        except apsw.Error as error:
+            raise self.failed(error) from error
+
+    def all(self, sql: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        visited = self.visited
+        visited.statements += 1
+        try:
+            rows = cast("list[tuple[Any, ...]]", self.execute(sql, values).fetchall())
+        except apsw.Error as error:
+            raise self.failed(error) from error
+        visited.rows += len(rows)
+        for row in rows:
+            last = row[-1]
+            if type(last) is bytes:
+                visited.bytes += len(last)
+        return rows
+
+    def one(self, sql: str, values: tuple[Any, ...] = ()) -> tuple[Any, ...] | None:
+        rows = self.all(sql, values)
+        return rows[0] if rows else None
+
+    def number(self, sql: str, values: tuple[Any, ...] = ()) -> int:
+        row = self.one(sql, values)
+        return int(row[0]) if row and row[0] is not None else 0
+
+    # ---- transactions ----------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        self.run("BEGIN IMMEDIATE")
+
+    def commit(self) -> None:
+        self.run("COMMIT")
+
+    def rollback(self) -> None:
+        if self._connection.in_transaction:
+            self.run("ROLLBACK")
+
+    # The next two are once per commit, so they do without the call to `run`.
+
+    def savepoint(self) -> None:
+        self.visited.statements += 1
+        try:
+            self.execute("SAVEPOINT one")
+        except apsw.Error as error:
+            raise self.failed(error) from error
+
+    def release(self) -> None:
+        self.visited.statements += 1
+        try:
+            self.execute("RELEASE one")
+        except apsw.Error as error:
+            raise self.failed(error) from error
+
+    def rollback_to_savepoint(self) -> None:
+        self.run("ROLLBACK TO one")
+        self.run("RELEASE one")
+
+    @property
+    def changes(self) -> int:
+        """Rows that the last statement changed."""
+        return self._connection.changes()

@@ -1,0 +1,186 @@
+"""The store port: everything the engine asks of a database, and nothing that decides.
+
+One store holds one space. All methods are synchronous and are called from one thread. Between `begin` and
+`commit` all writes belong to one transaction; `savepoint` opens the part of one commit inside it. A method
+that fails raises `StorageError`; after a failed `commit` the fate of the transaction is unknown and the
+store must be reopened before anything else is asked of it (C7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol
+
+from headwater.data.address import DocKey
+
+HEADS_SEQ: Final = "heads_seq"
+
+
+class LogRow(NamedTuple):
+    """One accepted frame: `commits` commits with seqs from `seq` on; `chain` continues the previous row's."""
+
+    seq: int
+    commits: int
+    session: int
+    local_seq: int  # of its first commit
+    local_last: int  # of its last commit
+    branch: int
+    at_us: int
+    chain: int
+    body: bytes
+
+
+class HeadRow(NamedTuple):
+    """The latest write to a document on a branch, and how far it is from its last snapshot.
+
+    Rows are written back now and then, not with every commit: together they describe the log up to the seq
+    in `meta` under `HEADS_SEQ`. What came after is found in the log when the space is opened.
+    """
+
+    branch: int
+    doc: int
+    seq: int
+    base_seq: int  # seq of the newest snapshot, 0 if there is none
+    base_bytes: int  # encoded size of that snapshot
+    patches: int  # commits since that snapshot
+    patch_bytes: int  # their encoded size
+    ordinal: int  # number of snapshots ever made of it
+
+
+class SnapshotRow(NamedTuple):
+    branch: int
+    doc: int
+    seq: int
+    ordinal: int
+    present: bool  # False: the document was absent at `seq`
+    body: bytes
+
+
+class MarksRow(NamedTuple):
+    """The write index of a document as it was at `seq`, which has a snapshot too."""
+
+    branch: int
+    doc: int
+    seq: int
+    body: bytes
+
+
+class BranchRow(NamedTuple):
+    branch: int
+    name: str
+    parent: int  # 0 for the main branch
+    fork_seq: int
+    created_us: int
+    deleted: bool
+    merged_seq: int  # its last merge brought the parent everything up to this seq
+
+
+class SessionRow(NamedTuple):
+    session: int
+    key: str
+    principal: str
+    opened_us: int
+    closed: bool
+    judged: int  # commits up to this local_seq have a verdict, as far as the disk knows
+    acked: int  # the client will neither replay nor name a commit up to this local_seq
+
+
+class EventRow(NamedTuple):
+    id: str
+    seq: int
+    stream: str
+    due_us: int
+    payload: bytes
+
+
+class RecordRow(NamedTuple):
+    seq: int
+    ordinal: int
+    topic: str
+    key: str
+    payload: bytes
+
+
+class LeaseRow(NamedTuple):
+    name: str
+    token: int
+    holder: str
+    until_us: int
+
+
+@dataclass(slots=True)
+class Visited:
+    """What the store touched so far. Tests gate on differences of these counts, never on seconds."""
+
+    statements: int = 0
+    rows: int = 0
+    bytes: int = 0
+
+
+class Store(Protocol):
+    """One space's database."""
+
+    @property
+    def visited(self) -> Visited: ...
+
+    # transactions
+    def begin(self) -> None: ...
+    def commit(self) -> None: ...
+    def rollback(self) -> None: ...
+    def savepoint(self) -> None: ...
+    def release(self) -> None: ...
+    def rollback_to_savepoint(self) -> None: ...
+    def reopen(self) -> None: ...
+    def close(self) -> None: ...
+
+    # what the space is
+    def meta(self, key: str) -> str | None: ...
+    def put_meta(self, key: str, value: str) -> None: ...
+
+    # the log
+    def append(self, row: LogRow) -> None: ...
+    def last_row(self) -> LogRow | None: ...
+    def row_at(self, seq: int) -> LogRow | None: ...
+    def rows_after(self, seq: int, limit: int) -> list[LogRow]: ...
+    def row_of_session(self, session: int, local_seq: int) -> LogRow | None: ...
+    def drop_rows(self, before_seq: int) -> int: ...
+
+    # documents, heads, snapshots, marks
+    def doc_of(self, key: DocKey) -> int | None: ...
+    def key_of(self, doc: int) -> DocKey | None: ...
+    def put_doc(self, doc: int, key: DocKey) -> None: ...
+    def last_doc(self) -> int: ...
+    def docs_of_scope(self, scope: str, after: str, limit: int) -> list[tuple[int, str]]: ...
+    def head(self, branch: int, doc: int) -> HeadRow | None: ...
+    def put_heads(self, rows: Iterable[HeadRow]) -> None: ...
+    def heads_of_branch(self, branch: int, after_doc: int, limit: int) -> list[HeadRow]: ...
+    def put_snapshot(self, row: SnapshotRow) -> None: ...
+    def snapshot_at_or_before(self, branch: int, doc: int, seq: int) -> SnapshotRow | None: ...
+    def snapshot_seq_after(self, branch: int, doc: int, seq: int) -> int | None: ...
+    def snapshot_seqs(self, branch: int, doc: int) -> list[tuple[int, int]]: ...
+    def older_snapshot(self, branch: int, doc: int, than: int) -> tuple[int, int] | None: ...
+    def drop_snapshot(self, branch: int, doc: int, seq: int) -> None: ...
+    def marks(self, branch: int, doc: int) -> MarksRow | None: ...
+    def put_marks(self, row: MarksRow) -> None: ...
+
+    # branches
+    def branches(self) -> list[BranchRow]: ...
+    def put_branch(self, row: BranchRow) -> None: ...
+    def drop_branch_data(self, branch: int) -> None: ...
+
+    # sessions
+    def session_of(self, key: str) -> SessionRow | None: ...
+    def session(self, session: int) -> SessionRow | None: ...
+    def put_session(self, row: SessionRow) -> None: ...
+    def last_session(self) -> int: ...
+    def sessions_after(self, session: int, limit: int) -> list[SessionRow]: ...
+
+    # events, topic records, leases
+    def event(self, id: str) -> EventRow | None: ...
+    def put_events(self, rows: Iterable[EventRow]) -> None: ...
+    def events_after(self, after: tuple[int, str], limit: int) -> list[EventRow]: ...
+    def put_records(self, rows: Iterable[RecordRow]) -> None: ...
+    def records_after(self, topic: str, after: tuple[int, int], limit: int) -> list[RecordRow]: ...
+    def lease(self, name: str) -> LeaseRow | None: ...
+    def put_lease(self, row: LeaseRow) -> None: ...

@@ -1,0 +1,264 @@
+"""The store port on SQLite: the tables of one space and the statements on them. Nothing is decided here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path as FilePath
+from typing import Final
+
+import apsw
+
+from headwater.data.address import DocKey
+from headwater.engine.store.database import Database, Synchronous
+from headwater.engine.store.port import (
+    BranchRow,
+    EventRow,
+    HeadRow,
+    LeaseRow,
+    LogRow,
+    MarksRow,
+    RecordRow,
+    SessionRow,
+    SnapshotRow,
+    Visited,
+)
+from headwater.engine.store.schema import MIGRATIONS
+
+_APPEND: Final = "INSERT INTO log VALUES (?,?,?,?,?,?,?,?,?)"
+_PUT_HEAD: Final = (
+    "INSERT INTO heads VALUES (?,?,?,?,?,?,?,?) ON CONFLICT (branch, doc) DO UPDATE SET seq=excluded.seq,"
+    " base_seq=excluded.base_seq, base_bytes=excluded.base_bytes, patches=excluded.patches,"
+    " patch_bytes=excluded.patch_bytes, ordinal=excluded.ordinal"
+)
+_LOG: Final = "SELECT seq, count, session, local_seq, local_last, branch, at_us, chain, body FROM log "
+_SNAPSHOT: Final = "SELECT branch, doc, seq, ordinal, present, body FROM snapshots "
+
+
+class SqliteStore:
+    """One space in one SQLite file, or in memory when the path is `:memory:`."""
+
+    __slots__ = ("_db",)
+
+    def __init__(
+        self,
+        path: str | FilePath,
+        *,
+        synchronous: Synchronous = "FULL",
+        vfs: str | None = None,
+        migrations: tuple[str, ...] = MIGRATIONS,
+    ) -> None:
+        self._db = Database(str(path), synchronous=synchronous, vfs=vfs, migrations=migrations)
+
+    @property
+    def visited(self) -> Visited:
+        return self._db.visited
+
+    # ---- transactions ----------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        self._db.begin()
+
+    def commit(self) -> None:
+        self._db.commit()
+
+    def rollback(self) -> None:
+        self._db.rollback()
+
+    def savepoint(self) -> None:
+        self._db.savepoint()
+
+    def release(self) -> None:
+        self._db.release()
+
+    def rollback_to_savepoint(self) -> None:
+        self._db.rollback_to_savepoint()
+
+    def reopen(self) -> None:
+        self._db.reopen()
+
+    def close(self) -> None:
+        self._db.close()
+
+    # ---- meta ------------------------------------------------------------------------------------
+
+    def meta(self, key: str) -> str | None:
+        row = self._db.one("SELECT value FROM meta WHERE key=?", (key,))
+        return row[0] if row else None
+
+    def put_meta(self, key: str, value: str) -> None:
+        self._db.run("INSERT OR REPLACE INTO meta VALUES (?,?)", (key, value))
+
+    # ---- the log ---------------------------------------------------------------------------------
+
+    def append(self, row: LogRow) -> None:
+        self._db.visited.statements += 1
+        try:
+            self._db.execute(_APPEND, row)
+        except apsw.Error as error:
+            raise self._db.failed(error) from error
+
+    def last_row(self) -> LogRow | None:
+        row = self._db.one(_LOG + "ORDER BY seq DESC LIMIT 1")
+        return LogRow._make(row) if row else None
+
+    def row_at(self, seq: int) -> LogRow | None:
+        row = self._db.one(_LOG + "WHERE seq<=? ORDER BY seq DESC LIMIT 1", (seq,))
+        return LogRow._make(row) if row else None
+
+    def rows_after(self, seq: int, limit: int) -> list[LogRow]:
+        return [LogRow._make(row) for row in self._db.all(_LOG + "WHERE seq>? ORDER BY seq LIMIT ?", (seq, limit))]
+
+    def row_of_session(self, session: int, local_seq: int) -> LogRow | None:
+        row = self._db.one(
+            _LOG + "WHERE session=? AND local_seq<=? ORDER BY local_seq DESC LIMIT 1", (session, local_seq)
+        )
+        return LogRow._make(row) if row else None
+
+    def drop_rows(self, before_seq: int) -> int:
+        self._db.run(
+            "DELETE FROM log WHERE seq + count <= ? AND EXISTS (SELECT 1 FROM sessions WHERE"
+            " sessions.session = log.session AND (sessions.closed OR log.local_last <= sessions.acked))",
+            (before_seq,),
+        )
+        return self._db.changes
+
+    # ---- documents, heads, snapshots, marks ------------------------------------------------------
+
+    def doc_of(self, key: DocKey) -> int | None:
+        row = self._db.one("SELECT doc FROM documents WHERE scope=? AND id=?", key)
+        return int(row[0]) if row else None
+
+    def key_of(self, doc: int) -> DocKey | None:
+        row = self._db.one("SELECT scope, id FROM documents WHERE doc=?", (doc,))
+        return DocKey(row[0], row[1]) if row else None
+
+    def put_doc(self, doc: int, key: DocKey) -> None:
+        self._db.run("INSERT INTO documents VALUES (?,?,?)", (doc, key.scope, key.id))
+
+    def last_doc(self) -> int:
+        return self._db.number("SELECT max(doc) FROM documents")
+
+    def docs_of_scope(self, scope: str, after: str, limit: int) -> list[tuple[int, str]]:
+        rows = self._db.all(
+            "SELECT doc, id FROM documents WHERE scope=? AND id>? ORDER BY id LIMIT ?", (scope, after, limit)
+        )
+        return [(row[0], row[1]) for row in rows]
+
+    def head(self, branch: int, doc: int) -> HeadRow | None:
+        row = self._db.one("SELECT * FROM heads WHERE branch=? AND doc=?", (branch, doc))
+        return HeadRow._make(row) if row else None
+
+    def put_heads(self, rows: Iterable[HeadRow]) -> None:
+        self._db.many(_PUT_HEAD, rows)
+
+    def heads_of_branch(self, branch: int, after_doc: int, limit: int) -> list[HeadRow]:
+        rows = self._db.all(
+            "SELECT * FROM heads WHERE branch=? AND doc>? ORDER BY doc LIMIT ?", (branch, after_doc, limit)
+        )
+        return [HeadRow._make(row) for row in rows]
+
+    def put_snapshot(self, row: SnapshotRow) -> None:
+        self._db.run("INSERT INTO snapshots VALUES (?,?,?,?,?,?)", row)
+
+    def snapshot_at_or_before(self, branch: int, doc: int, seq: int) -> SnapshotRow | None:
+        row = self._db.one(
+            _SNAPSHOT + "WHERE branch=? AND doc=? AND seq<=? ORDER BY seq DESC LIMIT 1", (branch, doc, seq)
+        )
+        return SnapshotRow(row[0], row[1], row[2], row[3], bool(row[4]), row[5]) if row else None
+
+    def snapshot_seq_after(self, branch: int, doc: int, seq: int) -> int | None:
+        row = self._db.one(
+            "SELECT seq FROM snapshots WHERE branch=? AND doc=? AND seq>? ORDER BY seq LIMIT 1",
+            (branch, doc, seq),
+        )
+        return int(row[0]) if row else None
+
+    def snapshot_seqs(self, branch: int, doc: int) -> list[tuple[int, int]]:
+        rows = self._db.all("SELECT seq, ordinal FROM snapshots WHERE branch=? AND doc=? ORDER BY seq", (branch, doc))
+        return [(row[0], row[1]) for row in rows]
+
+    def older_snapshot(self, branch: int, doc: int, than: int) -> tuple[int, int] | None:
+        row = self._db.one(
+            "SELECT seq, ordinal FROM snapshots WHERE branch=? AND doc=? ORDER BY seq DESC LIMIT 1 OFFSET ?",
+            (branch, doc, than),
+        )
+        return (row[0], row[1]) if row else None
+
+    def drop_snapshot(self, branch: int, doc: int, seq: int) -> None:
+        self._db.run("DELETE FROM snapshots WHERE branch=? AND doc=? AND seq=?", (branch, doc, seq))
+
+    def marks(self, branch: int, doc: int) -> MarksRow | None:
+        row = self._db.one("SELECT branch, doc, seq, body FROM marks WHERE branch=? AND doc=?", (branch, doc))
+        return MarksRow._make(row) if row else None
+
+    def put_marks(self, row: MarksRow) -> None:
+        self._db.run("INSERT OR REPLACE INTO marks VALUES (?,?,?,?)", row)
+
+    # ---- branches --------------------------------------------------------------------------------
+
+    def branches(self) -> list[BranchRow]:
+        return [
+            BranchRow(r[0], r[1], r[2], r[3], r[4], bool(r[5]), r[6])
+            for r in self._db.all("SELECT * FROM branches ORDER BY branch")
+        ]
+
+    def put_branch(self, row: BranchRow) -> None:
+        self._db.run("INSERT OR REPLACE INTO branches VALUES (?,?,?,?,?,?,?)", row)
+
+    def drop_branch_data(self, branch: int) -> None:
+        for table in ("heads", "snapshots", "marks"):
+            self._db.run(f"DELETE FROM {table} WHERE branch=?", (branch,))
+
+    # ---- sessions --------------------------------------------------------------------------------
+
+    def session_of(self, key: str) -> SessionRow | None:
+        row = self._db.one("SELECT * FROM sessions WHERE key=?", (key,))
+        return SessionRow(row[0], row[1], row[2], row[3], bool(row[4]), row[5], row[6]) if row else None
+
+    def session(self, session: int) -> SessionRow | None:
+        row = self._db.one("SELECT * FROM sessions WHERE session=?", (session,))
+        return SessionRow(row[0], row[1], row[2], row[3], bool(row[4]), row[5], row[6]) if row else None
+
+    def put_session(self, row: SessionRow) -> None:
+        self._db.run("INSERT OR REPLACE INTO sessions VALUES (?,?,?,?,?,?,?)", row)
+
+    def last_session(self) -> int:
+        return self._db.number("SELECT max(session) FROM sessions")
+
+    def sessions_after(self, session: int, limit: int) -> list[SessionRow]:
+        rows = self._db.all("SELECT * FROM sessions WHERE session>? ORDER BY session LIMIT ?", (session, limit))
+        return [SessionRow(r[0], r[1], r[2], r[3], bool(r[4]), r[5], r[6]) for r in rows]
+
+    # ---- events, topic records, leases -----------------------------------------------------------
+
+    def event(self, id: str) -> EventRow | None:
+        row = self._db.one("SELECT id, seq, stream, due_us, payload FROM events WHERE id=?", (id,))
+        return EventRow._make(row) if row else None
+
+    def put_events(self, rows: Iterable[EventRow]) -> None:
+        self._db.many("INSERT INTO events VALUES (?,?,?,?,?)", rows)
+
+    def events_after(self, after: tuple[int, str], limit: int) -> list[EventRow]:
+        rows = self._db.all(
+            "SELECT id, seq, stream, due_us, payload FROM events WHERE (seq, id)>(?,?) ORDER BY seq, id LIMIT ?",
+            (*after, limit),
+        )
+        return [EventRow._make(row) for row in rows]
+
+    def put_records(self, rows: Iterable[RecordRow]) -> None:
+        self._db.many("INSERT INTO records (seq, ordinal, topic, key, payload) VALUES (?,?,?,?,?)", rows)
+
+    def records_after(self, topic: str, after: tuple[int, int], limit: int) -> list[RecordRow]:
+        rows = self._db.all(
+            "SELECT seq, ordinal, topic, key, payload FROM records WHERE topic=? AND (seq, ordinal)>(?,?)"
+            " ORDER BY seq, ordinal LIMIT ?",
+            (topic, *after, limit),
+        )
+        return [RecordRow._make(row) for row in rows]
+
+    def lease(self, name: str) -> LeaseRow | None:
+        row = self._db.one("SELECT * FROM leases WHERE name=?", (name,))
+        return LeaseRow._make(row) if row else None
+
+    def put_lease(self, row: LeaseRow) -> None:
+        self._db.run("INSERT OR REPLACE INTO leases VALUES (?,?,?,?)", row)

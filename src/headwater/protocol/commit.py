@@ -1,0 +1,158 @@
+"""The commit: what a session asks the engine to accept, all of it or nothing (C7).
+
+Every struct is positional on the wire, so that a field can be added at the end with a default and an older
+peer's bytes still decode. Values inside are frozen (`data.value`): whoever builds a commit freezes them,
+`decode_frame` and `decode_record` do it for bytes. Nothing here decides anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from headwater.data.address import Depth, DocKey
+from headwater.data.codec import enc_hook, ext_hook
+from headwater.data.limits import DEFAULT_VALUE_LIMITS, STORED_VALUE_LIMITS, ValueLimits
+from headwater.data.patch import Patch, validate_patch
+from headwater.data.path import Path, check_path
+from headwater.data.value import Value, freeze
+from headwater.errors import InvalidValueError, ProtocolError
+
+MAIN: Final = "main"
+"""The branch every space begins with."""
+
+
+class Read(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
+    """One address a transaction looked at, and what its view stood on.
+
+    The view was the branch at `seq` plus the session's own pending commits named by `layers`, inclusive
+    ranges of `local_seq`. Without layers it is a confirmed read. C3: both are the truth, never rounded.
+    """
+
+    doc: DocKey
+    path: Path
+    depth: Depth
+    seq: int
+    layers: tuple[tuple[int, int], ...] = ()
+
+
+class Operation(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
+    """The patches of one commit to one document, applied in order."""
+
+    doc: DocKey
+    patches: tuple[Patch, ...]
+
+
+class OriginCommitted(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="origin_committed"):
+    """The commit of this session with that `local_seq` was accepted."""
+
+    local_seq: int
+
+
+class EntityAbsent(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="entity_absent"):
+    """The document was never written on this branch. A deleted document counts as present."""
+
+    doc: DocKey
+
+
+class LeaseHeld(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="lease_held"):
+    """The lease is still the one with this fencing token."""
+
+    name: str
+    token: int
+
+
+Precondition = OriginCommitted | EntityAbsent | LeaseHeld
+
+
+class SentEvent(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """An event sent inside the transaction: stored with the commit that caused it, due at `due_us`."""
+
+    id: str
+    stream: str
+    payload: Any
+    due_us: int = 0
+
+
+class TopicRecord(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A record emitted to a topic; `key` orders it among the records of the same target."""
+
+    topic: str
+    key: str
+    payload: Any
+
+
+class Provenance(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Who wrote, and why: the node, its code's fingerprint and the addresses whose change made it run."""
+
+    node: str = ""
+    fingerprint: str = ""
+    causes: tuple[tuple[DocKey, Path], ...] = ()
+    derived: bool = False
+
+
+NO_PROVENANCE: Final = Provenance()
+
+
+class Commit(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """One transaction of one session. `local_seq` rises within the session and names it for ever (C10)."""
+
+    local_seq: int
+    operations: tuple[Operation, ...] = ()
+    reads: tuple[Read, ...] = ()
+    preconditions: tuple[Precondition, ...] = ()
+    branch: str = MAIN
+    events: tuple[SentEvent, ...] = ()
+    records: tuple[TopicRecord, ...] = ()
+    provenance: Provenance = NO_PROVENANCE
+
+
+Frame = Sequence[Commit]
+"""Commits that travel together. More than one is a wave: one store transaction, a verdict each."""
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=enc_hook)
+_frame_decoder = msgspec.msgpack.Decoder(tuple[Commit, ...], ext_hook=ext_hook)
+_commit_decoder = msgspec.msgpack.Decoder(Commit, ext_hook=ext_hook)
+
+encode_commit = _encoder.encode
+"""The one encoding of a commit: what the log stores and what a replay is compared with (C10)."""
+
+
+def encode_frame(frame: Frame) -> bytes:
+    return _encoder.encode(tuple(frame))
+
+
+def decode_frame(data: bytes, limits: ValueLimits = DEFAULT_VALUE_LIMITS) -> tuple[Commit, ...]:
+    """Bytes from a peer. Every value is checked and frozen; anything else is a ProtocolError that says where."""
+    try:
+        frame = _frame_decoder.decode(data)
+    except (msgspec.MsgspecError, InvalidValueError, ValueError, RecursionError) as error:
+        raise ProtocolError(f"the frame is not a sequence of commits: {error}") from error
+    return tuple(checked_commit(commit, limits) for commit in frame)
+
+
+def decode_commit(data: bytes | msgspec.Raw) -> Commit:
+    """Bytes from our own log, checked when they were accepted: freezes, and lets errors through."""
+    commit = _commit_decoder.decode(data)
+    return checked_commit(commit, STORED_VALUE_LIMITS)
+
+
+def checked_commit(commit: Commit, limits: ValueLimits) -> Commit:
+    """The same commit with every foreign path and value checked and frozen."""
+    try:
+        operations = tuple(
+            Operation(op.doc, tuple(validate_patch(patch, limits) for patch in op.patches)) for op in commit.operations
+        )
+        for read in commit.reads:
+            check_path(read.path, limits)
+        events = tuple(SentEvent(e.id, e.stream, _frozen(e.payload, limits), e.due_us) for e in commit.events)
+        records = tuple(TopicRecord(r.topic, r.key, _frozen(r.payload, limits)) for r in commit.records)
+    except InvalidValueError as error:
+        raise ProtocolError(f"commit {commit.local_seq} holds a value no document can hold: {error}") from error
+    return msgspec.structs.replace(commit, operations=operations, events=events, records=records)
+
+
+def _frozen(payload: object, limits: ValueLimits) -> Value:
+    return freeze(payload, limits)
