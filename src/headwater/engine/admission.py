@@ -117,7 +117,7 @@ class Admission:
         for local_seq, landed in reversed(session.landed.items()):
             if landed.seq <= read.seq:
                 break
-            if landed.branch not in branch.lineage or _named(read, local_seq):
+            if not branch.shows(landed.branch, landed.seq) or _named(read, local_seq):
                 continue
             for doc, touched in landed.touched:
                 if doc == read.doc and any(overlaps(touch, read.path, read.depth) for touch in touched):

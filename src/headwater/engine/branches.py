@@ -20,12 +20,11 @@ MAIN_ID: Final = 1
 class Branch:
     """One branch. `parent` is None for main only."""
 
-    __slots__ = ("lineage", "parent", "row")
+    __slots__ = ("parent", "row")
 
     def __init__(self, row: BranchRow, parent: Branch | None) -> None:
         self.row = row
         self.parent = parent
-        self.lineage: frozenset[int] = (parent.lineage if parent else frozenset()) | {row.branch}
 
     @property
     def id(self) -> int:

@@ -80,9 +80,7 @@ class Compaction:
         marks = self._store.marks(branch.id, row.doc)
         if marks is None or marks.seq < written:
             self._snapshots.keep_marks(branch, head)
-        base = self._store.snapshot_at_or_before(branch.id, row.doc, written)
-        if base is None or base.seq < written:
-            self._snapshots.put_base(branch, row.doc, written, value)
         for seq, _ in self._store.snapshot_seqs(branch.id, row.doc):
-            if seq < written:
+            if seq <= written:
                 self._store.drop_snapshot(branch.id, row.doc, seq)
+        self._snapshots.put_base(branch, row.doc, written, value)

@@ -21,7 +21,7 @@ from headwater.engine.heads import Heads
 from headwater.engine.leases import Leases
 from headwater.engine.limits import DEFAULT_LIMITS, Limits
 from headwater.engine.log import Log
-from headwater.engine.merge import BranchDiff, Merge, merge_session
+from headwater.engine.merge import BranchDiff, Merge
 from headwater.engine.preconditions import Preconditions
 from headwater.engine.reads import Document, Logged, Page, Reads
 from headwater.engine.recovery import Recovery
@@ -181,11 +181,11 @@ class Engine:
         with self._transaction():
             return self._merge.diff(self._branches.get(branch))
 
-    def merge(self, branch: str, *, principal: str = "") -> tuple[BranchDiff, Verdict | None]:
+    def merge(self, branch: str) -> tuple[BranchDiff, Verdict | None]:
         """Write a branch's changes to its parent in one commit; with collisions nothing is written."""
         with self._transaction():
             child = self._branches.get(branch)
-            session = self._sessions.open(merge_session(branch), principal, self._clock.now_us())
+            session = self._sessions.open_for_merges(child.name, self._clock.now_us())
             diff, commit = self._merge.prepared(child, session)
             if commit is None:
                 return diff, None

@@ -87,6 +87,7 @@ class Group:
         if self._log.close_frame():
             self._accepted = True
             self._sessions.keep_judged(session)
+            self._sessions.trim(session)
         self._store.release()
         return (*known, *verdicts) if known else tuple(verdicts)
 

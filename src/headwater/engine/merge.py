@@ -18,7 +18,7 @@ from headwater.engine.heads import Heads
 from headwater.engine.limits import Limits
 from headwater.engine.marks import NOBODY
 from headwater.engine.reads import Reads
-from headwater.engine.sessions import Session
+from headwater.engine.sessions import Session, merge_session
 from headwater.engine.store.port import HeadRow, Store
 from headwater.errors import AuthoringError, CorruptionError, LimitError
 from headwater.protocol.commit import Commit, Operation, Provenance, Read
@@ -138,8 +138,3 @@ class Merge:
             if seq > branch.fork_seq:
                 found.append(self._admission.collision(Read(key, patch.path, Depth.DEEP, branch.fork_seq), seq))
         return found
-
-
-def merge_session(branch: str) -> str:
-    """Merges of a branch are commits of a session of their own, so that they can be told from all others."""
-    return f"merge of {branch}"

@@ -8,7 +8,7 @@ Memory is bounded; what is forgotten is found again in the log. Upholds C5 and C
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from headwater.data.address import DocKey
 from headwater.data.patch import Touch
@@ -19,6 +19,14 @@ from headwater.engine.store.port import SessionRow, Store
 from headwater.errors import ProtocolError
 from headwater.protocol.commit import decode_commit
 from headwater.protocol.verdict import Rejection
+
+
+MERGES: Final = "merge of "
+
+
+def merge_session(branch: str) -> str:
+    """Merges of a branch are commits of a session of their own, so that they can be told from all others."""
+    return MERGES + branch
 
 
 class Landed(NamedTuple):
@@ -85,8 +93,17 @@ class Sessions:
             raise ProtocolError(f"session {key!r} was closed. Open a new one under another key.")
         return self._remember(row)
 
+    def open_for_merges(self, branch: str, now_us: int) -> Session:
+        """The session that writes the merges of a branch and nothing else."""
+        return self._open(merge_session(branch), "", now_us)
+
     def open(self, key: str, principal: str, now_us: int) -> Session:
         """Make or find a session. The caller holds an open store transaction."""
+        if key.startswith(MERGES):
+            raise ProtocolError(f"session keys that begin with {MERGES!r} belong to merges. Choose another.")
+        return self._open(key, principal, now_us)
+
+    def _open(self, key: str, principal: str, now_us: int) -> Session:
         row = self._store.session_of(key)
         if row is None:
             row = SessionRow(self._next, key, principal, now_us, False, 0, 0)
@@ -142,6 +159,9 @@ class Sessions:
     def accept(self, session: Session, local_seq: int, landed: Landed) -> None:
         session.last = local_seq
         session.landed[local_seq] = landed
+
+    def trim(self, session: Session) -> None:
+        """Forget the oldest accepted commits past the limit: their frames are closed, so the log has them."""
         if len(session.landed) > 2 * self._limits.session_commits:
             for oldest in list(session.landed)[: self._limits.session_commits]:
                 session.forgotten_seq = max(session.forgotten_seq, session.landed.pop(oldest).seq)
