@@ -8,6 +8,9 @@
     │   ├── PreconditionFailedError it can never succeed; do not run it again
     │   └── RuleRefusedError        a rule of the space forbids it; do not run it again
     ├── AbsentError                 a document, branch or key that is not there
+    ├── AccessError                 this user may not do that here
+    ├── LoadError                   a document could not be fetched
+    ├── SessionExpiredError         a session is over; what it had not heard of failed
     ├── LimitError                  larger, deeper or more than the configured limit
     ├── ProtocolError               a peer or a file said something outside the protocol
     ├── StorageError                the disk failed, or what it returned is damaged
@@ -25,6 +28,7 @@ from __future__ import annotations
 
 __all__ = [
     "AbsentError",
+    "AccessError",
     "AuthoringError",
     "CommitRejected",
     "ConflictError",
@@ -34,10 +38,12 @@ __all__ = [
     "InvalidValueError",
     "InvariantViolation",
     "LimitError",
+    "LoadError",
     "NewerVersionError",
     "PreconditionFailedError",
     "ProtocolError",
     "RuleRefusedError",
+    "SessionExpiredError",
     "StorageError",
 ]
 
@@ -76,6 +82,18 @@ class RuleRefusedError(CommitRejected):
 
 class AbsentError(HeadwaterError, LookupError):
     """Something named is not there. Create it first, or read with a default."""
+
+
+class AccessError(HeadwaterError):
+    """This user may not do that here. Ask an owner of the space, or use another token."""
+
+
+class LoadError(HeadwaterError):
+    """A document could not be fetched. The message says why; reading it again asks again."""
+
+
+class SessionExpiredError(HeadwaterError):
+    """A session is over. Its unanswered commits failed; open a new one and look at what landed."""
 
 
 class LimitError(HeadwaterError):

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from headwater.clock import Clock, RealClock
 from headwater.data.address import DocKey
+from headwater.engine.access import Access
 from headwater.engine.admission import Admission
 from headwater.engine.branches import Branch, Branches
 from headwater.engine.compaction import Compaction
@@ -39,6 +40,7 @@ class Engine:
     """One space. Accepts exactly the commits it should, durably, at a cost that does not grow with history."""
 
     __slots__ = (
+        "_access",
         "_admission",
         "_branches",
         "_broken",
@@ -57,7 +59,9 @@ class Engine:
         "_store",
     )
 
-    def __init__(self, store: Store, *, clock: Clock | None = None, limits: Limits = DEFAULT_LIMITS) -> None:
+    def __init__(
+        self, store: Store, *, clock: Clock | None = None, limits: Limits = DEFAULT_LIMITS, access: bool = False
+    ) -> None:
         self._store = store
         self._clock = clock or RealClock()
         self._limits = limits
@@ -69,6 +73,7 @@ class Engine:
         preconditions = Preconditions(store, self._heads, self._sessions)
         self._admission = Admission(self._log, self._heads, self._sessions, preconditions, limits)
         self._snapshots = Snapshots(store, self._heads, limits)
+        self._access = Access(self._heads, self._branches) if access else None
         self._group = Group(
             store,
             self._log,
@@ -77,6 +82,7 @@ class Engine:
             self._sessions,
             self._admission,
             self._snapshots,
+            self._access,
             self._clock,
             limits,
         )
@@ -96,6 +102,13 @@ class Engine:
         """Make the session, or take it up again with everything it is still owed."""
         with self._transaction():
             return self._sessions.open(key, principal, self._clock.now_us())
+
+    def resume_session(self, key: str, principal: str, resume: str, following: str) -> Session:
+        """Open a session for a connection, which must hold its token if it has one, and names the next."""
+        with self._transaction():
+            session = self._sessions.open(key, principal, self._clock.now_us())
+            self._sessions.take_over(session, resume, following)
+            return session
 
     def close_session(self, key: str, acked: int) -> None:
         with self._transaction():
@@ -146,7 +159,9 @@ class Engine:
 
     def read(self, doc: DocKey, *, branch: str = MAIN, at: int | None = None) -> Document:
         """A document now, or as it was at a seq."""
-        return self._reading(lambda: self._reads.read(doc, branch, at))
+        found = self._reading(lambda: self._reads.read(doc, branch, at))
+        self._heads.trim()
+        return found
 
     def documents(self, scope: str, *, branch: str = MAIN, after: str = "", limit: int | None = None) -> Page[Document]:
         """The present documents of a scope, by id."""
@@ -160,9 +175,28 @@ class Engine:
         """A session that was opened before."""
         return self._reading(lambda: self._sessions.get(key))
 
+    def landed(self, session: str, local_seqs: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+        """Which of these commits of a session were accepted, with their seqs."""
+        owner = self.session(session)
+        places = ((local_seq, self._sessions.place_of(owner, local_seq)) for local_seq in local_seqs)
+        return tuple((local_seq, place[0]) for local_seq, place in places if place is not None)
+
+    @property
+    def checks_access(self) -> bool:
+        return self._access is not None
+
+    def may_see(self, doc: DocKey, principal: str, session: str) -> bool:
+        """Whether a user may read a document of this space, in that session."""
+        return self._access is None or self._reading(lambda: self._may_see(doc, principal, session))
+
+    def _may_see(self, doc: DocKey, principal: str, session: str) -> bool:
+        return self._access is None or self._access.may_see(doc, principal, session)
+
     def is_current(self, session: Session, reads: tuple[Read, ...], *, branch: str = MAIN) -> bool:
         """Whether these reads would be admitted now: the one definition of "nothing I read has changed"."""
-        return self._reading(lambda: self._admission.conflict(session, self._branches.get(branch), reads) is None)
+        current = self._reading(lambda: self._admission.conflict(session, self._branches.get(branch), reads) is None)
+        self._heads.trim()
+        return current
 
     # ---- branches --------------------------------------------------------------------------------
 
@@ -267,6 +301,7 @@ class Engine:
         if isinstance(error, HeadwaterError) and not isinstance(error, StorageError):
             # A caller's mistake: the sessions keep what they remember, their rejections among it.
             self._store.rollback()
+            self._sessions.forget_unstored()
             self._reload_documents()
         else:
             self._mend()

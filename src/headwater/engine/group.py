@@ -14,6 +14,7 @@ from headwater.data.address import DocKey
 from headwater.data.codec import encode
 from headwater.data.patch import Touch
 from headwater.data.value import MAX_INT
+from headwater.engine.access import Access
 from headwater.engine.admission import Admission, Planned
 from headwater.engine.branches import Branch, Branches
 from headwater.engine.heads import Heads
@@ -37,6 +38,7 @@ class Group:
 
     __slots__ = (
         "_accepted",
+        "_access",
         "_admission",
         "_at_us",
         "_branches",
@@ -58,6 +60,7 @@ class Group:
         sessions: Sessions,
         admission: Admission,
         snapshots: Snapshots,
+        access: Access | None,
         clock: Clock,
         limits: Limits,
     ) -> None:
@@ -68,6 +71,7 @@ class Group:
         self._sessions = sessions
         self._admission = admission
         self._snapshots = snapshots
+        self._access = access
         self._clock = clock
         self._limits = limits
         self._accepted = False
@@ -98,7 +102,10 @@ class Group:
 
     def finish(self) -> bool:
         """Write back heads if it is time. False: nothing was accepted, and no transaction is needed."""
-        if self._log.last_seq - self._log.written_back >= self._limits.heads_commits:
+        if self._accepted and (
+            self._log.last_seq - self._log.written_back >= self._limits.heads_commits
+            or self._heads.bytes_pinned > self._limits.cache_bytes // 2
+        ):
             self._heads.write_back()
         return self._accepted
 
@@ -205,7 +212,7 @@ class Group:
         verdicts: list[Verdict] = []
         for commit in frame:
             encoded = encode_commit(commit)
-            plan = self._refusal(commit, encoded) or self._admission.judge(session, branch, commit)
+            plan = self._refusal(session, commit, encoded) or self._admission.judge(session, branch, commit)
             if not isinstance(plan, list):
                 verdicts.append(self._refused(session, commit, plan))
                 continue
@@ -218,8 +225,12 @@ class Group:
         self._sessions.refuse(session, commit.local_seq, rejection)
         return Rejected(commit.local_seq, rejection)
 
-    def _refusal(self, commit: Commit, encoded: bytes) -> RuleRefused | None:
-        """Rules that no retry can satisfy: its size, and an event id that is taken."""
+    def _refusal(self, session: Session, commit: Commit, encoded: bytes) -> RuleRefused | None:
+        """Rules that no retry can satisfy: its size, an event id that is taken, what its user may not do."""
+        if self._access is not None:
+            refused = self._access.refusal(session, commit)
+            if refused is not None:
+                return refused
         if len(encoded) > self._limits.commit_bytes:
             return RuleRefused(
                 "commit_bytes",

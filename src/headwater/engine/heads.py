@@ -81,7 +81,7 @@ class Heads:
     A head that changed is pinned until its row is written back; everything else may be dropped and rebuilt.
     """
 
-    __slots__ = ("_branches", "_cache", "_held", "_limits", "_log", "_store", "_unwritten", "next_doc")
+    __slots__ = ("_branches", "_cache", "_held", "_limits", "_log", "_pinned", "_store", "_unwritten", "next_doc")
 
     def __init__(self, store: Store, log: Log, branches: Branches, limits: Limits) -> None:
         self._store = store
@@ -95,11 +95,17 @@ class Heads:
         self._cache: dict[tuple[int, DocKey], Head] = {}
         self._unwritten: list[Head] = []
         self._held = 0
+        self._pinned = 0
         self.next_doc = self._store.last_doc() + 1
 
     @property
     def bytes_held(self) -> int:
         return self._held
+
+    @property
+    def bytes_pinned(self) -> int:
+        """What changed heads weigh, which cannot be dropped before they are written back."""
+        return self._pinned
 
     def get(self, branch: Branch, key: DocKey) -> Head:
         """The head of a document, which may be absent or inherited from the branch's parent."""
@@ -116,12 +122,15 @@ class Heads:
     def reweigh(self, head: Head) -> None:
         weight = head.bytes_held()
         self._held += weight - head.weight
+        if head.changed:
+            self._pinned += weight - head.weight
         head.weight = weight
 
     def changed(self, head: Head) -> None:
         """Its row is not true any more: pin it until the next write-back."""
         if not head.changed:
             head.changed = True
+            self._pinned += head.weight
             self._unwritten.append(head)
 
     def write_back(self) -> None:
@@ -132,6 +141,7 @@ class Heads:
                 head.changed = False
                 self.reweigh(head)
             self._unwritten.clear()
+            self._pinned = 0
         self._store.put_meta(HEADS_SEQ, str(self._log.last_seq))
         self._log.written_back = self._log.last_seq
 

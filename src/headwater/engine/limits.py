@@ -21,7 +21,17 @@ class Limits:
     commit_bytes: int = 16 * 1024 * 1024
     read_layers: int = 4_096
 
+    # what a connection may ask for
+    watches: int = 10_000  # documents that one session may watch
+    watch_selectors: int = 1_000  # documents in one watch message
+    follow_documents: int = 10_000  # documents that following links from one watch may bring in
+    query_documents: int = 1_000  # documents in one answer
+    in_flight: int = 1_024  # commits that one session may have waiting for a verdict
+    sync_patches: int = 16  # changes of one document told one by one; beyond it the document is told as a whole
+    sync_window: int = 8  # Sync frames that may be on the way to one peer
+
     # what is kept in memory
+    session_kept_us: int = 30_000_000  # how long the watches of a lost connection are kept
     cache_bytes: int = 64 * 1024 * 1024
     cached_sessions: int = 4_096
     session_commits: int = 512  # accepted commits remembered per session, with what they touched

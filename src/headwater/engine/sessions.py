@@ -8,6 +8,8 @@ Memory is bounded; what is forgotten is found again in the log. Upholds C5 and C
 from __future__ import annotations
 
 from collections import OrderedDict
+from hashlib import blake2b
+from hmac import compare_digest
 from typing import Final, NamedTuple
 
 from headwater.data.address import DocKey
@@ -20,13 +22,17 @@ from headwater.errors import ProtocolError
 from headwater.protocol.commit import decode_commit
 from headwater.protocol.verdict import Rejection
 
-
 MERGES: Final = "merge of "
 
 
 def merge_session(branch: str) -> str:
     """Merges of a branch are commits of a session of their own, so that they can be told from all others."""
     return MERGES + branch
+
+
+def token_digest(token: str) -> str:
+    """What is stored of a session's token, so that reading the file does not give sessions away."""
+    return blake2b(token.encode(), digest_size=16).hexdigest() if token else ""
 
 
 class Landed(NamedTuple):
@@ -81,6 +87,12 @@ class Sessions:
         self._by_key: OrderedDict[str, Session] = OrderedDict()
         self._next = self._store.last_session() + 1
 
+    def forget_unstored(self) -> None:
+        """A transaction was rolled back: sessions it made do not exist."""
+        self._next = self._store.last_session() + 1
+        for key in [key for key, session in self._by_key.items() if session.id >= self._next]:
+            del self._by_key[key]
+
     def get(self, key: str) -> Session:
         session = self._by_key.get(key)
         if session is not None:
@@ -106,7 +118,7 @@ class Sessions:
     def _open(self, key: str, principal: str, now_us: int) -> Session:
         row = self._store.session_of(key)
         if row is None:
-            row = SessionRow(self._next, key, principal, now_us, False, 0, 0)
+            row = SessionRow(self._next, key, principal, now_us, False, 0, "", 0)
             self._next += 1
             self._store.put_session(row)
         elif row.principal != principal:
@@ -114,6 +126,16 @@ class Sessions:
         elif row.closed:
             raise ProtocolError(f"session {key!r} was closed. Open a new one under another key.")
         return self._by_key.get(key) or self._remember(row)
+
+    def take_over(self, session: Session, resume: str, following: str) -> None:
+        """Let a connection take the session up, with the token that the last one chose; it chooses the next.
+
+        A token is good once: whoever comes second with it is refused, be it a thief or the one who was robbed.
+        """
+        if not compare_digest(session.row.resume, token_digest(resume)):
+            raise ProtocolError(f"the token for session {session.key!r} was used before, or is not its own")
+        session.row = session.row._replace(resume=token_digest(following))
+        self._store.put_session(session.row)
 
     def close(self, session: Session, acked: int) -> None:
         """The client knows every verdict and will replay nothing. Its keys may be compacted away."""

@@ -83,6 +83,7 @@ class SessionRow(NamedTuple):
     opened_us: int
     closed: bool
     judged: int  # commits up to this local_seq have a verdict, as far as the disk knows
+    resume: str  # digest of the one token that may take the session up again; empty: any connection may
     acked: int  # the client will neither replay nor name a commit up to this local_seq
 
 

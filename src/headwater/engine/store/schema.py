@@ -51,7 +51,7 @@ MIGRATIONS: Final[tuple[str, ...]] = (
     CREATE TABLE sessions (
         session INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, principal TEXT NOT NULL,
         opened_us INTEGER NOT NULL, closed INTEGER NOT NULL, judged INTEGER NOT NULL,
-        acked INTEGER NOT NULL
+        resume TEXT NOT NULL, acked INTEGER NOT NULL
     );
 
     CREATE TABLE events (

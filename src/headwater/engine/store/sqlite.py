@@ -213,21 +213,21 @@ class SqliteStore:
 
     def session_of(self, key: str) -> SessionRow | None:
         row = self._db.one("SELECT * FROM sessions WHERE key=?", (key,))
-        return SessionRow(row[0], row[1], row[2], row[3], bool(row[4]), row[5], row[6]) if row else None
+        return SessionRow(row[0], row[1], row[2], row[3], bool(row[4]), row[5], row[6], row[7]) if row else None
 
     def session(self, session: int) -> SessionRow | None:
         row = self._db.one("SELECT * FROM sessions WHERE session=?", (session,))
-        return SessionRow(row[0], row[1], row[2], row[3], bool(row[4]), row[5], row[6]) if row else None
+        return SessionRow(row[0], row[1], row[2], row[3], bool(row[4]), row[5], row[6], row[7]) if row else None
 
     def put_session(self, row: SessionRow) -> None:
-        self._db.run("INSERT OR REPLACE INTO sessions VALUES (?,?,?,?,?,?,?)", row)
+        self._db.run("INSERT OR REPLACE INTO sessions VALUES (?,?,?,?,?,?,?,?)", row)
 
     def last_session(self) -> int:
         return self._db.number("SELECT max(session) FROM sessions")
 
     def sessions_after(self, session: int, limit: int) -> list[SessionRow]:
         rows = self._db.all("SELECT * FROM sessions WHERE session>? ORDER BY session LIMIT ?", (session, limit))
-        return [SessionRow(r[0], r[1], r[2], r[3], bool(r[4]), r[5], r[6]) for r in rows]
+        return [SessionRow(r[0], r[1], r[2], r[3], bool(r[4]), r[5], r[6], r[7]) for r in rows]
 
     # ---- events, topic records, leases -----------------------------------------------------------
 

@@ -1,0 +1,119 @@
+"""Access: who may read, write and administer a space. The rules live in a document of the space itself.
+
+The access document lists owners, writers and readers; `*` stands for everybody. A change of it follows one shape:
+alone in its commit, on the main branch, by an owner, leaving at least one owner. Documents of a `user:` or
+`session:` scope belong to that user or session alone. Decides; never writes.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+from headwater.data.address import SPACE_SCOPE, DocKey
+from headwater.data.patch import PatchError, apply
+from headwater.data.value import ABSENT, MaybeValue, Value
+from headwater.engine.branches import Branches
+from headwater.engine.heads import Heads
+from headwater.engine.sessions import Session
+from headwater.protocol.commit import MAIN, Commit
+from headwater.protocol.verdict import RuleRefused
+
+ACCESS: Final = DocKey(SPACE_SCOPE, "$access")
+EVERYBODY: Final = "*"
+_ROLES: Final = ("owners", "writers", "readers")
+
+
+class Right(IntEnum):
+    """What somebody may do; each includes the ones before it."""
+
+    NONE = 0
+    READ = 1
+    WRITE = 2
+    OWN = 3
+
+
+_RIGHT_OF: Final = {"owners": Right.OWN, "writers": Right.WRITE, "readers": Right.READ}
+
+
+class Access:
+    """Answers for one space. A space without an access document is open to its first writer."""
+
+    __slots__ = ("_branches", "_heads")
+
+    def __init__(self, heads: Heads, branches: Branches) -> None:
+        self._heads = heads
+        self._branches = branches
+
+    def document(self) -> MaybeValue:
+        return self._heads.get(self._branches.get(MAIN), ACCESS).value
+
+    def right_of(self, principal: str) -> Right:
+        """The most that the access document gives a user. The engine's own sessions have no principal and may all."""
+        document = self.document()
+        if not principal or document is ABSENT:
+            return Right.OWN
+        return max(
+            (right for role, right in _RIGHT_OF.items() if _lists(document, role, principal)), default=Right.NONE
+        )
+
+    def may_see(self, doc: DocKey, principal: str, session: str) -> bool:
+        """A user's and a session's own documents are theirs alone; the rest is for whoever may read."""
+        if not principal:
+            return True
+        if self.right_of(principal) < Right.READ:
+            return False
+        return doc.scope == SPACE_SCOPE or doc.scope in (f"user:{principal}", f"session:{session}")
+
+    def refusal(self, session: Session, commit: Commit) -> RuleRefused | None:
+        """Why this session may not make this commit, or None."""
+        principal = session.principal
+        if not principal:
+            return None
+        right = self.right_of(principal)
+        if right < Right.READ:
+            return RuleRefused("access", f"{principal!r} may not use this space. Ask one of its owners.")
+        for doc in (*(read.doc for read in commit.reads), *(op.doc for op in commit.operations)):
+            if not self.may_see(doc, principal, session.key):
+                return RuleRefused("access", f"{doc.scope}:{doc.id} belongs to somebody else than {principal!r}")
+        shared = any(op.doc.scope == SPACE_SCOPE for op in commit.operations) or commit.events or commit.records
+        if shared and right < Right.WRITE:
+            return RuleRefused("access", f"{principal!r} may read this space, but not write to it")
+        if any(op.doc == ACCESS for op in commit.operations):
+            return self._refused_change(principal, right, commit)
+        return None
+
+    def _refused_change(self, principal: str, right: Right, commit: Commit) -> RuleRefused | None:
+        if right < Right.OWN:
+            return RuleRefused("access", f"only an owner may change who has access; {principal!r} is none")
+        if len(commit.operations) > 1 or commit.events or commit.records or commit.branch != MAIN:
+            return RuleRefused("access", f"a change of access is alone in its commit, on branch {MAIN!r}")
+        value = self.document()
+        for patch in commit.operations[0].patches:
+            try:
+                value = apply(value, patch).value
+            except PatchError:
+                return None  # it does not apply: admission says so, with who was faster
+        return _malformed(value)
+
+
+def founding(owner: str) -> Value:
+    """The access document of a space whose first writer this is."""
+    return {"owners": (owner,), "writers": (), "readers": ()}
+
+
+def _lists(document: MaybeValue, role: str, principal: str) -> bool:
+    names = document.get(role, ()) if isinstance(document, dict) else ()
+    return isinstance(names, tuple) and (principal in names or EVERYBODY in names)
+
+
+def _malformed(value: MaybeValue) -> RuleRefused | None:
+    if not isinstance(value, dict) or set(value) - set(_ROLES):
+        return RuleRefused("access", f"the access document is an object with the keys {', '.join(_ROLES)}")
+    for role, names in value.items():
+        if not isinstance(names, tuple) or not all(isinstance(name, str) and name for name in names):
+            return RuleRefused("access", f"{role!r} of the access document is a list of user names")
+    owners = value.get("owners", ())
+    if not isinstance(owners, tuple) or not [name for name in owners if name != EVERYBODY]:
+        return RuleRefused("access", "a space keeps at least one owner by name. Add another owner first.")
+    return None

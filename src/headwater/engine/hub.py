@@ -1,0 +1,392 @@
+"""The hub: the engine's side of all conversations about one space. Sessions, watches, verdicts, fan-out.
+
+Takes messages in the order they arrived, lets commits that arrived together share one group, and owes each peer
+two things in this order: the verdicts of its own commits, then what happened to the documents it watches (C6). Runs
+on the engine's thread; does no input or output. Upholds C5 and C9 on the engine's side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, assert_never
+
+from headwater.clock import Clock
+from headwater.data.address import DocKey
+from headwater.data.patch import replace
+from headwater.engine.access import ACCESS, founding
+from headwater.engine.engine import Engine
+from headwater.engine.follow import linked
+from headwater.engine.group import Outcome
+from headwater.engine.limits import Limits
+from headwater.engine.peer import Peer, PeerState
+from headwater.errors import AbsentError, HeadwaterError, LimitError, ProtocolError, StorageError
+from headwater.protocol.commit import Commit, Operation
+from headwater.protocol.messages import (
+    Ack,
+    Answer,
+    Bye,
+    DocChange,
+    FromReplica,
+    Hello,
+    Open,
+    Opened,
+    Own,
+    Patched,
+    Problem,
+    Query,
+    State,
+    Sync,
+    Transact,
+    Unwatch,
+    Verdicts,
+    Watch,
+    Watched,
+    state_of,
+    whole_of,
+)
+from headwater.protocol.verdict import Accepted
+
+
+class Kept(NamedTuple):
+    """The watches of a session whose connection was lost, and until when they are kept."""
+
+    peer: Peer
+    until_us: int
+
+
+FOUNDER = "founding of the space"
+
+
+class Hub:
+    """Everything connected to one space."""
+
+    __slots__ = ("_clock", "_engine", "_frames", "_kept", "_limits", "_peers", "_watchers")
+
+    def __init__(self, engine: Engine, clock: Clock, limits: Limits) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._limits = limits
+        self._peers: dict[str, Peer] = {}  # session -> the one connection that owns it
+        self._kept: dict[str, Kept] = {}
+        self._watchers: dict[tuple[str, DocKey], dict[Peer, None]] = {}
+        self._frames: list[tuple[Peer, tuple[Commit, ...]]] = []
+
+    @property
+    def sessions(self) -> int:
+        return len(self._peers)
+
+    def process(self, batch: Sequence[tuple[Peer, FromReplica]]) -> None:
+        """Take in what arrived. Commits gather until a message of another kind needs their effects."""
+        for peer, message in batch:
+            if peer.state is PeerState.CLOSED:
+                continue
+            if isinstance(message, Transact):
+                self._gather(peer, message)
+                continue
+            self._commit()
+            try:
+                self._handle(peer, message)
+            except HeadwaterError as error:
+                self._refuse(peer, error)
+        self._commit()
+        self.flush()
+
+    def lost(self, peer: Peer) -> None:
+        """A connection is gone. Its watches are kept for a while, the keys of its commits for ever."""
+        if self._peers.get(peer.session) is peer:
+            del self._peers[peer.session]
+            self._kept[peer.session] = Kept(peer, self._clock.now_us() + self._limits.session_kept_us)
+        peer.state = PeerState.CLOSED
+        self.expire()
+
+    def expire(self) -> None:
+        """Let go of what lost connections watched, once their time is over."""
+        now = self._clock.now_us()
+        for session in [session for session, kept in self._kept.items() if kept.until_us <= now]:
+            self._unwatch_all(self._kept.pop(session).peer)
+
+    # ---- messages ----------------------------------------------------------------------------------
+
+    def _handle(self, peer: Peer, message: FromReplica) -> None:
+        match message:
+            case Open():
+                self._open(peer, message)
+            case Watch():
+                self._watch(self._opened(peer), message)
+            case Unwatch(id):
+                self._unwatch(self._opened(peer), id)
+            case Query():
+                self._query(self._opened(peer), message)
+            case Ack(_, local_seq):
+                self._opened(peer).unacked = 0
+                if local_seq:
+                    self._engine.acknowledge(peer.session, local_seq)
+            case Bye(acked):
+                self._engine.close_session(self._opened(peer).session, acked)
+                self._close(peer)
+            case Hello() | Transact():
+                raise ProtocolError(f"{type(message).__name__} has no place here")
+            case _:
+                assert_never(message)
+
+    def _opened(self, peer: Peer) -> Peer:
+        if peer.state is not PeerState.OPEN:
+            raise ProtocolError("open a session first")
+        return peer
+
+    def _refuse(self, peer: Peer, error: HeadwaterError, id: int = 0) -> None:
+        """C6: a problem that leaves the peer's work undecided ends the connection; it replays on the next."""
+        fatal = not isinstance(error, LimitError | AbsentError)
+        peer.send(Problem(problem_code(error), str(error), fatal, id))
+        if fatal:
+            self.lost(peer)
+
+    def _close(self, peer: Peer) -> None:
+        self._peers.pop(peer.session, None)
+        self._unwatch_all(peer)
+        peer.state = PeerState.CLOSED
+
+    # ---- opening -----------------------------------------------------------------------------------
+
+    def _open(self, peer: Peer, message: Open) -> None:
+        if peer.state is not PeerState.GREETED:
+            raise ProtocolError("a connection opens one session, after it has said hello")
+        if not self._engine.may_see(ACCESS, peer.principal, message.session):
+            raise ProtocolError(f"{peer.principal!r} may not read this space. Ask one of its owners.")
+        try:
+            session = self._engine.resume_session(message.session, peer.principal, message.resume, message.following)
+        except ProtocolError as error:
+            peer.send(Problem("stale_token", str(error), fatal=False))
+            return
+        if message.acked:
+            self._engine.acknowledge(session.key, message.acked)
+        peer.session, peer.branch = message.session, message.branch
+        peer.state = PeerState.OPEN
+        resumed = self._take_over(peer, message.seen)
+        self._peers[peer.session] = peer
+        landed = self._engine.landed(session.key, message.sent)
+        peer.send(Opened(session.key, self._engine.last_seq, resumed, landed, session.last))
+        if resumed:
+            self._flush(peer, at_least_seq=True)
+
+    def _take_over(self, peer: Peer, seen: int) -> bool:
+        """One connection owns a session: the other one is told that it does not any more."""
+        former = self._peers.pop(peer.session, None)
+        if former is not None:
+            former.send(Problem("revoked", "another connection has taken this session up"))
+            former.state = PeerState.CLOSED
+        else:
+            kept = self._kept.pop(peer.session, None)
+            former = kept.peer if kept is not None else None
+        if former is None:
+            return False
+        if former.branch != peer.branch or former.sent_seq < seen:
+            self._unwatch_all(former)
+            return False
+        docs = list(former.watched)
+        for doc in docs:
+            self._watchers[former.branch, doc].pop(former, None)
+            self._watchers[former.branch, doc][peer] = None
+        peer.inherit(former)
+        peer.sent_seq = seen
+        for doc in docs:
+            # Catch-up: whatever was written since the last seq that the replica has seen.
+            if self._engine.read(doc, branch=peer.branch).seq > seen:
+                peer.merge(doc)
+        return True
+
+    # ---- commits -----------------------------------------------------------------------------------
+
+    def _gather(self, peer: Peer, message: Transact) -> None:
+        if peer.state is not PeerState.OPEN:
+            self._refuse(peer, ProtocolError("open a session first"))
+            return
+        if any(commit.branch != peer.branch for commit in message.commits):
+            self._refuse(peer, ProtocolError(f"this session is on branch {peer.branch!r}"))
+            return
+        self._frames.append((peer, message.commits))
+        if len(self._frames) >= self._limits.group_commits:
+            self._commit()
+
+    def _commit(self) -> None:
+        """Judge what has gathered in one group, answer, and note what the watchers have to hear."""
+        if not self._frames:
+            return
+        frames, self._frames = self._frames, []
+        self._found(frames[0][0])
+        try:
+            outcomes = self._engine.submit_group([(peer.session, frame) for peer, frame in frames])
+        except StorageError as error:
+            # C6: nobody knows what became of the group. No verdict leaves; every connection starts over.
+            for peer in {peer: None for peer, _ in frames}:
+                self._refuse(peer, error)
+            return
+        for (peer, frame), outcome in zip(frames, outcomes, strict=True):
+            self._answer(peer, frame, outcome)
+
+    def _found(self, peer: Peer) -> None:
+        """The first commit of a space creates it, and whoever makes it owns it."""
+        if peer.principal and self._engine.checks_access and self._engine.read(ACCESS).seq == 0:
+            self._engine.open_session(FOUNDER)
+            operation = Operation(ACCESS, (replace((), founding(peer.principal)),))
+            self._engine.submit(FOUNDER, Commit(1, (operation,)))
+
+    def _answer(self, peer: Peer, frame: tuple[Commit, ...], outcome: Outcome) -> None:
+        if isinstance(outcome, HeadwaterError):
+            self._refuse(peer, outcome)
+            return
+        owner = self._peers.get(peer.session, peer)  # the session may have a new connection by now
+        owner.send(Verdicts(outcome))
+        for commit, verdict in zip(frame, outcome, strict=True):
+            if isinstance(verdict, Accepted):
+                owner.owes_seq = True
+                if not verdict.replayed:
+                    self._spread(owner, commit, verdict.seq)
+
+    def _spread(self, author: Peer, commit: Commit, seq: int) -> None:
+        """C9: everyone who watches hears of it, in the order of the log."""
+        for operation in commit.operations:
+            for peer in self._watchers.get((commit.branch, operation.doc), ()):
+                change: DocChange
+                if peer.session == author.session:
+                    change = Own(operation.doc, seq, commit.local_seq)
+                else:
+                    change = Patched(operation.doc, seq, operation.patches)
+                peer.note(change)
+
+    # ---- watching ----------------------------------------------------------------------------------
+
+    def _watch(self, peer: Peer, message: Watch) -> None:
+        try:
+            docs = self._selected(peer, message)
+        except HeadwaterError as error:
+            peer.send(Problem(problem_code(error), str(error), False, message.id))
+            return
+        self._flush(peer, at_least_seq=True, past_window=True)  # so that everything else is as of the same seq
+        peer.watches[message.id] = message.selectors
+        for doc in docs:
+            self._add(peer, doc, message.id)
+        seq = self._engine.last_seq
+        peer.sent_seq = seq
+        peer.send(Watched(message.id, seq, tuple(self._state(peer, doc) for doc in docs)))
+
+    def _selected(self, peer: Peer, message: Watch) -> list[DocKey]:
+        """The documents of a watch, those its links lead to included: one consistent cut, cycles and all."""
+        limits = self._limits
+        if len(message.selectors) > limits.watch_selectors:
+            raise LimitError(f"a watch names at most {limits.watch_selectors} documents. Send several.")
+        docs: dict[DocKey, None] = {}
+        for selector in message.selectors:
+            if not self._engine.may_see(selector.doc, peer.principal, peer.session):
+                raise ProtocolError(f"{selector.doc.scope}:{selector.doc.id} is not for {peer.principal!r}")
+            docs[selector.doc] = None
+            if selector.follow:
+                docs.update(dict.fromkeys(self._followed(peer, selector.doc)))
+        if len(peer.watched) + len(docs) > limits.watches:
+            raise LimitError(f"a session watches at most {limits.watches} documents. Unwatch some first.")
+        return list(docs)
+
+    def _followed(self, peer: Peer, root: DocKey) -> list[DocKey]:
+        return [
+            doc
+            for doc in linked(root, lambda doc: self._engine.read(doc, branch=peer.branch).value, self._limits)
+            if self._engine.may_see(doc, peer.principal, peer.session)
+        ]
+
+    def _state(self, peer: Peer, doc: DocKey) -> State:
+        found = self._engine.read(doc, branch=peer.branch)
+        return state_of(doc, found.seq, found.value)
+
+    def _add(self, peer: Peer, doc: DocKey, id: int) -> None:
+        peer.watched.setdefault(doc, set()).add(id)
+        self._watchers.setdefault((peer.branch, doc), {})[peer] = None
+
+    def _unwatch(self, peer: Peer, id: int) -> None:
+        peer.watches.pop(id, None)
+        for doc in [doc for doc, ids in peer.watched.items() if id in ids]:
+            peer.watched[doc].discard(id)
+            if not peer.watched[doc]:
+                self._remove(peer, doc)
+
+    def _remove(self, peer: Peer, doc: DocKey) -> None:
+        del peer.watched[doc]
+        peer.forget(doc)
+        watchers = self._watchers[peer.branch, doc]
+        del watchers[peer]
+        if not watchers:
+            del self._watchers[peer.branch, doc]
+
+    def _unwatch_all(self, peer: Peer) -> None:
+        peer.watches.clear()
+        for doc in list(peer.watched):
+            self._remove(peer, doc)
+
+    # ---- telling -----------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Tell every peer what it is owed, as far as its window allows."""
+        for peer in tuple(self._peers.values()):
+            if peer.is_owed():
+                self._flush(peer)
+
+    def _flush(self, peer: Peer, *, at_least_seq: bool = False, past_window: bool = False) -> None:
+        if peer.unacked >= self._limits.sync_window and not past_window:
+            return  # it has enough on the way: what comes meanwhile is merged
+        seq = self._engine.last_seq
+        if not peer.is_owed() and not (at_least_seq and seq > peer.sent_seq):
+            return
+        single, merged = peer.take()
+        changes: list[DocChange] = [*single]
+        for doc in merged:
+            found = self._engine.read(doc, branch=peer.branch)
+            changes.append(whole_of(doc, found.seq, found.value))
+        arrived = self._newly_followed(peer, {change.doc for change in changes})
+        peer.sent_seq = seq
+        peer.unacked += 1
+        peer.send(Sync(seq, tuple(changes), arrived))
+
+    def _newly_followed(self, peer: Peer, changed: set[DocKey]) -> tuple[State, ...]:
+        """Documents that links lead to since something on the way changed."""
+        new: dict[DocKey, None] = {}
+        for id, selectors in peer.watches.items():
+            for selector in selectors:
+                if not selector.follow or not any(id in peer.watched.get(doc, ()) for doc in changed):
+                    continue
+                for doc in self._followed(peer, selector.doc):
+                    if doc not in peer.watched and len(peer.watched) < self._limits.watches:
+                        self._add(peer, doc, id)
+                        new[doc] = None
+        return tuple(self._state(peer, doc) for doc in new)
+
+    # ---- asking ------------------------------------------------------------------------------------
+
+    def _query(self, peer: Peer, message: Query) -> None:
+        doc = DocKey(message.scope, message.doc)
+        try:
+            if not self._engine.may_see(doc, peer.principal, peer.session):
+                raise ProtocolError(f"{message.scope}:{message.doc or '*'} is not for {peer.principal!r}")
+            peer.send(self._answered(peer, message, doc))
+        except HeadwaterError as error:
+            peer.send(Problem(problem_code(error), str(error), False, message.id))
+
+    def _answered(self, peer: Peer, message: Query, doc: DocKey) -> Answer:
+        seq = self._engine.last_seq
+        if message.doc:
+            found = self._engine.read(doc, branch=peer.branch, at=message.at)
+            return Answer(message.id, seq, (state_of(doc, found.seq, found.value),))
+        limit = max(1, min(message.limit, self._limits.query_documents))
+        page = self._engine.documents(message.scope, branch=peer.branch, after=message.after, limit=limit)
+        return Answer(message.id, seq, tuple(state_of(d.doc, d.seq, d.value) for d in page.items), page.next)
+
+
+def problem_code(error: HeadwaterError) -> str:
+    """What a peer's program can act on; the message is for people."""
+    match error:
+        case LimitError():
+            return "limit"
+        case AbsentError():
+            return "absent"
+        case StorageError():
+            return "storage"
+        case _:
+            return "protocol"

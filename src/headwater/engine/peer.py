@@ -1,0 +1,96 @@
+"""A peer: the engine's end of one connection. What it watches, what it was told, what it is owed.
+
+A slow peer costs no more memory than the documents it watches: what it has not been sent yet is merged, first by
+keeping few patches for a document, then by remembering only that it changed. Does no input or output: whoever
+moves the bytes gives it a way to send.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+
+from headwater.data.address import DocKey
+from headwater.engine.limits import Limits
+from headwater.protocol.commit import MAIN
+from headwater.protocol.messages import DocChange, FromEngine, Selector
+
+Send = Callable[[FromEngine], object]
+
+
+class PeerState(Enum):
+    NEW = "new"  # has not introduced itself
+    GREETED = "greeted"  # has a principal, but no session
+    OPEN = "open"
+    CLOSED = "closed"
+
+
+class Peer:
+    """One connection, and what its session is owed over it."""
+
+    __slots__ = (
+        "_changes",
+        "_limits",
+        "_merged",
+        "branch",
+        "owes_seq",
+        "principal",
+        "send",
+        "sent_seq",
+        "session",
+        "state",
+        "unacked",
+        "watched",
+        "watches",
+    )
+
+    def __init__(self, send: Send, limits: Limits) -> None:
+        self.send = send
+        self.state = PeerState.NEW
+        self.principal = ""
+        self.session = ""
+        self.branch = MAIN
+        self.sent_seq = 0  # the seq of the last Sync or Watched
+        self.unacked = 0  # Sync frames not acknowledged yet
+        self.owes_seq = False  # an own commit landed: the peer must hear of its seq even if nothing it watches changed
+        self.watches: dict[int, tuple[Selector, ...]] = {}
+        self.watched: dict[DocKey, set[int]] = {}  # document -> the watches that want it
+        self._limits = limits
+        self._changes: dict[DocKey, list[DocChange]] = {}
+        self._merged: set[DocKey] = set()
+
+    def note(self, change: DocChange) -> None:
+        """A watched document changed. Past the limit for one document, only the fact is kept."""
+        doc = change.doc
+        if doc in self._merged:
+            return
+        changes = self._changes.setdefault(doc, [])
+        changes.append(change)
+        if len(changes) > self._limits.sync_patches:
+            self.merge(doc)
+
+    def merge(self, doc: DocKey) -> None:
+        """Tell the document as a whole, whatever happened to it."""
+        self._changes.pop(doc, None)
+        self._merged.add(doc)
+
+    def forget(self, doc: DocKey) -> None:
+        self._changes.pop(doc, None)
+        self._merged.discard(doc)
+
+    def is_owed(self) -> bool:
+        return bool(self._changes or self._merged or self.owes_seq)
+
+    def take(self) -> tuple[list[DocChange], list[DocKey]]:
+        """What to tell now: single changes in the order of the log, and documents to tell as a whole."""
+        changes = sorted((c for of_doc in self._changes.values() for c in of_doc), key=lambda change: change.seq)
+        merged = sorted(self._merged)
+        self._changes.clear()
+        self._merged.clear()
+        self.owes_seq = False
+        return changes, merged
+
+    def inherit(self, other: Peer) -> None:
+        """A new connection of the same session takes over what the old one watched."""
+        self.watches, self.watched = other.watches, other.watched
+        other.watches, other.watched = {}, {}

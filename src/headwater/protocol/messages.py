@@ -1,0 +1,292 @@
+"""The messages between a replica and an engine, and their two encodings.
+
+A connection speaks either MessagePack or JSON from its first byte to its last. Every message is a tagged array;
+a field can be added at its end with a default. `decode_*` check everything: what comes out is well formed and
+every value in it is frozen. docs/PROTOCOL.md says in which order messages may come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Literal, TypeVar
+
+import msgspec
+
+from headwater.data.address import DocKey
+from headwater.data.codec import from_json, record_decoder, record_encoder, record_to_json
+from headwater.data.limits import DEFAULT_VALUE_LIMITS, ValueLimits
+from headwater.data.patch import Patch, validate_patch
+from headwater.data.value import ABSENT, Absent, MaybeValue, freeze
+from headwater.errors import InvalidValueError, ProtocolError
+from headwater.protocol.commit import MAIN, Commit, checked_commit
+from headwater.protocol.verdict import Verdict
+
+VERSION: Final = 1
+Encoding = Literal["msgpack", "json"]
+
+
+class _Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Base of all messages: positional, frozen, nothing unknown."""
+
+
+# ---- from the replica ------------------------------------------------------------------------------
+
+
+class Hello(_Message, frozen=True, tag="hello"):
+    """The first message: which versions and capabilities the replica speaks, and who it is."""
+
+    versions: tuple[int, ...]
+    capabilities: tuple[str, ...] = ()
+    token: str = ""
+
+
+class Open(_Message, frozen=True, tag="open"):
+    """Open a session in a space, or take one up again.
+
+    `resume` is the token that the last `Open` chose as `following`, and is good once. `seen` is the seq the
+    replica's confirmed state is at; `sent` are commits on the wire without a verdict; verdicts up to `acked`
+    have arrived, and no commit up to it will be sent or named again.
+    """
+
+    space: str
+    session: str
+    resume: str = ""
+    following: str = ""
+    branch: str = MAIN
+    seen: int = 0
+    sent: tuple[int, ...] = ()
+    acked: int = 0
+
+
+class Transact(_Message, frozen=True, tag="transact"):
+    """One frame of commits."""
+
+    commits: tuple[Commit, ...]
+
+
+class Selector(_Message, frozen=True):
+    """A document to watch, and whether to watch what its links lead to as well."""
+
+    doc: DocKey
+    follow: bool = False
+
+
+class Watch(_Message, frozen=True, tag="watch"):
+    """Send these documents now and every change of them from then on."""
+
+    id: int
+    selectors: tuple[Selector, ...]
+
+
+class Unwatch(_Message, frozen=True, tag="unwatch"):
+    """Forget the watch with this id."""
+
+    id: int
+
+
+class Query(_Message, frozen=True, tag="query"):
+    """Read documents once: one by name, or a page of a scope; now or at a seq."""
+
+    id: int
+    scope: str
+    doc: str = ""
+    at: int | None = None
+    after: str = ""
+    limit: int = 100
+
+
+class Ack(_Message, frozen=True, tag="ack"):
+    """Confirmed state is at `seq`: more may be sent. Verdicts up to `local_seq` will not be asked for again."""
+
+    seq: int
+    local_seq: int = 0
+
+
+class Bye(_Message, frozen=True, tag="bye"):
+    """The session is over for good: everything it sent has its verdict."""
+
+    acked: int = 0
+
+
+FromReplica = Hello | Open | Transact | Watch | Unwatch | Query | Ack | Bye
+
+# ---- from the engine -------------------------------------------------------------------------------
+
+
+class State(_Message, frozen=True):
+    """A whole document: what wrote it last, and its value (`present` tells null from nothing)."""
+
+    doc: DocKey
+    seq: int
+    present: bool
+    value: Any = None
+
+    def get(self) -> MaybeValue:
+        return self.value if self.present else ABSENT
+
+
+class Patched(_Message, frozen=True, tag="patched"):
+    """A commit of somebody else changed a document."""
+
+    doc: DocKey
+    seq: int
+    patches: tuple[Patch, ...]
+
+
+class Own(_Message, frozen=True, tag="own"):
+    """A commit of this very session changed a document: the replica has its patches."""
+
+    doc: DocKey
+    seq: int
+    local_seq: int
+
+
+class Whole(_Message, frozen=True, tag="whole"):
+    """A document changed more often than is worth telling one by one."""
+
+    doc: DocKey
+    seq: int
+    present: bool
+    value: Any = None
+
+    def get(self) -> MaybeValue:
+        return self.value if self.present else ABSENT
+
+
+DocChange = Patched | Own | Whole
+
+
+class Welcome(_Message, frozen=True, tag="welcome"):
+    """The version and capabilities that both speak."""
+
+    version: int
+    capabilities: tuple[str, ...] = ()
+
+
+class Opened(_Message, frozen=True, tag="opened"):
+    """The session is open. `landed` says which of the commits in `Open.sent` were accepted, and where.
+
+    `resumed` False: the engine knows no watch of this session, so the replica sends its watches again.
+    """
+
+    session: str
+    seq: int
+    resumed: bool
+    landed: tuple[tuple[int, int], ...] = ()
+    judged: int = 0
+
+
+class Verdicts(_Message, frozen=True, tag="verdicts"):
+    """The answers to one frame, in the order of its commits. Leaves before any `Sync` that covers them."""
+
+    verdicts: tuple[Verdict, ...]
+
+
+class Watched(_Message, frozen=True, tag="watched"):
+    """The documents of a watch, all of them as they were at `seq`."""
+
+    id: int
+    seq: int
+    documents: tuple[State, ...]
+
+
+class Sync(_Message, frozen=True, tag="sync"):
+    """Everything that happened to watched documents up to `seq`, in causal order."""
+
+    seq: int
+    changes: tuple[DocChange, ...]
+    arrived: tuple[State, ...] = ()  # documents that a followed link leads to since
+
+
+class Answer(_Message, frozen=True, tag="answer"):
+    """What a query asked for, as of `seq`; `next` continues a page."""
+
+    id: int
+    seq: int
+    documents: tuple[State, ...]
+    next: str | None = None
+
+
+class Problem(_Message, frozen=True, tag="problem"):
+    """Something was wrong with what the replica sent. `fatal`: the connection is closed after this."""
+
+    code: str
+    message: str
+    fatal: bool = True
+    id: int = 0
+
+
+FromEngine = Welcome | Opened | Verdicts | Watched | Sync | Answer | Problem
+
+# ---- bytes -----------------------------------------------------------------------------------------
+
+T = TypeVar("T")
+_encoder = record_encoder()
+_from_replica: msgspec.msgpack.Decoder[FromReplica] = record_decoder(FromReplica)  # type: ignore[arg-type]
+_from_engine: msgspec.msgpack.Decoder[FromEngine] = record_decoder(FromEngine)  # type: ignore[arg-type]
+
+
+def encode(message: FromReplica | FromEngine, encoding: Encoding = "msgpack") -> bytes:
+    return _encoder.encode(message) if encoding == "msgpack" else record_to_json(message)
+
+
+def decode_from_replica(
+    data: bytes, encoding: Encoding = "msgpack", limits: ValueLimits = DEFAULT_VALUE_LIMITS
+) -> FromReplica:
+    """A message from a peer that is not trusted. Raises ProtocolError that says what was wrong."""
+    message: FromReplica = _decoded(data, encoding, _from_replica.decode, FromReplica, limits)
+    if isinstance(message, Transact):
+        return Transact(tuple(checked_commit(commit, limits) for commit in message.commits))
+    return message
+
+
+def decode_from_engine(
+    data: bytes, encoding: Encoding = "msgpack", limits: ValueLimits = DEFAULT_VALUE_LIMITS
+) -> FromEngine:
+    """A message from the engine: checked all the same, since a wrong value here would be believed."""
+    message: FromEngine = _decoded(data, encoding, _from_engine.decode, FromEngine, limits)
+    try:
+        match message:
+            case Watched(id, seq, documents):
+                return Watched(id, seq, _frozen_states(documents, limits))
+            case Answer(id, seq, documents, after):
+                return Answer(id, seq, _frozen_states(documents, limits), after)
+            case Sync(seq, changes, arrived):
+                return Sync(seq, tuple(_frozen_change(c, limits) for c in changes), _frozen_states(arrived, limits))
+            case _:
+                return message
+    except InvalidValueError as error:
+        raise ProtocolError(f"the engine sent a value that no document can hold: {error}") from error
+
+
+def _decoded(data: bytes, encoding: Encoding, decode: Callable[[bytes], Any], kind: Any, limits: ValueLimits) -> Any:
+    try:
+        if encoding == "msgpack":
+            return decode(data)
+        return msgspec.convert(from_json(data, limits), kind, builtin_types=(bytes,))
+    except (msgspec.MsgspecError, InvalidValueError, ValueError, RecursionError) as error:
+        raise ProtocolError(f"this is no message of the protocol: {error}") from error
+
+
+def _frozen_states(states: tuple[State, ...], limits: ValueLimits) -> tuple[State, ...]:
+    return tuple(State(s.doc, s.seq, s.present, freeze(s.value, limits)) for s in states)
+
+
+def _frozen_change(change: DocChange, limits: ValueLimits) -> DocChange:
+    match change:
+        case Patched(doc, seq, patches):
+            return Patched(doc, seq, tuple(validate_patch(patch, limits) for patch in patches))
+        case Whole(doc, seq, present, value):
+            return Whole(doc, seq, present, freeze(value, limits))
+        case Own():
+            return change
+
+
+def state_of(doc: DocKey, seq: int, value: MaybeValue) -> State:
+    present = not isinstance(value, Absent)
+    return State(doc, seq, present, value if present else None)
+
+
+def whole_of(doc: DocKey, seq: int, value: MaybeValue) -> Whole:
+    present = not isinstance(value, Absent)
+    return Whole(doc, seq, present, value if present else None)

@@ -1,0 +1,381 @@
+"""The replica's end of the conversation with an engine. Owns what is on the wire; does no input or output.
+
+Whoever moves the bytes calls `connected`, `receive` and `lost`, and sends what `outgoing` holds. A session outlives
+its connections: what was sent without a verdict is replayed byte for byte, what never left is taken back and made
+again by whoever made it. It acknowledges what it has heard, so that the engine can let go.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import Final, assert_never
+
+from headwater.data.address import DocKey
+from headwater.errors import HeadwaterError, LoadError, ProtocolError, SessionExpiredError
+from headwater.protocol.commit import Commit
+from headwater.protocol.messages import (
+    VERSION,
+    Ack,
+    Answer,
+    Bye,
+    FromEngine,
+    FromReplica,
+    Hello,
+    Open,
+    Opened,
+    Problem,
+    Query,
+    Selector,
+    Sync,
+    Transact,
+    Unwatch,
+    Verdicts,
+    Watch,
+    Watched,
+    Welcome,
+)
+from headwater.protocol.verdict import Accepted, Conflict, Rejected
+from headwater.replica.pending import Fate, Layer
+from headwater.replica.replica import Replica
+
+MAX_TOKENS: Final = 8
+CAPABILITIES: Final = ("waves", "follow")
+
+
+class Link(Enum):
+    """How far the connection is."""
+
+    DOWN = "down"
+    GREETING = "greeting"
+    OPENING = "opening"
+    UP = "up"
+    GONE = "gone"  # the session is over; only a new one can help
+
+
+class Session:
+    """One session of a replica in a space, over any number of connections."""
+
+    __slots__ = (
+        "_acked",
+        "_attempt",
+        "_following",
+        "_heard",
+        "_loading",
+        "_new_token",
+        "_next_watch",
+        "_queries",
+        "_token",
+        "_tokens",
+        "_watch_of",
+        "_watches",
+        "_wave",
+        "generation",
+        "key",
+        "link",
+        "on_error",
+        "on_load_failed",
+        "outgoing",
+        "replica",
+        "space",
+    )
+
+    def __init__(
+        self, replica: Replica, *, space: str, key: str, new_token: Callable[[], str], token: str = ""
+    ) -> None:
+        self.replica = replica
+        self.space = space
+        self.key = key
+        self.link = Link.DOWN
+        self.outgoing: deque[FromReplica] = deque()
+        self.generation = 0  # rises with every load begun and every load ended
+        self.on_error: Callable[[HeadwaterError], object] = _unheard
+        self.on_load_failed: Callable[[tuple[DocKey, ...], LoadError], object] = _unheard_load
+        self._token = token
+        self._new_token = new_token
+        self._tokens = [""]  # newest first: one of them is what the engine expects
+        self._following = ""
+        self._attempt = 0
+        self._acked = 0  # what the engine was told
+        self._heard = 0  # verdicts up to here have arrived
+        self._wave: list[Layer] = []
+        self._watch_of: dict[DocKey, int] = {}
+        self._watches: dict[int, tuple[Selector, ...]] = {}
+        self._loading: dict[int, tuple[Selector, ...]] = {}
+        self._next_watch = 1
+        self._queries: dict[int, tuple[Query, Callable[[Answer | LoadError], object]]] = {}
+        replica.on_layer = self._take
+
+    # ---- the connection ----------------------------------------------------------------------------
+
+    def connected(self) -> None:
+        """A connection is there: introduce ourselves. What an earlier one did not send is not sent now."""
+        if self.link is Link.GONE:
+            raise SessionExpiredError(f"session {self.key!r} is over. Open a new one.")
+        self.outgoing.clear()
+        self._wave.clear()
+        self.link = Link.GREETING
+        self.outgoing.append(Hello((VERSION,), CAPABILITIES, self._token))
+
+    def lost(self) -> None:
+        """The connection is gone. Everything keeps working on what is here."""
+        if self.link is Link.OPENING:
+            # The engine may have opened the session and expect the token that was chosen then.
+            self._tokens = [self._following, *self._tokens][:MAX_TOKENS]
+        if self.link is not Link.GONE:
+            self.link = Link.DOWN
+        self.outgoing.clear()
+
+    def close(self) -> None:
+        """Say goodbye: every verdict is here and nothing will be replayed."""
+        if len(self.replica.pending):
+            raise ProtocolError(f"session {self.key!r} still has {len(self.replica.pending)} commits without an end")
+        if self.link is Link.UP:
+            self.outgoing.append(Bye(self._heard))
+        self.link = Link.GONE
+
+    def receive(self, message: FromEngine) -> None:
+        """Take in one message. A ProtocolError means that the connection should be closed and made again."""
+        match message:
+            case Welcome():
+                self._greeted(message)
+            case Opened():
+                self._opened(message)
+            case Verdicts(verdicts):
+                self._expect_up(message)
+                for verdict in verdicts:
+                    self._verdict(verdict)
+            case Watched():
+                self._expect_up(message)
+                self._watched(message)
+            case Sync():
+                self._expect_up(message)
+                self.replica.integrate(message)
+                self._acknowledge()
+            case Answer():
+                self._answered(message)
+            case Problem():
+                self._problem(message)
+            case _:
+                assert_never(message)
+
+    def _expect_up(self, message: FromEngine) -> None:
+        if self.link is not Link.UP:
+            raise ProtocolError(f"the engine sent {type(message).__name__} to a session that is {self.link.value}")
+
+    def _greeted(self, message: Welcome) -> None:
+        if self.link is not Link.GREETING:
+            raise ProtocolError("the engine greeted twice")
+        if message.version != VERSION:
+            raise ProtocolError(f"the engine speaks version {message.version} of the protocol, not {VERSION}")
+        self.link = Link.OPENING
+        self._attempt = 0
+        self._open()
+
+    def _open(self) -> None:
+        """Ask for the session with a token that may be its own. Which one is, is not known after a lost answer."""
+        sent = tuple(layer.local_seq for layer in self.replica.pending.undecided())
+        self._following = self._new_token()
+        self.outgoing.append(
+            Open(
+                self.space,
+                self.key,
+                self._tokens[self._attempt],
+                self._following,
+                self.replica.branch,
+                self.replica.confirmed.seq,
+                sent,
+                self._releasable(),
+            )
+        )
+
+    def _opened(self, message: Opened) -> None:
+        if self.link is not Link.OPENING:
+            raise ProtocolError("the engine opened a session that was not asked for")
+        self.link = Link.UP
+        self._tokens = [self._following]
+        self.key = message.session
+        # C6: what landed is known before anything that includes it is shown.
+        for local_seq, seq in message.landed:
+            self.replica.accepted(local_seq, seq)
+        replayed = self.replica.pending.undecided()
+        self.replica.revert_unsent()
+        for layer in replayed:
+            self.outgoing.append(Transact((layer.commit,)))
+        if not message.resumed:
+            self.replica.gap()
+            self._watch_again()
+
+    # ---- writing -----------------------------------------------------------------------------------
+
+    def _take(self, layer: Layer) -> None:
+        """A new layer: computations of one pass travel together, everything else at once."""
+        self._wave.append(layer)
+        if not layer.commit.provenance.derived:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what waits: consecutive computations as one wave, a handler's commit alone."""
+        waiting, self._wave = self._wave, []
+        if self.link is not Link.UP:
+            return  # never sent: reverted and made again on reconnection
+        wave: list[Commit] = []
+        for layer in waiting:
+            if layer.fate is not Fate.QUEUED:
+                continue  # C4: refused before it is sent
+            layer.fate = Fate.SENT
+            if layer.commit.provenance.derived:
+                wave.append(layer.commit)
+                continue
+            if wave:
+                self.outgoing.append(Transact(tuple(wave)))
+                wave = []
+            self.outgoing.append(Transact((layer.commit,)))
+        if wave:
+            self.outgoing.append(Transact(tuple(wave)))
+
+    def _verdict(self, verdict: Accepted | Rejected) -> None:
+        # C5: in order. A replayed commit's verdict may repeat one that was heard.
+        self._heard = max(self._heard, verdict.local_seq)
+        match verdict:
+            case Accepted(local_seq, seq):
+                self.replica.accepted(local_seq, seq)
+            case Rejected(local_seq, rejection):
+                self.replica.rejected(local_seq, rejection)
+            case _:
+                assert_never(verdict)
+
+    def ready(self, conflict: Conflict) -> bool:
+        """Whether retrying is useful: everything that won against the commit is here."""
+        newest = max((collision.seq for collision in conflict.collisions), default=0)
+        return self.link is Link.UP and self.replica.confirmed.seq >= newest
+
+    def _acknowledge(self) -> None:
+        self._acked = self._releasable()
+        self.outgoing.append(Ack(self.replica.confirmed.seq, self._acked))
+
+    def _releasable(self) -> int:
+        """No commit to come will replay or name anything up to here."""
+        undecided = self.replica.pending.undecided()
+        live = self.replica.pending.live()
+        oldest = min([layer.local_seq for layer in (*undecided, *live)], default=self._heard + 1)
+        return max(min(self._heard, oldest - 1), self._acked)
+
+    # ---- watching ----------------------------------------------------------------------------------
+
+    def watch(self, docs: Iterable[DocKey], *, follow: bool = False) -> None:
+        """Ask for documents, and for every change of them. Those already asked for are not asked for again."""
+        wanted = tuple(Selector(doc, follow) for doc in docs if doc not in self._watch_of or self._is_gone(doc))
+        for selector in wanted:
+            number = self._watch_of.get(selector.doc) or self._next_watch
+            self._next_watch = max(self._next_watch, number + 1)
+            self._watch_of[selector.doc] = number
+            self._watches[number] = (selector,)
+            self._load(number, (selector,))
+
+    def _is_gone(self, doc: DocKey) -> bool:
+        """Watched, let go, and not being loaded."""
+        return not self.replica.is_here(doc) and self._watch_of.get(doc) not in self._loading
+
+    def _load(self, number: int, selectors: tuple[Selector, ...]) -> None:
+        self._loading[number] = selectors
+        self.generation += 1
+        if self.link is Link.UP:
+            self.outgoing.append(Watch(number, selectors))
+
+    def unwatch(self, doc: DocKey) -> bool:
+        """Let a document go altogether. False: a pending commit is on top of it."""
+        if not self.replica.let_go(doc):
+            return False
+        number = self._watch_of.pop(doc, None)
+        if number is not None:
+            self._watches.pop(number, None)
+            self._loading.pop(number, None)
+            if self.link is Link.UP:
+                self.outgoing.append(Unwatch(number))
+        return True
+
+    def _watch_again(self) -> None:
+        """After a gap: all watches anew. Each answer is a consistent cut; what is not here yet is not read."""
+        for number, selectors in self._watches.items():
+            self._load(number, selectors)
+
+    def is_loading(self) -> bool:
+        return bool(self._loading)
+
+    def _watched(self, message: Watched) -> None:
+        selectors = self._loading.pop(message.id, None)
+        if selectors is None:
+            return  # unwatched before it arrived
+        self.generation += 1
+        for state in message.documents:
+            self._watch_of.setdefault(state.doc, message.id)
+        self.replica.arrive(message.documents, message.seq)
+        self._acknowledge()
+
+    # ---- asking ------------------------------------------------------------------------------------
+
+    def query(self, query: Query, reply: Callable[[Answer | LoadError], object]) -> None:
+        """Ask once. `query.id` is chosen here."""
+        number = self._next_watch
+        self._next_watch += 1
+        asked = Query(number, query.scope, query.doc, query.at, query.after, query.limit)
+        if self.link is not Link.UP:
+            reply(LoadError(f"{query.scope}:{query.doc or '*'} cannot be read: there is no connection"))
+            return
+        self._queries[number] = (asked, reply)
+        self.outgoing.append(asked)
+
+    def _answered(self, message: Answer) -> None:
+        waiting = self._queries.pop(message.id, None)
+        if waiting is not None:
+            waiting[1](message)
+
+    def _problem(self, message: Problem) -> None:
+        error = ProtocolError(f"the engine refused: {message.message}")
+        selectors = self._loading.pop(message.id, None)
+        if selectors is not None:
+            self.generation += 1
+            docs = tuple(selector.doc for selector in selectors)
+            for doc in docs:
+                self._watch_of.pop(doc, None)
+            self._watches.pop(message.id, None)
+            self.on_load_failed(docs, LoadError(message.message))
+            return
+        query = self._queries.pop(message.id, None)
+        if query is not None:
+            query[1](LoadError(message.message))
+            return
+        if message.code == "stale_token" and self.link is Link.OPENING and self._attempt + 1 < len(self._tokens):
+            self._attempt += 1
+            self._open()
+            return
+        if message.code in EXPIRED:
+            self._expire(message)
+            return
+        self.on_error(error)
+        if message.fatal:
+            raise error
+
+    def _expire(self, message: Problem) -> None:
+        """The session is really gone: its unanswered commits become failed intents, never new commits."""
+        self.link = Link.GONE
+        self.outgoing.clear()
+        expired = SessionExpiredError(f"session {self.key!r} is gone: {message.message}")
+        for layer in self.replica.pending.undecided():
+            self.replica.rejected(layer.local_seq, Conflict(basis_expired=True))
+        self.replica.revert_unsent()
+        self.on_error(expired)
+
+
+EXPIRED: Final = frozenset({"session_gone", "stale_token", "revoked"})
+"""Problems after which this session cannot be taken up again by us."""
+
+
+def _unheard(error: HeadwaterError) -> None:
+    raise error
+
+
+def _unheard_load(docs: tuple[DocKey, ...], error: LoadError) -> None:
+    raise error

@@ -1,0 +1,207 @@
+"""A transaction: one snapshot, a journal of what was read, a journal of what was written.
+
+Reads and writes see the snapshot with this transaction's own writes on top (C8). What was read through an own
+write is not a read. At the end the journals become a commit: minimal patches, and reads that say exactly what
+they stood on (C3). Touches nothing outside itself.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headwater.data.address import Depth, DocKey
+from headwater.data.diff import diff
+from headwater.data.patch import DESCRIPTORS, Patch, Touch, apply
+from headwater.data.path import Path, lookup, starts_with
+from headwater.data.value import MaybeValue
+from headwater.errors import AuthoringError
+from headwater.protocol.commit import (
+    Commit,
+    Operation,
+    Precondition,
+    Provenance,
+    Read,
+    SentEvent,
+    TopicRecord,
+)
+from headwater.replica.confirmed import NotHere
+from headwater.replica.pending import Layer
+
+if TYPE_CHECKING:
+    from immutables import Map
+
+PLAIN = frozenset({"replace", "add", "remove"})
+"""Kinds that say what the document is afterwards, whatever it was: these can be told as a difference."""
+
+
+class Transaction:
+    """One run's view and journals. Made by `Replica.begin`, finished by `Replica.commit` or dropped."""
+
+    __slots__ = (
+        "_overlay",
+        "_patches",
+        "_reads",
+        "_snapshot",
+        "attempted",
+        "basis",
+        "causes",
+        "derived",
+        "events",
+        "finished",
+        "group",
+        "layers",
+        "local_seq",
+        "node",
+        "preconditions",
+        "records",
+        "source",
+    )
+
+    def __init__(
+        self,
+        snapshot: Map[DocKey, MaybeValue],
+        basis: int,
+        layers: tuple[Layer, ...],
+        *,
+        source: object | None = None,
+        group: object | None = None,
+        node: str = "",
+        derived: bool = False,
+    ) -> None:
+        self._snapshot = snapshot
+        self._overlay: dict[DocKey, MaybeValue] = {}
+        self._patches: dict[DocKey, list[tuple[Patch, tuple[Touch, ...]]]] = {}
+        self._reads: dict[tuple[DocKey, Path, Depth], None] = {}
+        self.basis = basis
+        self.layers = layers
+        self.source = source
+        self.group = group
+        self.node = node
+        self.derived = derived
+        self.attempted: list[tuple[DocKey, Path]] = []  # evidence for labels, never for scheduling
+        self.causes: tuple[tuple[DocKey, Path], ...] = ()  # trigger reads: why this run exists
+        self.preconditions: list[Precondition] = []
+        self.events: list[SentEvent] = []
+        self.records: list[TopicRecord] = []
+        self.local_seq = 0  # set when it becomes a layer: what an `origin_committed` names
+        self.finished = False
+
+    # ---- reading -----------------------------------------------------------------------------------
+
+    def read(self, doc: DocKey, path: Path = (), depth: Depth = Depth.DEEP) -> MaybeValue:
+        """The value at a path. Raises NotHere when the document has not arrived yet."""
+        self._check_open()
+        if doc in self._overlay:
+            if not self._covered(doc, path):
+                self._reads[doc, path, depth] = None
+            return lookup(self._overlay[doc], path)
+        value = self._base(doc)
+        self._reads[doc, path, depth] = None
+        return lookup(value, path)
+
+    def peek(self, doc: DocKey, path: Path = ()) -> MaybeValue:
+        """The same without a trace: for resolving bindings, which are no reads."""
+        value = self._overlay[doc] if doc in self._overlay else self._base(doc)
+        return lookup(value, path)
+
+    def _base(self, doc: DocKey) -> MaybeValue:
+        try:
+            return self._snapshot[doc]
+        except KeyError:
+            raise NotHere(doc) from None
+
+    def _covered(self, doc: DocKey, path: Path) -> bool:
+        """Whether what is at the path was put there by a plain write of this very transaction."""
+        return any(patch.kind in PLAIN and starts_with(path, patch.path) for patch, _ in self._patches.get(doc, ()))
+
+    # ---- writing -----------------------------------------------------------------------------------
+
+    def write(self, doc: DocKey, *patches: Patch) -> None:
+        """Change a document in this transaction's view. Raises PatchError where a patch does not fit."""
+        self._check_open()
+        value = self._overlay[doc] if doc in self._overlay else self._base(doc)
+        journal = self._patches.setdefault(doc, [])
+        for patch in patches:
+            self.attempted.append((doc, patch.path))
+            value, touched = apply(value, patch)
+            if touched:
+                journal.append((patch, touched))
+        self._overlay[doc] = value
+
+    def _check_open(self) -> None:
+        if self.finished:
+            raise AuthoringError("this transaction is over. Begin another one.")
+
+    # ---- becoming a commit -------------------------------------------------------------------------
+
+    def operations(self) -> tuple[Operation, ...]:
+        """What was written, as few and as small patches as say it."""
+        operations = []
+        for doc, journal in self._patches.items():
+            if not journal:
+                continue
+            if all(patch.kind in PLAIN for patch, _ in journal):
+                patches = diff(self._snapshot[doc], self._overlay[doc])
+            else:
+                patches = tuple(patch for patch, _ in journal)
+            if patches:
+                operations.append(Operation(doc, patches))
+        return tuple(operations)
+
+    def reads(self) -> tuple[Read, ...]:
+        """C3: every read with its true basis, and with every pending layer that its view stood on."""
+        return tuple(
+            Read(doc, path, depth, self.basis, _ranges([layer.local_seq for layer in self.stood_on(doc, path, depth)]))
+            for doc, path, depth in self._reads
+        )
+
+    def stood_on(self, doc: DocKey, path: Path, depth: Depth) -> list[Layer]:
+        """The layers that had a say in what was read. Inside an array every change of it has (C2)."""
+        cut = next((place for place, step in enumerate(path) if type(step) is int), None)
+        whole = path if cut is None else path[:cut]
+        return [
+            layer
+            for layer in self.layers
+            if any(
+                starts_with(touch.path, whole) or starts_with(whole, touch.path) for touch in layer.touched.get(doc, ())
+            )
+        ]
+
+    def named(self, reads: tuple[Read, ...]) -> frozenset[int]:
+        return frozenset(
+            local_seq for read in reads for first, last in read.layers for local_seq in range(first, last + 1)
+        )
+
+    def is_empty(self) -> bool:
+        """Nothing the engine has to know: a transaction that only looked, or wrote what was there."""
+        return not (self.preconditions or self.events or self.records or self.operations())
+
+    def commit(self, local_seq: int, branch: str) -> Commit:
+        return Commit(
+            local_seq,
+            self.operations(),
+            self.reads(),
+            tuple(self.preconditions),
+            branch,
+            tuple(self.events),
+            tuple(self.records),
+            Provenance(self.node, "", self.causes, self.derived),
+        )
+
+    def read_set(self) -> tuple[tuple[DocKey, Path, Depth], ...]:
+        """Everything that was looked at, in order of first look."""
+        return tuple(self._reads)
+
+
+def _ranges(local_seqs: list[int]) -> tuple[tuple[int, int], ...]:
+    """Rising numbers as inclusive ranges."""
+    ranges: list[tuple[int, int]] = []
+    for number in local_seqs:
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1] = (ranges[-1][0], number)
+        else:
+            ranges.append((number, number))
+    return tuple(ranges)
+
+
+assert DESCRIPTORS.keys() >= PLAIN, "a plain kind has no descriptor"
