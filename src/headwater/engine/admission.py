@@ -13,9 +13,10 @@ import msgspec
 
 from headwater.data.address import Depth, check_id, check_scope
 from headwater.data.change import overlaps
+from headwater.data.codec import encode
 from headwater.data.patch import Patch, PatchError, Touch, apply
 from headwater.data.path import lookup
-from headwater.data.value import MaybeValue
+from headwater.data.value import Absent, MaybeValue
 from headwater.engine.branches import Branch
 from headwater.engine.heads import Head, Heads
 from headwater.engine.limits import Limits
@@ -52,6 +53,12 @@ class Admission:
             if failed is not None:
                 return failed
         conflict = self.conflict(session, branch, commit.reads) if commit.reads else None
+        if commit.after:
+            dead = self._dead_layers(session, branch, commit.after)
+            if dead:
+                known = conflict or Conflict()
+                dead = sorted({*known.dead_layers, *dead})
+                conflict = Conflict(known.collisions, tuple(dead), known.basis_expired)
         return self._plan(branch, commit, conflict)
 
     # ---- reads -----------------------------------------------------------------------------------
@@ -65,7 +72,7 @@ class Admission:
         for read in reads:
             head = self._heads.get(branch, read.doc)
             if read.layers:
-                dead.update(self._dead_layers(session, branch, read))
+                dead.update(self._dead_layers(session, branch, read.layers))
             if head.seq <= read.seq and read.seq >= inherits_from:
                 continue  # nothing was written after the basis, by anybody
             if read.layers:
@@ -79,10 +86,10 @@ class Admission:
             return Conflict(tuple(collisions), tuple(sorted(dead)), expired)
         return None
 
-    def _dead_layers(self, session: Session, branch: Branch, read: Read) -> list[int]:
+    def _dead_layers(self, session: Session, branch: Branch, layers: tuple[tuple[int, int], ...]) -> list[int]:
         """C4: a commit over a layer that was not accepted, or not on what its branch shows, falls with it."""
         dead = []
-        for first, last in read.layers:
+        for first, last in layers:
             for local_seq in range(first, last + 1):
                 place = self._sessions.place_of(session, local_seq)
                 if place is None or not branch.shows(place[1], place[0]):
@@ -168,7 +175,7 @@ class Admission:
                 touched = touched + more if touched else more
             planned.append((head, value, touched))
             if not head.doc or head.base_bytes + head.patch_bytes > self._limits.document_bytes:
-                refused = self._refused_document(head)
+                refused = self._refused_document(head, value)
                 if refused is not None:
                     return refused
         if conflict is None and not collisions:
@@ -182,15 +189,17 @@ class Admission:
         seq = self._latest(branch, head, read, NOBODY)
         return msgspec.structs.replace(self.collision(read, seq), reason=f"cannot take {patch.kind!r} now: {error}")
 
-    def _refused_document(self, head: Head) -> RuleRefused | None:
-        """Names are checked where a document is made: those that exist were checked then."""
+    def _refused_document(self, head: Head, value: MaybeValue) -> RuleRefused | None:
+        """Names are checked where a document is made; its size when what was written since could exceed the limit."""
         if not head.doc:
             try:
                 check_scope(head.key.scope)
                 check_id(head.key.id)
             except InvalidValueError as error:
                 return RuleRefused("document_name", str(error))
-        if head.base_bytes + head.patch_bytes > self._limits.document_bytes:
+        if isinstance(value, Absent) or head.base_bytes + head.patch_bytes <= self._limits.document_bytes:
+            return None
+        if len(encode(value)) > self._limits.document_bytes:
             return RuleRefused(
                 "document_bytes",
                 f"{head.key.scope}:{head.key.id} has grown past {self._limits.document_bytes} bytes. Split it "

@@ -24,7 +24,7 @@ from headwater.engine.sessions import Landed, Session, Sessions
 from headwater.engine.snapshots import Snapshots
 from headwater.engine.store.port import EventRow, RecordRow, Store
 from headwater.errors import LimitError, ProtocolError
-from headwater.protocol.commit import Commit, Frame, Read, encode_commit
+from headwater.protocol.commit import Commit, Frame, encode_commit
 from headwater.protocol.verdict import Accepted, Conflict, Rejected, Rejection, RuleRefused, Verdict
 
 Outcome = tuple[Verdict, ...] | ProtocolError | LimitError
@@ -184,7 +184,9 @@ class Group:
                     f"ends at {last_seq}"
                 )
             if read.layers:
-                self._check_layers(commit, read)
+                self._check_layers(commit, read.layers)
+        if commit.after:
+            self._check_layers(commit, commit.after)
         for event in commit.events:
             if not 0 <= event.due_us <= MAX_INT:
                 raise ProtocolError(
@@ -192,9 +194,9 @@ class Group:
                     f"from 0 to {MAX_INT}"
                 )
 
-    def _check_layers(self, commit: Commit, read: Read) -> None:
+    def _check_layers(self, commit: Commit, layers: tuple[tuple[int, int], ...]) -> None:
         named = 0
-        for first, last in read.layers:
+        for first, last in layers:
             named += last - first + 1
             if not 0 < first <= last < commit.local_seq or named > self._limits.read_layers:
                 raise ProtocolError(
@@ -266,7 +268,7 @@ class Group:
             written.append((head.key, touched))
             if not head.changed:
                 self._heads.changed(head)
-            if head.patches >= self._limits.snapshot_patches and self._snapshots.is_due(head):
+            if self._snapshots.is_due(head):
                 self._snapshots.take(branch, head)
             if head.marks.stale >= self._limits.marks_patches and self._snapshots.marks_are_due(head):
                 self._snapshots.keep_marks(branch, head)

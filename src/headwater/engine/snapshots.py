@@ -33,6 +33,9 @@ class Snapshots:
         self._limits = limits
 
     def is_due(self, head: Head) -> bool:
+        """After a number of commits worth a share of the last one; and when the size is no longer known at all."""
+        if head.patch_bytes > self._limits.document_bytes // 2:
+            return True
         return (
             head.patches >= self._limits.snapshot_patches
             and head.patch_bytes * self._limits.snapshot_share >= head.base_bytes

@@ -107,6 +107,7 @@ class Commit(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     events: tuple[SentEvent, ...] = ()
     records: tuple[TopicRecord, ...] = ()
     provenance: Provenance = NO_PROVENANCE
+    after: tuple[tuple[int, int], ...] = ()  # layers it stands on without a read: plain writes of its own frame
 
 
 Frame = Sequence[Commit]

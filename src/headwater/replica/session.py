@@ -14,7 +14,6 @@ from typing import Final, assert_never
 
 from headwater.data.address import DocKey
 from headwater.errors import HeadwaterError, LoadError, ProtocolError, SessionExpiredError
-from headwater.protocol.commit import Commit
 from headwater.protocol.messages import (
     VERSION,
     Ack,
@@ -39,6 +38,7 @@ from headwater.protocol.messages import (
 from headwater.protocol.verdict import Accepted, Conflict, Rejected
 from headwater.replica.pending import Fate, Layer
 from headwater.replica.replica import Replica
+from headwater.replica.wave import thinned
 
 MAX_TOKENS: Final = 8
 CAPABILITIES: Final = ("waves", "follow")
@@ -220,20 +220,26 @@ class Session:
         waiting, self._wave = self._wave, []
         if self.link is not Link.UP:
             return  # never sent: reverted and made again on reconnection
-        wave: list[Commit] = []
+        wave: list[Layer] = []
         for layer in waiting:
             if layer.fate is not Fate.QUEUED:
                 continue  # C4: refused before it is sent
-            layer.fate = Fate.SENT
-            if layer.commit.provenance.derived:
-                wave.append(layer.commit)
-                continue
-            if wave:
-                self.outgoing.append(Transact(tuple(wave)))
+            if not layer.commit.provenance.derived:
+                self._send(wave)
                 wave = []
-            self.outgoing.append(Transact((layer.commit,)))
-        if wave:
-            self.outgoing.append(Transact(tuple(wave)))
+            wave.append(layer)
+            if not layer.commit.provenance.derived:
+                self._send(wave)
+                wave = []
+        self._send(wave)
+
+    def _send(self, layers: list[Layer]) -> None:
+        """Put one frame on the wire. From now on its commits are what they are: a replay repeats them."""
+        if layers:
+            frame = thinned([layer.commit for layer in layers])
+            for layer, commit in zip(layers, frame, strict=True):
+                layer.fate, layer.commit = Fate.SENT, commit
+            self.outgoing.append(Transact(frame))
 
     def _verdict(self, verdict: Accepted | Rejected) -> None:
         # C5: in order. A replayed commit's verdict may repeat one that was heard.

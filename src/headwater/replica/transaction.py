@@ -151,7 +151,7 @@ class Transaction:
     def reads(self) -> tuple[Read, ...]:
         """C3: every read with its true basis, and with every pending layer that its view stood on."""
         return tuple(
-            Read(doc, path, depth, self.basis, _ranges([layer.local_seq for layer in self.stood_on(doc, path, depth)]))
+            Read(doc, path, depth, self.basis, ranges([layer.local_seq for layer in self.stood_on(doc, path, depth)]))
             for doc, path, depth in self._reads
         )
 
@@ -193,7 +193,7 @@ class Transaction:
         return tuple(self._reads)
 
 
-def _ranges(local_seqs: list[int]) -> tuple[tuple[int, int], ...]:
+def ranges(local_seqs: list[int]) -> tuple[tuple[int, int], ...]:
     """Rising numbers as inclusive ranges."""
     ranges: list[tuple[int, int]] = []
     for number in local_seqs:
