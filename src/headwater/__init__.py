@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from headwater.errors import (
     AbsentError,
+    AccessError,
     AuthoringError,
     CommitRejected,
     ConflictError,
@@ -20,10 +21,12 @@ from headwater.errors import (
     InvalidValueError,
     InvariantViolation,
     LimitError,
+    LoadError,
     NewerVersionError,
     PreconditionFailedError,
     ProtocolError,
     RuleRefusedError,
+    SessionExpiredError,
     StorageError,
 )
 
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AbsentError",
+    "AccessError",
     "AuthoringError",
     "Backoff",
     "CommitRejected",
@@ -42,10 +46,12 @@ __all__ = [
     "InvalidValueError",
     "InvariantViolation",
     "LimitError",
+    "LoadError",
     "NewerVersionError",
     "PreconditionFailedError",
     "ProtocolError",
     "RuleRefusedError",
+    "SessionExpiredError",
     "StorageError",
 ]
 

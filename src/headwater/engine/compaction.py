@@ -39,8 +39,8 @@ class Compaction:
     def run(self, before: int) -> int:
         """Give up what lies before a seq, or before the oldest fork that is still read. Answers what is kept from."""
         kept_from = self._boundary(before)
-        if kept_from <= int(self._store.meta(COMPACTED_SEQ) or 1):
-            return int(self._store.meta(COMPACTED_SEQ) or 1)
+        if kept_from <= self._log.kept_from:
+            return self._log.kept_from
         self._heads.write_back()
         for branch in self._branches.live():
             self._rebase(branch, kept_from - 1)

@@ -45,6 +45,7 @@ class Engine:
         "_branches",
         "_broken",
         "_clock",
+        "_closed",
         "_compaction",
         "_group",
         "_heads",
@@ -65,7 +66,7 @@ class Engine:
         self._store = store
         self._clock = clock or RealClock()
         self._limits = limits
-        self._broken = False
+        self._broken = self._closed = False
         self._log = Log(store)
         self._branches = Branches(store)
         self._heads = Heads(store, self._log, self._branches, limits)
@@ -271,11 +272,14 @@ class Engine:
 
     def close(self) -> None:
         """Write back what opening would otherwise have to find in the log, and let the store go."""
+        if self._closed:
+            return
         try:
-            if self._log.last_seq > self._log.written_back:
+            if not self._broken and self._log.last_seq > self._log.written_back:
                 with self._transaction():
                     self._heads.write_back()
         finally:
+            self._closed = True
             self._store.close()
 
     # ---- failure ---------------------------------------------------------------------------------
@@ -308,6 +312,8 @@ class Engine:
 
     def _mend(self) -> None:
         """Reopen after a failure. If that fails too, this and every later call raises until it succeeds."""
+        if self._closed:
+            raise StorageError("this engine is closed. Open the space again.")
         if self._broken:
             self._store.reopen()
             self._reload()

@@ -32,6 +32,15 @@ COMPACTED_CHAIN: Final = "compacted_chain"
 """Meta key: the chain value that the first kept row continues."""
 
 
+def number_in_meta(store: Store, key: str, default: int) -> int:
+    value = store.meta(key)
+    if value is None:
+        return default
+    if not value.isdecimal():
+        raise CorruptionError(f"the space records {value!r} as its {key}, which is no number. Restore a backup.")
+    return int(value)
+
+
 class Revision(NamedTuple):
     """One commit's patches to one document, and the seq of the write before it."""
 
@@ -76,8 +85,8 @@ class Log:
         last = self._store.last_row()
         self._chain = last.chain if last else 0
         self.next_seq = last.seq + last.commits if last else 1
-        self.written_back = int(self._store.meta(HEADS_SEQ) or 0)
-        self.kept_from = int(self._store.meta(COMPACTED_SEQ) or 1)
+        self.written_back = number_in_meta(self._store, HEADS_SEQ, 0)
+        self.kept_from = number_in_meta(self._store, COMPACTED_SEQ, 1)
         if last is not None:
             self._check_end(last)
 

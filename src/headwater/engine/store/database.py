@@ -155,6 +155,8 @@ class Database:
             rows = cast("list[tuple[Any, ...]]", self.execute(sql, values).fetchall())
         except apsw.Error as error:
             raise self.failed(error) from error
+        except UnicodeDecodeError as error:
+            raise CorruptionError(f"{self._path} holds text that is no UTF-8: {error}. Restore a backup.") from error
         visited.rows += len(rows)
         for row in rows:
             last = row[-1]

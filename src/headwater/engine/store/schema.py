@@ -12,61 +12,61 @@ APPLICATION_ID: Final = 0x48574154  # "HWAT"
 
 MIGRATIONS: Final[tuple[str, ...]] = (
     """
-    CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+    CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID, STRICT;
 
     -- One row per accepted frame; seq is the first of its commits.
     CREATE TABLE log (
         seq INTEGER PRIMARY KEY, count INTEGER NOT NULL, session INTEGER NOT NULL,
         local_seq INTEGER NOT NULL, local_last INTEGER NOT NULL, branch INTEGER NOT NULL,
         at_us INTEGER NOT NULL, chain INTEGER NOT NULL, body BLOB NOT NULL
-    );
+    ) STRICT;
     CREATE UNIQUE INDEX log_by_session ON log (session, local_seq);
 
-    CREATE TABLE documents (doc INTEGER PRIMARY KEY, scope TEXT NOT NULL, id TEXT NOT NULL);
+    CREATE TABLE documents (doc INTEGER PRIMARY KEY, scope TEXT NOT NULL, id TEXT NOT NULL) STRICT;
     CREATE UNIQUE INDEX documents_by_key ON documents (scope, id);
 
     CREATE TABLE heads (
         branch INTEGER NOT NULL, doc INTEGER NOT NULL, seq INTEGER NOT NULL, base_seq INTEGER NOT NULL,
         base_bytes INTEGER NOT NULL, patches INTEGER NOT NULL, patch_bytes INTEGER NOT NULL,
         ordinal INTEGER NOT NULL, PRIMARY KEY (branch, doc)
-    ) WITHOUT ROWID;
+    ) WITHOUT ROWID, STRICT;
 
     CREATE TABLE snapshots (
         branch INTEGER NOT NULL, doc INTEGER NOT NULL, seq INTEGER NOT NULL, ordinal INTEGER NOT NULL,
         present INTEGER NOT NULL, body BLOB NOT NULL
-    );
+    ) STRICT;
     CREATE UNIQUE INDEX snapshots_by_seq ON snapshots (branch, doc, seq, ordinal);
 
     CREATE TABLE marks (
         branch INTEGER NOT NULL, doc INTEGER NOT NULL, seq INTEGER NOT NULL, body BLOB NOT NULL,
         PRIMARY KEY (branch, doc)
-    ) WITHOUT ROWID;
+    ) WITHOUT ROWID, STRICT;
 
     CREATE TABLE branches (
         branch INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, parent INTEGER NOT NULL,
         fork_seq INTEGER NOT NULL, created_us INTEGER NOT NULL, deleted INTEGER NOT NULL,
         merged_seq INTEGER NOT NULL
-    );
+    ) STRICT;
 
     CREATE TABLE sessions (
         session INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, principal TEXT NOT NULL,
         opened_us INTEGER NOT NULL, closed INTEGER NOT NULL, judged INTEGER NOT NULL,
         resume TEXT NOT NULL, acked INTEGER NOT NULL
-    );
+    ) STRICT;
 
     CREATE TABLE events (
         id TEXT PRIMARY KEY, seq INTEGER NOT NULL, stream TEXT NOT NULL, due_us INTEGER NOT NULL,
         payload BLOB NOT NULL
-    ) WITHOUT ROWID;
+    ) WITHOUT ROWID, STRICT;
     CREATE INDEX events_by_seq ON events (seq, id);
 
     CREATE TABLE records (
         topic TEXT NOT NULL, seq INTEGER NOT NULL, ordinal INTEGER NOT NULL, key TEXT NOT NULL,
         payload BLOB NOT NULL, PRIMARY KEY (topic, seq, ordinal)
-    ) WITHOUT ROWID;
+    ) WITHOUT ROWID, STRICT;
 
     CREATE TABLE leases (
         name TEXT PRIMARY KEY, token INTEGER NOT NULL, holder TEXT NOT NULL, until_us INTEGER NOT NULL
-    ) WITHOUT ROWID;
+    ) WITHOUT ROWID, STRICT;
     """,
 )
