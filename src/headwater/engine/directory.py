@@ -26,7 +26,7 @@ SUFFIX: Final = ".space"
 class Directory:
     """Owns a directory of spaces until it is closed. Use it as a context manager."""
 
-    __slots__ = ("_clock", "_engines", "_limits", "_lock", "_path", "_synchronous")
+    __slots__ = ("_access", "_clock", "_engines", "_limits", "_lock", "_path", "_synchronous")
 
     def __init__(
         self,
@@ -35,11 +35,13 @@ class Directory:
         clock: Clock | None = None,
         limits: Limits = DEFAULT_LIMITS,
         synchronous: Synchronous = "FULL",
+        access: bool = False,
     ) -> None:
         self._path = FilePath(path)
         self._clock = clock
         self._limits = limits
         self._synchronous: Synchronous = synchronous
+        self._access = access
         self._engines: dict[str, Engine] = {}
         try:
             self._path.mkdir(parents=True, exist_ok=True)
@@ -78,7 +80,7 @@ class Directory:
         if engine is None:
             store = SqliteStore(self.file_of(name), synchronous=self._synchronous)
             try:
-                engine = Engine(store, clock=self._clock, limits=self._limits)
+                engine = Engine(store, clock=self._clock, limits=self._limits, access=self._access)
             except BaseException:
                 store.close()
                 raise

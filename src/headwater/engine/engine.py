@@ -26,7 +26,7 @@ from headwater.engine.merge import BranchDiff, Merge
 from headwater.engine.preconditions import Preconditions
 from headwater.engine.reads import Document, Logged, Page, Reads
 from headwater.engine.recovery import Recovery
-from headwater.engine.sessions import Session, Sessions
+from headwater.engine.sessions import FOUNDER, Session, Sessions, merge_session
 from headwater.engine.snapshots import Snapshots
 from headwater.engine.store.port import LeaseRow, Store
 from headwater.errors import HeadwaterError, ProtocolError, StorageError
@@ -118,6 +118,16 @@ class Engine:
     def acknowledge(self, key: str, local_seq: int) -> None:
         with self._transaction():
             self._sessions.acknowledge(self._sessions.get(key), local_seq)
+
+    def note_acknowledged(self, key: str, local_seq: int) -> None:
+        """Hear an acknowledgement; it is stored with some later accepted frame."""
+        self._sessions.note_acknowledged(self.session(key), local_seq)
+
+    def found(self, commit: Commit) -> None:
+        """Make the first commit of a space, on behalf of whoever is to own it."""
+        with self._transaction():
+            self._sessions.open_own(FOUNDER, self._clock.now_us())
+        self.submit(FOUNDER, commit)
 
     def submit(self, session: str, *frame: Commit) -> tuple[Verdict, ...]:
         """One frame, durable when this returns. Raises ProtocolError or LimitError for what is no frame."""
@@ -220,7 +230,7 @@ class Engine:
         """Write a branch's changes to its parent in one commit; with collisions nothing is written."""
         with self._transaction():
             child = self._branches.get(branch)
-            session = self._sessions.open_for_merges(child.name, self._clock.now_us())
+            session = self._sessions.open_own(merge_session(child.name), self._clock.now_us())
             diff, commit = self._merge.prepared(child, session)
             if commit is None:
                 return diff, None

@@ -54,13 +54,10 @@ class Kept(NamedTuple):
     until_us: int
 
 
-FOUNDER = "founding of the space"
-
-
 class Hub:
     """Everything connected to one space."""
 
-    __slots__ = ("_clock", "_engine", "_frames", "_kept", "_limits", "_peers", "_watchers")
+    __slots__ = ("_clock", "_engine", "_frames", "_kept", "_limits", "_owed", "_peers", "_watchers")
 
     def __init__(self, engine: Engine, clock: Clock, limits: Limits) -> None:
         self._engine = engine
@@ -70,6 +67,7 @@ class Hub:
         self._kept: dict[str, Kept] = {}
         self._watchers: dict[tuple[str, DocKey], dict[Peer, None]] = {}
         self._frames: list[tuple[Peer, tuple[Commit, ...]]] = []
+        self._owed: dict[Peer, None] = {}  # peers that something may have to be told
 
     @property
     def sessions(self) -> int:
@@ -83,7 +81,8 @@ class Hub:
             if isinstance(message, Transact):
                 self._gather(peer, message)
                 continue
-            self._commit()
+            if not isinstance(message, Ack):
+                self._commit()  # what follows may look at what they wrote; an acknowledgement does not
             try:
                 self._handle(peer, message)
             except HeadwaterError as error:
@@ -119,8 +118,9 @@ class Hub:
                 self._query(self._opened(peer), message)
             case Ack(_, local_seq):
                 self._opened(peer).unacked = 0
+                self._owed[peer] = None  # what was merged while its window was full
                 if local_seq:
-                    self._engine.acknowledge(peer.session, local_seq)
+                    self._engine.note_acknowledged(peer.session, local_seq)
             case Bye(acked):
                 self._engine.close_session(self._opened(peer).session, acked)
                 self._close(peer)
@@ -213,8 +213,8 @@ class Hub:
         if not self._frames:
             return
         frames, self._frames = self._frames, []
-        self._found(frames[0][0])
         try:
+            self._found(frames[0][0])
             outcomes = self._engine.submit_group([(peer.session, frame) for peer, frame in frames])
         except StorageError as error:
             # C6: nobody knows what became of the group. No verdict leaves; every connection starts over.
@@ -227,9 +227,8 @@ class Hub:
     def _found(self, peer: Peer) -> None:
         """The first commit of a space creates it, and whoever makes it owns it."""
         if peer.principal and self._engine.checks_access and self._engine.read(ACCESS).seq == 0:
-            self._engine.open_session(FOUNDER)
             operation = Operation(ACCESS, (replace((), founding(peer.principal)),))
-            self._engine.submit(FOUNDER, Commit(1, (operation,)))
+            self._engine.found(Commit(1, (operation,)))
 
     def _answer(self, peer: Peer, frame: tuple[Commit, ...], outcome: Outcome) -> None:
         if isinstance(outcome, HeadwaterError):
@@ -240,6 +239,7 @@ class Hub:
         for commit, verdict in zip(frame, outcome, strict=True):
             if isinstance(verdict, Accepted):
                 owner.owes_seq = True
+                self._owed[owner] = None
                 if not verdict.replayed:
                     self._spread(owner, commit, verdict.seq)
 
@@ -253,6 +253,7 @@ class Hub:
                 else:
                     change = Patched(operation.doc, seq, operation.patches)
                 peer.note(change)
+                self._owed[peer] = None
 
     # ---- watching ----------------------------------------------------------------------------------
 
@@ -325,8 +326,9 @@ class Hub:
 
     def flush(self) -> None:
         """Tell every peer what it is owed, as far as its window allows."""
-        for peer in tuple(self._peers.values()):
-            if peer.is_owed():
+        owed, self._owed = self._owed, {}
+        for peer in owed:
+            if peer.state is PeerState.OPEN and peer.is_owed():
                 self._flush(peer)
 
     def _flush(self, peer: Peer, *, at_least_seq: bool = False, past_window: bool = False) -> None:

@@ -23,6 +23,9 @@ from headwater.protocol.commit import decode_commit
 from headwater.protocol.verdict import Rejection
 
 MERGES: Final = "merge of "
+FOUNDER: Final = "founding of the space"
+RESERVED: Final = (MERGES, "founding of ")
+ACKS_TOGETHER: Final = 256
 
 
 def merge_session(branch: str) -> str:
@@ -54,7 +57,7 @@ class LoggedCommit(NamedTuple):
 class Session:
     """What the engine remembers of one session."""
 
-    __slots__ = ("forgotten_seq", "key", "landed", "last", "principal", "refused", "row", "unstored_refusals")
+    __slots__ = ("acked", "forgotten_seq", "key", "landed", "last", "principal", "refused", "row", "unstored_refusals")
 
     def __init__(self, row: SessionRow, last: int, forgotten_seq: int) -> None:
         self.row = row
@@ -63,6 +66,7 @@ class Session:
         self.last = last  # highest local_seq that has a verdict
         self.forgotten_seq = forgotten_seq  # accepted commits up to this seq are only in the log
         self.unstored_refusals = False
+        self.acked = row.acked  # as last heard; the row follows now and then
         self.landed: dict[int, Landed] = {}  # in order, since local_seq and seq rise together
         self.refused: OrderedDict[int, Rejection] = OrderedDict()
 
@@ -105,14 +109,14 @@ class Sessions:
             raise ProtocolError(f"session {key!r} was closed. Open a new one under another key.")
         return self._remember(row)
 
-    def open_for_merges(self, branch: str, now_us: int) -> Session:
-        """The session that writes the merges of a branch and nothing else."""
-        return self._open(merge_session(branch), "", now_us)
+    def open_own(self, key: str, now_us: int) -> Session:
+        """A session of the engine itself: one per branch for its merges, one that founds the space."""
+        return self._open(key, "", now_us)
 
     def open(self, key: str, principal: str, now_us: int) -> Session:
         """Make or find a session. The caller holds an open store transaction."""
-        if key.startswith(MERGES):
-            raise ProtocolError(f"session keys that begin with {MERGES!r} belong to merges. Choose another.")
+        if key.startswith(RESERVED):
+            raise ProtocolError(f"session keys that begin with {' or '.join(map(repr, RESERVED))} are the engine's own")
         return self._open(key, principal, now_us)
 
     def _open(self, key: str, principal: str, now_us: int) -> Session:
@@ -154,11 +158,15 @@ class Sessions:
             session.row = session.row._replace(acked=local_seq, judged=session.last)
             self._store.put_session(session.row)
 
+    def note_acknowledged(self, session: Session, local_seq: int) -> None:
+        """The same without a transaction of its own. Losing it is harmless: keys are kept longer."""
+        session.acked = max(session.acked, min(local_seq, session.last))
+
     def keep_judged(self, session: Session) -> None:
-        """Store that rejections happened. It rides along with the next accepted frame, for free."""
-        if session.unstored_refusals:
+        """Store rejections and acknowledgements. They ride along with an accepted frame, when there is reason to."""
+        if session.unstored_refusals or session.acked >= session.row.acked + ACKS_TOGETHER:
             session.unstored_refusals = False
-            session.row = session.row._replace(judged=session.last)
+            session.row = session.row._replace(judged=session.last, acked=max(session.row.acked, session.acked))
             self._store.put_session(session.row)
 
     def key_of(self, session: int) -> str:

@@ -159,6 +159,8 @@ class Database:
             raise CorruptionError(f"{self._path} holds text that is no UTF-8: {error}. Restore a backup.") from error
         visited.rows += len(rows)
         for row in rows:
+            if None in row:  # no column may be empty, so that a torn page is found where it is met
+                raise CorruptionError(f"{self._path} has a row with an empty field: {row[:2]}. Restore a backup.")
             last = row[-1]
             if type(last) is bytes:
                 visited.bytes += len(last)
@@ -169,8 +171,13 @@ class Database:
         return rows[0] if rows else None
 
     def number(self, sql: str, values: tuple[Any, ...] = ()) -> int:
-        row = self.one(sql, values)
-        return int(row[0]) if row and row[0] is not None else 0
+        """The one number that a statement gives; 0 for the largest of nothing."""
+        self.visited.statements += 1
+        try:
+            number = self.execute(sql, values).get
+        except apsw.Error as error:
+            raise self.failed(error) from error
+        return int(number) if number is not None else 0
 
     # ---- transactions ----------------------------------------------------------------------------
 

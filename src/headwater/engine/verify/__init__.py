@@ -1,0 +1,1 @@
+"""Verifiers that ship: the naive definition of the rules, and the oracle that replays a file against them."""

@@ -1,0 +1,298 @@
+"""The naive admission model: what the engine must do, written so simply that one can see it is right.
+
+Keeps the whole history as one list and recomputes everything by folding it, at any cost. It is the definition
+that the engine is compared with (`testing.differential`), so it shares no code with admission, the write
+index or the heads; only `data/`, which says what a patch does and when a write matters to a read. It has
+no limits, no storage and no approximation. It never decides for the engine: the caller tells it which commits
+were accepted, so that a commit rejected out of caution is rejected here too.
+
+The rules are those of DESIGN.md section 4: C1 to C5, C7, C10 and C11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, Literal, NamedTuple, TypeAlias, assert_never
+
+from headwater.data.address import Depth, DocKey, check_id, check_scope
+from headwater.data.change import changed_touches, overlaps
+from headwater.data.patch import PatchError, apply
+from headwater.data.path import lookup
+from headwater.data.value import ABSENT, MaybeValue, equal
+from headwater.errors import InvalidValueError
+from headwater.protocol.commit import (
+    MAIN,
+    Commit,
+    EntityAbsent,
+    Frame,
+    LeaseHeld,
+    OriginCommitted,
+    Read,
+    encode_commit,
+)
+
+Answer: TypeAlias = Literal["rule", "precondition", "conflict"]
+"""Which kind of rejection a refusal is: for good by a rule, for good by a precondition, or worth a retry."""
+
+_END: Final = 2**62  # later than any seq
+
+
+class Past(NamedTuple):
+    """One accepted commit. The commit itself says its branch and its `local_seq`."""
+
+    seq: int
+    session: str
+    commit: Commit
+
+
+class Line(NamedTuple):
+    """One branch: where it came from, and up to which seq it shows that."""
+
+    parent: str | None
+    fork_seq: int
+
+
+class Refusal(NamedTuple):
+    """Why a commit is not admissible. `read` and `seq`: the read that is stale, and the write it missed."""
+
+    rule: str
+    answer: Answer
+    detail: str
+    read: Read | None = None
+    seq: int = 0
+
+
+class Replay(NamedTuple):
+    """The commit was accepted before, at this seq."""
+
+    seq: int
+
+
+class NaiveSpace:
+    """One space, as a list of what was accepted."""
+
+    __slots__ = ("acked", "branches", "deleted", "history", "judged", "leases")
+
+    def __init__(self) -> None:
+        self.history: list[Past] = []
+        self.branches: dict[str, Line] = {MAIN: Line(None, 0)}
+        self.deleted: set[str] = set()
+        self.judged: dict[str, int] = {}  # per session, the highest local_seq that has a verdict
+        self.acked: dict[str, int] = {}  # per session, up to where the client said that it has the verdicts
+        self.leases: dict[str, int] = {}  # the fencing token of each lease, as the caller observed it
+
+    # ---- what happened ---------------------------------------------------------------------------
+
+    def accept(self, session: str, commit: Commit) -> int:
+        """C7: the whole commit enters at the next seq."""
+        seq = len(self.history) + 1
+        self.history.append(Past(seq, session, commit))
+        self.judged[session] = max(commit.local_seq, self.judged.get(session, 0))
+        return seq
+
+    def refuse(self, session: str, commit: Commit) -> None:
+        """C7: nothing of the commit enters, and its turn is over."""
+        self.judged[session] = max(commit.local_seq, self.judged.get(session, 0))
+
+    def acknowledge(self, session: str, local_seq: int) -> None:
+        """C6: the client has the verdicts up to here, so nothing up to here is judged any more."""
+        self.acked[session] = max(local_seq, self.acked.get(session, 0))
+        self.judged[session] = max(local_seq, self.judged.get(session, 0))
+
+    def fork(self, name: str, parent: str, at: int) -> None:
+        self.branches[name] = Line(parent, at)
+
+    def delete_branch(self, name: str) -> None:
+        self.deleted.add(name)
+
+    # ---- C11: the past is what folding the log gives ---------------------------------------------
+
+    @property
+    def last_seq(self) -> int:
+        return len(self.history)
+
+    def line(self, branch: str, at: int = _END) -> list[Past]:
+        """What a branch shows at a seq, oldest first: its parent's commits up to the fork, then its own."""
+        parent, fork_seq = self.branches[branch]
+        inherited = self.line(parent, min(at, fork_seq)) if parent is not None else []
+        return inherited + [past for past in self.history if past.commit.branch == branch and past.seq <= at]
+
+    def value(self, doc: DocKey, branch: str, at: int = _END) -> MaybeValue:
+        value: MaybeValue = ABSENT
+        for past in self.line(branch, at):
+            value = folded(value, past.commit, doc)
+        return value
+
+    def written(self, doc: DocKey, branch: str, at: int = _END) -> int:
+        """The seq of the last commit that wrote the document, changed or not; 0 if none did."""
+        return max([past.seq for past in self.line(branch, at) if writes(past.commit, doc)], default=0)
+
+    def seq_of(self, session: str, local_seq: int) -> int | None:
+        for past in self.history:
+            if past.session == session and past.commit.local_seq == local_seq:
+                return past.seq
+        return None
+
+    # ---- the frame -------------------------------------------------------------------------------
+
+    def objection(self, session: str, frame: Frame, *, again: bool = False) -> str | None:
+        """Why this is no frame of the session at all, or None. Nothing of such a frame is judged."""
+        turn = self._turn(session, again)
+        if not frame:
+            return "it is empty"
+        numbers = [commit.local_seq for commit in frame]
+        if numbers != sorted(set(numbers)) or numbers[0] < 1:
+            return "C5: local_seq does not rise"
+        if len({commit.branch for commit in frame}) > 1:
+            return "C7: its commits are on several branches"
+        for commit in frame:
+            seq = self.seq_of(session, commit.local_seq)
+            if seq is not None:
+                if encode_commit(self.history[seq - 1].commit) != encode_commit(commit):
+                    return "C10: a commit was accepted with other content"
+            elif commit.local_seq <= self.acked.get(session, 0):
+                return "C10: a commit is replayed although its verdict was acknowledged"
+            elif commit.local_seq >= turn:
+                named = [operation.doc for operation in commit.operations]
+                if len(set(named)) < len(named):
+                    return "C7: a document is in two operations"
+                for read in commit.reads:
+                    if not 0 <= read.seq <= self.last_seq:
+                        return "C3: a basis is beyond the log"
+                    if any(not 0 < first <= last < commit.local_seq for first, last in read.layers):
+                        return "C3: a layer is not an earlier commit"
+        return None
+
+    # ---- the commit ------------------------------------------------------------------------------
+
+    def judge(self, session: str, commit: Commit, *, again: bool = False) -> Replay | tuple[Refusal, ...]:
+        """A replay, or every reason against the commit at the first stage that has any. Empty: admissible.
+
+        A rejection leaves no trace on the disk. `again`: rejections are forgotten, as after a restart.
+        """
+        seq = self.seq_of(session, commit.local_seq)
+        if seq is not None:
+            return Replay(seq)  # C10: before anything else, preconditions included
+        if commit.local_seq < self._turn(session, again):
+            return (Refusal("C5", "conflict", "its turn is over: it, or a later commit, has a verdict"),)
+        return (
+            tuple(self._rules(commit))
+            or tuple(self._preconditions(session, commit))
+            or (*self._reads(session, commit), *self._operations(commit))
+        )
+
+    def _turn(self, session: str, again: bool) -> int:
+        """C5: the lowest local_seq of the session that may still be judged."""
+        if not again:
+            return self.judged.get(session, 0) + 1
+        accepted = [past.commit.local_seq for past in self.history if past.session == session]
+        return max([*accepted, self.acked.get(session, 0)]) + 1
+
+    def _rules(self, commit: Commit) -> Iterator[Refusal]:
+        if commit.branch not in self.branches or commit.branch in self.deleted:
+            yield Refusal("branch", "rule", f"there is no branch {commit.branch!r}")
+            return
+        taken = [event.id for past in self.history for event in past.commit.events]
+        for event in commit.events:
+            if event.id in taken:
+                yield Refusal("event_id", "rule", f"event {event.id!r} was sent before")
+            taken.append(event.id)
+
+    def _preconditions(self, session: str, commit: Commit) -> Iterator[Refusal]:
+        for precondition in commit.preconditions:
+            match precondition:
+                case OriginCommitted(local_seq):
+                    holds = self.seq_of(session, local_seq) is not None
+                case EntityAbsent(doc):
+                    holds = self.written(doc, commit.branch) == 0
+                case LeaseHeld(name, token):
+                    holds = self.leases.get(name) == token
+                case _:
+                    assert_never(precondition)
+            if not holds:
+                yield Refusal("precondition", "precondition", f"{precondition} does not hold")
+
+    def _reads(self, session: str, commit: Commit) -> Iterator[Refusal]:
+        shown = [past.seq for past in self.line(commit.branch)]
+        for read in commit.reads:
+            for layer in layers_of(read):
+                if self.seq_of(session, layer) not in shown:
+                    yield Refusal("C4", "conflict", f"layer {layer} was not accepted on this branch", read)
+            missed = self.missed(session, commit.branch, read)
+            if missed:
+                yield Refusal("C1", "conflict", f"{read} missed the write at {missed[-1]}", read, missed[-1])
+            elif not same(self.view(session, commit.branch, read), self.value(read.doc, commit.branch), read):
+                yield Refusal("C1", "conflict", f"{read} saw what the branch does not show", read)
+
+    def missed(self, session: str, branch: str, read: Read) -> list[int]:
+        """C1: commits after the basis, visible here and not named as layers, that changed what was read."""
+        missed = []
+        value: MaybeValue = ABSENT
+        for past in self.line(branch):
+            before, value = value, folded(value, past.commit, read.doc)
+            if past.seq > read.seq and not (past.session == session and names(read, past.commit.local_seq)):
+                changed = changed_touches(before, value)
+                if any(overlaps(touch, read.path, read.depth) for touch in changed):
+                    missed.append(past.seq)
+        return missed
+
+    def view(self, session: str, branch: str, read: Read) -> MaybeValue:
+        """C3: what the read says its transaction saw: the branch at the basis, then the layers it names."""
+        value = self.value(read.doc, branch, read.seq)
+        for past in self.history:
+            if past.seq > read.seq and past.session == session and names(read, past.commit.local_seq):
+                try:
+                    value = folded(value, past.commit, read.doc)
+                except PatchError:
+                    continue  # A layer that does not fit its view shows nothing there.
+        return value
+
+    def _operations(self, commit: Commit) -> Iterator[Refusal]:
+        for doc in [operation.doc for operation in commit.operations]:
+            try:
+                folded(self.value(doc, commit.branch), commit, doc)
+            except PatchError as error:
+                yield Refusal("C7", "conflict", f"an operation does not apply: {error}")
+            try:
+                check_scope(doc.scope)
+                check_id(doc.id)
+            except InvalidValueError as error:
+                yield Refusal("document_name", "rule", str(error))
+
+
+def folded(value: MaybeValue, commit: Commit, doc: DocKey) -> MaybeValue:
+    """The document after the commit."""
+    for operation in commit.operations:
+        if operation.doc == doc:
+            for patch in operation.patches:
+                value = apply(value, patch)[0]
+    return value
+
+
+def writes(commit: Commit, doc: DocKey) -> bool:
+    return any(operation.doc == doc for operation in commit.operations)
+
+
+def layers_of(read: Read) -> list[int]:
+    return [layer for first, last in read.layers for layer in range(first, last + 1)]
+
+
+def names(read: Read, local_seq: int) -> bool:
+    return local_seq in layers_of(read)
+
+
+def same(view: MaybeValue, now: MaybeValue, read: Read) -> bool:
+    """Whether the read sees the same in two states of its document."""
+    a, b = lookup(view, read.path), lookup(now, read.path)
+    if read.depth == Depth.SHAPE:
+        a, b = _shape(a), _shape(b)
+    return equal(a, b)
+
+
+def _shape(value: MaybeValue) -> MaybeValue:
+    """Whether it is there, what kind it is, a scalar's content, a container's keys or length."""
+    if isinstance(value, dict):
+        return ("keys", *sorted(value))
+    if isinstance(value, tuple):
+        return ("length", len(value))
+    return value

@@ -1,0 +1,356 @@
+"""The replay: every accepted commit, judged once more at its place by the plain definition of the rules.
+
+Owns the walk over the log: that its rows follow one another (chain, seqs), that each commit was admissible
+when it was accepted (C1 to C5, C7, C10), and that what it sent is stored. Uses no code of admission, the
+write index or the heads. Stops at the first violation. What compaction took away is noted, not guessed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import assert_never
+
+import msgspec
+
+from headwater.data.address import Depth, DocKey, doc_text
+from headwater.data.change import overlaps
+from headwater.data.codec import decode, encode
+from headwater.data.limits import STORED_VALUE_LIMITS
+from headwater.data.patch import Patch, PatchError, apply
+from headwater.data.value import Absent, MaybeValue, equal
+from headwater.engine.log import COMPACTED_CHAIN, COMPACTED_SEQ, chained
+from headwater.engine.store.port import LogRow, SnapshotRow, Store
+from headwater.engine.verify.lines import Line, Lines, Write, differences
+from headwater.engine.verify.naive import layers_of, names, same
+from headwater.engine.verify.report import Broken
+from headwater.errors import HeadwaterError
+from headwater.protocol.commit import (
+    Commit,
+    EntityAbsent,
+    LeaseHeld,
+    OriginCommitted,
+    Read,
+    decode_commit,
+)
+from headwater.protocol.record import Entry, decode_record
+
+Progress = Callable[[int, int], object]
+"""Called now and then with the last seq that was replayed and the last there is."""
+
+_ROWS = 500
+_REPORT_EVERY = 1_000
+
+
+class Replay:
+    """Walks the log of one space. `run` raises `Broken` at the first violation."""
+
+    __slots__ = (
+        "_chain",
+        "_progress",
+        "_seqs",
+        "_sessions",
+        "_store",
+        "commits",
+        "events",
+        "expected",
+        "kept_from",
+        "last_seq",
+        "lines",
+        "records",
+        "unchecked",
+    )
+
+    def __init__(self, store: Store, lines: Lines, progress: Progress | None) -> None:
+        self._store = store
+        self._progress = progress
+        self._sessions: set[int] = set()
+        self._seqs: dict[tuple[int, int], tuple[int, int]] = {}  # (session, local_seq) to (seq, branch)
+        self.lines = lines
+        self.commits = 0
+        self.events: dict[str, int] = {}
+        self.records: Counter[str] = Counter()  # by topic
+        self.unchecked: Counter[str] = Counter()  # what compaction made impossible to check
+        self.kept_from = int(store.meta(COMPACTED_SEQ) or 1)
+        self._chain = int(store.meta(COMPACTED_CHAIN) or 0)
+        self.expected = self.kept_from
+        last = store.last_row()
+        self.last_seq = last.seq + last.commits - 1 if last is not None else 0
+
+    def run(self) -> None:
+        self._take_up_old_rows()
+        seq = self.kept_from - 1
+        while rows := self._store.rows_after(seq, _ROWS):
+            for row in rows:
+                self._check_row(row)
+                for place, entry in enumerate(self._entries(row)):
+                    self._replay(row, row.seq + place, entry)
+                    if self._progress is not None and self.commits % _REPORT_EVERY == 0:
+                        self._progress(row.seq + place, self.last_seq)
+            seq = rows[-1].seq
+        if self._progress is not None:
+            self._progress(self.last_seq, self.last_seq)
+
+    # ---- rows ------------------------------------------------------------------------------------
+
+    def _take_up_old_rows(self) -> None:
+        """Rows before the kept history stay for sessions that may name them. Their neighbours are gone."""
+        seq = 0
+        while rows := self._store.rows_after(seq, _ROWS):
+            for row in rows:
+                if row.seq >= self.kept_from:
+                    return
+                for place, entry in enumerate(self._entries(row)):
+                    local_seq = self._decoded(entry, row.seq + place).local_seq
+                    self._seqs[row.session, local_seq] = (row.seq + place, row.branch)
+                self.unchecked["rows kept only for their sessions: checksum and admission"] += 1
+            seq = rows[-1].seq
+
+    def _check_row(self, row: LogRow) -> None:
+        if row.seq != self.expected:
+            raise Broken("gap", row.seq, f"the log goes on at seq {row.seq}, {self.expected} is missing")
+        chain = chained(self._chain, row)
+        if chain != row.chain:
+            raise Broken("chain", row.seq, f"the row's checksum is {row.chain}, its content gives {chain}")
+        if row.session not in self._sessions:
+            if self._store.session(row.session) is None:
+                raise Broken("session", row.seq, f"session {row.session} is not known")
+            self._sessions.add(row.session)
+        branch = self.lines.branches.get(row.branch)
+        if branch is None or row.seq <= branch.fork_seq:
+            raise Broken("branch", row.seq, f"it is on branch {row.branch}, which does not exist then")
+        self._chain = chain
+        self.expected = row.seq + row.commits
+
+    def _entries(self, row: LogRow) -> Sequence[Entry]:
+        try:
+            entries = decode_record(row.body)
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise Broken("record", row.seq, f"the row cannot be read: {error}") from error
+        if len(entries) != row.commits or not entries:
+            raise Broken("record", row.seq, f"the row holds {len(entries)} commits and says {row.commits}")
+        first, last = self._decoded(entries[0], row.seq), self._decoded(entries[-1], row.seq)
+        if (first.local_seq, last.local_seq) != (row.local_seq, row.local_last):
+            raise Broken(
+                "record",
+                row.seq,
+                f"the row says commits {row.local_seq} to {row.local_last}, it holds {first.local_seq} to "
+                f"{last.local_seq}",
+            )
+        return entries
+
+    def _decoded(self, entry: Entry, seq: int) -> Commit:
+        try:
+            return decode_commit(entry.commit)
+        except (msgspec.MsgspecError, ValueError, HeadwaterError) as error:
+            raise Broken("record", seq, f"the commit cannot be read: {error}") from error
+
+    # ---- commits ---------------------------------------------------------------------------------
+
+    def _replay(self, row: LogRow, seq: int, entry: Entry) -> None:
+        commit = self._decoded(entry, seq)
+        if commit.branch != self.lines.branches[row.branch].name:
+            raise Broken("branch", seq, f"its row is on branch {row.branch}, it says {commit.branch!r}")
+        self._check_turn(row, seq, commit)
+        if row.branch in self.lines.unknown:
+            self.unchecked["commits on deleted branches that began before the kept history"] += 1
+        else:
+            self._check_preconditions(row, seq, commit)
+            for read in commit.reads:
+                self._check_read(row, seq, commit, read)
+            self._write(row, seq, commit, entry)
+        self._check_outgoing(seq, commit)
+        self._seqs[row.session, commit.local_seq] = (seq, row.branch)
+        self.commits += 1
+
+    def _check_turn(self, row: LogRow, seq: int, commit: Commit) -> None:
+        key = (row.session, 0)
+        last = self._seqs.get(key, (0, 0))[0]
+        if commit.local_seq <= last:
+            raise Broken(
+                "C5", seq, f"commit {commit.local_seq} of session {row.session} comes after {last}: out of order"
+            )
+        self._seqs[key] = (commit.local_seq, 0)  # No commit has the number 0, so the place is free.
+
+    def _check_preconditions(self, row: LogRow, seq: int, commit: Commit) -> None:
+        for precondition in commit.preconditions:
+            match precondition:
+                case OriginCommitted(local_seq):
+                    holds = (row.session, local_seq) in self._seqs or self._is_lost(row, local_seq)
+                case EntityAbsent(doc):
+                    holds = self.lines.value(row.branch, doc)[1] == 0
+                case LeaseHeld(name, token):
+                    lease = self._store.lease(name)
+                    holds = lease is not None and token <= lease.token
+                    self.unchecked["lease_held preconditions: the log does not keep who held a lease"] += 1
+                case _:
+                    assert_never(precondition)
+            if not holds:
+                raise Broken("precondition", seq, f"{precondition} did not hold")
+
+    def _is_lost(self, row: LogRow, local_seq: int) -> bool:
+        """Whether that commit's row may have been dropped by compaction."""
+        if self.kept_from == 1:
+            return False
+        session = self._store.session(row.session)
+        if session is not None and (session.closed or local_seq <= session.acked):
+            self.unchecked["references to commits whose rows were compacted away"] += 1
+            return True
+        return False
+
+    # ---- reads -----------------------------------------------------------------------------------
+
+    def _check_read(self, row: LogRow, seq: int, commit: Commit, read: Read) -> None:
+        if not 0 <= read.seq < row.seq:
+            raise Broken("C3", seq, f"it read {_shown(read)}, which was not there yet")
+        for layer in layers_of(read):
+            place = self._seqs.get((row.session, layer))
+            if layer >= commit.local_seq or layer < 1:
+                raise Broken("C3", seq, f"{_shown(read)} names layer {layer}, which is no earlier commit")
+            if place is None:
+                if not self._is_lost(row, layer):
+                    raise Broken("C4", seq, f"{_shown(read)} stands on layer {layer}, which was not accepted")
+            elif not self.lines.shows(row.branch, place[1], place[0]):
+                raise Broken("C4", seq, f"{_shown(read)} stands on layer {layer}, which is on another branch")
+        if read.seq < self.kept_from - 1:
+            self.unchecked["reads whose basis lies before the kept history: writes up to there"] += 1
+        missed = self._missed(row, read)
+        if missed:
+            raise Broken("C1", seq, f"{_shown(read)} missed the write at seq {missed}")
+        if read.layers and not self._sees_all_of_array(row, read):
+            self._check_view(row, seq, read)
+
+    def _missed(self, row: LogRow, read: Read) -> int:
+        """The latest write after the basis, shown here and not named, that changed what was read; or 0."""
+        for write in self.lines.after(row.branch, read.doc, read.seq):
+            if write.session == row.session and names(read, write.local_seq):
+                continue
+            for touch in write.changed:
+                if overlaps(touch, read.path, read.depth):
+                    return write.seq
+        return 0
+
+    def _sees_all_of_array(self, row: LogRow, read: Read) -> bool:
+        """True: nobody else wrote to the arrays the read looks into, so its layers did the same in its view."""
+        cut = next((place for place, step in enumerate(read.path) if isinstance(step, int)), len(read.path))
+        wider = Read(read.doc, read.path[:cut], Depth.DEEP, read.seq, read.layers)
+        return not self._missed(row, wider)
+
+    def _check_view(self, row: LogRow, seq: int, read: Read) -> None:
+        """C1: what the read saw, the branch at the basis and then its layers, is what the branch shows."""
+        if read.seq < self.kept_from - 1:
+            return  # Already noted: the basis cannot be rebuilt.
+        view = self._folded(row.branch, read.doc, read.seq)
+        for layer in layers_of(read):
+            place = self._seqs.get((row.session, layer))
+            if place is not None and place[0] > read.seq:
+                view = self._with(view, read.doc, place[0], lenient=True)
+        if not same(view, self.lines.value(row.branch, read.doc)[0], read):
+            raise Broken("C1", seq, f"{_shown(read)} saw what the branch does not show")
+
+    def _folded(self, branch: int, key: DocKey, at: int) -> MaybeValue:
+        """A document in the past, from the log. Slow, and hardly ever needed."""
+        line, row = self.lines.find(branch, key), self.lines.branches[branch]
+        if line is not None and line.base_seq and line.base_seq <= at:
+            value = line.base
+        else:
+            value = self._folded(row.parent, key, min(at, row.fork_seq)) if row.parent else Absent.ABSENT
+        for written in line.seqs if line is not None else ():
+            if written <= at:
+                value = self._with(value, key, written, lenient=False)
+        return value
+
+    def _with(self, value: MaybeValue, key: DocKey, seq: int, *, lenient: bool) -> MaybeValue:
+        row = self._store.row_at(seq)
+        if row is None:
+            raise Broken("gap", seq, "the row has vanished while it was verified")
+        commit = self._decoded(self._entries(row)[seq - row.seq], seq)
+        for operation in commit.operations:
+            if operation.doc == key:
+                try:
+                    return _applied(value, operation.patches)
+                except PatchError as error:
+                    if not lenient:  # A layer that does not fit its view shows nothing there.
+                        raise Broken("C7", seq, f"it does not apply: {error}") from error
+        return value
+
+    # ---- writes ----------------------------------------------------------------------------------
+
+    def _write(self, row: LogRow, seq: int, commit: Commit, entry: Entry) -> None:
+        if len(entry.previous) != len(commit.operations):
+            raise Broken("previous", seq, f"it has {len(entry.previous)} back pointers")
+        if len({operation.doc for operation in commit.operations}) < len(commit.operations):
+            raise Broken("C7", seq, "it names a document in two operations")
+        size = len(bytes(entry.commit))
+        for operation, previous in zip(commit.operations, entry.previous, strict=True):
+            key = operation.doc
+            before, _ = self.lines.value(row.branch, key)
+            try:
+                after = _applied(before, operation.patches)
+            except PatchError as error:
+                raise Broken("C7", seq, f"its write to {doc_text(key)} does not apply: {error}") from error
+            line = self.lines.find(row.branch, key) or self._begun(row.branch, key, seq, before)
+            if previous != line.last_seq:
+                raise Broken(
+                    "previous",
+                    seq,
+                    f"the write to {doc_text(key)} before it was at {line.last_seq}, it says {previous}",
+                )
+            write = Write(seq, row.session, commit.local_seq, size, differences(before, after))
+            self.lines.record(row.branch, line, write, after)
+            if seq in line.snapshots:
+                self._check_snapshot(row.branch, key, line)
+
+    def _begun(self, branch: int, key: DocKey, seq: int, value: MaybeValue) -> Line:
+        doc = self._store.doc_of(key)
+        if doc is None:
+            raise Broken("documents", seq, f"{doc_text(key)} is written and not among the documents")
+        line = Line(doc, value, 0)
+        line.snapshots = dict(self._store.snapshot_seqs(branch, doc))
+        self.lines.begin(branch, key, line)
+        return line
+
+    def _check_snapshot(self, branch: int, key: DocKey, line: Line) -> None:
+        seq = line.last_seq
+        stored = self._store.snapshot_at_or_before(branch, line.doc, seq)
+        if stored is None or stored.seq != seq or not equal(snapshot_value(stored), line.value):
+            raise Broken("snapshot", seq, f"the stored snapshot of {doc_text(key)} is not what folding gives")
+
+    # ---- what it sent ----------------------------------------------------------------------------
+
+    def _check_outgoing(self, seq: int, commit: Commit) -> None:
+        for event in commit.events:
+            if event.id in self.events:
+                raise Broken("events", seq, f"event {event.id!r} was sent at {self.events[event.id]}, too")
+            self.events[event.id] = seq
+            row = self._store.event(event.id)
+            found = row and (row.seq, row.stream, row.due_us, row.payload)
+            if found != (seq, event.stream, event.due_us, encode(event.payload)):
+                raise Broken("events", seq, f"event {event.id!r} is stored as {found}")
+        for place, record in enumerate(commit.records):
+            self.records[record.topic] += 1
+            rows = self._store.records_after(record.topic, (seq, place - 1), 1)
+            stored = rows[0] if rows else None
+            expected = (seq, place, record.topic, record.key, encode(record.payload))
+            if stored is None or tuple(stored) != expected:
+                raise Broken("records", seq, f"record {place} to {record.topic!r} is stored as {stored}")
+
+
+def snapshot_value(row: SnapshotRow) -> MaybeValue:
+    """The value of a stored snapshot."""
+    if not row.present:
+        return Absent.ABSENT
+    try:
+        return decode(row.body)
+    except ValueError as error:
+        raise Broken("snapshot", row.seq, f"a snapshot of document {row.doc} cannot be read: {error}") from error
+
+
+def _applied(value: MaybeValue, patches: tuple[Patch, ...]) -> MaybeValue:
+    for patch in patches:
+        value = apply(value, patch, STORED_VALUE_LIMITS)[0]
+    return value
+
+
+def _shown(read: Read) -> str:
+    return f"the read of {doc_text(read.doc, read.path)} at seq {read.seq}"

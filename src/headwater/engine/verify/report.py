@@ -1,0 +1,40 @@
+"""What a verification found. Plain records; nothing here decides anything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """The first rule that does not hold: its name, the commit it was found at (0: none), and what was found."""
+
+    rule: str
+    seq: int
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.rule} at seq {self.seq}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """How far a verification came. `notes` say what could not be checked, and why."""
+
+    commits: int
+    documents: int
+    branches: int
+    violation: Violation | None
+    notes: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        return self.violation is None
+
+
+class Broken(Exception):
+    """Travels from the place that found the first violation to the report. Nothing is looked at after it."""
+
+    def __init__(self, rule: str, seq: int, message: str) -> None:
+        super().__init__(message)
+        self.violation = Violation(rule=rule, seq=seq, message=message)
