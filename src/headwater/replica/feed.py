@@ -49,12 +49,13 @@ class Notification:
 class Feed:
     """Delivers notifications to its listeners, one at a time."""
 
-    __slots__ = ("_delivering", "_listeners", "_waiting")
+    __slots__ = ("_delivering", "_listeners", "_waiting", "errors")
 
     def __init__(self) -> None:
         self._listeners: list[Callable[[Notification], object]] = []
         self._waiting: deque[Notification] = deque()
         self._delivering = False
+        self.errors: list[Exception] = []  # raised by listeners and not reported yet
 
     def subscribe(self, listener: Callable[[Notification], object]) -> Callable[[], None]:
         """Hear every notification from now on, until the returned function is called."""
@@ -71,10 +72,11 @@ class Feed:
         if self._delivering:
             return  # C9: what a listener causes is heard after what caused it
         self._delivering = True
-        try:
-            while self._waiting:
-                current = self._waiting.popleft()
-                for listener in tuple(self._listeners):
+        while self._waiting:
+            current = self._waiting.popleft()
+            for listener in tuple(self._listeners):
+                try:
                     listener(current)
-        finally:
-            self._delivering = False
+                except Exception as error:  # the others hear it all the same, and so does whoever answers for errors
+                    self.errors.append(error)
+        self._delivering = False

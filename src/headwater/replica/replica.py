@@ -27,7 +27,17 @@ from headwater.replica.transaction import Transaction
 class Replica:
     """The documents of one space and branch, as this process shows them."""
 
-    __slots__ = ("_next_local_seq", "_stale", "_visible", "branch", "confirmed", "feed", "on_layer", "pending")
+    __slots__ = (
+        "_next_local_seq",
+        "_stale",
+        "_visible",
+        "branch",
+        "confirmed",
+        "feed",
+        "on_error",
+        "on_layer",
+        "pending",
+    )
 
     def __init__(self, *, branch: str = MAIN, next_local_seq: int = 1) -> None:
         self.branch = branch
@@ -35,6 +45,7 @@ class Replica:
         self.pending = Pending()
         self.feed = Feed()
         self.on_layer: Callable[[Layer], object] = _nobody
+        self.on_error: Callable[[Exception], object] = _raised
         self._visible: Map[DocKey, MaybeValue] = Map()
         self._stale: dict[DocKey, MaybeValue] = {}  # shown before a gap, and not read again since
         self._next_local_seq = next_local_seq
@@ -43,6 +54,10 @@ class Replica:
 
     def is_here(self, doc: DocKey) -> bool:
         return doc in self._visible
+
+    def skip_to(self, local_seq: int) -> None:
+        """Never number a commit below this: the engine has judged commits of this session up to there."""
+        self._next_local_seq = max(self._next_local_seq, local_seq)
 
     def visible(self, doc: DocKey) -> MaybeValue:
         """The document as it is shown now; KeyError if it is not here."""
@@ -80,19 +95,22 @@ class Replica:
         commit = transaction.commit(local_seq, self.branch)
         layer = Layer(commit, {}, transaction.named(commit.reads), transaction.source, transaction.group)
         if not (commit.operations or commit.preconditions or commit.events or commit.records):
-            _settle(layer, settled, None)
+            self._settle(layer, settled, None)
+            self.report()
             return None
         refusal = self._refusal(transaction, layer) or self._applied(layer)
         if refusal is not None:
             layer.fate, layer.rejection = Fate.DEAD, refusal
-            _settle(layer, settled, refusal)
+            self._settle(layer, settled, refusal)
+            self.report()
             return refusal
         self._next_local_seq = local_seq + 1
         transaction.local_seq = local_seq
         layer.settled.extend(settled)
         self.pending.push(layer)
-        self._show(Kind.COMMIT, layer.touched, source=layer.source, group=layer.group)
         self.on_layer(layer)
+        self._show(Kind.COMMIT, layer.touched, source=layer.source, group=layer.group)
+        self.report()
         return layer
 
     def _refusal(self, transaction: Transaction, layer: Layer) -> Rejection | None:
@@ -129,7 +147,7 @@ class Replica:
         layer.fate, layer.seq = Fate.ACCEPTED, seq
         if seq <= self.confirmed.seq:
             self._show(Kind.INTEGRATE, self._covered())
-        _settle(layer, layer.settled, None)
+        self._settle(layer, layer.settled, None)
 
     def rejected(self, local_seq: int, rejection: Rejection) -> None:
         """C4: dead at its verdict, with everything that stands on it."""
@@ -154,7 +172,7 @@ class Replica:
         docs = {doc for layer in fallen for doc in layer.touched}
         self._show(Kind.REVERT, docs)
         for layer in fallen:
-            _settle(layer, layer.settled, layer.rejection)
+            self._settle(layer, layer.settled, layer.rejection)
 
     # ---- what the engine says ----------------------------------------------------------------------
 
@@ -221,14 +239,12 @@ class Replica:
         changes = []
         for doc in docs:
             known = doc in self._visible or doc in self._stale
-            if doc not in self.confirmed and not known and kind is not Kind.COMMIT:
-                continue
+            if doc not in self.confirmed:
+                continue  # nothing of it is shown; if it was before a gap, its arrival tells the difference
             before = self._visible.get(doc, self._stale.get(doc, ABSENT))
-            base = self.confirmed.value(doc) if doc in self.confirmed else ABSENT
-            after = self.pending.shown(doc, base)
-            if doc in self.confirmed:
-                self._visible = self._visible.set(doc, after)
-                self._stale.pop(doc, None)
+            after = self.pending.shown(doc, self.confirmed.value(doc))
+            self._visible = self._visible.set(doc, after)
+            self._stale.pop(doc, None)
             if not known or not (before is after or equal(before, after)):
                 changes.append(Changed(doc=doc, before=before, after=after, known_before=known))
         changes += [Changed(doc=doc, before=ABSENT, after=ABSENT, known_before=False) for doc in unheld]
@@ -237,20 +253,28 @@ class Replica:
                 Notification(kind=kind, changes=tuple(changes), seq=self.confirmed.seq, source=source, group=group)
             )
 
+    # ---- whoever is told ---------------------------------------------------------------------------
 
-def _settle(layer: Layer, settled: Iterable[Settled], rejection: Rejection | None) -> None:
-    """Call each callback once and let them go. One that raises does not keep the others from hearing."""
-    callbacks = tuple(settled)
-    layer.settled = []
-    errors: list[Exception] = []
-    for callback in callbacks:
-        try:
-            callback(layer, rejection)
-        except Exception as error:  # raised below, once everybody has heard
-            errors.append(error)
-    if errors:
-        raise ExceptionGroup("commit callbacks failed", errors)
+    def _settle(self, layer: Layer, settled: Iterable[Settled], rejection: Rejection | None) -> None:
+        """Call each callback once and let them go. One that raises keeps nobody else from hearing."""
+        callbacks = tuple(settled)
+        layer.settled = []
+        for callback in callbacks:
+            try:
+                callback(layer, rejection)
+            except Exception as error:  # reported when this step is over
+                self.feed.errors.append(error)
+
+    def report(self) -> None:
+        """Hand what listeners and callbacks raised to `on_error`, once the replica is whole again."""
+        errors = self.feed.errors
+        while errors:
+            self.on_error(errors.pop(0))
 
 
 def _nobody(_: Layer) -> None:
     """Until a session takes the layers, they wait in `pending`."""
+
+
+def _raised(error: Exception) -> None:
+    raise error

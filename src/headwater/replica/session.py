@@ -159,6 +159,7 @@ class Session:
                 self._problem(message)
             case _:
                 assert_never(message)
+        self.replica.report()
 
     def _expect_up(self, message: FromEngine) -> None:
         if self.link is not Link.UP:
@@ -199,6 +200,7 @@ class Session:
         # C6: what landed is known before anything that includes it is shown.
         for local_seq, seq in message.landed:
             self.replica.accepted(local_seq, seq)
+        self.replica.skip_to(message.judged + 1)
         replayed = self.replica.pending.undecided()
         self.replica.revert_unsent()
         for layer in replayed:
