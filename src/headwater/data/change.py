@@ -22,6 +22,7 @@ def overlaps(touch: Touch, path: Path, depth: Depth) -> bool:
     A deep read meets touches at, above and below its path; a shape read those at or above it, and the
     appearance or vanishing of its own keys or elements.
     """
+    # C2: at, above or below; for a shape at or above, or a changed key set. Never less than the truth.
     written, keyset = touch
     if len(written) <= len(path):
         return path[: len(written)] == written

@@ -16,7 +16,7 @@ from headwater.data.value import ABSENT, MaybeValue, Value
 from headwater.engine.branches import Branches
 from headwater.engine.heads import Heads
 from headwater.engine.sessions import Session
-from headwater.protocol.commit import MAIN, Commit
+from headwater.protocol.commit import MAIN, Commit, EntityAbsent
 from headwater.protocol.verdict import RuleRefused
 
 ACCESS: Final = DocKey(SPACE_SCOPE, "$access")
@@ -73,7 +73,9 @@ class Access:
         right = self.right_of(principal)
         if right < Right.READ:
             return RuleRefused("access", f"{principal!r} may not use this space. Ask one of its owners.")
-        for doc in (*(read.doc for read in commit.reads), *(op.doc for op in commit.operations)):
+        named = [read.doc for read in commit.reads] + [op.doc for op in commit.operations]
+        named += [condition.doc for condition in commit.preconditions if isinstance(condition, EntityAbsent)]
+        for doc in named:
             if not self.may_see(doc, principal, session.key):
                 return RuleRefused("access", f"{doc.scope}:{doc.id} belongs to somebody else than {principal!r}")
         shared = any(op.doc.scope == SPACE_SCOPE for op in commit.operations) or commit.events or commit.records

@@ -54,8 +54,9 @@ class Admission:
                 return failed
         conflict = self.conflict(session, branch, commit.reads) if commit.reads else None
         if commit.after:
-            dead = self._dead_layers(session, branch, commit.after)
+            dead = [n for first, last in commit.after for n in range(first, last + 1) if not self._log.is_in_frame(n)]
             if dead:
+                # C4: it leaned on plain writes of its own frame, between which nothing can come; others prove nothing.
                 known = conflict or Conflict()
                 dead = sorted({*known.dead_layers, *dead})
                 conflict = Conflict(known.collisions, tuple(dead), known.basis_expired)
@@ -65,6 +66,7 @@ class Admission:
 
     def conflict(self, session: Session, branch: Branch, reads: tuple[Read, ...]) -> Conflict | None:
         """C1: every read saw exactly the accepted overlapping writes before this commit. All that did not."""
+        # C1: every read saw exactly the accepted overlapping writes before this commit, or it is named here.
         collisions: list[Collision] = []
         dead: set[int] = set()
         expired = False
@@ -88,6 +90,7 @@ class Admission:
 
     def _dead_layers(self, session: Session, branch: Branch, layers: tuple[tuple[int, int], ...]) -> list[int]:
         """C4: a commit over a layer that was not accepted, or not on what its branch shows, falls with it."""
+        # C4: what stands on something that was not accepted is not accepted.
         dead = []
         for first, last in layers:
             for local_seq in range(first, last + 1):
@@ -115,6 +118,7 @@ class Admission:
 
     def _latest_beside_layers(self, session: Session, branch: Branch, head: Head, read: Read) -> tuple[int, bool]:
         """C3: leaves out exactly the layers that the read names, and compares with its true basis."""
+        # C3: all named layers are left out, nothing else, and the basis is the true one.
         read = _as_layers_see_it(head, read)
         latest = self._latest(branch, head, read, session.id)
         if latest > read.seq:

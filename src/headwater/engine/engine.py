@@ -189,7 +189,8 @@ class Engine:
     def landed(self, session: str, local_seqs: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
         """Which of these commits of a session were accepted, with their seqs."""
         owner = self.session(session)
-        places = ((local_seq, self._sessions.place_of(owner, local_seq)) for local_seq in local_seqs)
+        known = (local_seq for local_seq in local_seqs if 0 < local_seq <= owner.last)
+        places = ((local_seq, self._sessions.place_of(owner, local_seq)) for local_seq in known)
         return tuple((local_seq, place[0]) for local_seq, place in places if place is not None)
 
     @property
@@ -311,6 +312,7 @@ class Engine:
 
     def _recover(self, error: BaseException) -> None:
         """C6: whatever failed, nothing in memory may claim more than the disk holds."""
+        # C6: until the disk has been asked again, nobody gets an answer from memory.
         self._broken = True
         if isinstance(error, HeadwaterError) and not isinstance(error, StorageError):
             # A caller's mistake: the sessions keep what they remember, their rejections among it.

@@ -256,6 +256,7 @@ class Group:
         self, session: Session, branch: Branch, commit: Commit, seq: int, plan: list[Planned], size: int
     ) -> None:
         """C7: past this point nothing can say no; a failing store fails the whole group."""
+        # C7: all checks came before; what follows is written whole or, with its transaction, not at all.
         written: list[tuple[DocKey, tuple[Touch, ...]]] = []
         for head, value, touched in plan:
             if not head.doc:

@@ -185,6 +185,7 @@ class Heads:
 
     def value_at(self, branch: Branch, key: DocKey, doc: int, seq: int) -> tuple[MaybeValue, int]:
         """C11: the document as folding the log up to `seq` gives it, and the seq that wrote it (0: never)."""
+        # C11: the revisions up to `seq` on this branch, or else what its parent showed at the fork.
         at: Branch | None = branch
         while at is not None:
             newest = self._newest_seq(at, key, doc)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, assert_never
 
 from headwater.clock import Clock
-from headwater.data.address import DocKey
+from headwater.data.address import DocKey, check_id, check_scope
 from headwater.data.patch import replace
 from headwater.engine.access import ACCESS, founding
 from headwater.engine.engine import Engine
@@ -44,7 +44,7 @@ from headwater.protocol.messages import (
     state_of,
     whole_of,
 )
-from headwater.protocol.verdict import Accepted
+from headwater.protocol.verdict import Accepted, Rejected, RuleRefused
 
 
 class Kept(NamedTuple):
@@ -57,7 +57,7 @@ class Kept(NamedTuple):
 class Hub:
     """Everything connected to one space."""
 
-    __slots__ = ("_clock", "_engine", "_frames", "_kept", "_limits", "_owed", "_peers", "_watchers")
+    __slots__ = ("_clock", "_engine", "_frames", "_kept", "_limits", "_owed", "_peers", "_told", "_watchers")
 
     def __init__(self, engine: Engine, clock: Clock, limits: Limits) -> None:
         self._engine = engine
@@ -67,6 +67,7 @@ class Hub:
         self._kept: dict[str, Kept] = {}
         self._watchers: dict[tuple[str, DocKey], dict[Peer, None]] = {}
         self._frames: list[tuple[Peer, tuple[Commit, ...]]] = []
+        self._told = engine.last_seq  # commits up to here were spread
         self._owed: dict[Peer, None] = {}  # peers that something may have to be told
 
     @property
@@ -75,6 +76,7 @@ class Hub:
 
     def process(self, batch: Sequence[tuple[Peer, FromReplica]]) -> None:
         """Take in what arrived. Commits gather until a message of another kind needs their effects."""
+        self._catch_up()
         for peer, message in batch:
             if peer.state is PeerState.CLOSED:
                 continue
@@ -116,8 +118,9 @@ class Hub:
                 self._unwatch(self._opened(peer), id)
             case Query():
                 self._query(self._opened(peer), message)
-            case Ack(_, local_seq):
+            case Ack(seq, local_seq):
                 self._opened(peer).unacked = 0
+                peer.heard_seq = max(peer.heard_seq, min(seq, peer.sent_seq))
                 self._owed[peer] = None  # what was merged while its window was full
                 if local_seq:
                     self._engine.note_acknowledged(peer.session, local_seq)
@@ -134,12 +137,10 @@ class Hub:
             raise ProtocolError("open a session first")
         return peer
 
-    def _refuse(self, peer: Peer, error: HeadwaterError, id: int = 0) -> None:
+    def _refuse(self, peer: Peer, error: HeadwaterError) -> None:
         """C6: a problem that leaves the peer's work undecided ends the connection; it replays on the next."""
-        fatal = not isinstance(error, LimitError | AbsentError)
-        peer.send(Problem(problem_code(error), str(error), fatal, id))
-        if fatal:
-            self.lost(peer)
+        peer.send(Problem(problem_code(error), str(error)))
+        self.lost(peer)
 
     def _close(self, peer: Peer) -> None:
         self._peers.pop(peer.session, None)
@@ -151,6 +152,11 @@ class Hub:
     def _open(self, peer: Peer, message: Open) -> None:
         if peer.state is not PeerState.GREETED:
             raise ProtocolError("a connection opens one session, after it has said hello")
+        check_id(message.session)
+        if len(message.sent) > self._limits.in_flight:
+            raise LimitError(f"a session has at most {self._limits.in_flight} commits on the wire")
+        if all(branch.name != message.branch for branch in self._engine.branches()):
+            raise AbsentError(f"there is no branch {message.branch!r} in this space")
         if not self._engine.may_see(ACCESS, peer.principal, message.session):
             raise ProtocolError(f"{peer.principal!r} may not read this space. Ask one of its owners.")
         try:
@@ -188,7 +194,7 @@ class Hub:
             self._watchers[former.branch, doc].pop(former, None)
             self._watchers[former.branch, doc][peer] = None
         peer.inherit(former)
-        peer.sent_seq = seen
+        peer.sent_seq = peer.heard_seq = seen
         for doc in docs:
             # Catch-up: whatever was written since the last seq that the replica has seen.
             if self._engine.read(doc, branch=peer.branch).seq > seen:
@@ -215,6 +221,7 @@ class Hub:
         frames, self._frames = self._frames, []
         try:
             self._found(frames[0][0])
+            self._catch_up()
             outcomes = self._engine.submit_group([(peer.session, frame) for peer, frame in frames])
         except StorageError as error:
             # C6: nobody knows what became of the group. No verdict leaves; every connection starts over.
@@ -223,6 +230,9 @@ class Hub:
             return
         for (peer, frame), outcome in zip(frames, outcomes, strict=True):
             self._answer(peer, frame, outcome)
+        self._told = self._engine.last_seq
+        if any(op.doc == ACCESS for _, frame in frames for commit in frame for op in commit.operations):
+            self._recheck_access()
 
     def _found(self, peer: Peer) -> None:
         """The first commit of a space creates it, and whoever makes it owns it."""
@@ -230,7 +240,26 @@ class Hub:
             operation = Operation(ACCESS, (replace((), founding(peer.principal)),))
             self._engine.found(Commit(1, (operation,)))
 
+    def _catch_up(self) -> None:
+        """Spread commits that did not come through here: merges, the founding of the space, the host's own."""
+        while self._told < self._engine.last_seq:
+            page = self._engine.changes(since=self._told, limit=self._limits.page)
+            for logged in page.items:
+                self._spread(logged.session, logged.commit, logged.seq)
+            self._told = int(page.next) if page.next is not None else self._engine.last_seq
+
+    def _recheck_access(self) -> None:
+        """Whoever may not read any more hears nothing more."""
+        for peer in tuple(self._peers.values()):
+            if not self._engine.may_see(ACCESS, peer.principal, peer.session):
+                self._refuse(peer, ProtocolError(f"{peer.principal!r} may not read this space any more"))
+                self._unwatch_all(self._kept.pop(peer.session).peer)
+
     def _answer(self, peer: Peer, frame: tuple[Commit, ...], outcome: Outcome) -> None:
+        if isinstance(outcome, LimitError):
+            # No retry helps, so it is a verdict like any other: whoever made the commits hears of it.
+            refused = RuleRefused("limit", str(outcome))
+            outcome = tuple(Rejected(commit.local_seq, refused) for commit in frame)
         if isinstance(outcome, HeadwaterError):
             self._refuse(peer, outcome)
             return
@@ -241,14 +270,14 @@ class Hub:
                 owner.owes_seq = True
                 self._owed[owner] = None
                 if not verdict.replayed:
-                    self._spread(owner, commit, verdict.seq)
+                    self._spread(owner.session, commit, verdict.seq)
 
-    def _spread(self, author: Peer, commit: Commit, seq: int) -> None:
+    def _spread(self, author: str, commit: Commit, seq: int) -> None:
         """C9: everyone who watches hears of it, in the order of the log."""
         for operation in commit.operations:
             for peer in self._watchers.get((commit.branch, operation.doc), ()):
                 change: DocChange
-                if peer.session == author.session:
+                if peer.session == author:
                     change = Own(operation.doc, seq, commit.local_seq)
                 else:
                     change = Patched(operation.doc, seq, operation.patches)
@@ -278,12 +307,14 @@ class Hub:
             raise LimitError(f"a watch names at most {limits.watch_selectors} documents. Send several.")
         docs: dict[DocKey, None] = {}
         for selector in message.selectors:
+            check_scope(selector.doc.scope)
+            check_id(selector.doc.id)
             if not self._engine.may_see(selector.doc, peer.principal, peer.session):
                 raise ProtocolError(f"{selector.doc.scope}:{selector.doc.id} is not for {peer.principal!r}")
             docs[selector.doc] = None
             if selector.follow:
                 docs.update(dict.fromkeys(self._followed(peer, selector.doc)))
-        if len(peer.watched) + len(docs) > limits.watches:
+        if len(peer.watched.keys() | docs.keys()) > limits.watches:
             raise LimitError(f"a session watches at most {limits.watches} documents. Unwatch some first.")
         return list(docs)
 
@@ -329,7 +360,12 @@ class Hub:
         owed, self._owed = self._owed, {}
         for peer in owed:
             if peer.state is PeerState.OPEN and peer.is_owed():
-                self._flush(peer)
+                try:
+                    self._flush(peer)
+                except HeadwaterError as error:
+                    # What it was owed is read again from its last seq on its next connection.
+                    peer.sent_seq = min(peer.sent_seq, peer.heard_seq)
+                    self._refuse(peer, error)
 
     def _flush(self, peer: Peer, *, at_least_seq: bool = False, past_window: bool = False) -> None:
         if peer.unacked >= self._limits.sync_window and not past_window:

@@ -59,7 +59,7 @@ def chained(chain: int, row: LogRow) -> int:
 class OpenFrame:
     """The frame being judged: its admitted commits already count, its row is not written yet."""
 
-    __slots__ = ("at_us", "branch", "entries", "local_last", "local_seq", "seq", "session")
+    __slots__ = ("admitted", "at_us", "branch", "entries", "local_last", "local_seq", "seq", "session")
 
     def __init__(self, session: int, branch: int, at_us: int, seq: int) -> None:
         self.session = session
@@ -68,6 +68,7 @@ class OpenFrame:
         self.seq = seq
         self.local_seq = self.local_last = 0
         self.entries: list[tuple[bytes, tuple[int, ...]]] = []
+        self.admitted: set[int] = set()
 
 
 class Log:
@@ -123,9 +124,14 @@ class Log:
             frame.local_seq = local_seq
         frame.local_last = local_seq
         frame.entries.append((encoded, previous))
+        frame.admitted.add(local_seq)
         seq = self.next_seq
         self.next_seq = seq + 1
         return seq
+
+    def is_in_frame(self, local_seq: int) -> bool:
+        """Whether this commit was admitted in the frame that is open now."""
+        return self._open is not None and local_seq in self._open.admitted
 
     def close_frame(self) -> bool:
         """Write the row of the open frame. False: nothing of it was admitted, and there is none."""

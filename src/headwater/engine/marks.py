@@ -127,6 +127,7 @@ class Marks:
 
     def _coarsen(self) -> None:
         """Merge the older half of the children of the widest nodes into their parent's floor."""
+        # C2: what is merged counts as written up to its latest write: more conflicts than there are, never fewer.
         widest = self.root
         stack = [self.root]
         while stack:

@@ -33,6 +33,7 @@ class Peer:
         "_limits",
         "_merged",
         "branch",
+        "heard_seq",
         "owes_seq",
         "principal",
         "send",
@@ -51,6 +52,7 @@ class Peer:
         self.session = ""
         self.branch = MAIN
         self.sent_seq = 0  # the seq of the last Sync or Watched
+        self.heard_seq = 0  # the last of those that the peer acknowledged
         self.unacked = 0  # Sync frames not acknowledged yet
         self.owes_seq = False  # an own commit landed: the peer must hear of its seq even if nothing it watches changed
         self.watches: dict[int, tuple[Selector, ...]] = {}

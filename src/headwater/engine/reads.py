@@ -94,6 +94,7 @@ class Reads:
     def documents(self, scope: str, branch_name: str, after: str, limit: int | None) -> Page[Document]:
         branch = self._branches.get(branch_name)
         size = self._page_size(limit)
+        # C8: one call answers as of one seq, since nothing is accepted while it runs.
         rows = self._store.docs_of_scope(scope, after, size)
         found = []
         for _, id in rows:
@@ -116,6 +117,7 @@ class Reads:
         size = self._page_size(limit)
         found: list[Logged] = []
         last = since
+        # C9: in the order of the log, and only what is in it.
         for row in self._rows_from(since, size):
             for place, entry in enumerate(entries_of(row)):
                 seq = row.seq + place

@@ -143,7 +143,7 @@ class Sessions:
 
     def close(self, session: Session, acked: int) -> None:
         """The client knows every verdict and will replay nothing. Its keys may be compacted away."""
-        acked = max(acked, session.row.acked)
+        acked = max(min(acked, session.last), session.row.acked)
         session.row = session.row._replace(closed=True, judged=max(session.last, acked), acked=acked)
         self._store.put_session(session.row)
         self._by_key.pop(session.key, None)

@@ -8,20 +8,23 @@ every value in it is frozen. docs/PROTOCOL.md says in which order messages may c
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
 
 from headwater.data.address import DocKey
 from headwater.data.codec import from_json, record_decoder, record_encoder, record_to_json
-from headwater.data.limits import DEFAULT_VALUE_LIMITS, ValueLimits
+from headwater.data.limits import DEFAULT_VALUE_LIMITS, STORED_VALUE_LIMITS, ValueLimits
 from headwater.data.patch import Patch, validate_patch
-from headwater.data.value import ABSENT, Absent, MaybeValue, freeze
+from headwater.data.value import ABSENT, MAX_INT, Absent, MaybeValue, freeze
 from headwater.errors import InvalidValueError, ProtocolError
 from headwater.protocol.commit import MAIN, Commit, checked_commit
 from headwater.protocol.verdict import Verdict
 
 VERSION: Final = 1
+Number = Annotated[int, msgspec.Meta(ge=0, le=MAX_INT)]
+"""Seqs, local_seqs and ids: nothing outside is any of these."""
+
 Encoding = Literal["msgpack", "json"]
 
 
@@ -53,9 +56,9 @@ class Open(_Message, frozen=True, tag="open"):
     resume: str = ""
     following: str = ""
     branch: str = MAIN
-    seen: int = 0
-    sent: tuple[int, ...] = ()
-    acked: int = 0
+    seen: Number = 0
+    sent: tuple[Number, ...] = ()
+    acked: Number = 0
 
 
 class Transact(_Message, frozen=True, tag="transact"):
@@ -74,38 +77,38 @@ class Selector(_Message, frozen=True):
 class Watch(_Message, frozen=True, tag="watch"):
     """Send these documents now and every change of them from then on."""
 
-    id: int
+    id: Number
     selectors: tuple[Selector, ...]
 
 
 class Unwatch(_Message, frozen=True, tag="unwatch"):
     """Forget the watch with this id."""
 
-    id: int
+    id: Number
 
 
 class Query(_Message, frozen=True, tag="query"):
     """Read documents once: one by name, or a page of a scope; now or at a seq."""
 
-    id: int
+    id: Number
     scope: str
     doc: str = ""
-    at: int | None = None
+    at: Number | None = None
     after: str = ""
-    limit: int = 100
+    limit: Number = 100
 
 
 class Ack(_Message, frozen=True, tag="ack"):
     """Confirmed state is at `seq`: more may be sent. Verdicts up to `local_seq` will not be asked for again."""
 
-    seq: int
-    local_seq: int = 0
+    seq: Number
+    local_seq: Number = 0
 
 
 class Bye(_Message, frozen=True, tag="bye"):
     """The session is over for good: everything it sent has its verdict."""
 
-    acked: int = 0
+    acked: Number = 0
 
 
 FromReplica = Hello | Open | Transact | Watch | Unwatch | Query | Ack | Bye
@@ -117,7 +120,7 @@ class State(_Message, frozen=True):
     """A whole document: what wrote it last, and its value (`present` tells null from nothing)."""
 
     doc: DocKey
-    seq: int
+    seq: Number
     present: bool
     value: Any = None
 
@@ -129,7 +132,7 @@ class Patched(_Message, frozen=True, tag="patched"):
     """A commit of somebody else changed a document."""
 
     doc: DocKey
-    seq: int
+    seq: Number
     patches: tuple[Patch, ...]
 
 
@@ -137,15 +140,15 @@ class Own(_Message, frozen=True, tag="own"):
     """A commit of this very session changed a document: the replica has its patches."""
 
     doc: DocKey
-    seq: int
-    local_seq: int
+    seq: Number
+    local_seq: Number
 
 
 class Whole(_Message, frozen=True, tag="whole"):
     """A document changed more often than is worth telling one by one."""
 
     doc: DocKey
-    seq: int
+    seq: Number
     present: bool
     value: Any = None
 
@@ -170,10 +173,10 @@ class Opened(_Message, frozen=True, tag="opened"):
     """
 
     session: str
-    seq: int
+    seq: Number
     resumed: bool
-    landed: tuple[tuple[int, int], ...] = ()
-    judged: int = 0
+    landed: tuple[tuple[Number, Number], ...] = ()
+    judged: Number = 0
 
 
 class Verdicts(_Message, frozen=True, tag="verdicts"):
@@ -185,15 +188,15 @@ class Verdicts(_Message, frozen=True, tag="verdicts"):
 class Watched(_Message, frozen=True, tag="watched"):
     """The documents of a watch, all of them as they were at `seq`."""
 
-    id: int
-    seq: int
+    id: Number
+    seq: Number
     documents: tuple[State, ...]
 
 
 class Sync(_Message, frozen=True, tag="sync"):
     """Everything that happened to watched documents up to `seq`, in causal order."""
 
-    seq: int
+    seq: Number
     changes: tuple[DocChange, ...]
     arrived: tuple[State, ...] = ()  # documents that a followed link leads to since
 
@@ -201,8 +204,8 @@ class Sync(_Message, frozen=True, tag="sync"):
 class Answer(_Message, frozen=True, tag="answer"):
     """What a query asked for, as of `seq`; `next` continues a page."""
 
-    id: int
-    seq: int
+    id: Number
+    seq: Number
     documents: tuple[State, ...]
     next: str | None = None
 
@@ -213,7 +216,7 @@ class Problem(_Message, frozen=True, tag="problem"):
     code: str
     message: str
     fatal: bool = True
-    id: int = 0
+    id: Number = 0
 
 
 FromEngine = Welcome | Opened | Verdicts | Watched | Sync | Answer | Problem
@@ -234,7 +237,7 @@ def decode_from_replica(
     data: bytes, encoding: Encoding = "msgpack", limits: ValueLimits = DEFAULT_VALUE_LIMITS
 ) -> FromReplica:
     """A message from a peer that is not trusted. Raises ProtocolError that says what was wrong."""
-    message: FromReplica = _decoded(data, encoding, _from_replica.decode, FromReplica, limits)
+    message: FromReplica = _decoded(data, encoding, _from_replica.decode, FromReplica)
     if isinstance(message, Transact):
         return Transact(tuple(checked_commit(commit, limits) for commit in message.commits))
     return message
@@ -244,7 +247,7 @@ def decode_from_engine(
     data: bytes, encoding: Encoding = "msgpack", limits: ValueLimits = DEFAULT_VALUE_LIMITS
 ) -> FromEngine:
     """A message from the engine: checked all the same, since a wrong value here would be believed."""
-    message: FromEngine = _decoded(data, encoding, _from_engine.decode, FromEngine, limits)
+    message: FromEngine = _decoded(data, encoding, _from_engine.decode, FromEngine)
     try:
         match message:
             case Watched(id, seq, documents):
@@ -259,11 +262,12 @@ def decode_from_engine(
         raise ProtocolError(f"the engine sent a value that no document can hold: {error}") from error
 
 
-def _decoded(data: bytes, encoding: Encoding, decode: Callable[[bytes], Any], kind: Any, limits: ValueLimits) -> Any:
+def _decoded(data: bytes, encoding: Encoding, decode: Callable[[bytes], Any], kind: Any) -> Any:
     try:
         if encoding == "msgpack":
             return decode(data)
-        return msgspec.convert(from_json(data, limits), kind, builtin_types=(bytes,))
+        # The message around a value is not the value: its own depth and size are checked where it is taken out.
+        return msgspec.convert(from_json(data, STORED_VALUE_LIMITS), kind, builtin_types=(bytes,))
     except (msgspec.MsgspecError, InvalidValueError, ValueError, RecursionError) as error:
         raise ProtocolError(f"this is no message of the protocol: {error}") from error
 

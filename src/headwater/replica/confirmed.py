@@ -7,11 +7,11 @@ watched without its value being here: its changes are heard, its value is asked 
 from __future__ import annotations
 
 from headwater.data.address import DocKey
-from headwater.data.patch import PatchError, apply
+from headwater.data.patch import Patch, PatchError, apply
 from headwater.data.value import MaybeValue
 from headwater.errors import ProtocolError
 from headwater.protocol.messages import DocChange, Own, Patched, Whole
-from headwater.replica.pending import Layer, Pending
+from headwater.replica.pending import Pending
 
 
 class NotHere(Exception):
@@ -62,35 +62,39 @@ class Confirmed:
             raise ProtocolError(f"the engine spoke of seq {seq} after seq {self.seq}")
         self.seq = seq
 
-    def apply(self, change: DocChange, pending: Pending) -> None:
-        """Make one change of the log, to a document that is here."""
-        match change:
-            case Whole(doc, seq):
-                self.put(doc, change.get(), seq)
-            case Patched(doc, seq, patches):
-                value = self._values[doc]
-                for patch in patches:
-                    try:
-                        value = apply(value, patch).value
-                    except PatchError as error:
-                        raise ProtocolError(f"commit {seq} does not fit {doc.scope}:{doc.id}: {error}") from error
-                self.put(doc, value, seq)
-            case Own(doc, seq, local_seq):
-                layer = pending.get(local_seq)
-                if layer is None:
-                    raise ProtocolError(f"the engine speaks of commit {local_seq}, which was settled before")
-                self.put(doc, _confirmed_by(layer, doc, self._values[doc]), seq)
+    def integrate(self, changes: list[DocChange], seq: int, pending: Pending) -> dict[DocKey, None]:
+        """Make changes of the log to documents that are here, and move to its seq: all of it or, on error, nothing."""
+        staged: dict[DocKey, tuple[MaybeValue, int]] = {}
+        for change in changes:
+            value = staged[change.doc][0] if change.doc in staged else self._values[change.doc]
+            staged[change.doc] = (_changed(change, value, pending), change.seq)
+        self.move_to(seq)
+        for doc, (value, written) in staged.items():
+            self.put(doc, value, written)
+        return dict.fromkeys(staged)
 
 
-def _confirmed_by(layer: Layer, doc: DocKey, value: MaybeValue) -> MaybeValue:
-    """What an own commit made of the confirmed document: the same patches that the engine applied."""
-    for operation in layer.commit.operations:
-        if operation.doc == doc:
-            for patch in operation.patches:
-                try:
-                    value = apply(value, patch).value
-                except PatchError as error:
-                    raise ProtocolError(
-                        f"own commit {layer.local_seq} was accepted but does not fit {doc.scope}:{doc.id}: {error}"
-                    ) from error
+def _changed(change: DocChange, value: MaybeValue, pending: Pending) -> MaybeValue:
+    match change:
+        case Whole():
+            return change.get()
+        case Patched(doc, seq, patches):
+            return _patched(value, patches, f"commit {seq} does not fit {doc.scope}:{doc.id}")
+        case Own(doc, _, local_seq):
+            layer = pending.get(local_seq)
+            if layer is None:
+                raise ProtocolError(f"the engine speaks of commit {local_seq}, which was settled before")
+            # The same patches that the engine applied, on the same document.
+            patches = tuple(patch for op in layer.commit.operations if op.doc == doc for patch in op.patches)
+            return _patched(
+                value, patches, f"own commit {local_seq} was accepted but does not fit {doc.scope}:{doc.id}"
+            )
+
+
+def _patched(value: MaybeValue, patches: tuple[Patch, ...], what: str) -> MaybeValue:
+    for patch in patches:
+        try:
+            value = apply(value, patch).value
+        except PatchError as error:
+            raise ProtocolError(f"{what}: {error}") from error
     return value

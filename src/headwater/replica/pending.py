@@ -28,25 +28,31 @@ class Fate(Enum):
     DEAD = "dead"  # will not land; if it was sent, its verdict is still to come
 
 
+def named_by(commit: Commit) -> frozenset[int]:
+    """The layers that a commit stands on."""
+    ranges = [*commit.after, *(span for read in commit.reads for span in read.layers)]
+    return frozenset(local_seq for first, last in ranges for local_seq in range(first, last + 1))
+
+
 class Layer:
     """One local commit, and what it did to the documents it wrote when it was applied here."""
 
-    __slots__ = ("commit", "fate", "group", "named", "rejection", "seq", "settled", "source", "touched")
+    __slots__ = ("commit", "fate", "frame", "group", "named", "rejection", "seq", "settled", "source", "touched")
 
     def __init__(
         self,
         commit: Commit,
         touched: dict[DocKey, tuple[Touch, ...]],
-        named: frozenset[int],
         source: object | None,
         group: object | None,
     ) -> None:
         self.commit = commit
         self.touched = touched
-        self.named = named  # the layers its reads stand on
+        self.named = named_by(commit)  # the layers it stands on
         self.source = source
         self.group = group
         self.fate = Fate.QUEUED
+        self.frame = 0  # the first local_seq of the frame it was sent in
         self.seq = 0
         self.rejection: Rejection | None = None
         self.settled: list[Settled] = []
@@ -54,6 +60,12 @@ class Layer:
     @property
     def local_seq(self) -> int:
         return self.commit.local_seq
+
+    def send(self, commit: Commit, frame: int) -> None:
+        """It goes on the wire, as the commit it is from now on: what it stands on is what that says (C4)."""
+        self.fate, self.frame = Fate.SENT, frame
+        if commit is not self.commit:
+            self.commit, self.named = commit, named_by(commit)
 
     def apply(self, doc: DocKey, value: MaybeValue) -> MaybeValue:
         """The document with this layer on top. A patch that does not fit any more is left out: it will be rejected."""

@@ -93,7 +93,7 @@ class Replica:
         transaction.finished = True
         local_seq = self._next_local_seq
         commit = transaction.commit(local_seq, self.branch)
-        layer = Layer(commit, {}, transaction.named(commit.reads), transaction.source, transaction.group)
+        layer = Layer(commit, {}, transaction.source, transaction.group)
         if not (commit.operations or commit.preconditions or commit.events or commit.records):
             self._settle(layer, settled, None)
             self.report()
@@ -178,15 +178,9 @@ class Replica:
 
     def integrate(self, sync: Sync) -> None:
         """The log moved on. Own commits it covers stop being layers and are part of what is confirmed."""
-        self.confirmed.move_to(sync.seq)
-        touched: dict[DocKey, None] = {}
-        unknown: dict[DocKey, None] = {}
-        for change in sync.changes:
-            if change.doc in self.confirmed:
-                self.confirmed.apply(change, self.pending)
-                touched[change.doc] = None
-            else:
-                unknown[change.doc] = None
+        here = [change for change in sync.changes if change.doc in self.confirmed]
+        unknown = dict.fromkeys(change.doc for change in sync.changes if change.doc not in self.confirmed)
+        touched = self.confirmed.integrate(here, sync.seq, self.pending)
         self._show(Kind.INTEGRATE, touched | self._covered(), unheld=unknown)
         if sync.arrived:
             self.arrive(sync.arrived, sync.seq)

@@ -35,12 +35,12 @@ from headwater.protocol.messages import (
     Watched,
     Welcome,
 )
-from headwater.protocol.verdict import Accepted, Conflict, Rejected
+from headwater.protocol.verdict import Accepted, Conflict, Rejected, RuleRefused
 from headwater.replica.pending import Fate, Layer
 from headwater.replica.replica import Replica
 from headwater.replica.wave import thinned
 
-MAX_TOKENS: Final = 8
+MAX_WAVE: Final = 256  # commits in one frame
 CAPABILITIES: Final = ("waves", "follow")
 
 
@@ -59,15 +59,17 @@ class Session:
 
     __slots__ = (
         "_acked",
-        "_attempt",
+        "_followed",
         "_following",
         "_heard",
         "_loading",
         "_new_token",
         "_next_watch",
         "_queries",
+        "_resume",
+        "_retried",
         "_token",
-        "_tokens",
+        "_unwatched",
         "_watch_of",
         "_watches",
         "_wave",
@@ -94,13 +96,15 @@ class Session:
         self.on_load_failed: Callable[[tuple[DocKey, ...], LoadError], object] = _unheard_load
         self._token = token
         self._new_token = new_token
-        self._tokens = [""]  # newest first: one of them is what the engine expects
-        self._following = ""
-        self._attempt = 0
+        self._resume = ""  # the token that the last answered Open chose
+        self._following = ""  # the one that the Open without an answer chose; repeated until it has one
+        self._retried = False
         self._acked = 0  # what the engine was told
         self._heard = 0  # verdicts up to here have arrived
         self._wave: list[Layer] = []
-        self._watch_of: dict[DocKey, int] = {}
+        self._watch_of: dict[DocKey, int] = {}  # asked for by name
+        self._followed: dict[DocKey, int] = {}  # came with the watch of another document; 0: since
+        self._unwatched: list[int] = []  # while there was no connection to say so
         self._watches: dict[int, tuple[Selector, ...]] = {}
         self._loading: dict[int, tuple[Selector, ...]] = {}
         self._next_watch = 1
@@ -120,12 +124,10 @@ class Session:
 
     def lost(self) -> None:
         """The connection is gone. Everything keeps working on what is here."""
-        if self.link is Link.OPENING:
-            # The engine may have opened the session and expect the token that was chosen then.
-            self._tokens = [self._following, *self._tokens][:MAX_TOKENS]
         if self.link is not Link.GONE:
             self.link = Link.DOWN
         self.outgoing.clear()
+        self._fail_queries("the connection was lost")
 
     def close(self) -> None:
         """Say goodbye: every verdict is here and nothing will be replayed."""
@@ -152,6 +154,8 @@ class Session:
             case Sync():
                 self._expect_up(message)
                 self.replica.integrate(message)
+                for state in message.arrived:
+                    self._followed.setdefault(state.doc, 0)
                 self._acknowledge()
             case Answer():
                 self._answered(message)
@@ -171,18 +175,18 @@ class Session:
         if message.version != VERSION:
             raise ProtocolError(f"the engine speaks version {message.version} of the protocol, not {VERSION}")
         self.link = Link.OPENING
-        self._attempt = 0
+        self._retried = False
         self._open()
 
     def _open(self) -> None:
-        """Ask for the session with a token that may be its own. Which one is, is not known after a lost answer."""
+        """Ask for the session. Without an answer the same is asked again: it may have been heard or not."""
         sent = tuple(layer.local_seq for layer in self.replica.pending.undecided())
-        self._following = self._new_token()
+        self._following = self._following or self._new_token()
         self.outgoing.append(
             Open(
                 self.space,
                 self.key,
-                self._tokens[self._attempt],
+                self._resume,
                 self._following,
                 self.replica.branch,
                 self.replica.confirmed.seq,
@@ -194,20 +198,37 @@ class Session:
     def _opened(self, message: Opened) -> None:
         if self.link is not Link.OPENING:
             raise ProtocolError("the engine opened a session that was not asked for")
-        self.link = Link.UP
-        self._tokens = [self._following]
-        self.key = message.session
-        # C6: what landed is known before anything that includes it is shown.
-        for local_seq, seq in message.landed:
-            self.replica.accepted(local_seq, seq)
+        self._resume, self._following = self._following, ""
         self.replica.skip_to(message.judged + 1)
-        replayed = self.replica.pending.undecided()
-        self.replica.revert_unsent()
-        for layer in replayed:
-            self.outgoing.append(Transact((layer.commit,)))
+        landed = dict(message.landed)
+        # C5: the replays go out first, whatever the callbacks below make.
+        self._replay([layer for layer in self.replica.pending.undecided() if layer.local_seq not in landed])
+        self.link = Link.UP
         if not message.resumed:
             self.replica.gap()
-            self._watch_again()
+            self._loading.update(self._watches)
+        for number in self._unwatched:
+            self.outgoing.append(Unwatch(number))
+        self._unwatched.clear()
+        for number, selectors in self._loading.items():
+            self.generation += 1
+            self.outgoing.append(Watch(number, selectors))
+        # C6: what landed is known before anything that includes it is shown.
+        for local_seq, seq in landed.items():
+            self._heard = max(self._heard, local_seq)
+            self.replica.accepted(local_seq, seq)
+        self.replica.revert_unsent()
+
+    def _replay(self, layers: list[Layer]) -> None:
+        """C10: what was on the wire, byte for byte, and a frame as the frame it was: its commits lean on each other."""
+        frame: list[Layer] = []
+        for layer in layers:
+            if frame and layer.frame != frame[0].frame:
+                self.outgoing.append(Transact(tuple(other.commit for other in frame)))
+                frame = []
+            frame.append(layer)
+        if frame:
+            self.outgoing.append(Transact(tuple(other.commit for other in frame)))
 
     # ---- writing -----------------------------------------------------------------------------------
 
@@ -226,11 +247,12 @@ class Session:
         for layer in waiting:
             if layer.fate is not Fate.QUEUED:
                 continue  # C4: refused before it is sent
-            if not layer.commit.provenance.derived:
+            derived = layer.commit.provenance.derived
+            if not derived or len(wave) == MAX_WAVE:
                 self._send(wave)
                 wave = []
             wave.append(layer)
-            if not layer.commit.provenance.derived:
+            if not derived:
                 self._send(wave)
                 wave = []
         self._send(wave)
@@ -240,7 +262,7 @@ class Session:
         if layers:
             frame = thinned([layer.commit for layer in layers])
             for layer, commit in zip(layers, frame, strict=True):
-                layer.fate, layer.commit = Fate.SENT, commit
+                layer.send(commit, frame[0].local_seq)
             self.outgoing.append(Transact(frame))
 
     def _verdict(self, verdict: Accepted | Rejected) -> None:
@@ -274,17 +296,18 @@ class Session:
 
     def watch(self, docs: Iterable[DocKey], *, follow: bool = False) -> None:
         """Ask for documents, and for every change of them. Those already asked for are not asked for again."""
-        wanted = tuple(Selector(doc, follow) for doc in docs if doc not in self._watch_of or self._is_gone(doc))
-        for selector in wanted:
-            number = self._watch_of.get(selector.doc) or self._next_watch
-            self._next_watch = max(self._next_watch, number + 1)
-            self._watch_of[selector.doc] = number
-            self._watches[number] = (selector,)
-            self._load(number, (selector,))
-
-    def _is_gone(self, doc: DocKey) -> bool:
-        """Watched, let go, and not being loaded."""
-        return not self.replica.is_here(doc) and self._watch_of.get(doc) not in self._loading
+        for doc in docs:
+            number = self._watch_of.get(doc)
+            if number is None and doc in self._followed and self.replica.is_here(doc) and not follow:
+                continue  # it came with another document, and is kept current with it
+            if number is not None and (self.replica.is_here(doc) or number in self._loading):
+                continue
+            if number is None:
+                number = self._next_watch
+                self._next_watch += 1
+                self._watch_of[doc] = number
+            self._watches[number] = (Selector(doc, follow),)
+            self._load(number, self._watches[number])
 
     def _load(self, number: int, selectors: tuple[Selector, ...]) -> None:
         self._loading[number] = selectors
@@ -293,21 +316,27 @@ class Session:
             self.outgoing.append(Watch(number, selectors))
 
     def unwatch(self, doc: DocKey) -> bool:
-        """Let a document go altogether. False: a pending commit is on top of it."""
-        if not self.replica.let_go(doc):
+        """Let a document go, with what came by following it. False: a pending commit is on top of one of them."""
+        number = self._watch_of.get(doc)
+        if number is None:
+            return self.replica.let_go(doc)  # if it came by following, its changes are still heard
+        leaving = [
+            doc,
+            *(other for other, by in self._followed.items() if by == number and other not in self._watch_of),
+        ]
+        if any(True for other in leaving for _ in self.replica.pending.on(other)):
             return False
-        number = self._watch_of.pop(doc, None)
-        if number is not None:
-            self._watches.pop(number, None)
-            self._loading.pop(number, None)
-            if self.link is Link.UP:
-                self.outgoing.append(Unwatch(number))
+        for other in leaving:
+            self.replica.let_go(other)
+            self._followed.pop(other, None)
+        del self._watch_of[doc], self._watches[number]
+        if self._loading.pop(number, None) is not None:
+            self.generation += 1
+        if self.link is Link.UP:
+            self.outgoing.append(Unwatch(number))
+        else:
+            self._unwatched.append(number)
         return True
-
-    def _watch_again(self) -> None:
-        """After a gap: all watches anew. Each answer is a consistent cut; what is not here yet is not read."""
-        for number, selectors in self._watches.items():
-            self._load(number, selectors)
 
     def is_loading(self) -> bool:
         return bool(self._loading)
@@ -317,8 +346,8 @@ class Session:
         if selectors is None:
             return  # unwatched before it arrived
         self.generation += 1
-        for state in message.documents:
-            self._watch_of.setdefault(state.doc, message.id)
+        asked = {selector.doc for selector in selectors}
+        self._followed.update({state.doc: message.id for state in message.documents if state.doc not in asked})
         self.replica.arrive(message.documents, message.seq)
         self._acknowledge()
 
@@ -340,6 +369,11 @@ class Session:
         if waiting is not None:
             waiting[1](message)
 
+    def _fail_queries(self, why: str) -> None:
+        waiting, self._queries = self._queries, {}
+        for query, reply in waiting.values():
+            reply(LoadError(f"{query.scope}:{query.doc or '*'} cannot be read: {why}"))
+
     def _problem(self, message: Problem) -> None:
         error = ProtocolError(f"the engine refused: {message.message}")
         selectors = self._loading.pop(message.id, None)
@@ -355,8 +389,10 @@ class Session:
         if query is not None:
             query[1](LoadError(message.message))
             return
-        if message.code == "stale_token" and self.link is Link.OPENING and self._attempt + 1 < len(self._tokens):
-            self._attempt += 1
+        if message.code == "stale_token" and self.link is Link.OPENING and not self._retried:
+            # The Open whose answer was lost had been heard: what it chose is the token now.
+            self._retried = True
+            self._resume, self._following = self._following, ""
             self._open()
             return
         if message.code in EXPIRED:
@@ -371,8 +407,10 @@ class Session:
         self.link = Link.GONE
         self.outgoing.clear()
         expired = SessionExpiredError(f"session {self.key!r} is gone: {message.message}")
+        self._fail_queries("the session is gone")
+        gone = RuleRefused("session_gone", f"session {self.key!r} is gone, and whether this commit landed is unknown")
         for layer in self.replica.pending.undecided():
-            self.replica.rejected(layer.local_seq, Conflict(basis_expired=True))
+            self.replica.rejected(layer.local_seq, gone)
         self.replica.revert_unsent()
         self.on_error(expired)
 

@@ -124,7 +124,8 @@ class Transaction:
         for patch in patches:
             self.attempted.append((doc, patch.path))
             value, touched = apply(value, patch)
-            if touched:
+            # What a pending layer already says is still said: the layer may fall, and this must not fall with it.
+            if touched or self.stood_on(doc, patch.path):
                 journal.append((patch, touched))
         self._overlay[doc] = value
 
@@ -140,7 +141,8 @@ class Transaction:
         for doc, journal in self._patches.items():
             if not journal:
                 continue
-            if all(patch.kind in PLAIN for patch, _ in journal):
+            layered = any(doc in layer.touched for layer in self.layers)
+            if not layered and all(patch.kind in PLAIN for patch, _ in journal):
                 patches = diff(self._snapshot[doc], self._overlay[doc])
             else:
                 patches = tuple(patch for patch, _ in journal)
@@ -151,11 +153,11 @@ class Transaction:
     def reads(self) -> tuple[Read, ...]:
         """C3: every read with its true basis, and with every pending layer that its view stood on."""
         return tuple(
-            Read(doc, path, depth, self.basis, ranges([layer.local_seq for layer in self.stood_on(doc, path, depth)]))
+            Read(doc, path, depth, self.basis, ranges([layer.local_seq for layer in self.stood_on(doc, path)]))
             for doc, path, depth in self._reads
         )
 
-    def stood_on(self, doc: DocKey, path: Path, depth: Depth) -> list[Layer]:
+    def stood_on(self, doc: DocKey, path: Path) -> list[Layer]:
         """The layers that had a say in what was read. Inside an array every change of it has (C2)."""
         cut = next((place for place, step in enumerate(path) if type(step) is int), None)
         whole = path if cut is None else path[:cut]
@@ -166,11 +168,6 @@ class Transaction:
                 starts_with(touch.path, whole) or starts_with(whole, touch.path) for touch in layer.touched.get(doc, ())
             )
         ]
-
-    def named(self, reads: tuple[Read, ...]) -> frozenset[int]:
-        return frozenset(
-            local_seq for read in reads for first, last in read.layers for local_seq in range(first, last + 1)
-        )
 
     def is_empty(self) -> bool:
         """Nothing the engine has to know: a transaction that only looked, or wrote what was there."""

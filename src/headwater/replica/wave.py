@@ -42,7 +42,9 @@ def _answered_by(earlier: list[Commit], read: Read) -> int | None:
         overlapping = [patch for patch in patches if _overlaps(patch, read)]
         if overlapping:
             last = overlapping[-1]
-            return commit.local_seq if last.kind in PLAIN and starts_with(read.path, last.path) else None
+            inside = last.kind in PLAIN and starts_with(read.path, last.path)
+            seen = any(first <= commit.local_seq <= end for first, end in read.layers)  # its view stood on it
+            return commit.local_seq if inside and seen else None
     return None
 
 

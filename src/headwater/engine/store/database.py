@@ -8,7 +8,6 @@ that names the file. Knows no table but the schema's version.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path as FilePath
 from typing import Any, Literal, cast
 
 import apsw
@@ -65,10 +64,9 @@ class Database:
             raise
 
     def _check_header(self) -> None:
-        """Found at open: a file that is not ours, a newer one, and one that lost its end."""
+        """Found at open: a file that is not ours, and a newer one. SQLite finds one that lost its end."""
         application = self.number("PRAGMA application_id")
         version = self.number("PRAGMA user_version")
-        pages = self.number("PRAGMA page_count")
         if application not in (0, APPLICATION_ID) or (
             application == 0 and self.number("SELECT count(*) FROM sqlite_schema")
         ):
@@ -77,18 +75,6 @@ class Database:
             raise NewerVersionError(
                 f"{self._path} has schema version {version}, this Headwater knows versions up to "
                 f"{len(self._migrations)}. Upgrade Headwater, or open the file with the version that wrote it."
-            )
-        if self._path != ":memory:" and self._vfs is None:
-            self._check_length(pages)
-
-    def _check_length(self, pages: int) -> None:
-        size = FilePath(self._path).stat().st_size
-        wal = FilePath(self._path + "-wal")
-        page_size = self.number("PRAGMA page_size")
-        if size < pages * page_size and not (wal.exists() and wal.stat().st_size):
-            raise CorruptionError(
-                f"{self._path} is {size} bytes long but its header counts {pages} pages of {page_size}: "
-                "the file was cut off. Restore it from a backup."
             )
 
     def _migrate(self) -> None:

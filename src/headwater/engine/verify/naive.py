@@ -53,13 +53,14 @@ class Line(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """Why a commit is not admissible. `read` and `seq`: the read that is stale, and the write it missed."""
+    """Why a commit is not admissible: the stale `read` and the `seq` of the write it missed, the dead `layer`."""
 
     rule: str
     answer: Answer
     detail: str
     read: Read | None = None
     seq: int = 0
+    layer: int = 0
 
 
 class Replay(NamedTuple):
@@ -159,7 +160,8 @@ class NaiveSpace:
                 for read in commit.reads:
                     if not 0 <= read.seq <= self.last_seq:
                         return "C3: a basis is beyond the log"
-                    if any(not 0 < first <= last < commit.local_seq for first, last in read.layers):
+                for first, last in [*commit.after, *[each for read in commit.reads for each in read.layers]]:
+                    if not 0 < first <= last < commit.local_seq:
                         return "C3: a layer is not an earlier commit"
         return None
 
@@ -214,14 +216,15 @@ class NaiveSpace:
 
     def _reads(self, session: str, commit: Commit) -> Iterator[Refusal]:
         shown = [past.seq for past in self.line(commit.branch)]
-        for read in commit.reads:
-            for layer in layers_of(read):
+        for layers in (commit.after, *[read.layers for read in commit.reads]):
+            for layer in numbers(layers):
                 if self.seq_of(session, layer) not in shown:
-                    yield Refusal("C4", "conflict", f"layer {layer} was not accepted on this branch", read)
+                    yield Refusal("C4", "conflict", f"layer {layer} is not on this branch", layer=layer)
+        for read in commit.reads:
             missed = self.missed(session, commit.branch, read)
             if missed:
                 yield Refusal("C1", "conflict", f"{read} missed the write at {missed[-1]}", read, missed[-1])
-            elif not same(self.view(session, commit.branch, read), self.value(read.doc, commit.branch), read):
+            elif not self._saw_the_branch(session, commit.branch, read):
                 yield Refusal("C1", "conflict", f"{read} saw what the branch does not show", read)
 
     def missed(self, session: str, branch: str, read: Read) -> list[int]:
@@ -236,15 +239,23 @@ class NaiveSpace:
                     missed.append(past.seq)
         return missed
 
+    def _saw_the_branch(self, session: str, branch: str, read: Read) -> bool:
+        """C1: what the read says it saw is what is there: its layers did the same in its view and in the log.
+
+        They may not have: an element that a layer appended has another index if somebody appended before.
+        """
+        try:
+            view = self.view(session, branch, read)
+        except PatchError:
+            return True  # No client can have had this view, so there is nothing to compare.
+        return same(view, self.value(read.doc, branch), read)
+
     def view(self, session: str, branch: str, read: Read) -> MaybeValue:
         """C3: what the read says its transaction saw: the branch at the basis, then the layers it names."""
         value = self.value(read.doc, branch, read.seq)
         for past in self.history:
             if past.seq > read.seq and past.session == session and names(read, past.commit.local_seq):
-                try:
-                    value = folded(value, past.commit, read.doc)
-                except PatchError:
-                    continue  # A layer that does not fit its view shows nothing there.
+                value = folded(value, past.commit, read.doc)
         return value
 
     def _operations(self, commit: Commit) -> Iterator[Refusal]:
@@ -273,12 +284,13 @@ def writes(commit: Commit, doc: DocKey) -> bool:
     return any(operation.doc == doc for operation in commit.operations)
 
 
-def layers_of(read: Read) -> list[int]:
-    return [layer for first, last in read.layers for layer in range(first, last + 1)]
+def numbers(layers: tuple[tuple[int, int], ...]) -> list[int]:
+    """The commits that inclusive ranges name."""
+    return [number for first, last in layers for number in range(first, last + 1)]
 
 
 def names(read: Read, local_seq: int) -> bool:
-    return local_seq in layers_of(read)
+    return local_seq in numbers(read.layers)
 
 
 def same(view: MaybeValue, now: MaybeValue, read: Read) -> bool:

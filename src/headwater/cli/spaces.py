@@ -1,0 +1,35 @@
+"""Opening a space for one command, without making anything that is not there.
+
+Owns the checks that come before the engine's own: a command that looks at a directory or a space that does
+not exist says so instead of creating it. Never keeps a directory open past its command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from headwater.data.address import check_space
+from headwater.engine.directory import Directory
+from headwater.engine.engine import Engine
+from headwater.errors import AbsentError
+
+
+@contextmanager
+def open_directory(path: Path) -> Iterator[Directory]:
+    if not path.is_dir():
+        raise AbsentError(f"{path} is no directory. Name the data directory that a program of yours opened.")
+    with Directory(path) as directory:
+        yield directory
+
+
+@contextmanager
+def open_space(path: Path, name: str) -> Iterator[Engine]:
+    check_space(name)
+    with open_directory(path) as directory:
+        there = directory.spaces()
+        if name not in there:
+            listed = ", ".join(there) or "none"
+            raise AbsentError(f"there is no space {name!r} in {path}. Spaces there: {listed}.")
+        yield directory.space(name)

@@ -1,0 +1,90 @@
+"""`headwater verify FILE`: replays the history of a space and says which rule does not hold first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from headwater.cli.output import BAD_USAGE, FAILED, OK, complain, console, counted, print_json, say
+from headwater.cli.parameters import Json
+from headwater.data.json_form import JsonForm
+from headwater.engine.verify.history import Report, verify_file
+from headwater.errors import CorruptionError, StorageError
+
+
+def verify(file: str, /, *, json: Json = False) -> int:
+    """Replay the history of a space and check it against the rules of admission.
+
+    Exits 0 if everything holds, 1 at the first violation, 2 if the file cannot be read as a space.
+    The file must not be in use: stop the program that owns its directory, or verify a copy.
+
+    Example: `headwater verify ./data/shop.space`
+
+    Parameters
+    ----------
+    file
+        The space's file, not its directory.
+    """
+    path = Path(file)
+    if not path.is_file():
+        hint = f" Name one of its files, for example {path}/shop.space." if path.is_dir() else ""
+        complain(f"{file} is no file.{hint}")
+        return BAD_USAGE
+    try:
+        report = _verified(path, quiet=json)
+    except CorruptionError as damage:
+        if json:
+            print_json({"ok": False, "violation": {"rule": "damage", "seq": None, "message": str(damage)}})
+        complain(str(damage))
+        return FAILED
+    except StorageError as error:
+        complain(str(error))
+        return BAD_USAGE
+    if json:
+        print_json(_report_form(report))
+    else:
+        _say_report(file, report)
+    return OK if report.ok else FAILED
+
+
+def _verified(path: Path, *, quiet: bool) -> Report:
+    shown = console(stderr=True)
+    if quiet or not shown.is_terminal:
+        return verify_file(path)
+    columns = (TextColumn("verifying"), BarColumn(), MofNCompleteColumn(), TextColumn("commits"))
+    with Progress(*columns, console=shown, transient=True) as bar:
+        task = bar.add_task("verifying", total=None)
+        return verify_file(path, lambda done, total: bar.update(task, completed=done, total=total))
+
+
+def _say_report(file: str, report: Report) -> None:
+    parts = ((report.commits, "commit"), (report.documents, "document"), (report.branches, "branch"))
+    checked = ", ".join(counted(number, noun) for number, noun in parts)
+    if report.violation is None:
+        say(f"{file}: every rule holds ({checked})")
+    else:
+        violation = report.violation
+        where = f" at seq {violation.seq}" if violation.seq else ""
+        say(
+            f"{file}: rule {violation.rule} does not hold{where}",
+            f"  {violation.message}",
+            f"Checked before it: {checked}. Nothing after it was looked at.",
+            "The engine writes no such history: restore a backup, and keep this file for a report.",
+        )
+    for note in report.notes:
+        say(f"note: {note}")
+
+
+def _report_form(report: Report) -> JsonForm:
+    violation = report.violation
+    return {
+        "ok": report.ok,
+        "commits": report.commits,
+        "documents": report.documents,
+        "branches": report.branches,
+        "violation": None
+        if violation is None
+        else {"rule": violation.rule, "seq": violation.seq, "message": violation.message},
+        "notes": list(report.notes),
+    }

@@ -1,0 +1,106 @@
+"""What happens to a rejected write: the one policy of retrying a transaction.
+
+Only a stale view is retried: after a delay that is nearly nothing at first, and not before what won against it is here.
+From the first conflict on there is a window; when it is over, the write fails loudly. Any other rejection is final
+at once. A transaction that reads a document which is not here waits for it, at no cost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from headwater.backoff import Backoff
+from headwater.clock import Clock, RealClock
+from headwater.errors import ConflictError
+from headwater.protocol.verdict import Conflict, Rejected, Rejection, as_error, conflict_text
+from headwater.replica.confirmed import NotHere
+from headwater.replica.pending import Layer
+from headwater.replica.transaction import Transaction
+from headwater.runtime.driver import Driver
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """How patient a write is. The first delays are nearly nothing: a conflict usually clears at once."""
+
+    backoff: Backoff = field(default_factory=lambda: Backoff.exponential(base_ms=25 / 32, max_ms=1_000, jitter=0.5))
+    window_ms: int = 30_000
+    pending: int = 256  # commits of this session without a verdict; a further one waits
+
+
+class Writer:
+    """Runs transactions of one session until they land or fail for good."""
+
+    __slots__ = ("_clock", "_driver", "_policy", "_random", "attempts", "conflicts", "landed")
+
+    def __init__(self, driver: Driver, *, policy: RetryPolicy | None = None, clock: Clock | None = None) -> None:
+        self._driver = driver
+        self._policy = policy or RetryPolicy()
+        self._clock = clock or RealClock()
+        self._random = self._clock.randomness(f"retries of {driver.session.key}")
+        self.attempts = 0
+        self.conflicts = 0
+        self.landed = 0
+
+    async def transact(self, run: Callable[[Transaction], T], *, node: str = "") -> T:
+        """Run a function in a transaction, again if its view was stale; its result once the commit is durable."""
+        driver, policy, replica = self._driver, self._policy, self._driver.session.replica
+        conflicts = 0
+        deadline_us = 0
+        while True:
+            await driver.until(lambda: len(replica.pending) < policy.pending)
+            transaction = replica.begin(node=node)
+            try:
+                result = run(transaction)
+            except NotHere as missing:
+                await driver.loaded(missing.doc)
+                continue
+            rejection, own = await self._fate(transaction)
+            if rejection is None:
+                self.landed += 1
+                return result
+            if not isinstance(rejection, Conflict):
+                raise as_error(Rejected(own, rejection))
+            if rejection.dead_layers == (own,):
+                await driver.opened()  # It never left this process: nobody was in the way.
+                continue
+            self.conflicts += 1
+            now_us = self._clock.monotonic_us()
+            if not conflicts:
+                deadline_us = now_us + policy.window_ms * 1_000
+            delay_us = policy.backoff.delay_us(conflicts, self._random)
+            conflicts += 1
+            await self._hold(rejection, delay_us, conflicts, deadline_us)
+
+    async def _fate(self, transaction: Transaction) -> tuple[Rejection | None, int]:
+        """Commit, send, and wait for the end of it."""
+        settled: asyncio.Future[Rejection | None] = self._driver.expected()
+        layers: list[int] = []
+
+        def end(layer: Layer, rejection: Rejection | None) -> None:
+            layers.append(layer.local_seq)
+            if not settled.done():
+                settled.set_result(rejection)
+
+        self.attempts += 1
+        self._driver.session.replica.commit(transaction, end)
+        self._driver.flush()
+        return await settled, layers[0]
+
+    async def _hold(self, conflict: Conflict, delay_us: int, attempts: int, deadline_us: int) -> None:
+        """Keep a conflicted writer back until trying again is useful."""
+        driver = self._driver
+        try:
+            async with asyncio.timeout(max(0, deadline_us - self._clock.monotonic_us()) / 1e6):
+                await asyncio.sleep(delay_us / 1e6)
+                await driver.until(lambda: driver.session.ready(conflict))
+        except TimeoutError:
+            raise ConflictError(
+                f"a write did not land in {self._policy.window_ms / 1_000:g} s and {attempts} attempts: "
+                f"{conflict_text(conflict)}"
+            ) from None

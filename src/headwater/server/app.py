@@ -1,0 +1,101 @@
+"""The server's doors: `/v1/sync` for replicas, `/healthz`, `/readyz` and `/metrics` for whoever watches over it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import MutableMapping
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route, WebSocketRoute
+from starlette.types import Receive, Scope, Send
+
+from headwater.runtime.websocket import PATH, SUBPROTOCOLS
+from headwater.server.connection import NORMAL, RESTARTING, Connection
+from headwater.server.metrics import CONTENT_TYPE
+from headwater.server.service import Service
+
+
+class Door:
+    """Lets connections in, and knows all that are there."""
+
+    __slots__ = ("_connections", "_draining", "_service")
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._connections: set[Connection] = set()
+        self._draining = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()  # websocket.connect
+        name = next((name for name in scope["subprotocols"] if name in SUBPROTOCOLS), None)
+        if name is None:
+            spoken = ", ".join(SUBPROTOCOLS)
+            await _refuse(send, 400, f"Ask for one of the sub-protocols {spoken}.\n")
+            return
+        if self._draining or len(self._connections) >= self._service.limits.connections:
+            await _refuse(send, 503, "This server takes no more connections now. Come back later.\n")
+            return
+        await send({"type": "websocket.accept", "subprotocol": name})
+        abort = scope["extensions"].get("headwater.abort", _nothing)
+        connection = Connection(self._service, SUBPROTOCOLS[name], receive, send, abort)
+        self._connections.add(connection)
+        gauge = self._service.metrics.connections
+        gauge.inc()
+        try:
+            await connection.run()
+        finally:
+            self._connections.discard(connection)
+            gauge.dec()
+
+    async def drain(self) -> None:
+        """Answer everything that was accepted, then close every connection. Bounded by `drain_s`."""
+        self._draining = True
+        self._service.ready = False
+        connections = tuple(self._connections)
+        try:
+            async with asyncio.timeout(self._service.limits.drain_s):
+                await asyncio.to_thread(self._service.spaces.drain)
+                self._service.outbox.drain()
+                for connection in connections:
+                    connection.close(RESTARTING)
+                for connection in connections:
+                    await connection.flushed()
+        except TimeoutError:
+            self._service.log.warning("shutdown did not wait for everybody", connections=len(self._connections))
+
+
+async def _refuse(send: Send, status: int, text: str) -> None:
+    start: MutableMapping[str, Any] = {"type": "websocket.http.response.start", "status": status, "headers": []}
+    await send(start)
+    await send({"type": "websocket.http.response.body", "body": text.encode()})
+
+
+def _nothing() -> None:
+    """For a server that gives no way to break a connection off."""
+
+
+def make_app(service: Service) -> tuple[Starlette, Door]:
+    door = Door(service)
+
+    async def healthz(_: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def readyz(_: Request) -> Response:
+        return PlainTextResponse("ok\n") if service.ready else PlainTextResponse("shutting down\n", 503)
+
+    async def metrics(_: Request) -> Response:
+        return Response(service.metrics.page(), media_type=CONTENT_TYPE)
+
+    routes = [
+        WebSocketRoute(PATH, door),
+        Route("/healthz", healthz),
+        Route("/readyz", readyz),
+        Route("/metrics", metrics),
+    ]
+    return Starlette(routes=routes), door
+
+
+__all__ = ["NORMAL", "Door", "make_app"]

@@ -1,0 +1,28 @@
+"""Every bound of the server, in one place. The engine's own are in `engine.limits`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from headwater.engine.limits import DEFAULT_LIMITS, Limits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerLimits:
+    """Bounds on what connections may ask for and on what they cost."""
+
+    engine: Limits = field(default=DEFAULT_LIMITS)
+
+    connections: int = 10_000
+    spaces: int = 256  # open at once; one that nobody is connected to makes room
+    message_bytes: int = 16 * 1024 * 1024  # a larger message is answered with a problem
+    refused_bytes: int = 64 * 1024 * 1024  # a frame that is not even read to its end
+    rate: int = 20_000  # messages a second of one connection; a faster one is read more slowly
+    burst: int = 40_000  # messages that may come at once before that
+    outgoing_bytes: int = 64 * 1024 * 1024  # encoded and not taken by the peer; beyond it the connection is closed
+    hello_s: float = 10.0  # until a new connection has introduced itself
+    ping_s: float = 20.0  # between two pings, and until one must be answered
+    drain_s: float = 10.0  # how long a shutdown waits for peers to take their answers
+
+
+DEFAULT_SERVER_LIMITS = ServerLimits()

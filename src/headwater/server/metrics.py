@@ -1,0 +1,56 @@
+"""What an operator can see of a server, in the format of Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from headwater.engine.host import ThreadHost
+from headwater.protocol.messages import FromEngine, Problem, Verdicts
+from headwater.protocol.verdict import Accepted
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Metrics:
+    """The figures of one server."""
+
+    __slots__ = ("bytes_in", "bytes_out", "commits", "connections", "messages_in", "problems", "registry", "slow")
+
+    def __init__(self, hosts: Callable[[], dict[str, ThreadHost]]) -> None:
+        registry = self.registry = CollectorRegistry()
+        self.connections = Gauge("headwater_connections", "Connections that stand now.", registry=registry)
+        self.messages_in = Counter("headwater_messages_in", "Messages from replicas.", registry=registry)
+        self.bytes_in = Counter("headwater_bytes_in", "Bytes of messages from replicas.", registry=registry)
+        self.bytes_out = Counter("headwater_bytes_out", "Bytes of messages to replicas.", registry=registry)
+        self.commits = Counter("headwater_verdicts", "Commits answered, by verdict.", ["verdict"], registry=registry)
+        self.problems = Counter("headwater_problems", "Problems told to replicas.", ["code"], registry=registry)
+        self.slow = Counter("headwater_slow_consumers", "Connections closed for not reading.", registry=registry)
+        registry.register(_Spaces(hosts))
+
+    def told(self, message: FromEngine) -> None:
+        if isinstance(message, Verdicts):
+            for verdict in message.verdicts:
+                self.commits.labels("accepted" if isinstance(verdict, Accepted) else "rejected").inc()
+        elif isinstance(message, Problem):
+            self.problems.labels(message.code).inc()
+
+    def page(self) -> bytes:
+        return generate_latest(self.registry)
+
+
+class _Spaces(Collector):
+    """Figures that are read off the hosts when somebody asks. Spaces are summed: their names are users' data."""
+
+    def __init__(self, hosts: Callable[[], dict[str, ThreadHost]]) -> None:
+        self._hosts = hosts
+
+    def collect(self) -> Iterable[Metric]:
+        hosts = self._hosts().values()
+        yield GaugeMetricFamily("headwater_spaces_open", "Spaces that are open.", value=len(hosts))
+        yield GaugeMetricFamily("headwater_inbox_depth", "Messages that wait.", value=sum(h.depth for h in hosts))
+        yield GaugeMetricFamily("headwater_batches", "Batches of messages.", value=sum(h.batches for h in hosts))
+        yield GaugeMetricFamily("headwater_batched", "Messages in them.", value=sum(h.messages for h in hosts))

@@ -1,0 +1,154 @@
+"""Running a server: the sockets, uvicorn, and an end that answers what was accepted.
+
+Refuses to listen where strangers could come without proving who they are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import uvicorn
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from headwater.clock import Clock
+from headwater.errors import AccessError, StorageError
+from headwater.server.app import Door, make_app
+from headwater.server.keys import key_ids
+from headwater.server.limits import DEFAULT_SERVER_LIMITS, ServerLimits
+from headwater.server.log import Relay
+from headwater.server.service import Service
+
+PORT: Final = 8_900
+LOOPBACK: Final = "127.0.0.1"
+BACKLOG: Final = 2_048
+
+
+def check_safe(directory: str | Path, host: str, *, insecure_local: bool) -> None:
+    """Without keys nobody can prove who they are: then only this machine, and only if that was asked for."""
+    if key_ids(directory):
+        return
+    if not _is_loopback(host):
+        raise AccessError(
+            f"{directory} has no keys, so anybody who reaches {host} could do anything. Make a key first: "
+            f"headwater keys new {directory}"
+        )
+    if not insecure_local:
+        raise AccessError(
+            f"{directory} has no keys, so anybody on this machine could do anything. Make a key "
+            f"(headwater keys new {directory}), or say that this is fine: --insecure-local"
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False  # A name can be made to mean any address.
+
+
+def listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise StorageError(f"cannot listen on {host}:{port}: {error}") from error
+    listener.listen(BACKLOG)
+    listener.setblocking(False)
+    return listener
+
+
+class _Protocol(WebSocketsSansIOProtocol):
+    """Lets the application break a connection off whose peer takes nothing any more."""
+
+    async def run_asgi(self) -> None:
+        self.scope["extensions"] = {**(self.scope["extensions"] or {}), "headwater.abort": self.transport.abort}  # type: ignore[dict-item]
+        await super().run_asgi()
+
+
+class Server(uvicorn.Server):
+    """A server of one directory. `await serve()` runs until it is told to stop, by a signal or by `stop`."""
+
+    def __init__(
+        self,
+        directory: str | Path,
+        *,
+        host: str = LOOPBACK,
+        port: int = PORT,
+        insecure_local: bool = False,
+        clock: Clock | None = None,
+        limits: ServerLimits = DEFAULT_SERVER_LIMITS,
+    ) -> None:
+        check_safe(directory, host, insecure_local=insecure_local)
+        self.service = Service(directory, insecure_local=insecure_local, clock=clock, limits=limits)
+        app, self._door = make_app(self.service)
+        try:
+            self._listener = listen(host, port)
+        except BaseException:
+            self.service.spaces.close()
+            raise
+        self.address: tuple[str, int] = self._listener.getsockname()[:2]
+        super().__init__(
+            uvicorn.Config(
+                app,
+                ws=_Protocol,
+                ws_max_size=limits.refused_bytes,
+                ws_ping_interval=limits.ping_s,
+                ws_ping_timeout=limits.ping_s,
+                ws_per_message_deflate=False,
+                lifespan="off",
+                access_log=False,
+                log_config=None,
+                server_header=False,
+                timeout_graceful_shutdown=round(limits.drain_s),
+            )
+        )
+
+    @property
+    def door(self) -> Door:
+        return self._door
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Not uvicorn's own: it ends the process by the signal, before the spaces are closed."""
+        yield
+
+    async def run_until_stopped(self, *, signals: bool = False) -> None:
+        """Serve until `stop`. With `signals`, an interrupt or a request to terminate means just that."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM) if signals else ():
+            loop.add_signal_handler(number, self.stop)
+        log = self.service.log
+        relay = Relay(log)
+        for name in ("uvicorn", "websockets"):
+            logging.getLogger(name).addHandler(relay)
+            logging.getLogger(name).propagate = False
+        logging.getLogger("uvicorn").setLevel(logging.WARNING)
+        log.info("listening", host=self.address[0], port=self.address[1])
+        try:
+            await self.serve(sockets=[self._listener])
+        finally:
+            await asyncio.to_thread(self.service.spaces.close)
+            log.info("stopped")
+            for name in ("uvicorn", "websockets"):
+                logging.getLogger(name).removeHandler(relay)
+
+    def stop(self) -> None:
+        self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """First what was accepted is answered, then the connections are closed."""
+        for listener in sockets or ():
+            listener.close()
+        await self._door.drain()
+        await super().shutdown(sockets)

@@ -1,0 +1,52 @@
+"""What the connections of one server share: its spaces, its keys, its limits, its figures and its log."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from structlog.typing import FilteringBoundLogger
+
+from headwater.clock import Clock, RealClock
+from headwater.server.keys import LOCAL, Keyring
+from headwater.server.limits import DEFAULT_SERVER_LIMITS, ServerLimits
+from headwater.server.log import logger
+from headwater.server.metrics import Metrics
+from headwater.server.outbox import Outbox
+from headwater.server.spaces import Spaces
+
+
+class Service:
+    """Made on the event loop it serves. `insecure_local`: everybody is the user `local`, no token is looked at."""
+
+    __slots__ = ("_insecure_local", "_keyring", "clock", "limits", "log", "metrics", "outbox", "ready", "spaces")
+
+    def __init__(
+        self,
+        directory: str | Path,
+        *,
+        insecure_local: bool = False,
+        clock: Clock | None = None,
+        limits: ServerLimits = DEFAULT_SERVER_LIMITS,
+        log: FilteringBoundLogger | None = None,
+    ) -> None:
+        self.clock = clock or RealClock()
+        self.limits = limits
+        self.log = log or logger(self.clock)
+        self._keyring = Keyring(directory, self.clock)
+        self._insecure_local = insecure_local and not len(self._keyring)
+        self.outbox = Outbox(asyncio.get_running_loop())
+        self.spaces = Spaces(directory, clock=self.clock, limits=limits, on_failed=self._space_failed)
+        self.metrics = Metrics(self.spaces.hosts)
+        self.ready = True
+
+    def authenticate(self, token: str) -> tuple[str, float | None]:
+        """Who bears a token, and for how many seconds it is still good."""
+        if self._insecure_local:
+            return LOCAL, None
+        principal = self._keyring.principal(token)
+        return principal.user, (principal.until_us - self.clock.now_us()) / 1e6
+
+    def _space_failed(self, space: str, error: BaseException) -> None:
+        """Any thread. A bug of ours or a broken disk: everybody in the space starts over, the server stays up."""
+        self.log.error("space failed", space=space, error=repr(error), exc_info=error)

@@ -1,0 +1,128 @@
+"""The spaces of a server: which are open, and the host that runs each.
+
+A space is opened when somebody asks for it, off the event loop, and stays open; when there are too many, one that
+nobody is connected to makes room. One whose host failed is opened again for the next who asks: the disk decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+
+from headwater.clock import Clock
+from headwater.data.address import check_space
+from headwater.engine.directory import Directory
+from headwater.engine.engine import Engine
+from headwater.engine.host import ThreadHost
+from headwater.engine.store.sqlite import SqliteStore
+from headwater.errors import InvalidValueError, LimitError, ProtocolError, StorageError
+from headwater.server.limits import ServerLimits
+
+OnFailed = Callable[[str, BaseException], object]
+
+
+class Spaces:
+    """Owns a data directory and the hosts of its spaces. Belongs to the event loop's thread."""
+
+    __slots__ = ("_clock", "_directory", "_hosts", "_limits", "_on_failed", "_opening", "_users", "closed")
+
+    def __init__(self, path: str | Path, *, clock: Clock, limits: ServerLimits, on_failed: OnFailed) -> None:
+        self._directory = Directory(path, clock=clock, limits=limits.engine)
+        self._clock = clock
+        self._limits = limits
+        self._on_failed = on_failed
+        self._hosts: OrderedDict[str, ThreadHost] = OrderedDict()
+        self._users: dict[str, int] = {}  # space -> connections that use it, those that wait for it included
+        self._opening: dict[str, asyncio.Task[ThreadHost]] = {}
+        self.closed = False
+
+    def hosts(self) -> dict[str, ThreadHost]:
+        return dict(self._hosts)
+
+    def host_of(self, space: str) -> ThreadHost:
+        """The host of a space that was entered before."""
+        return self._hosts[space]
+
+    async def enter(self, space: str) -> None:
+        """Open a space for one more connection, which calls `leave` at its end."""
+        try:
+            check_space(space)
+        except InvalidValueError as error:
+            raise ProtocolError(str(error)) from error
+        self._users[space] = self._users.get(space, 0) + 1
+        try:
+            await self._open(space)
+        except BaseException:
+            self.leave(space)
+            raise
+
+    def leave(self, space: str) -> None:
+        self._users[space] -= 1
+        if not self._users[space]:
+            del self._users[space]
+
+    async def _open(self, space: str) -> None:
+        host = self._hosts.get(space)
+        if host is not None and host.failed is None:
+            self._hosts.move_to_end(space)
+            return
+        task = self._opening.get(space)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self._opened(space))
+            self._opening[space] = task
+            task.add_done_callback(lambda _: self._opening.pop(space, None))
+        # Shielded: whoever asked first may go away, and the others still want it.
+        self._hosts[space] = await asyncio.shield(task)
+
+    async def _opened(self, space: str) -> ThreadHost:
+        if self.closed:
+            raise StorageError("this server is shutting down. Connect again.")
+        failed = self._hosts.pop(space, None)
+        if failed is not None:
+            await asyncio.to_thread(failed.close)
+        while len(self._hosts) + len(self._opening) > self._limits.spaces:
+            await self._make_room()
+        return await asyncio.to_thread(self._make, space)
+
+    async def _make_room(self) -> None:
+        idle = next((name for name in self._hosts if name not in self._users), None)
+        if idle is None:
+            raise LimitError(f"{len(self._hosts)} spaces are in use on this server, which is the limit")
+        await asyncio.to_thread(self._hosts.pop(idle).close)
+
+    def _make(self, space: str) -> ThreadHost:
+        store = SqliteStore(self._directory.file_of(space))
+        try:
+            engine = Engine(store, clock=self._clock, limits=self._limits.engine, access=True)
+        except BaseException:
+            store.close()
+            raise
+        return ThreadHost(
+            engine,
+            clock=self._clock,
+            limits=self._limits.engine,
+            name=space,
+            on_failed=lambda error: self._on_failed(space, error),
+        )
+
+    def drain(self) -> None:
+        """Wait until everything taken in so far is answered. Blocks; not for the event loop's thread."""
+        for host in tuple(self._hosts.values()):
+            if host.failed is None:
+                host.call(lambda engine, hub: None)
+
+    def close(self) -> None:
+        """Answer what was taken in, close every space and let the directory go. Blocks."""
+        self.closed = True
+        errors = []
+        for host in self._hosts.values():
+            try:
+                host.close()
+            except StorageError as error:
+                errors.append(error)
+        self._hosts.clear()
+        self._directory.close()
+        if errors:
+            raise errors[0]

@@ -1,0 +1,1 @@
+"""The verifiers that ship: naive models, random schedules, a disk that fails, and the harnesses that use them."""

@@ -1,0 +1,165 @@
+"""Plays the steps of a schedule on an engine and on the naive model, and compares what they say.
+
+Owns what a step does on both sides. Never draws anything: the same steps give the same result. A step that
+makes no sense at its place (because a schedule was shortened) is left out on both sides. A difference is a
+`Disagreement`, raised at once, so that nothing is compared after the two have parted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import assert_never
+
+from headwater.clock import VirtualClock
+from headwater.data.address import Depth
+from headwater.engine.engine import Engine
+from headwater.engine.store.port import Store
+from headwater.engine.verify.history import verify_store
+from headwater.engine.verify.naive import NaiveSpace
+from headwater.errors import HeadwaterError
+from headwater.protocol.commit import Frame, Read
+from headwater.protocol.verdict import Rejected, Verdict
+from headwater.testing.agreement import Agreement, Disagreement
+from headwater.testing.looking import Looking
+from headwater.testing.schedules import (
+    Acknowledge,
+    Compact,
+    DeleteBranch,
+    Fork,
+    Look,
+    MergeBranch,
+    Profile,
+    Restart,
+    Step,
+    Submit,
+    TakeLease,
+)
+
+
+class Player:
+    """One engine and one naive model, fed with the same steps."""
+
+    __slots__ = ("_agreement", "_clock", "_counts", "_profile", "_store", "engine", "naive")
+
+    def __init__(self, store: Store, profile: Profile, clock: VirtualClock, counts: Counter[str]) -> None:
+        self._store = store
+        self._profile = profile
+        self._clock = clock
+        self._counts = counts
+        self.naive = NaiveSpace()
+        self._agreement = Agreement(self.naive, profile.limits, counts)
+        self.engine = Engine(store, clock=clock, limits=profile.limits)
+        for key in "pqrs"[: profile.sessions]:
+            self.engine.open_session(key)
+
+    def do(self, step: Step) -> list[tuple[Verdict, ...] | None]:
+        """Play one step. For a Submit: the verdicts of each frame, None where it was no frame."""
+        self._clock.advance(1_000)
+        try:
+            return self._do(step)
+        except HeadwaterError as error:
+            raise Disagreement(f"{step} made the engine raise {type(error).__name__}: {error}") from error
+
+    def _do(self, step: Step) -> list[tuple[Verdict, ...] | None]:
+        naive = self.naive
+        match step:
+            case Submit(batch):
+                return self._submit(batch)
+            case Restart(clean):
+                if clean:
+                    self.engine.drop_caches()
+                self.engine = Engine(self._store, clock=self._clock, limits=self._profile.limits)
+                self._agreement.engine_forgot()
+            case Fork(name, parent, at):
+                self._fork(name, parent, at)
+            case DeleteBranch(name):
+                if self._is_child(name) and not any(naive.branches[each].parent == name for each in self._live()):
+                    self.engine.delete_branch(name)
+                    naive.delete_branch(name)
+            case MergeBranch(name):
+                if self._is_child(name):
+                    self._merge(name)
+            case Compact(before):
+                self._agreement.kept_from = self.engine.compact(before)
+                self._agreement.engine_forgot()
+            case Acknowledge(session, local_seq):
+                self.engine.acknowledge(session, local_seq)
+                naive.acknowledge(session, local_seq)
+            case TakeLease(name):
+                lease = self.engine.acquire_lease(name, "holder", 1)
+                if lease is not None:
+                    naive.leases[name] = lease.token
+            case Look(at):
+                Looking(self.engine, naive, self._counts).at(self._kept(at))
+            case _:
+                assert_never(step)
+        return []
+
+    def close(self) -> None:
+        self._store.close()
+
+    def _submit(self, batch: tuple[tuple[str, Frame], ...]) -> list[tuple[Verdict, ...] | None]:
+        outcomes = self.engine.submit_group(batch)
+        for (session, frame), outcome in zip(batch, outcomes, strict=True):
+            if self._profile.limits.cached_sessions <= len(batch):
+                self._agreement.engine_forgot()  # Any session may have been let go between two frames.
+            self._agreement.on_frame(session, frame, outcome)
+        if self.engine.last_seq != self.naive.last_seq:
+            raise Disagreement(f"the log ends at {self.engine.last_seq}, not at {self.naive.last_seq}")
+        return [None if isinstance(outcome, Exception) else outcome for outcome in outcomes]
+
+    # ---- branches --------------------------------------------------------------------------------
+
+    def _live(self) -> list[str]:
+        return [name for name in self.naive.branches if name not in self.naive.deleted]
+
+    def _is_child(self, name: str) -> bool:
+        return name in self._live() and self.naive.branches[name].parent is not None
+
+    def _kept(self, at: int) -> int:
+        """A moment that can still be read."""
+        return min(max(at, self._agreement.kept_from - 1), self.naive.last_seq)
+
+    def _fork(self, name: str, parent: str, at: int) -> None:
+        naive = self.naive
+        if name in naive.branches or parent not in self._live():
+            return
+        at = self._kept(max(at, naive.branches[parent].fork_seq))
+        self.engine.fork(name, parent=parent, at=at)
+        naive.fork(name, parent, at)
+
+    def _merge(self, name: str) -> None:
+        """A merge is one commit on the parent that overwrites nothing the branch did not see."""
+        naive = self.naive
+        parent, fork_seq = naive.branches[name]
+        _, verdict = self.engine.merge(name)
+        if parent is None or verdict is None:
+            return
+        if isinstance(verdict, Rejected):
+            raise Disagreement(f"a merge of {name} was prepared and rejected: {verdict}")
+        logged = self.engine.changes(since=verdict.seq - 1).items[0]
+        session, commit = logged.session, logged.commit
+        # What earlier merges of the branch wrote came from the branch, so it has seen those.
+        layers = tuple(
+            (past.commit.local_seq, past.commit.local_seq) for past in naive.history if past.session == session
+        )
+        for operation in commit.operations:
+            for patch in operation.patches:
+                missed = naive.missed(session, parent, Read(operation.doc, patch.path, Depth.DEEP, fork_seq, layers))
+                if missed:
+                    raise Disagreement(f"merging {name} overwrites {missed[-1]}, which it never saw: {patch}")
+        if naive.judge(session, commit) or commit.branch != parent:
+            raise Disagreement(f"merging {name} wrote {commit}: {naive.judge(session, commit)}")
+        seq = naive.accept(session, commit)
+        if seq != verdict.seq:
+            raise Disagreement(f"the merge of {name} should have seq {seq}: {verdict}")
+
+    def verify_history(self) -> None:
+        """The history oracle reads what was stored, and finds nothing."""
+        report = verify_store(self._store)
+        if report.violation is not None:
+            raise Disagreement(f"the history oracle says {report.violation}")
+        kept = self.naive.last_seq - self._agreement.kept_from + 1
+        if report.commits != kept:
+            raise Disagreement(f"the history oracle saw {report.commits} commits of {kept}")
+        self._counts["verified"] += report.commits

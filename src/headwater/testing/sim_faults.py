@@ -1,0 +1,173 @@
+"""What goes wrong in a simulation, and when: drawn from the seed, within the time that the authors work.
+
+Owns the schedule of faults. It only asks the network, the server's disk and the processes for what they can do; each
+fault ends by itself or when the simulation heals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from headwater.clock import Random, VirtualClock
+from headwater.engine.engine import Engine
+from headwater.testing.disk_model import Loss, OpKind
+from headwater.testing.faulty_disk import Fault, Mode
+from headwater.testing.sim_network import Network
+from headwater.testing.sim_process import ReplicaProcess
+from headwater.testing.sim_server import ServerProcess
+from headwater.testing.sim_trace import Trace
+
+CRASHES: Final = (Mode.CRASH_BEFORE, Mode.CRASH_AFTER)
+FAILURES: Final = (Mode.IO_ERROR, Mode.FULL, Mode.SYNC_DONE, Mode.SYNC_LOST, Mode.READ_ERROR)
+OFFLINE_US: Final = (100_000, 3_000_000, 12_000_000, 35_000_000, 3_600_000_000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Faults:
+    """Which faults happen, as weights; 0 is never. `count` of them are drawn."""
+
+    count: tuple[int, int] = (2, 10)
+    within_us: int = 4_000_000
+    cut: int = 8
+    offline: int = 3
+    partition: int = 2
+    replica_crash: int = 1
+    server_crash: int = 2
+    power_loss: int = 2
+    disk: int = 2
+    maintenance: int = 1
+
+
+NO_FAULTS: Final = Faults(count=(0, 0))
+
+
+class Misfortune:
+    """Lets things go wrong."""
+
+    __slots__ = ("_clock", "_draws", "_faults", "_is_over", "_network", "_processes", "_server", "_trace")
+
+    def __init__(
+        self,
+        clock: VirtualClock,
+        draws: Random,
+        faults: Faults,
+        network: Network,
+        server: ServerProcess,
+        processes: Sequence[ReplicaProcess],
+        trace: Trace,
+    ) -> None:
+        self._clock = clock
+        self._draws = draws
+        self._faults = faults
+        self._network = network
+        self._server = server
+        self._processes = processes
+        self._trace = trace
+        self._is_over = False
+
+    def schedule(self) -> None:
+        faults = self._faults
+        acts: dict[Callable[[], None], int] = {
+            self._cut: faults.cut,
+            self._offline: faults.offline,
+            self._partition: faults.partition,
+            self._replica_crash: faults.replica_crash,
+            self._server_crash: faults.server_crash,
+            self._power_loss: faults.power_loss,
+            self._disk: faults.disk,
+            self._maintenance: faults.maintenance,
+        }
+        if not any(acts.values()):
+            return
+        for _ in range(self._draws.randint(*faults.count)):
+            act = self._draws.choices(list(acts), list(acts.values()))[0]
+            self._at(self._draws.randrange(faults.within_us), act)
+
+    def end(self) -> None:
+        """Nothing goes wrong from now on."""
+        self._is_over = True
+        for process in self._processes:
+            self._network.mend(process)
+            process.go_online()
+
+    def _at(self, us: int, act: Callable[[], None]) -> None:
+        def unless_over() -> None:
+            if not self._is_over:
+                act()
+
+        self._clock.call_at(self._clock.now_us() + us, unless_over)
+
+    def _someone(self) -> ReplicaProcess:
+        return self._draws.choice(self._processes)
+
+    def _lasting_us(self) -> int:
+        longest = self._draws.choice(OFFLINE_US)
+        return self._draws.randint(longest // 10, longest)
+
+    # ---- faults ------------------------------------------------------------------------------------
+
+    def _cut(self) -> None:
+        for connection in self._network.of(self._someone()):
+            self._trace.note("fault", "cut", connection.number)
+            self._network.cut(connection)
+
+    def _offline(self) -> None:
+        """A connection breaks, and its replica stays away for a while."""
+        process, us = self._someone(), self._lasting_us()
+        self._trace.note("fault", "offline", process.name, us)
+        for connection in self._network.of(process):
+            self._network.cut(connection)
+        process.go_offline()
+        self._at(us, process.go_online)
+
+    def _partition(self) -> None:
+        process, us = self._someone(), self._lasting_us()
+        self._trace.note("fault", "partition", process.name, us)
+        self._network.partition(process)
+        self._at(us, lambda: self._network.mend(process))
+
+    def _replica_crash(self) -> None:
+        self._someone().crash()
+
+    def _server_crash(self) -> None:
+        if self._server.is_up:
+            self._server.crash("killed", self._draws.randrange(2_000_000))
+
+    def _power_loss(self) -> None:
+        """Now, or in the middle of one of the next writes."""
+        if self._server.is_up and self._draws.random() < 0.3:
+            self._server.crash("power", self._draws.randrange(2_000_000), self._draws.choice(list(Loss)))
+        else:
+            fault = Fault(mode=self._draws.choice(CRASHES), at=self._draws.randint(1, 25))
+            self._arm(fault)
+
+    def _disk(self) -> None:
+        mode = self._draws.choice(FAILURES)
+        kinds = frozenset(OpKind)
+        if mode in (Mode.SYNC_DONE, Mode.SYNC_LOST):
+            kinds = frozenset({OpKind.SYNC})
+        elif mode is Mode.FULL:
+            kinds = frozenset({OpKind.WRITE})
+        fault = Fault(mode=mode, at=self._draws.randint(1, 15), kinds=kinds, times=self._draws.choice((1, 1, 2, 5)))
+        self._arm(fault)
+        self._at(self._draws.randrange(5_000_000), self._server.disk.heal)
+
+    def _arm(self, fault: Fault) -> None:
+        self._trace.note("fault", "disk", fault)
+        if not self._server.disk.is_off:
+            self._server.disk.arm(fault)
+
+    def _maintenance(self) -> None:
+        """The server compacts its history, or lets go of its caches. Nobody may notice."""
+        kept = self._draws.randrange(12)
+        self._trace.note("fault", "maintenance", kept)
+
+        def work(engine: Engine) -> None:
+            if kept:
+                engine.compact(max(1, engine.last_seq - kept))
+            else:
+                engine.drop_caches()
+
+        self._server.maintain(work)

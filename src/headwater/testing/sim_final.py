@@ -1,0 +1,150 @@
+"""What must hold when everything has healed: the end of every simulated history.
+
+Owns the last checks: everybody shows what the engine has and waits for nothing, every commit has one fate that both
+sides agree on (C6), nothing is in the log twice (C10), every accepted read saw what was there (C1), the file obeys the
+rules (`verify`), and the past is what folding the log gives (C11).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from headwater.data.address import DocKey
+from headwater.data.value import equal
+from headwater.engine.engine import Engine
+from headwater.engine.follow import links_in
+from headwater.engine.verify.history import verify_store
+from headwater.engine.verify.naive import NaiveSpace, same
+from headwater.errors import AbsentError
+from headwater.protocol.verdict import conflict_text
+from headwater.replica.session import Link
+from headwater.testing.sim_checks import Attempt
+from headwater.testing.sim_oracle import Oracle
+from headwater.testing.sim_process import Intent, ReplicaProcess
+from headwater.testing.sim_server import ServerProcess
+from headwater.testing.sim_trace import Trace
+
+NAIVE_EVERY = 8
+
+
+def check_all(server: ServerProcess, processes: Sequence[ReplicaProcess], oracle: Oracle, trace: Trace) -> None:
+    engine = server.engine
+    if engine is None:
+        trace.broken("healing", "server", "it is down although nothing is wrong any more")
+        return
+    oracle.follow(engine)
+    for process in processes:
+        _check_settled(process, trace)
+        _check_shown(process, engine, trace)
+        _check_attempts([*process.past_attempts, *process.books.attempts], oracle, trace, process.name)
+        _check_intents(process.intents, oracle, trace, process.name)
+    oracle.compare_all(engine)
+    _check_past(engine, oracle, trace)
+    report = verify_store(server.store)
+    if report.violation is not None:
+        trace.broken(report.violation.rule, "verify", str(report.violation))
+    if trace.seed % NAIVE_EVERY == 0:
+        _check_naively(oracle, trace)
+
+
+def _check_settled(process: ReplicaProcess, trace: Trace) -> None:
+    """After healing nobody waits for anything."""
+    session, who = process.session, process.name
+    if session.link is not Link.UP:
+        trace.broken("healing", who, f"its session is {session.link.value}")
+    if len(process.replica.pending):
+        layers = [(layer.local_seq, layer.fate.value) for layer in process.replica.pending.live()]
+        trace.broken("healing", who, f"{len(process.replica.pending)} commits are still pending: {layers}")
+    if session.is_loading():
+        trace.broken("healing", who, "it still waits for documents")
+    if not all(process.asked):
+        trace.broken("query", who, "a query was neither answered nor refused")
+    for intent in process.intents:
+        if not intent.is_over:
+            why = conflict_text(intent.conflict) if intent.conflict is not None else f"{intent.missing}"
+            trace.broken("healing", who, f"{intent.tag} is still {intent.status}: {why}")
+
+
+def _check_shown(process: ReplicaProcess, engine: Engine, trace: Trace) -> None:
+    """Every document that is watched is here, those that links lead to included, and is what the engine has."""
+    for root, follow in process.wanted.items():
+        for doc in _reachable(root, engine, process) if follow else [root]:
+            if not process.replica.is_here(doc):
+                trace.broken("watch", process.name, f"{doc} is watched through {root} and is not here")
+    for doc, value in process.replica.snapshot().items():
+        if not equal(value, engine.read(doc).value):
+            trace.broken("convergence", process.name, f"{doc} is {value}, the engine has {engine.read(doc).value}")
+
+
+def _reachable(root: DocKey, engine: Engine, process: ReplicaProcess) -> list[DocKey]:
+    found = {root: None}
+    waiting = [root]
+    while waiting:
+        for link in links_in(engine.read(waiting.pop()).value):
+            doc = DocKey(link.scope, link.id)
+            if doc not in found and engine.may_see(doc, process.user, process.session.key):
+                found[doc] = None
+                waiting.append(doc)
+    return list(found)
+
+
+def _check_attempts(attempts: Iterable[Attempt], oracle: Oracle, trace: Trace, who: str) -> None:
+    for attempt in attempts:
+        if attempt.fired != 1 and not attempt.is_alone:
+            trace.broken("callbacks", who, f"{attempt.tag} ({attempt.local_seq}) was settled {attempt.fired} times")
+        if attempt.commit is None:
+            continue
+        landed = oracle.seq_of.get((attempt.session, attempt.local_seq), 0)
+        if attempt.fired and attempt.rejection is None and landed != attempt.seq:
+            trace.broken("C6", who, f"{attempt.tag} was accepted at {attempt.seq}, the log has it at {landed}")
+        if attempt.rejection is not None and landed:
+            trace.broken("C6", who, f"{attempt.tag} was taken back ({attempt.rejection}) and landed at {landed}")
+        if landed:
+            _check_landed(attempt, landed, oracle, trace, who)
+
+
+def _check_landed(attempt: Attempt, seq: int, oracle: Oracle, trace: Trace, who: str) -> None:
+    """C1: what it saw is what was there just before it. C7: all of it is there."""
+    assert attempt.commit is not None
+    if oracle.log[seq - 1].commit.operations != attempt.commit.operations:
+        trace.broken("C7", who, f"{attempt.tag} landed at {seq} with other operations")
+    for read, whole in attempt.seen:
+        before = oracle.value(read.doc, seq - 1)
+        if not same(whole, before, read):
+            trace.broken("C1", who, f"{attempt.tag} at {seq} read {read} of {whole}, before it was {before}")
+
+
+def _check_intents(intents: Iterable[Intent], oracle: Oracle, trace: Trace, who: str) -> None:
+    """C6, C10: an intent is in the log once if its author was told so, and never twice."""
+    for intent in intents:
+        seqs = oracle.tags.get(intent.tag, [])
+        told = any(attempt.seq for attempt in intent.attempts)
+        if len(seqs) > 1:
+            trace.broken("C10", who, f"{intent.tag} is in the log at {seqs}")
+        if told and not seqs:
+            trace.broken("C6", who, f"{intent.tag} was acknowledged and is lost")
+        if intent.status == "failed" and seqs and not any(attempt.is_alone for attempt in intent.attempts):
+            trace.broken("C6", who, f"{intent.tag} failed and is in the log at {seqs}")
+
+
+def _check_past(engine: Engine, oracle: Oracle, trace: Trace) -> None:
+    """C11: at some moments of the past, every document is what folding the log gives."""
+    last = len(oracle.log)
+    for at in {last // 3, 2 * last // 3, max(last - 1, 0)}:
+        for doc in oracle.docs():
+            try:
+                found = engine.read(doc, at=at).value
+            except AbsentError:
+                continue  # compacted away
+            if not equal(found, oracle.value(doc, at)):
+                trace.broken("C11", "engine", f"{doc} at {at} reads {found}, the log says {oracle.value(doc, at)}")
+
+
+def _check_naively(oracle: Oracle, trace: Trace) -> None:
+    """Everything the engine admitted, a naive validator admits."""
+    space = NaiveSpace()
+    for logged in oracle.log:
+        refusals = space.judge(logged.session, logged.commit)
+        if refusals:
+            trace.broken("naive", "log", f"seq {logged.seq} should have been refused: {refusals}")
+        space.accept(logged.session, logged.commit)

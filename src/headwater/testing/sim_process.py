@@ -1,0 +1,431 @@
+"""A replica's process in a simulation: one session at a time, the intents of its author, reconnection.
+
+Owns what a runtime will do around `Session`: it moves the bytes, reconnects with backoff, runs a transaction again
+when it was rejected and retrying is useful, and waits for documents that are not here. An intent lands once or fails,
+however many attempts it takes. After every step its books are checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from headwater.backoff import Backoff
+from headwater.clock import Random, VirtualClock
+from headwater.data.address import DocKey
+from headwater.data.patch import PatchError
+from headwater.errors import HeadwaterError, LoadError, ProtocolError, SessionExpiredError
+from headwater.protocol.messages import (
+    Answer,
+    Encoding,
+    Opened,
+    Problem,
+    Query,
+    Transact,
+    Verdicts,
+    decode_from_engine,
+    encode,
+)
+from headwater.protocol.verdict import Conflict, Rejection
+from headwater.replica.confirmed import NotHere
+from headwater.replica.pending import Layer
+from headwater.replica.replica import Replica
+from headwater.replica.session import Link, Session
+from headwater.testing.sim_checks import Attempt, Books, CheckedTransaction
+from headwater.testing.sim_network import Connection, Network
+from headwater.testing.sim_oracle import Oracle
+from headwater.testing.sim_server import ServerProcess
+from headwater.testing.sim_trace import Trace
+
+RECONNECT: Final = Backoff.exponential(base_ms=25, max_ms=30_000, jitter=0.2)
+RETRY: Final = Backoff.exponential(base_ms=25, max_ms=1_000, jitter=0.2)
+MAX_ATTEMPTS: Final = 12
+
+Work = Callable[[CheckedTransaction], Generator[int, None, None] | None]
+"""A transaction's body. A generator may yield microseconds: the transaction stays open meanwhile (C8)."""
+
+Status = Literal["running", "waiting", "sent", "landed", "failed", "lost"]
+
+
+@dataclass(slots=True, eq=False)
+class Intent:
+    """Something an author wants done once."""
+
+    tag: str
+    work: Work
+    derived: bool
+    retries: int
+    status: Status = "running"
+    attempts: list[Attempt] = field(default_factory=list)
+    missing: DocKey | None = None  # waits for this document
+    conflict: Conflict | None = None  # waits until retrying is useful
+    not_before_us: int = 0
+
+    @property
+    def is_over(self) -> bool:
+        return self.status in ("landed", "failed", "lost")
+
+
+class ReplicaProcess:
+    """One process with a replica. `crash` loses its memory; the next life has another session key."""
+
+    __slots__ = (
+        "_clock",
+        "_connection",
+        "_draws",
+        "_expected",
+        "_failures",
+        "_is_connecting",
+        "_life",
+        "_network",
+        "_oracle",
+        "_server",
+        "_told",
+        "_trace",
+        "asked",
+        "books",
+        "doubles_share",
+        "intents",
+        "is_offline",
+        "name",
+        "past_attempts",
+        "refused_loads",
+        "replica",
+        "session",
+        "user",
+        "wanted",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        user: str,
+        clock: VirtualClock,
+        draws: Random,
+        network: Network,
+        server: ServerProcess,
+        oracle: Oracle,
+        trace: Trace,
+    ) -> None:
+        self.name = name
+        self.user = user
+        self._clock = clock
+        self._draws = draws
+        self._network = network
+        self._server = server
+        self._oracle = oracle
+        self._trace = trace
+        self._life = 0
+        self._failures = 0
+        self._is_connecting = False
+        self._connection: Connection | None = None
+        self._told = 0
+        self._expected: set[int] = set()
+        self.is_offline = False
+        self.doubles_share = 0.0  # of the frames are sent twice, which a correct replica never does
+        self.intents: list[Intent] = []
+        self.past_attempts: list[Attempt] = []
+        self.wanted: dict[DocKey, bool] = {}
+        self.refused_loads: list[DocKey] = []
+        self.asked: list[list[object]] = []
+        self._begin_life()
+
+    def _begin_life(self) -> None:
+        self._life += 1
+        key = f"{self.name}.{self._life}"
+        self.replica = Replica()
+        self.session = Session(
+            self.replica, space="sim", key=key, new_token=lambda: self._clock.new_token(4), token=self.user
+        )
+        self.session.on_error = self._on_error
+        self.session.on_load_failed = self._on_load_failed
+        self.books = Books(self.name, key, self.replica, self._oracle, self._trace)
+        self.wanted.clear()
+        self.connect_soon(0)
+
+    # ---- the connection ----------------------------------------------------------------------------
+
+    def connect_soon(self, us: int | None = None) -> None:
+        """Try to connect, after the backoff's delay unless told when."""
+        if self._is_connecting:
+            return
+        self._is_connecting = True
+        delay = RECONNECT.delay_us(self._failures, self._draws) if us is None else us
+        self._failures += 1
+        session = self.session
+        self._clock.call_at(self._clock.now_us() + delay, lambda: self._connect(session))
+
+    def _connect(self, session: Session) -> None:
+        self._is_connecting = False
+        if session is not self.session or self._connection is not None or self.is_offline:
+            return
+        encoding: Encoding = self._draws.choice(("msgpack", "json"))
+        connection = self._network.connect(self, self._server, encoding) if self._server.is_up else None
+        if connection is None:
+            self.connect_soon()
+            return
+        self._server.accept(connection)
+        self._connection = connection
+        self._told = 0
+        self._trace.note(self.name, "connects", connection.number, encoding)
+        self.session.connected()
+        self._stepped()
+
+    def go_offline(self) -> None:
+        self.is_offline = True
+        self._trace.note(self.name, "goes offline")
+        if self._connection is not None:
+            self._connection.end_near()
+
+    def go_online(self) -> None:
+        self.is_offline = False
+        self._failures = 0
+        if self._connection is None:
+            self.connect_soon(0)
+
+    def hang_up(self, connection: Connection) -> None:
+        if connection is not self._connection:
+            return
+        self._trace.note(self.name, "loses", connection.number)
+        self._connection = None
+        self.session.lost()
+        self._stepped()
+        if not self.is_offline:
+            self.connect_soon()
+
+    def take(self, connection: Connection, data: bytes) -> None:
+        if connection is not self._connection:
+            return
+        try:
+            message = decode_from_engine(data, connection.encoding)
+            self._trace.note(self.name, f"<- {connection.number}", type(message).__name__)
+            if isinstance(message, Verdicts):
+                self._check_order([verdict.local_seq for verdict in message.verdicts])
+            self.session.receive(message)
+            if isinstance(message, Opened):
+                self._failures = 0
+        except ProtocolError as error:
+            # The engine's storage may fail; then the connection is made again. Anything else is somebody's mistake.
+            if not (isinstance(message, Problem) and message.code == "storage"):
+                self._trace.broken("protocol", self.name, f"{error}")
+            connection.end_near()
+            return
+        except HeadwaterError as error:
+            self._trace.broken("replica", self.name, f"{type(error).__name__}: {error}")
+        self._stepped()
+
+    def _check_order(self, local_seqs: list[int]) -> None:
+        """C5: on one connection verdicts come in the order of the commits."""
+        for local_seq in local_seqs:
+            if local_seq <= self._told and not self.doubles_share:
+                self._trace.broken("C5", self.name, f"the verdict of {local_seq} came after that of {self._told}")
+            self._told = max(self._told, local_seq)
+
+    def _on_error(self, error: HeadwaterError) -> None:
+        if isinstance(error, SessionExpiredError):
+            self._trace.broken("session", self.name, f"it was given up: {error}")
+
+    def _on_load_failed(self, docs: tuple[DocKey, ...], error: LoadError) -> None:
+        self._trace.note(self.name, "cannot load", docs)
+        self.refused_loads += docs
+        for doc in docs:
+            self.wanted.pop(doc, None)
+            if doc.scope in ("space", f"user:{self.user}", f"session:{self.session.key}"):
+                self._trace.broken("watch", self.name, f"{doc} was refused: {error}")
+
+    # ---- life and death ----------------------------------------------------------------------------
+
+    def crash(self) -> None:
+        """All memory is gone. What was on the wire lands or not, and nobody will hear."""
+        self._trace.note(self.name, "crashes")
+        self._network.drop(self)
+        self._end_life("lost")
+
+    def close(self) -> bool:
+        """Leave in good order, if nothing is pending; begin again with another session."""
+        if len(self.replica.pending) or self.session.link is not Link.UP:
+            return False
+        self._trace.note(self.name, "says goodbye")
+        self.session.close()
+        self._pump()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.end_near()
+        self._end_life("failed")
+        return True
+
+    def _end_life(self, status: Status) -> None:
+        for attempt in self.books.attempts:
+            attempt.is_alone = not attempt.fired
+        self.past_attempts += self.books.attempts
+        for intent in self.intents:
+            if not intent.is_over:
+                intent.status = status
+        self._connection = None
+        self._is_connecting = False
+        self._failures = 0
+        self.asked.clear()
+        self._begin_life()
+
+    # ---- documents ---------------------------------------------------------------------------------
+
+    def watch(self, doc: DocKey, *, follow: bool = False) -> None:
+        self._trace.note(self.name, "watches", doc, follow)
+        self.wanted[doc] = follow
+        self.session.watch([doc], follow=follow)
+        self._stepped()
+
+    def unwatch(self, doc: DocKey) -> bool:
+        done = self.session.unwatch(doc)
+        self._trace.note(self.name, "unwatches", doc, done)
+        if done:
+            self.wanted.pop(doc, None)
+            self.books.let_go(doc)
+        self._stepped()
+        return done
+
+    def let_go(self, doc: DocKey) -> bool:
+        """Drop the value, stay interested: the next `watch` brings it back."""
+        done = self.replica.let_go(doc)
+        self._trace.note(self.name, "lets go of", doc, done)
+        if done:
+            self.wanted.pop(doc, None)
+            self.books.let_go(doc)
+        self._stepped()
+        return done
+
+    def ask(self, query: Query) -> None:
+        """A query must be answered once, or refused once."""
+        heard: list[object] = []
+        self.asked.append(heard)
+
+        def reply(answer: Answer | LoadError) -> None:
+            heard.append(answer)
+            if len(heard) > 1:
+                self._trace.broken("query", self.name, f"{query} was answered {len(heard)} times")
+
+        self.session.query(query, reply)
+        self._stepped()
+
+    # ---- intents -----------------------------------------------------------------------------------
+
+    def transact(self, tag: str, work: Work, *, derived: bool = False, retries: int = MAX_ATTEMPTS) -> Intent:
+        """Do something once: run again after a conflict, when retrying is useful."""
+        intent = Intent(tag, work, derived, retries)
+        self.intents.append(intent)
+        self._run(intent)
+        return intent
+
+    def flush(self) -> None:
+        """The pass is over: its derived commits leave as a wave."""
+        self.session.flush()
+        self._stepped()
+
+    def _run(self, intent: Intent) -> None:
+        intent.status, intent.missing, intent.conflict = "running", None, None
+        transaction = self.replica.begin(node=intent.tag, derived=intent.derived)
+        checked = self.books.begun(transaction)
+        self._go_on(intent, checked, None)
+        self._stepped()
+
+    def _go_on(self, intent: Intent, checked: CheckedTransaction, pausing: Generator[int, None, None] | None) -> None:
+        """Run the body up to its end or its next pause."""
+        try:
+            if pausing is None:
+                pausing = intent.work(checked)
+            pause_us = next(pausing, None) if pausing is not None else None
+        except NotHere as missing:
+            intent.status, intent.missing = "waiting", missing.doc
+            self.wanted.setdefault(missing.doc, False)
+            self.session.watch([missing.doc])
+            return
+        except PatchError:
+            intent.status = "failed"  # what it wanted to change is not there; nothing was committed
+            return
+        if pause_us is None:
+            self._commit(intent, checked)
+            return
+        session = self.session
+        body = pausing
+
+        def resume() -> None:
+            if session is self.session and not intent.is_over:
+                self._go_on(intent, checked, body)
+                self._stepped()
+
+        self._clock.call_at(self._clock.now_us() + pause_us, resume)
+
+    def _commit(self, intent: Intent, checked: CheckedTransaction) -> None:
+        attempt = Attempt(intent.tag, self.session.key)
+        intent.attempts.append(attempt)
+        self.books.attempts.append(attempt)
+        intent.status = "sent"
+        books = self.books
+
+        def settled(layer: Layer, rejection: Rejection | None) -> None:
+            books.settled(attempt, layer, rejection)
+            self._settled(intent, attempt, rejection)
+
+        found = self.replica.commit(checked.transaction, settled)
+        if isinstance(found, Layer):
+            self._trace.note(self.name, "commits", intent.tag, found.local_seq)
+            checked.committed(attempt, found.commit)
+            self.books.made(attempt)
+        elif found is None and attempt.fired != 1:
+            self._trace.broken("callbacks", self.name, f"{intent.tag} had nothing to tell and was not settled")
+
+    def _settled(self, intent: Intent, attempt: Attempt, rejection: Rejection | None) -> None:
+        self._trace.note(self.name, "hears of", intent.tag, attempt.seq, rejection or "")
+        if rejection is None:
+            intent.status = "landed"
+        elif isinstance(rejection, Conflict) and len(intent.attempts) <= intent.retries:
+            intent.status, intent.conflict = "waiting", rejection
+            delay_us = RETRY.delay_us(len(intent.attempts) - 1, self._draws)
+            intent.not_before_us = self._clock.now_us() + delay_us
+            self._clock.call_at(intent.not_before_us, self._stepped)
+        else:
+            intent.status = "failed"
+
+    def _retry(self) -> None:
+        now = self._clock.now_us()
+        for intent in self.intents:
+            if intent.status != "waiting" or intent.not_before_us > now:
+                continue
+            if intent.missing is not None and not self.replica.is_here(intent.missing):
+                continue
+            if intent.conflict is not None and not self.session.ready(intent.conflict):
+                continue
+            self._run(intent)
+            if intent.derived:
+                self.flush()
+            return  # running it was a step of its own, which went on with the others
+
+    # ---- after every step --------------------------------------------------------------------------
+
+    def _stepped(self) -> None:
+        self._pump()
+        self.books.check()
+        self._retry()
+
+    def _pump(self) -> None:
+        outgoing, connection = self.session.outgoing, self._connection
+        while outgoing and connection is not None:
+            message = outgoing.popleft()
+            self._trace.note(self.name, f"-> {connection.number}", message)
+            data = encode(message, connection.encoding)
+            connection.up.send(data)
+            if isinstance(message, Transact) and self._draws.random() < self.doubles_share:
+                self._trace.note(self.name, "sends it twice")
+                connection.up.send(data)
+
+    @property
+    def is_settled(self) -> bool:
+        """Connected, nothing pending, nothing loading, no intent that could still run."""
+        return (
+            self.session.link is Link.UP
+            and not len(self.replica.pending)
+            and not self.session.is_loading()
+            and all(intent.is_over for intent in self.intents)
+            and all(self.asked)
+        )

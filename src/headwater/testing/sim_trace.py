@@ -1,0 +1,78 @@
+"""What happened in a simulation, and which rules it broke.
+
+Owns the trace: one entry per step, in order, with virtual time. The same seed gives the same entries, and they are
+made into text only when somebody reads them. Findings are collected, not raised, because they are made inside
+callbacks; whoever drives the simulation raises the first (`check`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from headwater.clock import VirtualClock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A rule that did not hold: when, for whom, and what was seen."""
+
+    rule: str
+    at_us: int
+    who: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.rule} at {self.at_us / 1e6:.6f} s, {self.who}: {self.message}"
+
+
+class RuleBroken(Exception):
+    """A simulated history broke a rule. `findings` has the first ones; replay the seed to see how."""
+
+    def __init__(self, seed: int, findings: tuple[Finding, ...]) -> None:
+        more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
+        super().__init__(f"seed {seed}: {findings[0]}{more}")
+        self.seed = seed
+        self.findings = findings
+
+
+Entry = tuple[int, str, str, tuple[object, ...]]
+"""When, who, what, and the details: immutable things whose repr is the same in every run."""
+
+
+class Trace:
+    """The entries and findings of one simulation."""
+
+    __slots__ = ("_clock", "entries", "findings", "seed")
+
+    def __init__(self, clock: VirtualClock, seed: int) -> None:
+        self._clock = clock
+        self.seed = seed
+        self.entries: list[Entry] = []
+        self.findings: list[Finding] = []
+
+    def note(self, who: str, what: str, *details: object) -> None:
+        self.entries.append((self._clock.monotonic_us(), who, what, details))
+
+    def broken(self, rule: str, who: str, message: str) -> None:
+        """A rule does not hold. What follows in the history means little; the first finding is the one to read."""
+        self.note(who, "BROKEN", rule, message)
+        self.findings.append(Finding(rule=rule, at_us=self._clock.monotonic_us(), who=who, message=message))
+
+    def check(self) -> None:
+        if self.findings:
+            raise RuleBroken(self.seed, tuple(self.findings))
+
+    def lines(self) -> list[str]:
+        return [
+            f"{at_us / 1e6:16.6f}  {who:<8} {what} {' '.join(map(str, details))}".rstrip()
+            for at_us, who, what, details in self.entries
+        ]
+
+    def digest(self) -> str:
+        """A name for the whole trace: equal for equal traces."""
+        hashed = blake2b(digest_size=16)
+        for line in self.lines():
+            hashed.update(line.encode())
+            hashed.update(b"\n")
+        return hashed.hexdigest()

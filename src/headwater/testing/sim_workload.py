@@ -1,0 +1,301 @@
+"""What simulated authors do: random transactions of every shape, watches that come and go, and long silences.
+
+Owns the choice of work, drawn from one seeded source per author. Every transaction writes its own tag, so that the
+log tells which of them landed and how often. Decides nothing about right or wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Final
+
+from headwater.clock import Random, VirtualClock
+from headwater.data.address import Depth, DocKey
+from headwater.data.link import Link
+from headwater.data.patch import Patch, add, add_unique, append, increment, remove, remove_value, replace, splice
+from headwater.data.value import ABSENT, MaybeValue
+from headwater.protocol.commit import EntityAbsent, OriginCommitted, SentEvent, TopicRecord
+from headwater.protocol.messages import Query
+from headwater.testing.sim_checks import CheckedTransaction
+from headwater.testing.sim_process import ReplicaProcess, Work
+
+KEYS: Final = ("a", "b", "c")
+EMPTY: Final = {"n": 0, "m": {}, "list": [], "set": []}
+LONG_US: Final = (40_000_000, 3_600_000_000, 24 * 3_600_000_000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """How much the authors of a simulation do, and which kinds of things."""
+
+    steps: tuple[int, int] = (4, 14)  # per author
+    documents: int = 4
+    pause_us: tuple[int, int] = (0, 400_000)
+    burst_share: float = 0.4  # of the steps follow at once
+    silence_share: float = 0.03  # of the steps come after a long silence
+    follow: bool = True
+    let_go: bool = True
+    queries: bool = True
+    forbidden: bool = True
+
+
+class Author:
+    """Draws and starts the work of one replica."""
+
+    __slots__ = ("_clock", "_draws", "_left", "_load", "_made", "_process")
+
+    def __init__(self, process: ReplicaProcess, clock: VirtualClock, draws: Random, load: Load) -> None:
+        self._process = process
+        self._clock = clock
+        self._draws = draws
+        self._load = load
+        self._left = draws.randint(*load.steps)
+        self._made = 0
+
+    def start(self) -> None:
+        for doc in self._shared():
+            if self._draws.random() < 0.7:
+                self._process.watch(doc)
+        self._later()
+
+    @property
+    def is_done(self) -> bool:
+        return self._left <= 0
+
+    def _later(self) -> None:
+        draws, load = self._draws, self._load
+        pause = 0 if draws.random() < load.burst_share else draws.randint(*load.pause_us)
+        if draws.random() < load.silence_share:
+            pause += draws.choice(LONG_US)
+        self._clock.call_at(self._clock.now_us() + pause, self._step)
+
+    def _step(self) -> None:
+        if self._left > 0:
+            self._left -= 1
+            self._act()
+            self._later()
+
+    # ---- documents ---------------------------------------------------------------------------------
+
+    def _shared(self) -> list[DocKey]:
+        return [DocKey("space", f"d{number}") for number in range(self._load.documents)]
+
+    def _doc(self) -> DocKey:
+        """Mostly a shared one, and of those mostly the first: authors should meet."""
+        drawn = self._draws.random()
+        if drawn < 0.45:
+            return DocKey("space", "d0")
+        if drawn < 0.88:
+            return self._draws.choice(self._shared())
+        owner = f"user:{self._process.user}" if drawn < 0.95 else f"session:{self._process.session.key}"
+        return DocKey(owner, "own")
+
+    # ---- acts --------------------------------------------------------------------------------------
+
+    def _act(self) -> None:
+        draws, process, load = self._draws, self._process, self._load
+        drawn = draws.random()
+        if drawn < 0.68:
+            self._transact(self._work())
+        elif drawn < 0.80:
+            self._wave()
+        elif drawn < 0.86:
+            process.watch(self._doc(), follow=load.follow and draws.random() < 0.5)
+        elif drawn < 0.93:
+            doc = draws.choice(self._shared())
+            if load.let_go and draws.random() < 0.5:
+                process.let_go(doc)
+            else:
+                process.unwatch(doc)
+        elif drawn < 0.95 and load.queries:
+            at = draws.choice((None, process.replica.confirmed.seq))
+            process.ask(Query(0, "space", draws.choice(("", "d0")), at=at))
+        elif drawn < 0.96 and load.forbidden:
+            process.watch(DocKey("user:somebody-else", "own"))
+        elif drawn < 0.97:
+            process.close()
+        else:
+            self._transact(self._work(), derived=draws.random() < 0.3)
+            process.flush()
+
+    def _transact(self, work: Callable[[str], Work], *, derived: bool = False) -> None:
+        self._made += 1
+        tag = f"{self._process.name}-{self._made}"
+        retries = 0 if self._draws.random() < 0.1 else 12
+        self._process.transact(tag, work(tag), derived=derived, retries=retries)
+
+    def _wave(self) -> None:
+        """Computations of one pass: each reads what the one before wrote; one frame carries them."""
+        docs = [self._doc() for _ in range(self._draws.randint(2, 4))]
+        for source, target in zip(docs, docs[1:], strict=False):
+            self._transact(lambda tag, s=source, t=target: _derive(s, t, tag), derived=True)  # type: ignore[misc]
+        if self._draws.random() < 0.8:
+            self._process.flush()
+
+    def _work(self) -> Callable[[str], Work]:
+        draws = self._draws
+        doc, other, key = self._doc(), self._doc(), draws.choice(KEYS)
+        pause = draws.choice((0, 0, 0, 2_000, 60_000, 500_000))
+        drawn = draws.random()
+        if drawn < 0.22:
+            return lambda tag: _count(doc, pause)
+        if drawn < 0.34:
+            return lambda tag: _look_and_write(doc, other, key, pause, tag)
+        if drawn < 0.44:
+            return lambda tag: _blind(doc, add(("m", key), tag))
+        if drawn < 0.72:
+            return lambda tag: _blind(doc, draws.choice(_intents(tag)))
+        if drawn < 0.77:
+            return lambda tag: _delete(doc, key)
+        if drawn < 0.84:
+            return lambda tag: _blind(doc, add(("ref",), Link(None, other.scope, other.id)))
+        if drawn < 0.88:
+            return lambda tag: _move(doc, other, tag)
+        if drawn < 0.92:
+            return lambda tag: _conditional(doc, draws.choice((True, False)), self._process, tag)
+        if drawn < 0.96:
+            return lambda tag: _look(doc, other)
+        return lambda tag: _edit_list(doc, tag)
+
+
+# ---- transactions ----------------------------------------------------------------------------------
+
+
+def _ensure(t: CheckedTransaction, doc: DocKey) -> None:
+    """Make the document if it is not there, which is a read of whether it is."""
+    if t.read(doc, (), Depth.SHAPE) is ABSENT:
+        t.write(doc, replace((), EMPTY))
+
+
+def _number(value: MaybeValue) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _count(doc: DocKey, pause_us: int) -> Work:
+    """Read, think, write one more."""
+
+    def work(t: CheckedTransaction) -> Generator[int, None, None]:
+        _ensure(t, doc)
+        n = _number(t.read(doc, ("n",)))
+        if pause_us:
+            yield pause_us
+        t.write(doc, add(("n",), n + 1))
+
+    return work
+
+
+def _look_and_write(doc: DocKey, other: DocKey, key: str, pause_us: int, tag: str) -> Work:
+    """Reads of several depths in two documents, some of them later than others."""
+
+    def work(t: CheckedTransaction) -> Generator[int, None, None]:
+        t.read(other, ("m",), Depth.SHAPE)
+        seen = t.read(other, ("n",))
+        if pause_us:
+            yield pause_us
+        last = t.read(other, ("list",))
+        _ensure(t, doc)
+        t.write(doc, add(("m", key), {"by": tag, "n": _number(seen), "of": len(last) if isinstance(last, tuple) else 0}))
+
+    return work
+
+
+def _blind(doc: DocKey, *patches: Patch) -> Work:
+    """Writes without a look. Where there is nothing yet, it looks and makes the document."""
+
+    def work(t: CheckedTransaction) -> None:
+        if t.transaction.peek(doc) is ABSENT:
+            _ensure(t, doc)
+        t.write(doc, *patches)
+
+    return work
+
+
+def _intents(tag: str) -> list[Patch]:
+    return [
+        append(("list",), [tag]),
+        append(("list",), [tag], keep=5),
+        increment(("n",), 1),
+        increment(("n",), 1),
+        add_unique(("set",), tag),
+        add_unique(("set",), "common"),
+        remove_value(("set",), "common"),
+    ]
+
+
+def _derive(source: DocKey, target: DocKey, tag: str) -> Work:
+    def work(t: CheckedTransaction) -> None:
+        n = _number(t.read(source, ("n",)))
+        m = t.read(source, ("m",))
+        _ensure(t, target)
+        t.write(target, add(("m", "sum"), n + (len(m) if isinstance(m, dict) else 0)))
+        t.write(target, add(("m", "by"), tag))
+
+    return work
+
+
+def _delete(doc: DocKey, key: str) -> Work:
+    def work(t: CheckedTransaction) -> None:
+        m = t.read(doc, ("m",), Depth.SHAPE)
+        if isinstance(m, dict) and key in m:
+            t.write(doc, remove(("m", key)))
+        elif t.read(doc, (), Depth.SHAPE) is not ABSENT:
+            t.write(doc, remove(()))
+
+    return work
+
+
+def _move(doc: DocKey, other: DocKey, tag: str) -> Work:
+    """Two documents in one commit: all of it or nothing (C7)."""
+
+    def work(t: CheckedTransaction) -> None:
+        _ensure(t, doc)
+        n = _number(t.read(doc, ("n",)))
+        t.write(doc, add(("n",), n - 1))
+        if other != doc:
+            _ensure(t, other)
+            t.write(other, increment(("n",), 1), append(("list",), [tag]))
+
+    return work
+
+
+def _conditional(doc: DocKey, on_origin: bool, process: ReplicaProcess, tag: str) -> Work:
+    """A commit with a precondition, an event and a record."""
+
+    def work(t: CheckedTransaction) -> None:
+        last = process.replica.pending.live()
+        if on_origin and last:
+            t.transaction.preconditions.append(OriginCommitted(last[-1].local_seq))
+        else:
+            t.transaction.preconditions.append(EntityAbsent(doc))
+        if t.transaction.peek(doc) is ABSENT:
+            t.write(doc, replace((), EMPTY))
+        t.transaction.events.append(SentEvent(f"event-{tag}", "stream", tag))
+        t.transaction.records.append(TopicRecord("topic", "key", tag))
+
+    return work
+
+
+def _look(doc: DocKey, other: DocKey) -> Work:
+    """Only looks, or writes what is there: nothing to tell the engine, and still settled once."""
+
+    def work(t: CheckedTransaction) -> None:
+        n = t.read(doc, ("n",))
+        t.read(other)
+        if isinstance(n, int):
+            t.write(doc, replace(("n",), n))
+
+    return work
+
+
+def _edit_list(doc: DocKey, tag: str) -> Work:
+    def work(t: CheckedTransaction) -> None:
+        _ensure(t, doc)
+        items = t.read(doc, ("list",))
+        if isinstance(items, tuple) and len(items) > 1:
+            t.read(doc, ("list", 0))
+            t.write(doc, splice(("list",), 1, 1, [tag]))
+        else:
+            t.write(doc, append(("list",), [tag, tag]))
+
+    return work
