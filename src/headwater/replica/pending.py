@@ -12,6 +12,7 @@ from enum import Enum
 
 from headwater.data.address import DocKey
 from headwater.data.patch import PatchError, Touch, apply
+from headwater.data.path import Path
 from headwater.data.value import MaybeValue
 from headwater.protocol.commit import Commit
 from headwater.protocol.verdict import Conflict, Rejection
@@ -37,7 +38,19 @@ def named_by(commit: Commit) -> frozenset[int]:
 class Layer:
     """One local commit, and what it did to the documents it wrote when it was applied here."""
 
-    __slots__ = ("commit", "fate", "frame", "group", "named", "rejection", "seq", "settled", "source", "touched")
+    __slots__ = (
+        "commit",
+        "fate",
+        "frame",
+        "group",
+        "misfits",
+        "named",
+        "rejection",
+        "seq",
+        "settled",
+        "source",
+        "touched",
+    )
 
     def __init__(
         self,
@@ -52,6 +65,7 @@ class Layer:
         self.source = source
         self.group = group
         self.fate = Fate.QUEUED
+        self.misfits: set[DocKey] = set()  # documents that it does not fit as they are now
         self.frame = 0  # the first local_seq of the frame it was sent in
         self.seq = 0
         self.rejection: Rejection | None = None
@@ -67,16 +81,27 @@ class Layer:
         if commit is not self.commit:
             self.commit, self.named = commit, named_by(commit)
 
+    def written(self, doc: DocKey) -> list[Path]:
+        """The paths of its patches to a document."""
+        return [patch.path for op in self.commit.operations if op.doc == doc for patch in op.patches]
+
     def apply(self, doc: DocKey, value: MaybeValue) -> MaybeValue:
-        """The document with this layer on top. A patch that does not fit any more is left out: it will be rejected."""
+        """The document with this layer on top.
+
+        A layer that does not fit what is under it shows nothing there, and no read may name it: by the time the
+        engine judges it, it may fit again, and then whoever read beside it has missed a write (C3).
+        """
+        shown = value
         for operation in self.commit.operations:
             if operation.doc == doc:
                 for patch in operation.patches:
                     try:
-                        value = apply(value, patch).value
+                        shown = apply(shown, patch).value
                     except PatchError:
+                        self.misfits.add(doc)
                         return value
-        return value
+        self.misfits.discard(doc)
+        return shown
 
 
 class Pending:

@@ -38,6 +38,7 @@ class Transaction:
     """One run's view and journals. Made by `Replica.begin`, finished by `Replica.commit` or dropped."""
 
     __slots__ = (
+        "_hidden",
         "_overlay",
         "_patches",
         "_reads",
@@ -72,6 +73,7 @@ class Transaction:
         self._overlay: dict[DocKey, MaybeValue] = {}
         self._patches: dict[DocKey, list[tuple[Patch, tuple[Touch, ...]]]] = {}
         self._reads: dict[tuple[DocKey, Path, Depth], None] = {}
+        self._hidden = {(layer, doc) for layer in layers for doc in layer.misfits}
         self.basis = basis
         self.layers = layers
         self.source = source
@@ -120,13 +122,14 @@ class Transaction:
         """Change a document in this transaction's view. Raises PatchError where a patch does not fit."""
         self._check_open()
         value = self._overlay[doc] if doc in self._overlay else self._base(doc)
-        journal = self._patches.setdefault(doc, [])
+        made: list[tuple[Patch, tuple[Touch, ...]]] = []
         for patch in patches:
             self.attempted.append((doc, patch.path))
             value, touched = apply(value, patch)
             # What a pending layer already says is still said: the layer may fall, and this must not fall with it.
             if touched or self.stood_on(doc, patch.path):
-                journal.append((patch, touched))
+                made.append((patch, touched))
+        self._patches.setdefault(doc, []).extend(made)
         self._overlay[doc] = value
 
     def _check_open(self) -> None:
@@ -158,15 +161,19 @@ class Transaction:
         )
 
     def stood_on(self, doc: DocKey, path: Path) -> list[Layer]:
-        """The layers that had a say in what was read. Inside an array every change of it has (C2)."""
+        """The layers that may have had a say in what is at a path. Inside an array every change of it has (C2).
+
+        By what they write, not by what they touched when they were made: under another confirmed state a layer
+        that changed nothing here may change something there.
+        """
         cut = next((place for place, step in enumerate(path) if type(step) is int), None)
         whole = path if cut is None else path[:cut]
         return [
             layer
             for layer in self.layers
-            if any(
-                starts_with(touch.path, whole) or starts_with(whole, touch.path) for touch in layer.touched.get(doc, ())
-            )
+            if doc in layer.touched
+            and (layer, doc) not in self._hidden
+            and any(starts_with(written, whole) or starts_with(whole, written) for written in layer.written(doc))
         ]
 
     def is_empty(self) -> bool:

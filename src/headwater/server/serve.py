@@ -148,7 +148,7 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """First what was accepted is answered, then the connections are closed."""
-        for listener in sockets or ():
-            listener.close()
+        for listening in self.servers:
+            listening.close()
         await self._door.drain()
         await super().shutdown(sockets)

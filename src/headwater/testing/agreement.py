@@ -63,6 +63,7 @@ class Agreement:
             return
         if all(objections):
             raise Disagreement(f"the engine took a frame of {session} that is none: {objections[0]}")
+        naive.begin_frame()
         for commit, verdict in zip(frame, outcome, strict=True):
             self._on_verdict(session, commit, verdict)
 

@@ -14,7 +14,7 @@ from headwater.clock import Random
 from headwater.data.address import DocKey
 from headwater.data.patch import PatchError
 from headwater.data.value import MaybeValue
-from headwater.engine.verify.naive import NaiveSpace, folded, numbers, same
+from headwater.engine.verify.naive import NaiveSpace, folded, numbers, same, writes
 from headwater.protocol.commit import (
     MAIN,
     Commit,
@@ -151,7 +151,8 @@ class Client:
         # C3: a layer that does not fit shows nothing here, so it is not named. It may fit again when it lands.
         layers = [layer.local_seq for layer in self.layers if layer.local_seq not in misfits]
         if rng.random() < 0.3:  # Layers that do not write the document show nothing there.
-            layers = [layer.local_seq for layer in self.layers if any(op.doc == doc for op in layer.operations)]
+            writers = {layer.local_seq for layer in self.layers if writes(layer, doc)}
+            layers = [layer for layer in layers if layer in writers]
         basis = self.basis
         if rng.random() < lie:
             basis, layers = self._lie(rng, naive, basis, layers)

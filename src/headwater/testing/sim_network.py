@@ -72,9 +72,6 @@ class _Direction:
         """None is the end of the stream, in its place in the order."""
         if not self.carries:
             return
-        if self.frozen:
-            self._held.append(data)
-            return
         draws, weather = self._draws, self._weather
         delay = draws.randint(*weather.delay_us)
         if draws.random() < weather.slow_share:
@@ -89,10 +86,11 @@ class _Direction:
             self._deliver(data)
 
     def thaw(self) -> None:
+        """Deliver what was held, before anything that is still on the way."""
         held, self._held = self._held, []
         self.frozen = False
         for data in held:
-            self.send(data)
+            self._arrive(data)
 
 
 class Connection:
@@ -184,8 +182,10 @@ class Network:
         draws, weather = self._draws, self._weather
         for direction in (connection.up, connection.down):
             lingers = draws.random() < weather.lingers_share
-            direction.carries = lingers and draws.random() < 0.3  # it may even take more, until it is noticed
-            direction.lost = not lingers
+            takes_more = draws.random() < 0.3  # until somebody notices
+            # Never back to better: a stream that lost a part may not deliver the rest.
+            direction.carries &= lingers and takes_more
+            direction.lost |= not lingers
         now = self._clock.now_us()
         self._clock.call_at(now + draws.randint(*weather.notice_us), connection.end_near)
         self._clock.call_at(now + draws.randint(*weather.notice_us), connection.end_far)
@@ -194,7 +194,7 @@ class Network:
         """The server's process died: its end is gone at once, nothing on the way up is read."""
         connection.far_open = False
         connection.up.listens = False
-        connection.down.lost = self._draws.random() >= self._weather.lingers_share
+        connection.down.lost |= self._draws.random() >= self._weather.lingers_share
         connection.down.send(None)
         connection.down.carries = False
         self._clock.call_at(self._clock.now_us() + self._draws.randint(*self._weather.notice_us), connection.end_near)
@@ -204,7 +204,7 @@ class Network:
         for connection in self.of(near):
             connection.near_open = False
             connection.down.listens = False
-            connection.up.lost = self._draws.random() >= self._weather.lingers_share
+            connection.up.lost |= self._draws.random() >= self._weather.lingers_share
             connection.up.carries = False
             self._clock.call_at(
                 self._clock.now_us() + self._draws.randint(*self._weather.notice_us), connection.end_far

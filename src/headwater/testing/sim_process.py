@@ -41,6 +41,7 @@ from headwater.testing.sim_trace import Trace
 RECONNECT: Final = Backoff.exponential(base_ms=25, max_ms=30_000, jitter=0.2)
 RETRY: Final = Backoff.exponential(base_ms=25, max_ms=1_000, jitter=0.2)
 MAX_ATTEMPTS: Final = 12
+PASS_US: Final = 50_000
 
 Work = Callable[[CheckedTransaction], Generator[int, None, None] | None]
 """A transaction's body. A generator may yield microseconds: the transaction stays open meanwhile (C8)."""
@@ -276,6 +277,11 @@ class ReplicaProcess:
         self.session.watch([doc], follow=follow)
         self._stepped()
 
+    def _fetch(self, doc: DocKey) -> None:
+        self.wanted.setdefault(doc, False)
+        self.session.watch([doc])
+        self._pump()
+
     def unwatch(self, doc: DocKey) -> bool:
         done = self.session.unwatch(doc)
         self._trace.note(self.name, "unwatches", doc, done)
@@ -337,8 +343,7 @@ class ReplicaProcess:
             pause_us = next(pausing, None) if pausing is not None else None
         except NotHere as missing:
             intent.status, intent.missing = "waiting", missing.doc
-            self.wanted.setdefault(missing.doc, False)
-            self.session.watch([missing.doc])
+            self._fetch(missing.doc)
             return
         except PatchError:
             intent.status = "failed"  # what it wanted to change is not there; nothing was committed
@@ -372,6 +377,8 @@ class ReplicaProcess:
             self._trace.note(self.name, "commits", intent.tag, found.local_seq)
             checked.committed(attempt, found.commit)
             self.books.made(attempt)
+            if intent.derived:  # the pass ends soon; then what is derived leaves, if nobody sent it before
+                self._clock.call_at(self._clock.now_us() + self._draws.randrange(PASS_US), self.flush)
         elif found is None and attempt.fired != 1:
             self._trace.broken("callbacks", self.name, f"{intent.tag} had nothing to tell and was not settled")
 
@@ -393,12 +400,12 @@ class ReplicaProcess:
             if intent.status != "waiting" or intent.not_before_us > now:
                 continue
             if intent.missing is not None and not self.replica.is_here(intent.missing):
+                if intent.missing not in self.wanted:  # somebody let it go meanwhile
+                    self._fetch(intent.missing)
                 continue
             if intent.conflict is not None and not self.session.ready(intent.conflict):
                 continue
             self._run(intent)
-            if intent.derived:
-                self.flush()
             return  # running it was a step of its own, which went on with the others
 
     # ---- after every step --------------------------------------------------------------------------

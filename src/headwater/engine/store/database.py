@@ -8,6 +8,7 @@ that names the file. Knows no table but the schema's version.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path as FilePath
 from typing import Any, Literal, cast
 
 import apsw
@@ -44,6 +45,8 @@ class Database:
     # ---- opening ---------------------------------------------------------------------------------
 
     def _open(self) -> None:
+        if self._path != ":memory:" and self._vfs is None:
+            check_length(FilePath(self._path))
         try:
             self._connection = apsw.Connection(self._path, vfs=self._vfs)
         except apsw.Error as error:
@@ -201,3 +204,22 @@ class Database:
     def changes(self) -> int:
         """Rows that the last statement changed."""
         return self._connection.changes()
+
+
+def check_length(file: FilePath) -> None:
+    """Found before opening: a file that lost its end. SQLite would take what is left for all there is."""
+    header = b""
+    if file.is_file():
+        with file.open("rb") as opened:
+            header = opened.read(100)
+    wal = FilePath(f"{file}-wal")
+    if len(header) < 100 or not header.startswith(b"SQLite format 3") or (wal.exists() and wal.stat().st_size):
+        return  # new, not ours to judge, or still to be completed from its write-ahead log
+    stored = int.from_bytes(header[16:18], "big")
+    page_size = 65_536 if stored == 1 else stored
+    pages, size = int.from_bytes(header[28:32], "big"), file.stat().st_size
+    if size < pages * page_size:
+        raise CorruptionError(
+            f"{file} is {size} bytes long but its header counts {pages} pages of {page_size}: "
+            "the file was cut off. Restore it from a backup."
+        )

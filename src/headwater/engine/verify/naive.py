@@ -72,10 +72,11 @@ class Replay(NamedTuple):
 class NaiveSpace:
     """One space, as a list of what was accepted."""
 
-    __slots__ = ("acked", "branches", "deleted", "history", "judged", "leases")
+    __slots__ = ("acked", "branches", "deleted", "frame_seq", "history", "judged", "leases")
 
     def __init__(self) -> None:
         self.history: list[Past] = []
+        self.frame_seq = 1  # the first seq that a commit of the present frame can have
         self.branches: dict[str, Line] = {MAIN: Line(None, 0)}
         self.deleted: set[str] = set()
         self.judged: dict[str, int] = {}  # per session, the highest local_seq that has a verdict
@@ -83,6 +84,10 @@ class NaiveSpace:
         self.leases: dict[str, int] = {}  # the fencing token of each lease, as the caller observed it
 
     # ---- what happened ---------------------------------------------------------------------------
+
+    def begin_frame(self) -> None:
+        """What is judged from now on travels together: nothing comes between two commits of one frame."""
+        self.frame_seq = len(self.history) + 1
 
     def accept(self, session: str, commit: Commit) -> int:
         """C7: the whole commit enters at the next seq."""
@@ -216,10 +221,12 @@ class NaiveSpace:
 
     def _reads(self, session: str, commit: Commit) -> Iterator[Refusal]:
         shown = [past.seq for past in self.line(commit.branch)]
-        for layers in (commit.after, *[read.layers for read in commit.reads]):
-            for layer in numbers(layers):
-                if self.seq_of(session, layer) not in shown:
-                    yield Refusal("C4", "conflict", f"layer {layer} is not on this branch", layer=layer)
+        for layer in [layer for read in commit.reads for layer in numbers(read.layers)]:
+            if self.seq_of(session, layer) not in shown:
+                yield Refusal("C4", "conflict", f"layer {layer} is not on this branch", layer=layer)
+        for layer in numbers(commit.after):
+            if (self.seq_of(session, layer) or 0) < self.frame_seq:
+                yield Refusal("C4", "conflict", f"layer {layer} is not of its frame", layer=layer)
         for read in commit.reads:
             missed = self.missed(session, commit.branch, read)
             if missed:

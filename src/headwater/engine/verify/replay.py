@@ -156,9 +156,7 @@ class Replay:
             self.unchecked["commits on deleted branches that began before the kept history"] += 1
         else:
             self._check_preconditions(row, seq, commit)
-            for layers in (commit.after, *[read.layers for read in commit.reads]):
-                if layers:
-                    self._check_layers(row, seq, commit, layers)
+            self._check_layers(row, seq, commit)
             for read in commit.reads:
                 self._check_read(row, seq, read)
             self._write(row, seq, commit, entry)
@@ -203,16 +201,21 @@ class Replay:
 
     # ---- reads -----------------------------------------------------------------------------------
 
-    def _check_layers(self, row: LogRow, seq: int, commit: Commit, layers: tuple[tuple[int, int], ...]) -> None:
-        for layer in numbers(layers):
-            place = self._seqs.get((row.session, layer))
+    def _check_layers(self, row: LogRow, seq: int, commit: Commit) -> None:
+        """C4: every layer it stands on was accepted, and is on its branch; those without a read in its frame."""
+        named = [layer for read in commit.reads if read.layers for layer in numbers(read.layers)]
+        for layer in (*named, *numbers(commit.after)) if commit.after else named:
             if not 0 < layer < commit.local_seq:
                 raise Broken("C3", seq, f"it names layer {layer}, which is no earlier commit of its session")
+            place = self._seqs.get((row.session, layer))
             if place is None:
                 if not self._is_lost(row, layer):
                     raise Broken("C4", seq, f"it stands on layer {layer}, which was not accepted")
             elif not self.lines.shows(row.branch, place[1], place[0]):
                 raise Broken("C4", seq, f"it stands on layer {layer}, which its branch does not show")
+        for layer in numbers(commit.after):
+            if self._seqs.get((row.session, layer), (0, 0))[0] < row.seq:
+                raise Broken("C4", seq, f"it stands on layer {layer} without a read, which is not of its frame")
 
     def _check_read(self, row: LogRow, seq: int, read: Read) -> None:
         if not 0 <= read.seq < row.seq:
