@@ -45,8 +45,9 @@ def noun(value: MaybeValue) -> str:
 class PatchError(Exception):
     """A patch that does not fit the value it meets. Internal: the engine turns it into a verdict."""
 
-    def __init__(self, reason: str, path: Path) -> None:
+    def __init__(self, reason: str, path: Path, *, is_limit: bool = False) -> None:
         super().__init__(f"{reason} (at {path_text(path) or 'the root'})")
+        self.is_limit = is_limit  # the value would be one that no document can hold, whatever it is now
         self.reason = reason
         self.path = path
 
@@ -156,9 +157,9 @@ def _increment(current: MaybeValue, path: Path, arg: Value) -> Edited:
     total = current + cast(int | float, arg)  # `_check_increment` let only numbers pass.
     if type(total) is int:
         if not -MAX_INT <= total <= MAX_INT:
-            raise PatchError("the sum is beyond 2**53 - 1 and would lose digits", path)
+            raise PatchError("the sum is beyond 2**53 - 1 and would lose digits", path, is_limit=True)
     elif total - total != 0:
-        raise PatchError("the sum is not a finite number", path)
+        raise PatchError("the sum is not a finite number", path, is_limit=True)
     if total == current:
         return current, ()
     return total, (Touch(path, False),)

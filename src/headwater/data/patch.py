@@ -120,7 +120,9 @@ def _no_way_down(node: MaybeValue, step: str | int, path: Path) -> PatchError:
 
 
 def _too_many(count: int, path: Path, limits: ValueLimits) -> PatchError:
-    return PatchError(f"the container would have {count} items, the limit is {limits.container_items}", path)
+    return PatchError(
+        f"the container would have {count} items, the limit is {limits.container_items}", path, is_limit=True
+    )
 
 
 def footprint(patch: Patch) -> Touch:

@@ -69,6 +69,7 @@ class Admission:
         # C1: every read saw exactly the accepted overlapping writes before this commit, or it is named here.
         collisions: list[Collision] = []
         dead: set[int] = set()
+        writers: dict[int, tuple[str, str]] = {}  # looked up once, however many reads lost against the same commit
         expired = False
         inherits_from = branch.fork_seq
         for read in reads:
@@ -83,7 +84,9 @@ class Admission:
             else:
                 seq = self._latest(branch, head, read, NOBODY)
             if seq > read.seq:
-                collisions.append(self.collision(read, seq))
+                if seq not in writers:
+                    writers[seq] = self._writer(seq)
+                collisions.append(Collision(read.doc, read.path, read.depth, read.seq, seq, *writers[seq]))
         if collisions or dead or expired:
             return Conflict(tuple(collisions), tuple(sorted(dead)), expired)
         return None
@@ -156,9 +159,12 @@ class Admission:
         return 0, False
 
     def collision(self, read: Read, seq: int) -> Collision:
+        return Collision(read.doc, read.path, read.depth, read.seq, seq, *self._writer(seq))
+
+    def _writer(self, seq: int) -> tuple[str, str]:
+        """The session and node that made a commit, as far as it is still known."""
         writer = self._log.writer_of(seq)
-        by, node = (self._sessions.key_of(writer[0]), writer[1]) if writer is not None else ("", "")
-        return Collision(read.doc, read.path, read.depth, read.seq, seq, by, node)
+        return (self._sessions.key_of(writer[0]), writer[1]) if writer is not None else ("", "")
 
     # ---- operations ------------------------------------------------------------------------------
 
@@ -174,6 +180,8 @@ class Admission:
                 try:
                     value, more = apply(value, patch, values)
                 except PatchError as error:
+                    if error.is_limit:
+                        return RuleRefused("value_limits", f"{head.key.scope}:{head.key.id} cannot hold it: {error}")
                     collisions.append(self._inapplicable(branch, head, patch, error))
                     break
                 touched = touched + more if touched else more

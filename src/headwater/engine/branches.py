@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from headwater.engine.limits import Limits
 from headwater.engine.store.port import BranchRow, Store
 from headwater.errors import AbsentError, AuthoringError
 from headwater.protocol.commit import MAIN
@@ -20,11 +21,12 @@ MAIN_ID: Final = 1
 class Branch:
     """One branch. `parent` is None for main only."""
 
-    __slots__ = ("parent", "row")
+    __slots__ = ("depth", "parent", "row")
 
     def __init__(self, row: BranchRow, parent: Branch | None) -> None:
         self.row = row
         self.parent = parent
+        self.depth: int = parent.depth + 1 if parent is not None else 0
 
     @property
     def id(self) -> int:
@@ -53,10 +55,11 @@ class Branch:
 class Branches:
     """All branches of a space, deleted ones included, since their names stay taken."""
 
-    __slots__ = ("_by_id", "_by_name", "_store")
+    __slots__ = ("_by_id", "_by_name", "_limits", "_store")
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, limits: Limits) -> None:
         self._store = store
+        self._limits = limits
         self.reload()
 
     def reload(self) -> None:
@@ -110,6 +113,10 @@ class Branches:
         if name in self._by_name:
             taken = "was the name of a deleted branch" if self._by_name[name].row.deleted else "already exists"
             raise AuthoringError(f"branch {name!r} {taken}. Names are never reused: choose another.")
+        if parent.depth >= self._limits.branch_depth:
+            raise AuthoringError(
+                f"branch {parent.name!r} is {parent.depth} forks away from {MAIN!r}, which is the limit: merge first"
+            )
         row = BranchRow(max(self._by_id) + 1, name, parent.id, at_seq, now_us, False, 0)
         self._store.put_branch(row)
         return self._remember(row)

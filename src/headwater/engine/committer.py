@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 from headwater.engine.engine import Engine
 from headwater.engine.group import Outcome
 from headwater.engine.limits import DEFAULT_LIMITS, Limits
-from headwater.errors import LimitError, StorageError
+from headwater.errors import HeadwaterError, LimitError, StorageError
 from headwater.protocol.commit import Frame
 
 T = TypeVar("T")
@@ -63,7 +63,7 @@ class InlineCommitter:
 class ThreadCommitter:
     """Runs the engine on a thread of its own and groups what arrives while it is busy."""
 
-    __slots__ = ("_closing", "_engine", "_failed", "_frames", "_limits", "_thread", "_wake", "_work")
+    __slots__ = ("_answered", "_closing", "_engine", "_failed", "_frames", "_limits", "_thread", "_wake", "_work")
 
     def __init__(self, engine: Engine, limits: Limits = DEFAULT_LIMITS) -> None:
         self._engine = engine
@@ -72,6 +72,7 @@ class ThreadCommitter:
         self._frames: deque[tuple[str, Frame, Reply]] = deque()
         self._work: deque[Callable[[Engine], None]] = deque()
         self._closing = False
+        self._answered = 0  # frames of the current group that were answered
         self._failed: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="headwater-committer", daemon=True)
         self._thread.start()
@@ -136,6 +137,7 @@ class ThreadCommitter:
                 work = None if self._frames or not self._work else self._work.popleft()
                 if not group and work is None and self._closing:
                     return
+            self._answered = 0
             try:
                 if group:
                     self._answer(group)
@@ -143,23 +145,24 @@ class ThreadCommitter:
                     work(self._engine)
             except BaseException as error:
                 # A bug, here or in a reply: nobody may believe that this engine still answers.
-                self._stop(error)
+                self._stop(error, group)
                 return
 
     def _answer(self, group: list[tuple[str, Frame, Reply]]) -> None:
         outcomes: list[Outcome | BaseException]
         try:
             outcomes = [*self._engine.submit_group([(session, frame) for session, frame, _ in group])]
-        except StorageError as error:
+        except HeadwaterError as error:
             # C6: the group's fate is unknown. No verdict leaves; whoever asked replays.
             outcomes = [error] * len(group)
         for (_, _, reply), outcome in zip(group, outcomes, strict=True):
+            self._answered += 1
             reply(outcome)
 
-    def _stop(self, error: BaseException) -> None:
+    def _stop(self, error: BaseException, group: list[tuple[str, Frame, Reply]]) -> None:
         with self._wake:
             self._failed = error
-            waiting = [*self._frames]
+            waiting = [*group[self._answered :], *self._frames]
             self._frames.clear()
             work = [*self._work]
             self._work.clear()

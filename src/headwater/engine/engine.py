@@ -68,7 +68,7 @@ class Engine:
         self._limits = limits
         self._broken = self._closed = False
         self._log = Log(store)
-        self._branches = Branches(store)
+        self._branches = Branches(store, limits)
         self._heads = Heads(store, self._log, self._branches, limits)
         self._sessions = Sessions(store, self._log, limits)
         preconditions = Preconditions(store, self._heads, self._sessions)
@@ -113,11 +113,11 @@ class Engine:
 
     def close_session(self, key: str, acked: int) -> None:
         with self._transaction():
-            self._sessions.close(self._sessions.get(key), acked)
+            self._sessions.close(self._sessions.get_foreign(key), acked)
 
     def acknowledge(self, key: str, local_seq: int) -> None:
         with self._transaction():
-            self._sessions.acknowledge(self._sessions.get(key), local_seq)
+            self._sessions.acknowledge(self._sessions.get_foreign(key), local_seq)
 
     def note_acknowledged(self, key: str, local_seq: int) -> None:
         """Hear an acknowledgement; it is stored with some later accepted frame."""
@@ -126,8 +126,16 @@ class Engine:
     def found(self, commit: Commit) -> None:
         """Make the first commit of a space, on behalf of whoever is to own it."""
         with self._transaction():
-            self._sessions.open_own(FOUNDER, self._clock.now_us())
-        self.submit(FOUNDER, commit)
+            self._written(self._sessions.open_own(FOUNDER, self._clock.now_us()), commit)
+
+    def _written(self, session: Session, commit: Commit) -> tuple[Verdict, ...]:
+        """A commit of the engine's own, inside the open transaction."""
+        self._group.begin()
+        outcome = self._group.take(session, (commit,))
+        if isinstance(outcome, Exception):
+            raise outcome
+        self._group.finish()
+        return outcome
 
     def submit(self, session: str, *frame: Commit) -> tuple[Verdict, ...]:
         """One frame, durable when this returns. Raises ProtocolError or LimitError for what is no frame."""
@@ -156,7 +164,7 @@ class Engine:
 
     def _take(self, key: str, frame: Frame) -> Outcome:
         try:
-            session = self._sessions.get(key)
+            session = self._sessions.get_foreign(key)
         except ProtocolError as error:
             return error
         return self._group.take(session, frame)
@@ -235,11 +243,7 @@ class Engine:
             diff, commit = self._merge.prepared(child, session)
             if commit is None:
                 return diff, None
-            self._group.begin()
-            outcome = self._take(session.key, (commit,))
-            if isinstance(outcome, Exception):
-                raise outcome
-            self._group.finish()
+            outcome = self._written(session, commit)
             self._merge.finished(child, outcome[0], diff)
         return diff, outcome[0]
 

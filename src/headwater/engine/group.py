@@ -24,7 +24,16 @@ from headwater.engine.sessions import Landed, Session, Sessions
 from headwater.engine.snapshots import Snapshots
 from headwater.engine.store.port import EventRow, RecordRow, Store
 from headwater.errors import LimitError, ProtocolError
-from headwater.protocol.commit import Commit, Frame, encode_commit
+from headwater.protocol.commit import (
+    Checked,
+    Commit,
+    Frame,
+    LeaseHeld,
+    OriginCommitted,
+    Precondition,
+    checked_frame,
+    encode_commit,
+)
 from headwater.protocol.verdict import Accepted, Conflict, Rejected, Rejection, RuleRefused, Verdict
 
 Outcome = tuple[Verdict, ...] | ProtocolError | LimitError
@@ -80,6 +89,8 @@ class Group:
     def take(self, session: Session, frame: Frame) -> Outcome:
         """Judge one frame. A frame outside the protocol changes nothing and has no verdicts."""
         try:
+            if not (isinstance(frame, Checked) and frame.limits is self._limits.values):
+                frame = checked_frame(frame, self._limits.values)
             known = self._replayed(session, frame)
         except (ProtocolError, LimitError) as error:
             return error
@@ -97,7 +108,7 @@ class Group:
 
     def begin(self) -> None:
         """All frames of a group were accepted at the same moment: when it became durable."""
-        self._at_us = self._clock.now_us()
+        self._at_us = self._log.later(self._clock.now_us())
         self._accepted = False
 
     def finish(self) -> bool:
@@ -107,7 +118,7 @@ class Group:
             or self._heads.bytes_pinned > self._limits.cache_bytes // 2
         ):
             self._heads.write_back()
-        return self._accepted
+        return self._sessions.evict() or self._accepted
 
     # ---- replay ----------------------------------------------------------------------------------
 
@@ -165,13 +176,7 @@ class Group:
                 raise ProtocolError("all commits of a frame are on one branch. Send one frame per branch.")
 
     def _check_commit(self, session: Session, commit: Commit) -> None:
-        limits = self._limits
         operations, reads = commit.operations, commit.reads
-        if len(reads) > limits.commit_reads or len(operations) > limits.commit_operations:
-            raise LimitError(
-                f"commit {commit.local_seq} has {len(reads)} reads and {len(operations)} operations; "
-                f"the limits are {limits.commit_reads} and {limits.commit_operations}. Split the transaction."
-            )
         if len(operations) > 1 and len({op.doc for op in operations}) < len(operations):
             raise ProtocolError(
                 f"commit {commit.local_seq} names a document in two operations. Put its patches into one."
@@ -187,12 +192,22 @@ class Group:
                 self._check_layers(commit, read.layers)
         if commit.after:
             self._check_layers(commit, commit.after)
+        for condition in commit.preconditions:
+            self._check_precondition(commit, condition)
         for event in commit.events:
             if not 0 <= event.due_us <= MAX_INT:
                 raise ProtocolError(
                     f"event {event.id!r} of commit {commit.local_seq} is due at {event.due_us}: write microseconds "
                     f"from 0 to {MAX_INT}"
                 )
+
+    def _check_precondition(self, commit: Commit, condition: Precondition) -> None:
+        if isinstance(condition, OriginCommitted) and not 0 < condition.local_seq < commit.local_seq:
+            raise ProtocolError(
+                f"commit {commit.local_seq} names {condition.local_seq} as its origin: an origin is an earlier commit"
+            )
+        if isinstance(condition, LeaseHeld) and not 0 <= condition.token <= MAX_INT:
+            raise ProtocolError(f"commit {commit.local_seq} names a lease with token {condition.token}, which none has")
 
     def _check_layers(self, commit: Commit, layers: tuple[tuple[int, int], ...]) -> None:
         named = 0
@@ -237,6 +252,13 @@ class Group:
             return RuleRefused(
                 "commit_bytes",
                 f"it is {len(encoded)} bytes long, over the limit of {self._limits.commit_bytes}. Split it.",
+            )
+        limits = self._limits
+        if len(commit.reads) > limits.commit_reads or len(commit.operations) > limits.commit_operations:
+            return RuleRefused(
+                "commit_size",
+                f"it has {len(commit.reads)} reads and {len(commit.operations)} operations; the limits are "
+                f"{limits.commit_reads} and {limits.commit_operations}. Split the transaction.",
             )
         if commit.events:
             return self._repeated_event(commit)

@@ -7,6 +7,7 @@ that lets its lease run out keeps the token until somebody takes it over: nothin
 from __future__ import annotations
 
 from headwater.clock import Clock
+from headwater.data.value import MAX_INT
 from headwater.engine.store.port import LeaseRow, Store
 from headwater.errors import AuthoringError
 
@@ -49,5 +50,5 @@ class Leases:
         return True
 
     def _check(self, duration_us: int) -> None:
-        if duration_us <= 0:
-            raise AuthoringError(f"a lease lasts a positive number of microseconds, not {duration_us}")
+        if not 0 < duration_us <= MAX_INT // 2:
+            raise AuthoringError(f"a lease lasts from 1 to {MAX_INT // 2} microseconds, not {duration_us}")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from headwater.data.limits import DEFAULT_VALUE_LIMITS, ValueLimits
+from headwater.errors import AuthoringError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +49,15 @@ class Limits:
     # what a call may cost
     scan_commits: int = 1_024  # log rows one admission may walk before it answers `basis_expired`
     page: int = 1_000  # rows of one page of any listing
+    branch_depth: int = 64  # branches of branches of ...
     group_commits: int = 256  # frames that one store transaction may take together
     backlog_frames: int = 16_384  # frames that may wait for the committer
+
+    def __post_init__(self) -> None:
+        for bound in fields(self):
+            number = getattr(self, bound.name)
+            if bound.name != "values" and (type(number) is not int or number < 1):
+                raise AuthoringError(f"Limits.{bound.name} is {number!r}: write an integer of at least 1")
 
 
 DEFAULT_LIMITS = Limits()

@@ -18,7 +18,7 @@ from msgspec import Raw
 from headwater.data.address import DocKey
 from headwater.data.patch import Patch
 from headwater.engine.store.port import HEADS_SEQ, LogRow, Store
-from headwater.errors import CorruptionError, InvariantViolation
+from headwater.errors import CorruptionError, InvariantViolation, ProtocolError
 from headwater.protocol.commit import Commit, decode_commit
 from headwater.protocol.record import Entry, decode_record, encode_record
 
@@ -74,7 +74,7 @@ class OpenFrame:
 class Log:
     """The accepted frames of one space, in order."""
 
-    __slots__ = ("_chain", "_open", "_store", "kept_from", "next_seq", "written_back")
+    __slots__ = ("_at_us", "_chain", "_open", "_store", "kept_from", "next_seq", "written_back")
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -85,6 +85,7 @@ class Log:
         self._open: OpenFrame | None = None
         last = self._store.last_row()
         self._chain = last.chain if last else 0
+        self._at_us = last.at_us if last else 0
         self.next_seq = last.seq + last.commits if last else 1
         self.written_back = number_in_meta(self._store, HEADS_SEQ, 0)
         self.kept_from = number_in_meta(self._store, COMPACTED_SEQ, 1)
@@ -110,6 +111,11 @@ class Log:
         return self.next_seq - 1
 
     # ---- appending -------------------------------------------------------------------------------
+
+    def later(self, now_us: int) -> int:
+        """A time that is not before the last commit's, whatever a clock that was set back says."""
+        self._at_us = max(self._at_us, now_us)
+        return self._at_us
 
     def open_frame(self, session: int, branch: int, at_us: int) -> None:
         """Commits admitted from now on are of one frame, and will be one row."""
@@ -175,7 +181,7 @@ class Log:
     def decoded(self, seq: int, entry: Entry) -> Commit:
         try:
             return decode_commit(entry.commit)
-        except (msgspec.MsgspecError, ValueError) as error:
+        except (msgspec.MsgspecError, ValueError, ProtocolError) as error:
             raise CorruptionError(f"commit {seq} in the log cannot be read: {error}") from error
 
     def back_from(self, seq: int, key: DocKey, *, down_to: int) -> Iterator[Revision]:

@@ -1,7 +1,8 @@
 """Preconditions: what must be true of the space for a commit to make sense at all.
 
-They belong to the commit, not to an operation, and hold for commits without operations too. All are monotone:
-once false they stay false, so a failure is permanent and nobody retries it.
+They belong to the commit, not to an operation, and hold for commits without operations too. An honest commit names
+an origin and a lease that were there before it, so that what is false now stays false: a failure is permanent and
+nobody retries it.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ class Preconditions:
                     return f"{doc.scope}:{doc.id} was already created on branch {branch.name!r}"
             case LeaseHeld(name, token):
                 lease = self._store.lease(name)
-                if lease is None or lease.token != token:
-                    holder = f"token {lease.token} of {lease.holder!r}" if lease else "nobody"
+                if lease is None or lease.token != token or not lease.holder:
+                    holder = f"token {lease.token} of {lease.holder!r}" if lease and lease.holder else "nobody"
                     return f"lease {name!r} with token {token} is no longer held: it is with {holder}"
             case _:
                 assert_never(precondition)

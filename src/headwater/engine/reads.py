@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from headwater.data.address import DocKey
-from headwater.data.value import Absent, MaybeValue
+from headwater.data.value import MAX_INT, Absent, MaybeValue
 from headwater.engine.branches import Branch, Branches
 from headwater.engine.heads import Heads
 from headwater.engine.limits import Limits
@@ -109,6 +109,8 @@ class Reads:
         """Pages by accepted commits; a branch's own, not those it inherited."""
         branch = self._branches.get(branch_name) if branch_name is not None else None
         kept_from = self._log.kept_from
+        if not 0 <= since <= MAX_INT:
+            raise AuthoringError(f"changes are read since a seq from 0 to {MAX_INT}, not {since}")
         if since < kept_from - 1:
             raise AbsentError(
                 f"history before seq {kept_from} was compacted away. Ask for changes since {kept_from - 1}, after "

@@ -33,6 +33,11 @@ def merge_session(branch: str) -> str:
     return MERGES + branch
 
 
+def check_foreign(key: str) -> None:
+    if key.startswith(RESERVED):
+        raise ProtocolError(f"session keys that begin with {' or '.join(map(repr, RESERVED))} are the engine's own")
+
+
 def token_digest(token: str) -> str:
     """What is stored of a session's token, so that reading the file does not give sessions away."""
     return blake2b(token.encode(), digest_size=16).hexdigest() if token else ""
@@ -97,6 +102,11 @@ class Sessions:
         for key in [key for key, session in self._by_key.items() if session.id >= self._next]:
             del self._by_key[key]
 
+    def get_foreign(self, key: str) -> Session:
+        """A session on whose behalf somebody outside asks: never one of the engine's own."""
+        check_foreign(key)
+        return self.get(key)
+
     def get(self, key: str) -> Session:
         session = self._by_key.get(key)
         if session is not None:
@@ -115,8 +125,7 @@ class Sessions:
 
     def open(self, key: str, principal: str, now_us: int) -> Session:
         """Make or find a session. The caller holds an open store transaction."""
-        if key.startswith(RESERVED):
-            raise ProtocolError(f"session keys that begin with {' or '.join(map(repr, RESERVED))} are the engine's own")
+        check_foreign(key)
         return self._open(key, principal, now_us)
 
     def _open(self, key: str, principal: str, now_us: int) -> Session:
@@ -180,9 +189,18 @@ class Sessions:
             last = max(last, newest.local_last)
         session = Session(row, last, self._log.last_seq)
         self._by_key[row.key] = session
-        while len(self._by_key) > self._limits.cached_sessions:
-            self._by_key.popitem(last=False)
         return session
+
+    def evict(self) -> bool:
+        """Forget sessions past the limit, inside the open transaction. True: something had to be stored for it."""
+        stored = False
+        while len(self._by_key) > self._limits.cached_sessions:
+            _, session = self._by_key.popitem(last=False)
+            if session.unstored_refusals:
+                # C6: a verdict that was given is never given differently.
+                self._store.put_session(session.row._replace(judged=session.last))
+                stored = True
+        return stored
 
     # ---- what became of a commit -----------------------------------------------------------------
 

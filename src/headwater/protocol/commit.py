@@ -125,13 +125,26 @@ def encode_frame(frame: Frame) -> bytes:
     return _encoder.encode(tuple(frame))
 
 
-def decode_frame(data: bytes, limits: ValueLimits = DEFAULT_VALUE_LIMITS) -> tuple[Commit, ...]:
+class Checked(tuple[Commit, ...]):
+    """A frame whose values were checked against `limits` and frozen: nobody has to do it again."""
+
+    limits: ValueLimits
+
+
+def checked_frame(frame: Frame, limits: ValueLimits) -> Checked:
+    """The frame with every value checked and frozen, or ProtocolError."""
+    checked = Checked(checked_commit(commit, limits) for commit in frame)
+    checked.limits = limits
+    return checked
+
+
+def decode_frame(data: bytes, limits: ValueLimits = DEFAULT_VALUE_LIMITS) -> Checked:
     """Bytes from a peer. Every value is checked and frozen; anything else is a ProtocolError that says where."""
     try:
         frame = _frame_decoder.decode(data)
     except (msgspec.MsgspecError, InvalidValueError, ValueError, RecursionError) as error:
         raise ProtocolError(f"the frame is not a sequence of commits: {error}") from error
-    return tuple(checked_commit(commit, limits) for commit in frame)
+    return checked_frame(frame, limits)
 
 
 def decode_commit(data: bytes | msgspec.Raw) -> Commit:

@@ -18,7 +18,7 @@ from headwater.data.limits import DEFAULT_VALUE_LIMITS, STORED_VALUE_LIMITS, Val
 from headwater.data.patch import Patch, validate_patch
 from headwater.data.value import ABSENT, MAX_INT, Absent, MaybeValue, freeze
 from headwater.errors import InvalidValueError, ProtocolError
-from headwater.protocol.commit import MAIN, Commit, checked_commit
+from headwater.protocol.commit import MAIN, Commit, checked_frame
 from headwater.protocol.verdict import Verdict
 
 VERSION: Final = 1
@@ -239,7 +239,7 @@ def decode_from_replica(
     """A message from a peer that is not trusted. Raises ProtocolError that says what was wrong."""
     message: FromReplica = _decoded(data, encoding, _from_replica.decode, FromReplica)
     if isinstance(message, Transact):
-        return Transact(tuple(checked_commit(commit, limits) for commit in message.commits))
+        return Transact(checked_frame(message.commits, limits))
     return message
 
 

@@ -100,4 +100,6 @@ def conflict_text(conflict: Conflict) -> str:
         parts.append(f"it stands on commit {layers} of this session, which was not accepted")
     if conflict.basis_expired:
         parts.append("its basis is older than the history that is kept")
+    if not parts:
+        parts.append("it was rejected before, and the reasons are no longer kept")
     return "; ".join(parts) + ". Read again and retry."

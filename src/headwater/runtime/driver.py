@@ -160,6 +160,11 @@ class Driver:
             # Said already, through on_error, if it was the engine's; either way this connection cannot go on.
             self._end()
             return
+        except ExceptionGroup as errors:
+            # Listeners and callbacks of the program: the session took the message in before they were called.
+            asyncio.get_running_loop().call_exception_handler(
+                {"message": f"what session {self.session.key!r} said was not taken well", "exception": errors}
+            )
         if self.session.link is Link.UP:
             self._failures = 0
         elif self.session.link is Link.GONE:
@@ -178,6 +183,8 @@ class Driver:
         self._wake()
 
     def _complain(self, error: HeadwaterError) -> None:
+        if isinstance(error, SessionExpiredError) and self._closing is None:
+            self._closing = error  # It says why, to everybody who waits.
         if self._on_error is not None:
             self._on_error(error)
 

@@ -13,7 +13,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 
 from headwater.runtime.websocket import PATH, SUBPROTOCOLS
-from headwater.server.connection import NORMAL, RESTARTING, Connection
+from headwater.server.connection import GOING_AWAY, Connection
 from headwater.server.metrics import CONTENT_TYPE
 from headwater.server.service import Service
 
@@ -60,7 +60,7 @@ class Door:
                 await asyncio.to_thread(self._service.spaces.drain)
                 self._service.outbox.drain()
                 for connection in connections:
-                    connection.close(RESTARTING)
+                    connection.close(GOING_AWAY)
                 for connection in connections:
                     await connection.flushed()
         except TimeoutError:
@@ -96,6 +96,3 @@ def make_app(service: Service) -> tuple[Starlette, Door]:
         Route("/metrics", metrics),
     ]
     return Starlette(routes=routes), door
-
-
-__all__ = ["NORMAL", "Door", "make_app"]

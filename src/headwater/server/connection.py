@@ -31,9 +31,8 @@ from headwater.server.service import Service
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 SendEvent = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-NORMAL: Final = 1000
+GOING_AWAY: Final = 1001
 REFUSED: Final = 1008
-RESTARTING: Final = 1012
 
 
 class Connection:

@@ -123,9 +123,9 @@ def play(seed: int, counts: Counter[str] | None = None) -> Failure | None:
     return None
 
 
-def replay(seed: int, profile: Profile, steps: Iterable[Step]) -> str | None:
+def replay(seed: int, profile: Profile, steps: Iterable[Step], counts: Counter[str] | None = None) -> str | None:
     """Play given steps. What the two disagree about, or None."""
-    player = _player(seed, profile, None)
+    player = _player(seed, profile, counts)
     try:
         for step in steps:
             player.do(step)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from headwater.data.address import Depth, DocKey
+from headwater.data.address import SPACE_SCOPE, Depth, DocKey
 from headwater.data.patch import Patch, apply
 from headwater.data.path import Path, lookup
 from headwater.data.value import ABSENT, MaybeValue, equal
@@ -110,10 +110,22 @@ class CheckedTransaction:
 class Books:
     """The books kept about one replica process: its layers and what its feed has told."""
 
-    __slots__ = ("_checked", "_made", "_oracle", "_shadow", "_trace", "attempts", "replica", "session", "who")
+    __slots__ = (
+        "_checked",
+        "_made",
+        "_oracle",
+        "_scopes",
+        "_shadow",
+        "_trace",
+        "attempts",
+        "replica",
+        "session",
+        "who",
+    )
 
-    def __init__(self, who: str, session: str, replica: Replica, oracle: Oracle, trace: Trace) -> None:
+    def __init__(self, who: str, user: str, session: str, replica: Replica, oracle: Oracle, trace: Trace) -> None:
         self.who = who
+        self._scopes = (SPACE_SCOPE, f"user:{user}", f"session:{session}")
         self.session = session
         self.replica = replica
         self._oracle = oracle
@@ -193,6 +205,8 @@ class Books:
         for local_seq, commit in living:
             self._check_layer(local_seq, commit, numbered, seq)
         for doc, value in shown.items():
+            if doc.scope not in self._scopes:
+                broken("access", self.who, f"{doc} belongs to somebody else and is shown")
             expected = oracle.value(doc, seq)
             if doc in replica.confirmed and not equal(replica.confirmed.value(doc), expected):
                 broken("C3", self.who, f"{doc} at {seq} is {replica.confirmed.value(doc)}, the log says {expected}")
@@ -206,8 +220,12 @@ class Books:
     def _check_layer(self, local_seq: int, commit: Commit, living: dict[int, Commit], seq: int) -> None:
         landed = self._oracle.seq_of.get((self.session, local_seq), 0)
         if not self._made[local_seq].seq and 0 < landed <= seq:
-            self._trace.broken("C6", self.who, f"layer {local_seq} is part of the state at {seq} and still on top of it")
+            self._trace.broken(
+                "C6", self.who, f"layer {local_seq} is part of the state at {seq} and still on top of it"
+            )
         for read in commit.reads:
             for under in numbers(read.layers):
                 if under not in living and not self._oracle.seq_of.get((self.session, under)):
-                    self._trace.broken("C4", self.who, f"layer {local_seq} is shown and stands on {under}, which is dead")
+                    self._trace.broken(
+                        "C4", self.who, f"layer {local_seq} is shown and stands on {under}, which is dead"
+                    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from headwater.data.address import DocKey
+from headwater.data.address import SPACE_SCOPE, DocKey
 from headwater.data.value import equal
 from headwater.engine.engine import Engine
 from headwater.engine.follow import links_in
@@ -21,7 +21,7 @@ from headwater.replica.session import Link
 from headwater.testing.sim_checks import Attempt
 from headwater.testing.sim_oracle import Oracle
 from headwater.testing.sim_process import Intent, ReplicaProcess
-from headwater.testing.sim_server import ServerProcess
+from headwater.testing.sim_server import READER, ServerProcess
 from headwater.testing.sim_trace import Trace
 
 NAIVE_EVERY = 8
@@ -37,6 +37,7 @@ def check_all(server: ServerProcess, processes: Sequence[ReplicaProcess], oracle
         _check_settled(process, trace)
         _check_shown(process, engine, trace)
         _check_attempts([*process.past_attempts, *process.books.attempts], oracle, trace, process.name)
+        _check_access(process, oracle, trace)
         _check_intents(process.intents, oracle, trace, process.name)
     oracle.compare_all(engine)
     _check_past(engine, oracle, trace)
@@ -101,6 +102,16 @@ def _check_attempts(attempts: Iterable[Attempt], oracle: Oracle, trace: Trace, w
             trace.broken("C6", who, f"{attempt.tag} was taken back ({attempt.rejection}) and landed at {landed}")
         if landed:
             _check_landed(attempt, landed, oracle, trace, who)
+
+
+def _check_access(process: ReplicaProcess, oracle: Oracle, trace: Trace) -> None:
+    """Whoever may only read has written nothing that others can see."""
+    if process.user == READER:
+        for attempt in [*process.past_attempts, *process.books.attempts]:
+            landed = oracle.seq_of.get((attempt.session, attempt.local_seq), 0)
+            commit = attempt.commit
+            if landed and commit is not None and any(op.doc.scope == SPACE_SCOPE for op in commit.operations):
+                trace.broken("access", process.name, f"{attempt.tag} of {READER} landed at {landed}")
 
 
 def _check_landed(attempt: Attempt, seq: int, oracle: Oracle, trace: Trace, who: str) -> None:

@@ -19,17 +19,18 @@ from headwater.testing.sim_trace import Trace
 
 
 def folded(value: MaybeValue, commit: Commit, doc: DocKey, *, lenient: bool = False) -> MaybeValue:
-    """A document after a commit. Lenient: a patch that does not fit is left out with all after it, as a layer's is."""
+    """A document after a commit. Lenient: a commit that does not fit shows nothing there, as a layer does."""
+    after = value
     for operation in commit.operations:
         if operation.doc == doc:
             for patch in operation.patches:
                 try:
-                    value = apply(value, patch).value
+                    after = apply(after, patch).value
                 except PatchError:
                     if not lenient:
                         raise
                     return value
-    return value
+    return after
 
 
 class Oracle:
@@ -48,7 +49,12 @@ class Oracle:
     def follow(self, engine: Engine) -> None:
         """Take in what the log has gained."""
         while engine.last_seq > len(self.log):
-            for logged in engine.changes(since=len(self.log)).items:
+            gained = engine.changes(since=len(self.log)).items
+            if not gained:
+                last = engine.last_seq
+                self._trace.broken("C7", "log", f"the engine is at seq {last}, its log ends at {len(self.log)}")
+                return
+            for logged in gained:
                 self._add(logged)
 
     def _add(self, logged: Logged) -> None:

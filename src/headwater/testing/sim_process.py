@@ -141,7 +141,7 @@ class ReplicaProcess:
         )
         self.session.on_error = self._on_error
         self.session.on_load_failed = self._on_load_failed
-        self.books = Books(self.name, key, self.replica, self._oracle, self._trace)
+        self.books = Books(self.name, self.user, key, self.replica, self._oracle, self._trace)
         self.wanted.clear()
         self.connect_soon(0)
 

@@ -244,7 +244,7 @@ class ServerProcess:
             self._trace.broken("server", WHO, f"{type(error).__name__} out of the hub: {error}")
             failed = str(error)
         if self.disk.is_off:
-            # What was said before the power failed may have left; the books of the log are up to date before it arrives.
+            # What was said before the power failed may have left; the log's books are up to date before it arrives.
             self._deliver(all_of_it=self._draws.random() < 0.5)
             self.die("the power failed", self._draws.choice(list(Loss)))
             self.start()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from headwater.clock import Random, VirtualClock
@@ -128,7 +129,7 @@ class Author:
     def _wave(self) -> None:
         """Computations of one pass: each reads what the one before wrote; one frame carries them."""
         docs = [self._doc() for _ in range(self._draws.randint(2, 4))]
-        for source, target in zip(docs, docs[1:], strict=False):
+        for source, target in pairwise(docs):
             self._transact(lambda tag, s=source, t=target: _derive(s, t, tag), derived=True)  # type: ignore[misc]
         if self._draws.random() < 0.8:
             self._process.flush()
@@ -195,7 +196,8 @@ def _look_and_write(doc: DocKey, other: DocKey, key: str, pause_us: int, tag: st
             yield pause_us
         last = t.read(other, ("list",))
         _ensure(t, doc)
-        t.write(doc, add(("m", key), {"by": tag, "n": _number(seen), "of": len(last) if isinstance(last, tuple) else 0}))
+        length = len(last) if isinstance(last, tuple) else 0
+        t.write(doc, add(("m", key), {"by": tag, "n": _number(seen), "of": length}))
 
     return work
 

@@ -65,7 +65,18 @@ def small_limits(draws: Random) -> Limits:
 class Simulation:
     """One space, its server and its replicas."""
 
-    __slots__ = ("_authors", "_misfortune", "_stack", "_steps", "clock", "network", "oracle", "replicas", "server", "trace")
+    __slots__ = (
+        "_authors",
+        "_misfortune",
+        "_stack",
+        "_steps",
+        "clock",
+        "network",
+        "oracle",
+        "replicas",
+        "server",
+        "trace",
+    )
 
     def __init__(
         self,
@@ -99,7 +110,14 @@ class Simulation:
             users[-1] = READER
         self.replicas = [
             ReplicaProcess(
-                f"r{number}", user, clock, clock.randomness(f"r{number}"), self.network, self.server, self.oracle, self.trace
+                f"r{number}",
+                user,
+                clock,
+                clock.randomness(f"r{number}"),
+                self.network,
+                self.server,
+                self.oracle,
+                self.trace,
             )
             for number, user in enumerate(users)
         ]

@@ -15,7 +15,7 @@ import apsw
 
 from headwater.engine.store.port import Visited
 from headwater.engine.store.schema import APPLICATION_ID
-from headwater.errors import CorruptionError, NewerVersionError, StorageError
+from headwater.errors import CorruptionError, LimitError, NewerVersionError, StorageError
 
 Synchronous = Literal["FULL", "NORMAL", "OFF"]
 
@@ -25,6 +25,7 @@ class Database:
 
     __slots__ = (
         "_connection",
+        "_create",
         "_cursor",
         "_migrations",
         "_path",
@@ -34,8 +35,11 @@ class Database:
         "visited",
     )
 
-    def __init__(self, path: str, *, synchronous: Synchronous, vfs: str | None, migrations: tuple[str, ...]) -> None:
+    def __init__(
+        self, path: str, *, synchronous: Synchronous, vfs: str | None, migrations: tuple[str, ...], create: bool = True
+    ) -> None:
         self._path = path
+        self._create = create
         self._synchronous = synchronous
         self._vfs = vfs
         self._migrations = migrations
@@ -84,6 +88,10 @@ class Database:
         version = self.number("PRAGMA user_version")
         if version == len(self._migrations):
             return
+        if not self._create:
+            raise StorageError(
+                f"{self._path} is no space of this version: its schema version is {version}. Nothing was done."
+            )
         self.begin()
         for script in self._migrations[version:]:
             self.run(script)
@@ -129,6 +137,8 @@ class Database:
             self.execute(sql, values)
         except apsw.Error as error:
             raise self.failed(error) from error
+        except (OverflowError, UnicodeEncodeError) as error:
+            raise LimitError(f"a number or a text is beyond what can be stored: {error}") from error
 
     def many(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> None:
         self.visited.statements += 1
@@ -144,6 +154,8 @@ class Database:
             rows = cast("list[tuple[Any, ...]]", self.execute(sql, values).fetchall())
         except apsw.Error as error:
             raise self.failed(error) from error
+        except (OverflowError, UnicodeEncodeError) as error:
+            raise LimitError(f"a number or a text is beyond what can be stored: {error}") from error
         except UnicodeDecodeError as error:
             raise CorruptionError(f"{self._path} holds text that is no UTF-8: {error}. Restore a backup.") from error
         visited.rows += len(rows)
@@ -213,6 +225,11 @@ def check_length(file: FilePath) -> None:
         with file.open("rb") as opened:
             header = opened.read(100)
     wal = FilePath(f"{file}-wal")
+    if file.is_file() and not header and not wal.exists():
+        raise CorruptionError(
+            f"{file} is empty, although a space's file never is. Restore it from a backup, or delete it if the "
+            "space was never used."
+        )
     if len(header) < 100 or not header.startswith(b"SQLite format 3") or (wal.exists() and wal.stat().st_size):
         return  # new, not ours to judge, or still to be completed from its write-ahead log
     stored = int.from_bytes(header[16:18], "big")

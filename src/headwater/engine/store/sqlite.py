@@ -46,8 +46,9 @@ class SqliteStore:
         synchronous: Synchronous = "FULL",
         vfs: str | None = None,
         migrations: tuple[str, ...] = MIGRATIONS,
+        create: bool = True,
     ) -> None:
-        self._db = Database(str(path), synchronous=synchronous, vfs=vfs, migrations=migrations)
+        self._db = Database(str(path), synchronous=synchronous, vfs=vfs, migrations=migrations, create=create)
 
     @property
     def visited(self) -> Visited:

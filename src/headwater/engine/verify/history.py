@@ -29,7 +29,7 @@ def verify_file(path: str | FilePath, progress: Progress | None = None) -> Repor
         damage = _integrity(path)
         if damage is not None:
             return _damaged(damage)
-        store = SqliteStore(path)
+        store = SqliteStore(path, create=False)
     except CorruptionError as error:
         return _damaged(str(error))
     try:

@@ -12,6 +12,7 @@ The rules are those of DESIGN.md section 4: C1 to C5, C7, C10 and C11.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias, assert_never
 
 from headwater.data.address import Depth, DocKey, check_id, check_scope
@@ -63,7 +64,8 @@ class Refusal(NamedTuple):
     layer: int = 0
 
 
-class Replay(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Replay:
     """The commit was accepted before, at this seq."""
 
     seq: int

@@ -19,7 +19,7 @@ from headwater.data.codec import decode, encode
 from headwater.data.limits import STORED_VALUE_LIMITS
 from headwater.data.patch import Patch, PatchError, apply
 from headwater.data.value import Absent, MaybeValue, equal
-from headwater.engine.log import COMPACTED_CHAIN, COMPACTED_SEQ, chained
+from headwater.engine.log import COMPACTED_CHAIN, COMPACTED_SEQ, chained, number_in_meta
 from headwater.engine.store.port import LogRow, SnapshotRow, Store
 from headwater.engine.verify.lines import Line, Lines, Write, differences
 from headwater.engine.verify.naive import names, numbers, same
@@ -71,8 +71,8 @@ class Replay:
         self.events: dict[str, int] = {}
         self.records: Counter[str] = Counter()  # by topic
         self.unchecked: Counter[str] = Counter()  # what compaction made impossible to check
-        self.kept_from = int(store.meta(COMPACTED_SEQ) or 1)
-        self._chain = int(store.meta(COMPACTED_CHAIN) or 0)
+        self.kept_from = number_in_meta(store, COMPACTED_SEQ, 1)
+        self._chain = number_in_meta(store, COMPACTED_CHAIN, 0)
         self.expected = self.kept_from
         last = store.last_row()
         self.last_seq = last.seq + last.commits - 1 if last is not None else 0

@@ -13,7 +13,7 @@ import msgspec
 from headwater.data.address import Depth, doc_text
 from headwater.data.path import Path
 from headwater.engine.branches import MAIN_ID
-from headwater.engine.log import COMPACTED_SEQ
+from headwater.engine.log import COMPACTED_SEQ, number_in_meta
 from headwater.engine.marks import NOBODY, Marks
 from headwater.engine.store.port import HEADS_SEQ, BranchRow, HeadRow, Store
 from headwater.engine.verify.lines import Line, Lines
@@ -27,7 +27,7 @@ _PAGE = 500
 def begin(store: Store, last_seq: int) -> Lines:
     """The branches, checked, and every document as it was where the kept history begins."""
     rows = {row.branch: row for row in store.branches()}
-    kept_from = int(store.meta(COMPACTED_SEQ) or 1)
+    kept_from = number_in_meta(store, COMPACTED_SEQ, 1)
     lines = Lines(rows)
     for row in rows.values():
         _check_branch(rows, row, last_seq)
@@ -82,7 +82,7 @@ def check(store: Store, replay: Replay) -> None:
     """Everything stored beside the log, after all of it was replayed."""
     lines = replay.lines
     live = [row.branch for row in lines.branches.values() if not row.deleted]
-    heads_seq = int(store.meta(HEADS_SEQ) or 0)
+    heads_seq = number_in_meta(store, HEADS_SEQ, 0)
     if heads_seq > replay.last_seq:
         raise Broken("heads", heads_seq, f"heads are written up to {heads_seq}, the log ends at {replay.last_seq}")
     heads = {(branch, row.doc): row for branch in live for row in _heads(store, branch)}

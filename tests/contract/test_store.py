@@ -1,0 +1,708 @@
+"""The contract of the store port: what the engine relies on, whichever database holds the space.
+
+Another database joins by adding one `Backend` to `BACKENDS`. Nothing here mentions SQLite below that list.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from headwater.data.address import DocKey
+from headwater.engine.store.port import (
+    BranchRow,
+    EventRow,
+    HeadRow,
+    LeaseRow,
+    LogRow,
+    MarksRow,
+    RecordRow,
+    SessionRow,
+    SnapshotRow,
+    Store,
+)
+from headwater.engine.store.sqlite import SqliteStore
+from headwater.errors import StorageError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backend:
+    """One implementation of the port."""
+
+    name: str
+    make: Callable[[Path], Store]
+    durable: bool = True  # False: reopening finds an empty space
+
+
+BACKENDS = (
+    Backend(name="sqlite-file", make=lambda folder: SqliteStore(folder / "s.space", synchronous="OFF")),
+    Backend(name="sqlite-memory", make=lambda folder: SqliteStore(":memory:"), durable=False),
+)
+
+
+@pytest.fixture(params=BACKENDS, ids=lambda backend: backend.name)
+def backend(request: pytest.FixtureRequest) -> Backend:
+    chosen: Backend = request.param
+    return chosen
+
+
+@pytest.fixture
+def store(backend: Backend, tmp_path: Path) -> Iterator[Store]:
+    made = backend.make(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def open_store(store: Store) -> Store:
+    """A store with a transaction open, which most writes want."""
+    store.begin()
+    return store
+
+
+# Names that a careless database would fold together, cut off or sort by locale.
+NAMES = [
+    "a",
+    "A",
+    "ä",
+    "a\u0308",
+    "z",
+    "Z",
+    "é",
+    "日本",
+    "😀",
+    "\uffff",
+    "a b",
+    "a%",
+    "a_",
+    "a'b",
+    'a"b',
+    "ß",
+    "SS",
+]
+
+
+def log_row(seq: int, *, count: int = 1, session: int = 1, local_seq: int | None = None, branch: int = 1) -> LogRow:
+    first = seq if local_seq is None else local_seq
+    return LogRow(seq, count, session, first, first + count - 1, branch, 1_000 + seq, 77 + seq, b"body %d" % seq)
+
+
+def session_row(
+    number: int, key: str, *, closed: bool = False, judged: int = 0, acked: int = 0, resume: str = "digest"
+) -> SessionRow:
+    return SessionRow(
+        session=number,
+        key=key,
+        principal="ann",
+        opened_us=5,
+        closed=closed,
+        judged=judged,
+        resume=resume,
+        acked=acked,
+    )
+
+
+def branch_row(number: int, name: str, *, deleted: bool = False) -> BranchRow:
+    return BranchRow(number, name, number - 1, 3, 9, deleted, 4)
+
+
+def head_row(branch: int, doc: int, seq: int) -> HeadRow:
+    return HeadRow(branch, doc, seq, seq - 1, 100, 2, 30, 1)
+
+
+def snapshot(seq: int, ordinal: int, *, branch: int = 1, doc: int = 1, present: bool = True) -> SnapshotRow:
+    return SnapshotRow(branch, doc, seq, ordinal, present, b"value at %d" % seq if present else b"")
+
+
+def test_every_method_of_the_port_is_tried_by_this_suite() -> None:
+    methods = {name for name, _ in inspect.getmembers(Store, inspect.isfunction) if not name.startswith("_")}
+    text = Path(__file__).read_text()
+    untried = {name for name in methods if f"store.{name}(" not in text}
+    assert untried == set()
+
+
+# --- transactions ----------------------------------------------------------------------------------------
+
+
+class TestTransactions:
+    def test_what_was_committed_stays_and_what_was_rolled_back_is_gone(self, store: Store) -> None:
+        store.begin()
+        store.put_meta("kept", "1")
+        store.commit()
+        store.begin()
+        store.put_meta("kept", "2")
+        store.put_meta("new", "x")
+        store.rollback()
+        assert (store.meta("kept"), store.meta("new")) == ("1", None)
+
+    def test_a_transaction_sees_its_own_writes(self, open_store: Store) -> None:
+        store = open_store
+        store.append(log_row(1))
+        assert store.last_row() == log_row(1)
+
+    def test_rolling_back_where_no_transaction_is_open_does_nothing(self, store: Store) -> None:
+        store.rollback()
+        store.begin()
+        store.put_meta("a", "1")
+        store.commit()
+        store.rollback()
+        assert store.meta("a") == "1"
+
+    def test_a_rollback_takes_back_writes_to_every_table(self, store: Store) -> None:
+        store.begin()
+        store.append(log_row(1))
+        store.put_doc(1, DocKey("space", "d"))
+        store.put_heads([head_row(1, 1, 1)])
+        store.put_snapshot(snapshot(1, 1))
+        store.put_marks(MarksRow(1, 1, 1, b"m"))
+        store.put_branch(branch_row(1, "main"))
+        store.put_session(session_row(1, "s"))
+        store.put_events([EventRow("e", 1, "stream", 0, b"p")])
+        store.put_records([RecordRow(1, 0, "topic", "k", b"p")])
+        store.put_lease(LeaseRow("l", 1, "h", 9))
+        store.put_meta("m", "1")
+        store.rollback()
+        assert store.last_row() is None
+        assert store.doc_of(DocKey("space", "d")) is None
+        assert store.key_of(1) is None
+        assert store.head(1, 1) is None
+        assert store.snapshot_at_or_before(1, 1, 9) is None
+        assert store.marks(1, 1) is None
+        assert store.branches() == []
+        assert store.session(1) is None
+        assert store.event("e") is None
+        assert store.records_after("topic", (0, 0), 9) == []
+        assert store.lease("l") is None
+        assert store.meta("m") is None
+
+    def test_a_second_begin_inside_a_transaction_is_refused(self, open_store: Store) -> None:
+        with pytest.raises(StorageError):
+            open_store.begin()
+
+    def test_a_commit_without_a_transaction_is_refused(self, store: Store) -> None:
+        with pytest.raises(StorageError):
+            store.commit()
+
+    def test_a_refused_statement_leaves_the_transaction_s_other_writes_alone(self, store: Store) -> None:
+        store.begin()
+        store.append(log_row(1))
+        with pytest.raises(StorageError):
+            store.append(log_row(1))
+        store.commit()
+        assert store.last_row() == log_row(1)
+
+
+class TestSavepoints:
+    def test_a_released_savepoint_belongs_to_the_transaction(self, store: Store) -> None:
+        store.begin()
+        store.savepoint()
+        store.put_meta("a", "1")
+        store.release()
+        store.rollback()
+        assert store.meta("a") is None
+        store.begin()
+        store.savepoint()
+        store.put_meta("a", "1")
+        store.release()
+        store.commit()
+        assert store.meta("a") == "1"
+
+    def test_rolling_back_to_a_savepoint_keeps_what_was_before_it(self, store: Store) -> None:
+        store.begin()
+        store.put_meta("before", "1")
+        store.savepoint()
+        store.put_meta("before", "2")
+        store.put_meta("inside", "1")
+        store.rollback_to_savepoint()
+        store.put_meta("after", "1")
+        store.commit()
+        assert (store.meta("before"), store.meta("inside"), store.meta("after")) == ("1", None, "1")
+
+    def test_savepoints_follow_one_another(self, store: Store) -> None:
+        store.begin()
+        for number in range(1, 6):
+            store.savepoint()
+            store.append(log_row(number))
+            if number % 2:
+                store.release()
+            else:
+                store.rollback_to_savepoint()
+        store.commit()
+        assert [row.seq for row in store.rows_after(0, 10)] == [1, 3, 5]
+
+    def test_a_release_without_a_savepoint_is_refused(self, open_store: Store) -> None:
+        with pytest.raises(StorageError):
+            open_store.release()
+
+
+class TestReopening:
+    def test_what_was_committed_is_there_and_an_open_transaction_is_not(self, store: Store, backend: Backend) -> None:
+        store.begin()
+        store.put_meta("a", "1")
+        store.commit()
+        store.begin()
+        store.put_meta("b", "1")
+        store.reopen()
+        assert store.meta("a") == ("1" if backend.durable else None)
+        assert store.meta("b") is None
+
+    def test_a_reopened_store_works_on(self, store: Store) -> None:
+        store.reopen()
+        store.begin()
+        store.append(log_row(1))
+        store.commit()
+        assert store.last_row() == log_row(1)
+
+    def test_another_opening_after_closing_finds_everything(self, backend: Backend, tmp_path: Path) -> None:
+        if not backend.durable:
+            pytest.skip("nothing is kept")
+        folder = tmp_path / "second"
+        folder.mkdir()
+        store = backend.make(folder)
+        store.begin()
+        store.append(log_row(1))
+        store.put_session(session_row(1, "s"))
+        store.commit()
+        store.close()
+        again = backend.make(folder)
+        assert (again.last_row(), again.session_of("s")) == (log_row(1), session_row(1, "s"))
+        again.close()
+
+    def test_counters_go_on_counting_over_a_reopening(self, store: Store) -> None:
+        before = store.visited.statements
+        store.reopen()
+        store.meta("a")
+        assert store.visited.statements > before
+
+
+# --- meta and counters -----------------------------------------------------------------------------------
+
+
+class TestMeta:
+    def test_a_key_is_overwritten_and_an_unknown_one_is_none(self, open_store: Store) -> None:
+        store = open_store
+        store.put_meta("k", "1")
+        store.put_meta("k", "2")
+        assert (store.meta("k"), store.meta("K"), store.meta("other")) == ("2", None, None)
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_any_name_is_kept_apart_from_its_look_alikes(self, open_store: Store, name: str) -> None:
+        store = open_store
+        for number, other in enumerate(NAMES):
+            store.put_meta(other, str(number))
+        assert store.meta(name) == str(NAMES.index(name))
+
+
+class TestVisited:
+    def test_a_found_row_is_counted_with_its_body(self, open_store: Store) -> None:
+        store = open_store
+        store.append(log_row(1))
+        before = (store.visited.statements, store.visited.rows, store.visited.bytes)
+        row = store.last_row()
+        assert row is not None
+        after = (store.visited.statements, store.visited.rows, store.visited.bytes)
+        assert [now - then for now, then in zip(after, before, strict=True)] == [1, 1, len(row.body)]
+
+    def test_a_page_counts_its_rows_and_an_empty_one_counts_none(self, open_store: Store) -> None:
+        store = open_store
+        for seq in range(1, 6):
+            store.append(log_row(seq))
+        rows = store.visited.rows
+        store.rows_after(0, 3)
+        assert store.visited.rows == rows + 3
+        store.rows_after(5, 3)
+        assert store.visited.rows == rows + 3
+
+    def test_a_write_is_a_statement_and_visits_no_row(self, open_store: Store) -> None:
+        store = open_store
+        statements, rows = store.visited.statements, store.visited.rows
+        store.put_lease(LeaseRow("l", 1, "h", 1))
+        assert store.visited.statements == statements + 1
+        assert store.visited.rows == rows
+
+
+# --- the log ---------------------------------------------------------------------------------------------
+
+
+class TestLog:
+    def test_an_empty_log_has_no_rows_at_all(self, store: Store) -> None:
+        assert store.last_row() is None
+        assert store.row_at(5) is None
+        assert store.rows_after(0, 10) == []
+        assert store.row_of_session(1, 5) is None
+
+    def test_a_row_comes_back_as_it_was_appended(self, open_store: Store) -> None:
+        store = open_store
+        row = LogRow(2**53, 7, 2**40, 3, 9, 4, 2**52, 2**32 - 1, bytes(range(256)))
+        store.append(row)
+        assert store.last_row() == row
+        assert store.row_at(2**53) == row
+        assert type(store.rows_after(0, 1)[0]) is LogRow
+
+    def test_an_empty_body_is_kept_as_an_empty_body(self, open_store: Store) -> None:
+        store = open_store
+        store.append(log_row(1)._replace(body=b""))
+        row = store.last_row()
+        assert row is not None
+        assert row.body == b""
+
+    def test_a_row_is_found_by_any_seq_from_its_own_up_to_the_next(self, open_store: Store) -> None:
+        store = open_store
+        for seq, count in ((1, 3), (4, 1), (5, 10)):
+            store.append(log_row(seq, count=count))
+        found = {seq: row.seq for seq in range(16) if (row := store.row_at(seq))}
+        assert found == {1: 1, 2: 1, 3: 1, 4: 4, **dict.fromkeys(range(5, 16), 5)}
+
+    def test_rows_come_in_order_of_seq_whatever_order_they_were_written_in(self, open_store: Store) -> None:
+        store = open_store
+        for seq in (5, 1, 9, 3):
+            store.append(log_row(seq, local_seq=seq))
+        assert [row.seq for row in store.rows_after(0, 10)] == [1, 3, 5, 9]
+        assert [row.seq for row in store.rows_after(3, 10)] == [5, 9]
+        assert [row.seq for row in store.rows_after(0, 2)] == [1, 3]
+        last = store.last_row()
+        assert last is not None
+        assert last.seq == 9
+
+    def test_a_limit_of_zero_gives_no_rows(self, open_store: Store) -> None:
+        open_store.append(log_row(1))
+        assert open_store.rows_after(0, 0) == []
+
+    def test_a_seq_is_taken_once(self, open_store: Store) -> None:
+        open_store.append(log_row(1))
+        with pytest.raises(StorageError):
+            open_store.append(log_row(1, session=2))
+
+    def test_a_local_seq_is_taken_once_per_session(self, open_store: Store) -> None:
+        store = open_store
+        store.append(log_row(1, session=1, local_seq=4))
+        store.append(log_row(2, session=2, local_seq=4))
+        with pytest.raises(StorageError):
+            store.append(log_row(3, session=1, local_seq=4))
+
+    def test_a_session_s_row_is_the_latest_that_begins_at_or_before(self, open_store: Store) -> None:
+        store = open_store
+        store.append(log_row(1, session=1, local_seq=2, count=2))
+        store.append(log_row(3, session=2, local_seq=1, count=5))
+        store.append(log_row(8, session=1, local_seq=7))
+        found = {n: row.seq if (row := store.row_of_session(1, n)) else None for n in (1, 2, 3, 6, 7, 2**62)}
+        assert found == {1: None, 2: 1, 3: 1, 6: 1, 7: 8, 2**62: 8}
+        other = store.row_of_session(2, 3)
+        assert other is not None
+        assert other.seq == 3
+        assert store.row_of_session(3, 3) is None
+
+    def test_dropping_keeps_what_open_sessions_have_not_acknowledged(self, open_store: Store) -> None:
+        store = open_store
+        store.put_session(session_row(1, "open", acked=3))
+        store.put_session(session_row(2, "closed", closed=True))
+        store.append(log_row(1, session=1, local_seq=2))
+        store.append(log_row(2, session=1, local_seq=3, count=2))  # up to local_seq 4: not acknowledged
+        store.append(log_row(4, session=2, local_seq=1))
+        store.append(log_row(5, session=1, local_seq=9))
+        store.append(log_row(6, session=2, local_seq=2))
+        assert store.drop_rows(6) == 2
+        assert [row.seq for row in store.rows_after(0, 10)] == [2, 5, 6]
+
+    def test_dropping_never_cuts_a_row_in_two(self, open_store: Store) -> None:
+        store = open_store
+        store.put_session(session_row(1, "closed", closed=True))
+        store.append(log_row(1, count=3))
+        store.append(log_row(4, count=2))
+        assert store.drop_rows(3) == 0
+        assert store.drop_rows(5) == 1
+        assert [row.seq for row in store.rows_after(0, 10)] == [4]
+
+
+# --- documents, heads, snapshots, marks --------------------------------------------------------------------
+
+
+class TestDocuments:
+    def test_a_document_is_found_both_ways(self, open_store: Store) -> None:
+        store = open_store
+        store.put_doc(7, DocKey("user:ann", "settings"))
+        assert store.doc_of(DocKey("user:ann", "settings")) == 7
+        assert store.key_of(7) == DocKey("user:ann", "settings")
+        assert store.doc_of(DocKey("space", "settings")) is None
+        assert store.key_of(8) is None
+
+    def test_the_last_number_starts_at_zero(self, open_store: Store) -> None:
+        store = open_store
+        assert store.last_doc() == 0
+        store.put_doc(3, DocKey("space", "c"))
+        store.put_doc(2, DocKey("space", "b"))
+        assert store.last_doc() == 3
+
+    def test_a_name_is_taken_once(self, open_store: Store) -> None:
+        store = open_store
+        store.put_doc(1, DocKey("space", "a"))
+        with pytest.raises(StorageError):
+            store.put_doc(2, DocKey("space", "a"))
+
+    def test_look_alike_names_are_different_documents_in_code_point_order(self, open_store: Store) -> None:
+        store = open_store
+        for number, name in enumerate(NAMES, 1):
+            store.put_doc(number, DocKey("space", name))
+        assert [store.doc_of(DocKey("space", name)) for name in NAMES] == list(range(1, len(NAMES) + 1))
+        listed = store.docs_of_scope("space", "", 100)
+        assert [name for _, name in listed] == sorted(NAMES)
+        assert [NAMES[number - 1] for number, _ in listed] == sorted(NAMES)
+
+    def test_a_scope_is_matched_whole_and_exactly(self, open_store: Store) -> None:
+        store = open_store
+        for number, scope in enumerate(["user:s1", "user:s12", "user:S1", "user:s", "space"], 1):
+            store.put_doc(number, DocKey(scope, "d"))
+        assert store.docs_of_scope("user:s1", "", 10) == [(1, "d")]
+        assert store.docs_of_scope("user:s%", "", 10) == []
+
+    def test_pages_of_a_scope_join_without_a_gap_or_a_repeat(self, open_store: Store) -> None:
+        store = open_store
+        for number in range(1, 24):
+            store.put_doc(number, DocKey("space", f"d{number:02}"))
+        seen: list[str] = []
+        for _ in range(10):
+            page = store.docs_of_scope("space", seen[-1] if seen else "", 5)
+            seen += [name for _, name in page]
+        assert seen == [f"d{number:02}" for number in range(1, 24)]
+
+
+class TestHeads:
+    def test_a_head_is_overwritten_in_place(self, open_store: Store) -> None:
+        store = open_store
+        store.put_heads([head_row(1, 1, 4), head_row(1, 2, 5)])
+        changed = HeadRow(1, 1, 9, 8, 7, 6, 5, 4)
+        store.put_heads([changed])
+        assert store.head(1, 1) == changed
+        assert store.head(1, 2) == head_row(1, 2, 5)
+
+    def test_branches_keep_heads_of_their_own(self, open_store: Store) -> None:
+        store = open_store
+        store.put_heads([head_row(1, 1, 4), head_row(2, 1, 5)])
+        assert store.head(1, 1) == head_row(1, 1, 4)
+        assert store.head(2, 1) == head_row(2, 1, 5)
+        assert store.head(3, 1) is None
+
+    def test_the_heads_of_a_branch_come_by_document_in_pages(self, open_store: Store) -> None:
+        store = open_store
+        store.put_heads([head_row(branch, doc, doc + 1) for branch in (1, 2) for doc in (5, 3, 9, 1)])
+        assert [row.doc for row in store.heads_of_branch(1, 0, 3)] == [1, 3, 5]
+        assert [row.doc for row in store.heads_of_branch(1, 5, 3)] == [9]
+        assert store.heads_of_branch(3, 0, 3) == []
+
+    def test_no_heads_at_all_may_be_put(self, open_store: Store) -> None:
+        open_store.put_heads([])
+        assert open_store.heads_of_branch(1, 0, 3) == []
+
+    def test_heads_may_come_from_a_generator(self, open_store: Store) -> None:
+        store = open_store
+        store.put_heads(head_row(1, doc, doc) for doc in range(1, 4))
+        assert [row.doc for row in store.heads_of_branch(1, 0, 9)] == [1, 2, 3]
+
+
+class TestSnapshots:
+    def test_the_nearest_snapshot_before_a_seq_is_found(self, open_store: Store) -> None:
+        store = open_store
+        for seq, ordinal in ((10, 1), (20, 2), (30, 3)):
+            store.put_snapshot(snapshot(seq, ordinal))
+        found = {seq: row.seq if (row := store.snapshot_at_or_before(1, 1, seq)) else None for seq in (9, 10, 25, 99)}
+        assert found == {9: None, 10: 10, 25: 20, 99: 30}
+        assert store.snapshot_at_or_before(1, 1, 20) == snapshot(20, 2)
+
+    def test_the_next_snapshot_after_a_seq_is_found(self, open_store: Store) -> None:
+        store = open_store
+        for seq, ordinal in ((10, 1), (20, 2)):
+            store.put_snapshot(snapshot(seq, ordinal))
+        assert [store.snapshot_seq_after(1, 1, seq) for seq in (0, 9, 10, 19, 20)] == [10, 10, 20, 20, None]
+
+    def test_absence_is_kept_apart_from_an_empty_value(self, open_store: Store) -> None:
+        store = open_store
+        store.put_snapshot(snapshot(10, 1, present=False))
+        row = store.snapshot_at_or_before(1, 1, 10)
+        assert row is not None
+        assert row.present is False
+        assert row.body == b""
+
+    def test_the_list_is_by_seq_and_belongs_to_one_document_of_one_branch(self, open_store: Store) -> None:
+        store = open_store
+        store.put_snapshot(snapshot(20, 2))
+        store.put_snapshot(snapshot(10, 1))
+        store.put_snapshot(snapshot(15, 1, doc=2))
+        store.put_snapshot(snapshot(15, 1, branch=2))
+        assert store.snapshot_seqs(1, 1) == [(10, 1), (20, 2)]
+        assert store.snapshot_seq_after(1, 1, 10) == 20
+        other = store.snapshot_at_or_before(1, 1, 15)
+        assert other is not None
+        assert other.seq == 10
+
+    def test_one_is_dropped_by_its_seq_and_dropping_nothing_is_harmless(self, open_store: Store) -> None:
+        store = open_store
+        for seq, ordinal in ((10, 1), (20, 2)):
+            store.put_snapshot(snapshot(seq, ordinal))
+        store.drop_snapshot(1, 1, 10)
+        store.drop_snapshot(1, 1, 10)
+        store.drop_snapshot(1, 2, 20)
+        assert store.snapshot_seqs(1, 1) == [(20, 2)]
+
+    def test_the_one_behind_the_newest_few_is_found(self, open_store: Store) -> None:
+        store = open_store
+        for seq, ordinal in ((10, 0), (20, 1), (30, 2), (40, 5)):
+            store.put_snapshot(snapshot(seq, ordinal))
+        store.put_snapshot(snapshot(99, 9, doc=2))
+        assert [store.older_snapshot(1, 1, than) for than in range(5)] == [(40, 5), (30, 2), (20, 1), (10, 0), None]
+
+    def test_a_snapshot_is_taken_once(self, open_store: Store) -> None:
+        open_store.put_snapshot(snapshot(10, 1))
+        with pytest.raises(StorageError):
+            open_store.put_snapshot(snapshot(10, 1))
+
+
+class TestMarks:
+    def test_one_index_per_document_and_branch_is_kept_the_latest(self, open_store: Store) -> None:
+        store = open_store
+        store.put_marks(MarksRow(1, 1, 5, b"five"))
+        store.put_marks(MarksRow(1, 1, 9, b"nine"))
+        store.put_marks(MarksRow(2, 1, 7, b"seven"))
+        assert store.marks(1, 1) == MarksRow(1, 1, 9, b"nine")
+        assert store.marks(2, 1) == MarksRow(2, 1, 7, b"seven")
+        assert store.marks(1, 2) is None
+
+
+# --- branches and sessions -------------------------------------------------------------------------------
+
+
+class TestBranches:
+    def test_branches_come_in_order_of_their_number_with_true_booleans(self, open_store: Store) -> None:
+        store = open_store
+        rows = [branch_row(1, "main"), branch_row(2, "Dev"), branch_row(3, "dev", deleted=True)]
+        for row in reversed(rows):
+            store.put_branch(row)
+        assert store.branches() == rows
+        assert [row.deleted for row in store.branches()] == [False, False, True]
+
+    def test_a_branch_is_changed_in_place(self, open_store: Store) -> None:
+        store = open_store
+        store.put_branch(branch_row(1, "main"))
+        changed = branch_row(1, "main")._replace(merged_seq=40, deleted=True)
+        store.put_branch(changed)
+        assert store.branches() == [changed]
+
+    def test_dropping_a_branch_s_data_leaves_its_row_and_other_branches_alone(self, open_store: Store) -> None:
+        store = open_store
+        for branch in (1, 2):
+            store.put_branch(branch_row(branch, f"b{branch}"))
+            store.put_heads([head_row(branch, 1, 5)])
+            store.put_snapshot(snapshot(5, 1, branch=branch))
+            store.put_marks(MarksRow(branch, 1, 5, b"m"))
+        store.drop_branch_data(2)
+        assert len(store.branches()) == 2
+        assert store.head(2, 1) is None
+        assert store.snapshot_seqs(2, 1) == []
+        assert store.marks(2, 1) is None
+        assert store.head(1, 1) == head_row(1, 1, 5)
+        assert store.snapshot_seqs(1, 1) == [(5, 1)]
+        assert store.marks(1, 1) is not None
+
+
+class TestSessions:
+    def test_a_session_is_found_by_key_and_by_number(self, open_store: Store) -> None:
+        store = open_store
+        store.put_session(session_row(4, "k"))
+        assert store.session_of("k") == store.session(4) == session_row(4, "k")
+        assert (store.session_of("K"), store.session(5)) == (None, None)
+
+    def test_a_session_is_changed_in_place_and_closed_is_a_boolean(self, open_store: Store) -> None:
+        store = open_store
+        store.put_session(session_row(1, "k"))
+        store.put_session(session_row(1, "k", closed=True, judged=13, acked=12))
+        row = store.session_of("k")
+        assert row == session_row(1, "k", closed=True, judged=13, acked=12)
+        assert row is not None
+        assert row.closed is True
+
+    def test_look_alike_keys_are_different_sessions(self, open_store: Store) -> None:
+        store = open_store
+        for number, name in enumerate(NAMES, 1):
+            store.put_session(session_row(number, name))
+        numbers = [row.session if (row := store.session_of(name)) else None for name in NAMES]
+        assert numbers == list(range(1, len(NAMES) + 1))
+
+    def test_the_last_number_starts_at_zero(self, open_store: Store) -> None:
+        store = open_store
+        assert store.last_session() == 0
+        store.put_session(session_row(9, "a"))
+        store.put_session(session_row(3, "b"))
+        assert store.last_session() == 9
+
+    def test_pages_come_by_number(self, open_store: Store) -> None:
+        store = open_store
+        for number in (5, 1, 3):
+            store.put_session(session_row(number, f"s{number}"))
+        assert [row.session for row in store.sessions_after(0, 2)] == [1, 3]
+        assert [row.session for row in store.sessions_after(3, 2)] == [5]
+        assert store.sessions_after(5, 2) == []
+
+
+# --- events, records, leases -----------------------------------------------------------------------------
+
+
+class TestEvents:
+    def test_an_event_is_found_by_its_id_and_an_id_is_taken_once(self, open_store: Store) -> None:
+        store = open_store
+        row = EventRow("e1", 3, "cart.add", 2**52, b"\x00payload")
+        store.put_events([row])
+        assert store.event("e1") == row
+        assert (store.event("E1"), store.event("e")) == (None, None)
+        with pytest.raises(StorageError):
+            store.put_events([row._replace(seq=4)])
+
+    def test_events_come_by_seq_and_then_by_id_in_pages(self, open_store: Store) -> None:
+        store = open_store
+        rows = [EventRow(id, seq, "s", 0, b"") for seq, id in ((2, "b"), (1, "z"), (2, "B"), (2, "a"), (10, "a0"))]
+        store.put_events(rows)
+        ordered = ["z", "B", "a", "b", "a0"]
+        assert [row.id for row in store.events_after((0, ""), 10)] == ordered
+        seen: list[EventRow] = []
+        for _ in range(6):
+            after = (seen[-1].seq, seen[-1].id) if seen else (0, "")
+            seen += store.events_after(after, 2)
+        assert [row.id for row in seen] == ordered
+
+    def test_no_events_at_all_may_be_put(self, open_store: Store) -> None:
+        open_store.put_events([])
+        assert open_store.events_after((0, ""), 5) == []
+
+
+class TestRecords:
+    def test_records_of_a_topic_come_by_seq_and_place_in_pages(self, open_store: Store) -> None:
+        store = open_store
+        rows = [RecordRow(seq, place, "orders", f"k{seq}", b"p%d" % place) for seq in (1, 2) for place in (0, 1, 2)]
+        store.put_records(reversed(rows))
+        assert store.records_after("orders", (0, 0), 10) == rows
+        assert store.records_after("orders", (1, 1), 2) == rows[2:4]
+        assert store.records_after("orders", (2, 2), 2) == []
+
+    def test_topics_are_matched_whole_and_by_case(self, open_store: Store) -> None:
+        store = open_store
+        store.put_records([RecordRow(1, place, topic, "k", b"") for place, topic in enumerate(["s1", "s12", "S1"])])
+        assert [row.topic for row in store.records_after("s1", (0, 0), 10)] == ["s1"]
+
+    def test_a_place_in_a_commit_is_taken_once_per_topic(self, open_store: Store) -> None:
+        row = RecordRow(1, 0, "t", "k", b"")
+        open_store.put_records([row])
+        with pytest.raises(StorageError):
+            open_store.put_records([row])
+
+
+class TestLeases:
+    def test_a_lease_is_changed_in_place(self, open_store: Store) -> None:
+        store = open_store
+        store.put_lease(LeaseRow("mail", 1, "w1", 50))
+        store.put_lease(LeaseRow("Mail", 7, "w2", 60))
+        store.put_lease(LeaseRow("mail", 2, "w3", 70))
+        assert store.lease("mail") == LeaseRow("mail", 2, "w3", 70)
+        assert store.lease("Mail") == LeaseRow("Mail", 7, "w2", 60)
+        assert store.lease("other") is None

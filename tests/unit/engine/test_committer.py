@@ -1,0 +1,234 @@
+"""The committer: one thread for the engine, and frames that arrive together share a transaction."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from headwater.clock import VirtualClock
+from headwater.data.patch import append, replace
+from headwater.engine.committer import Committer, InlineCommitter, ThreadCommitter
+from headwater.engine.engine import Engine
+from headwater.engine.group import Outcome
+from headwater.engine.limits import Limits
+from headwater.engine.store.sqlite import SqliteStore
+from headwater.errors import AuthoringError, LimitError, ProtocolError, StorageError
+from headwater.protocol.commit import Commit
+from headwater.protocol.verdict import Accepted
+from tests.unit.engine.faults import FaultyStore, faulty
+from tests.unit.engine.kit import open_engine, value_of, write
+
+WAIT = 30  # seconds until a hang counts as a failure; nothing takes this long
+
+
+class Heard:
+    """Replies, in the order in which they were called."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[Outcome | BaseException] = []
+        self._arrived = threading.Condition()
+
+    def __call__(self, outcome: Outcome | BaseException) -> None:
+        with self._arrived:
+            self.outcomes.append(outcome)
+            self._arrived.notify_all()
+
+    def wait_for(self, count: int) -> list[Outcome | BaseException]:
+        with self._arrived:
+            assert self._arrived.wait_for(lambda: len(self.outcomes) >= count, WAIT)
+            return list(self.outcomes)
+
+
+def frame(number: int) -> tuple[Commit]:
+    return (Commit(number, (write("d", append((), [number])),)),)
+
+
+@pytest.fixture(params=["inline", "thread"])
+def committer(request: pytest.FixtureRequest) -> Iterator[Committer]:
+    engine = open_engine()
+    engine.open_session("s")
+    made: Committer = InlineCommitter(engine) if request.param == "inline" else ThreadCommitter(engine)
+    yield made
+    made.close()
+
+
+class TestEveryCommitter:
+    def test_frames_are_answered_in_the_order_they_came(self, committer: Committer) -> None:
+        heard = Heard()
+        for number in range(1, 101):
+            committer.submit("s", frame(number), heard)
+        assert heard.wait_for(100) == [(Accepted(number, number),) for number in range(1, 101)]
+        assert committer.call(lambda engine: value_of(engine, "d")) == tuple(range(1, 101))
+
+    def test_a_call_runs_after_what_was_submitted_before_it(self, committer: Committer) -> None:
+        heard = Heard()
+        for number in range(1, 51):
+            committer.submit("s", frame(number), heard)
+        assert committer.call(lambda engine: engine.last_seq) == 50
+
+    def test_a_call_that_fails_fails_at_its_caller_and_nowhere_else(self, committer: Committer) -> None:
+        with pytest.raises(AuthoringError, match="is no branch name"):
+            committer.call(lambda engine: engine.fork("NO"))
+        assert committer.call(lambda engine: engine.last_seq) == 0
+
+    def test_what_is_no_frame_is_answered_with_its_error(self, committer: Committer) -> None:
+        heard = Heard()
+        committer.submit("s", (), heard)
+        committer.submit("ghost", frame(1), heard)
+        committer.submit("s", frame(1), heard)
+        first, second, third = heard.wait_for(3)
+        assert isinstance(first, ProtocolError)
+        assert isinstance(second, ProtocolError)
+        assert third == (Accepted(1, 1),)
+
+
+@pytest.mark.parametrize("kind", [InlineCommitter, ThreadCommitter])
+def test_a_failing_disk_answers_with_the_error_and_a_replay_tells(
+    kind: type[InlineCommitter] | type[ThreadCommitter], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    store, faults = faulty(SqliteStore(tmp_path_factory.mktemp("s") / "s.space", synchronous="OFF"))
+    engine = Engine(store, clock=VirtualClock())
+    engine.open_session("s")
+    committer = kind(engine)
+    heard = Heard()
+    faults.fail_on, faults.after = "commit", True
+    committer.submit("s", frame(1), heard)
+    (failed,) = heard.wait_for(1)
+    assert isinstance(failed, StorageError)
+    committer.submit("s", frame(1), heard)
+    assert heard.wait_for(2)[1] == (Accepted(1, 1, replayed=True),)
+    committer.close()
+
+
+class TestTheThread:
+    @staticmethod
+    def held(committer: ThreadCommitter) -> tuple[threading.Event, threading.Thread]:
+        """Keeps the committer's thread busy until the event is set."""
+        started, release = threading.Event(), threading.Event()
+
+        def occupy(_: Engine) -> None:
+            started.set()
+            assert release.wait(WAIT)
+
+        caller = threading.Thread(target=lambda: committer.call(occupy))
+        caller.start()
+        assert started.wait(WAIT)
+        return release, caller
+
+    def test_frames_that_arrive_while_it_is_busy_share_one_transaction(self) -> None:
+        store, faults = faulty(SqliteStore(":memory:"))
+        engine = Engine(store, clock=VirtualClock())
+        engine.open_session("s")
+        committer = ThreadCommitter(engine)
+        release, caller = self.held(committer)
+        faults.calls.clear()
+        heard = Heard()
+        for number in range(1, 65):
+            committer.submit("s", frame(number), heard)
+        release.set()
+        caller.join(WAIT)
+        heard.wait_for(64)
+        assert faults.calls.count("commit") == 1
+        committer.close()
+
+    def test_a_group_is_bounded(self) -> None:
+        store, faults = faulty(SqliteStore(":memory:"))
+        limits = Limits(group_commits=10)
+        engine = Engine(store, clock=VirtualClock(), limits=limits)
+        engine.open_session("s")
+        committer = ThreadCommitter(engine, limits)
+        release, caller = self.held(committer)
+        faults.calls.clear()
+        heard = Heard()
+        for number in range(1, 36):
+            committer.submit("s", frame(number), heard)
+        release.set()
+        caller.join(WAIT)
+        heard.wait_for(35)
+        assert faults.calls.count("commit") == 4
+        committer.close()
+
+    def test_a_full_queue_refuses_and_drops_nothing(self) -> None:
+        limits = Limits(backlog_frames=3)
+        engine = open_engine(limits=limits)
+        engine.open_session("s")
+        committer = ThreadCommitter(engine, limits)
+        release, caller = self.held(committer)
+        heard = Heard()
+        for number in range(1, 4):
+            committer.submit("s", frame(number), heard)
+        with pytest.raises(LimitError, match=r"3 frames wait for the disk, which is the limit\. Wait for verdicts"):
+            committer.submit("s", frame(4), heard)
+        release.set()
+        caller.join(WAIT)
+        assert heard.wait_for(3) == [(Accepted(n, n),) for n in (1, 2, 3)]
+        committer.close()
+
+    def test_closing_answers_everything_first_and_twice_is_harmless(self) -> None:
+        engine = open_engine()
+        engine.open_session("s")
+        committer = ThreadCommitter(engine)
+        heard = Heard()
+        for number in range(1, 201):
+            committer.submit("s", frame(number), heard)
+        committer.close()
+        committer.close()
+        assert len(heard.outcomes) == 200
+        with pytest.raises(StorageError, match="the committer is closed: nothing more can be submitted"):
+            committer.submit("s", frame(201), heard)
+        with pytest.raises(StorageError, match="the committer is closed"):
+            committer.call(lambda engine: None)
+
+    def test_a_reply_that_raises_stops_it_loudly_and_nobody_waits_for_ever(self) -> None:
+        engine = open_engine()
+        engine.open_session("s")
+        committer = ThreadCommitter(engine)
+        release, caller = self.held(committer)
+
+        def broken(_: Outcome | BaseException) -> None:
+            raise RuntimeError("a bug in a reply")
+
+        heard = Heard()
+        committer.submit("s", frame(1), broken)
+        release.set()
+        caller.join(WAIT)
+        with pytest.raises(RuntimeError, match="a bug in a reply"):
+            committer.close()
+        with pytest.raises(StorageError, match="the committer stopped: a bug in a reply"):
+            committer.submit("s", frame(2), heard)
+
+    def test_many_callers_from_many_threads_all_get_their_own_answer(self) -> None:
+        engine = open_engine()
+        committer = ThreadCommitter(engine)
+        results: dict[str, list[Outcome | BaseException]] = {}
+
+        def client(name: str) -> None:
+            committer.call(lambda engine: engine.open_session(name))
+            heard = Heard()
+            for number in range(1, 26):
+                committer.submit(name, (Commit(number, (write(name, replace((), number)),)),), heard)
+                heard.wait_for(number)
+            results[name] = heard.outcomes
+
+        threads = [threading.Thread(target=client, args=(f"c{n}",)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(WAIT)
+        assert len(results) == 4
+        for outcomes in results.values():
+            numbers = [each[0].local_seq for each in outcomes if isinstance(each, tuple)]
+            assert numbers == list(range(1, 26))
+        committer.close()
+
+
+def test_a_planted_fault_is_of_the_kind_that_these_tests_assume() -> None:
+    inner = SqliteStore(":memory:")
+    store = FaultyStore(inner)
+    store.fail_on = "begin"
+    with pytest.raises(StorageError, match="planted"):
+        store.begin()
+    store.begin()
+    assert store.calls == ["begin", "begin"]

@@ -1,0 +1,114 @@
+"""A file is brought up to the schema this version knows, and one from a newer version is refused by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import apsw
+import pytest
+
+from headwater.clock import VirtualClock
+from headwater.data.patch import replace
+from headwater.engine.engine import Engine
+from headwater.engine.store.schema import APPLICATION_ID, MIGRATIONS
+from headwater.engine.store.sqlite import SqliteStore
+from headwater.errors import NewerVersionError, StorageError
+from headwater.protocol.commit import Commit
+from tests.unit.engine.kit import open_engine, value_of, write
+
+EXTRA = "CREATE TABLE extra (id INTEGER PRIMARY KEY); INSERT INTO extra VALUES (42);"
+
+
+def written(path: Path) -> None:
+    engine = open_engine(path)
+    engine.open_session("s")
+    engine.submit("s", Commit(1, (write("d", replace((), "kept")),)))
+    engine.close()
+
+
+def pragma(path: Path, name: str) -> object:
+    connection = apsw.Connection(str(path))
+    try:
+        return next(connection.cursor().execute(f"PRAGMA {name}"))[0]
+    finally:
+        connection.close()
+
+
+def test_a_new_file_says_whose_it_is_and_which_version_it_has(tmp_path: Path) -> None:
+    path = tmp_path / "s.space"
+    SqliteStore(path).close()
+    assert pragma(path, "application_id") == APPLICATION_ID
+    assert pragma(path, "user_version") == len(MIGRATIONS)
+    assert APPLICATION_ID.to_bytes(4) == b"HWAT"
+
+
+def test_an_older_file_gets_the_scripts_it_lacks_and_keeps_its_content(tmp_path: Path) -> None:
+    path = tmp_path / "s.space"
+    written(path)
+    store = SqliteStore(path, migrations=(*MIGRATIONS, EXTRA))
+    engine = Engine(store, clock=VirtualClock())
+    assert value_of(engine, "d") == "kept"
+    engine.close()
+    assert pragma(path, "user_version") == len(MIGRATIONS) + 1
+    connection = apsw.Connection(str(path))
+    assert list(connection.cursor().execute("SELECT id FROM extra")) == [(42,)]
+    connection.close()
+
+
+def test_several_scripts_run_in_order_and_each_only_once(tmp_path: Path) -> None:
+    path = tmp_path / "s.space"
+    more = (*MIGRATIONS, EXTRA, "INSERT INTO extra VALUES (43);")
+    SqliteStore(path, migrations=more[:2]).close()
+    SqliteStore(path, migrations=more).close()
+    SqliteStore(path, migrations=more).close()
+    connection = apsw.Connection(str(path))
+    assert list(connection.cursor().execute("SELECT id FROM extra")) == [(42,), (43,)]
+    connection.close()
+
+
+def test_a_script_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "s.space"
+    written(path)
+    with pytest.raises(StorageError, match="no such table: nowhere"):
+        SqliteStore(path, migrations=(*MIGRATIONS, EXTRA, "INSERT INTO nowhere VALUES (1);"))
+    assert pragma(path, "user_version") == len(MIGRATIONS)
+    engine = open_engine(path)
+    assert value_of(engine, "d") == "kept"
+    engine.close()
+
+
+def test_a_file_from_a_newer_version_is_refused_by_name_and_not_touched(tmp_path: Path) -> None:
+    path = tmp_path / "s.space"
+    SqliteStore(path, migrations=(*MIGRATIONS, EXTRA)).close()
+    before = path.read_bytes()
+    with pytest.raises(NewerVersionError) as caught:
+        SqliteStore(path)
+    known = len(MIGRATIONS)
+    assert str(caught.value) == (
+        f"{path} has schema version {known + 1}, this Headwater knows versions up to {known}. Upgrade Headwater, "
+        "or open the file with the version that wrote it."
+    )
+    assert path.read_bytes() == before
+
+
+def test_a_database_of_somebody_else_is_refused_and_not_touched(tmp_path: Path) -> None:
+    path = tmp_path / "other.db"
+    connection = apsw.Connection(str(path))
+    connection.cursor().execute("CREATE TABLE theirs (x)")
+    connection.close()
+    before = path.read_bytes()
+    with pytest.raises(StorageError, match=r"is an SQLite file, but not a Headwater space\. Choose another file\."):
+        SqliteStore(path)
+    connection = apsw.Connection(str(path))
+    connection.cursor().execute("PRAGMA application_id=7")
+    connection.close()
+    with pytest.raises(StorageError, match="not a Headwater space"):
+        SqliteStore(path)
+    assert before != b""
+
+
+def test_an_empty_file_becomes_a_space(tmp_path: Path) -> None:
+    path = tmp_path / "s.space"
+    path.touch()
+    SqliteStore(path).close()
+    assert pragma(path, "user_version") == len(MIGRATIONS)
