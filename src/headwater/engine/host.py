@@ -8,6 +8,7 @@ that was accepted. Peers are told on this thread; whoever gives them a way to se
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import NamedTuple, Protocol, TypeVar
@@ -93,6 +94,7 @@ class ThreadHost:
         "_lock",
         "_on_failed",
         "_peers",
+        "_taken",
         "_thread",
         "batches",
         "messages",
@@ -114,6 +116,7 @@ class ThreadHost:
         self._lock = threading.Lock()  # held while putting, so that nothing comes after the end
         self._inbox: SimpleQueue[_Item] = SimpleQueue()
         self._peers: dict[Peer, None] = {}  # those who posted and are not lost; of this thread
+        self._taken: deque[_Item] = deque()  # out of the inbox, and not processed yet; of this thread
         self._closing = False
         self._failed: BaseException | None = None
         self._on_failed = on_failed
@@ -203,22 +206,26 @@ class ThreadHost:
         """Process what waits; wait for something if nothing does. False: this was the end."""
         self._expire()
         try:
-            items = [self._inbox.get(timeout=self._limits.session_kept_us / 2_000_000)]
+            self._taken.append(self._inbox.get(timeout=self._limits.session_kept_us / 2_000_000))
         except Empty:
             return True
         # This thread alone takes out, so that what is counted is there.
-        items += [self._inbox.get_nowait() for _ in range(min(self._inbox.qsize(), self._limits.group_commits))]
+        for _ in range(min(self._inbox.qsize(), self._limits.group_commits)):
+            self._taken.append(self._inbox.get_nowait())
         batch: list[tuple[Peer, FromReplica]] = []
-        for item in items:
+        while self._taken:
+            item = self._taken.popleft()
             if isinstance(item, _Message):
                 self._peers[item.peer] = None
                 batch.append(item)
                 continue
-            self._process(batch)
-            batch = []
-            if item is None:
+            if batch:
+                self._taken.appendleft(item)  # its turn comes after them
+                self._process(batch)
+                batch = []
+            elif item is None:
                 return False
-            if isinstance(item, _Work):
+            elif isinstance(item, _Work):
                 item.run()
             else:
                 self._peers.pop(item.peer, None)
@@ -242,7 +249,7 @@ class ThreadHost:
         with self._lock:
             self._failed = error
             left = [self._inbox.get_nowait() for _ in range(self._inbox.qsize())]
-        for item in left:
+        for item in (*self._taken, *left):
             if isinstance(item, _Work):
                 item.fail(error)
             elif isinstance(item, _Message):

@@ -19,7 +19,7 @@ from headwater.engine.follow import linked
 from headwater.engine.group import Outcome
 from headwater.engine.limits import Limits
 from headwater.engine.peer import Peer, PeerState
-from headwater.errors import AbsentError, HeadwaterError, LimitError, ProtocolError, StorageError
+from headwater.errors import AbsentError, AccessError, HeadwaterError, LimitError, ProtocolError, StorageError
 from headwater.protocol.commit import Commit, Operation
 from headwater.protocol.messages import (
     Ack,
@@ -34,6 +34,7 @@ from headwater.protocol.messages import (
     Patched,
     Problem,
     Query,
+    Selector,
     State,
     Sync,
     Transact,
@@ -57,7 +58,18 @@ class Kept(NamedTuple):
 class Hub:
     """Everything connected to one space."""
 
-    __slots__ = ("_clock", "_engine", "_frames", "_kept", "_limits", "_owed", "_peers", "_told", "_watchers")
+    __slots__ = (
+        "_access_changed",
+        "_clock",
+        "_engine",
+        "_frames",
+        "_kept",
+        "_limits",
+        "_owed",
+        "_peers",
+        "_told",
+        "_watchers",
+    )
 
     def __init__(self, engine: Engine, clock: Clock, limits: Limits) -> None:
         self._engine = engine
@@ -68,6 +80,7 @@ class Hub:
         self._watchers: dict[tuple[str, DocKey], dict[Peer, None]] = {}
         self._frames: list[tuple[Peer, tuple[Commit, ...]]] = []
         self._told = engine.last_seq  # commits up to here were spread
+        self._access_changed = False
         self._owed: dict[Peer, None] = {}  # peers that something may have to be told
 
     @property
@@ -78,7 +91,7 @@ class Hub:
         """Take in what arrived. Commits gather until a message of another kind needs their effects."""
         self._catch_up()
         for peer, message in batch:
-            if peer.state is PeerState.CLOSED:
+            if peer.is_closed():
                 continue
             if isinstance(message, Transact):
                 self._gather(peer, message)
@@ -86,7 +99,8 @@ class Hub:
             if not isinstance(message, Ack):
                 self._commit()  # what follows may look at what they wrote; an acknowledgement does not
             try:
-                self._handle(peer, message)
+                if not peer.is_closed():  # by the failure of what it had sent before
+                    self._handle(peer, message)
             except HeadwaterError as error:
                 self._refuse(peer, error)
         self._commit()
@@ -158,7 +172,7 @@ class Hub:
         if all(branch.name != message.branch for branch in self._engine.branches()):
             raise AbsentError(f"there is no branch {message.branch!r} in this space")
         if not self._engine.may_see(ACCESS, peer.principal, message.session):
-            raise ProtocolError(f"{peer.principal!r} may not read this space. Ask one of its owners.")
+            raise AccessError(f"{peer.principal!r} may not read this space. Ask one of its owners.")
         try:
             session = self._engine.resume_session(message.session, peer.principal, message.resume, message.following)
         except ProtocolError as error:
@@ -168,14 +182,15 @@ class Hub:
             self._engine.acknowledge(session.key, message.acked)
         peer.session, peer.branch = message.session, message.branch
         peer.state = PeerState.OPEN
-        resumed = self._take_over(peer, message.seen)
+        resumed = self._take_over(peer, message.seen, message.watching)
         self._peers[peer.session] = peer
         landed = self._engine.landed(session.key, message.sent)
-        peer.send(Opened(session.key, self._engine.last_seq, resumed, landed, session.last))
+        peer.send(Opened(session.key, self._told, resumed, landed, session.last))
         if resumed:
+            peer.owes_seq = peer.owes_seq or bool(peer.unsure)
             self._flush(peer, at_least_seq=True)
 
-    def _take_over(self, peer: Peer, seen: int) -> bool:
+    def _take_over(self, peer: Peer, seen: int, watching: tuple[int, ...] | None) -> bool:
         """One connection owns a session: the other one is told that it does not any more."""
         former = self._peers.pop(peer.session, None)
         if former is not None:
@@ -194,8 +209,14 @@ class Hub:
             self._watchers[former.branch, doc].pop(former, None)
             self._watchers[former.branch, doc][peer] = None
         peer.inherit(former)
+        if watching is not None:
+            for id in peer.watches.keys() - set(watching):
+                self._unwatch(peer, id)
         peer.sent_seq = peer.heard_seq = seen
-        for doc in docs:
+        # What came by following links may have been told in a frame that was lost.
+        asked = {selector.doc for selectors in peer.watches.values() for selector in selectors}
+        peer.unsure = {doc for doc in peer.watched if doc not in asked}
+        for doc in peer.watched:
             # Catch-up: whatever was written since the last seq that the replica has seen.
             if self._engine.read(doc, branch=peer.branch).seq > seen:
                 peer.merge(doc)
@@ -227,12 +248,12 @@ class Hub:
             # C6: nobody knows what became of the group. No verdict leaves; every connection starts over.
             for peer in {peer: None for peer, _ in frames}:
                 self._refuse(peer, error)
+            self._catch_up()  # recovery may have found that some of it landed
             return
         for (peer, frame), outcome in zip(frames, outcomes, strict=True):
             self._answer(peer, frame, outcome)
         self._told = self._engine.last_seq
-        if any(op.doc == ACCESS for _, frame in frames for commit in frame for op in commit.operations):
-            self._recheck_access()
+        self._recheck_access()
 
     def _found(self, peer: Peer) -> None:
         """The first commit of a space creates it, and whoever makes it owns it."""
@@ -247,12 +268,16 @@ class Hub:
             for logged in page.items:
                 self._spread(logged.session, logged.commit, logged.seq)
             self._told = int(page.next) if page.next is not None else self._engine.last_seq
+        self._recheck_access()
 
     def _recheck_access(self) -> None:
         """Whoever may not read any more hears nothing more."""
+        if not self._access_changed:
+            return
+        self._access_changed = False
         for peer in tuple(self._peers.values()):
             if not self._engine.may_see(ACCESS, peer.principal, peer.session):
-                self._refuse(peer, ProtocolError(f"{peer.principal!r} may not read this space any more"))
+                self._refuse(peer, AccessError(f"{peer.principal!r} may not read this space any more"))
                 self._unwatch_all(self._kept.pop(peer.session).peer)
 
     def _answer(self, peer: Peer, frame: tuple[Commit, ...], outcome: Outcome) -> None:
@@ -275,6 +300,7 @@ class Hub:
     def _spread(self, author: str, commit: Commit, seq: int) -> None:
         """C9: everyone who watches hears of it, in the order of the log."""
         for operation in commit.operations:
+            self._access_changed = self._access_changed or operation.doc == ACCESS
             for peer in self._watchers.get((commit.branch, operation.doc), ()):
                 change: DocChange
                 if peer.session == author:
@@ -296,7 +322,7 @@ class Hub:
         peer.watches[message.id] = message.selectors
         for doc in docs:
             self._add(peer, doc, message.id)
-        seq = self._engine.last_seq
+        seq = self._told
         peer.sent_seq = seq
         peer.send(Watched(message.id, seq, tuple(self._state(peer, doc) for doc in docs)))
 
@@ -310,7 +336,7 @@ class Hub:
             check_scope(selector.doc.scope)
             check_id(selector.doc.id)
             if not self._engine.may_see(selector.doc, peer.principal, peer.session):
-                raise ProtocolError(f"{selector.doc.scope}:{selector.doc.id} is not for {peer.principal!r}")
+                raise AccessError(f"{selector.doc.scope}:{selector.doc.id} is not for {peer.principal!r}")
             docs[selector.doc] = None
             if selector.follow:
                 docs.update(dict.fromkeys(self._followed(peer, selector.doc)))
@@ -370,7 +396,7 @@ class Hub:
     def _flush(self, peer: Peer, *, at_least_seq: bool = False, past_window: bool = False) -> None:
         if peer.unacked >= self._limits.sync_window and not past_window:
             return  # it has enough on the way: what comes meanwhile is merged
-        seq = self._engine.last_seq
+        seq = self._told  # never more than what was spread
         if not peer.is_owed() and not (at_least_seq and seq > peer.sent_seq):
             return
         single, merged = peer.take()
@@ -379,22 +405,34 @@ class Hub:
             found = self._engine.read(doc, branch=peer.branch)
             changes.append(whole_of(doc, found.seq, found.value))
         arrived = self._newly_followed(peer, {change.doc for change in changes})
+        arrived |= {doc: min(peer.watched[doc]) for doc in peer.unsure if doc in peer.watched}
+        peer.unsure.clear()
         peer.sent_seq = seq
         peer.unacked += 1
-        peer.send(Sync(seq, tuple(changes), arrived))
+        states = tuple(self._state(peer, doc) for doc in arrived)
+        peer.send(Sync(seq, tuple(changes), states, tuple(arrived.values())))
 
-    def _newly_followed(self, peer: Peer, changed: set[DocKey]) -> tuple[State, ...]:
-        """Documents that links lead to since something on the way changed."""
-        new: dict[DocKey, None] = {}
-        for id, selectors in peer.watches.items():
+    def _newly_followed(self, peer: Peer, changed: set[DocKey]) -> dict[DocKey, int]:
+        """Documents that links lead to since something on the way changed, and the watch that brings them."""
+        new: dict[DocKey, int] = {}
+        for id, selectors in tuple(peer.watches.items()):
             for selector in selectors:
                 if not selector.follow or not any(id in peer.watched.get(doc, ()) for doc in changed):
                     continue
-                for doc in self._followed(peer, selector.doc):
-                    if doc not in peer.watched and len(peer.watched) < self._limits.watches:
+                try:
+                    followed = self._followed(peer, selector.doc)
+                    if len(peer.watched.keys() | set(followed)) > self._limits.watches:
+                        raise LimitError(f"a session watches at most {self._limits.watches} documents")
+                except LimitError as error:
+                    # It keeps what it has and is told once that no more will follow.
+                    peer.watches[id] = tuple(Selector(other.doc) for other in selectors)
+                    peer.send(Problem("limit", f"links are no longer followed: {error}", False, id))
+                    break
+                for doc in followed:
+                    if doc not in peer.watched:
                         self._add(peer, doc, id)
-                        new[doc] = None
-        return tuple(self._state(peer, doc) for doc in new)
+                        new[doc] = id
+        return new
 
     # ---- asking ------------------------------------------------------------------------------------
 
@@ -402,7 +440,9 @@ class Hub:
         doc = DocKey(message.scope, message.doc)
         try:
             if not self._engine.may_see(doc, peer.principal, peer.session):
-                raise ProtocolError(f"{message.scope}:{message.doc or '*'} is not for {peer.principal!r}")
+                raise AccessError(f"{message.scope}:{message.doc or '*'} is not for {peer.principal!r}")
+            if message.at is not None and not message.doc:
+                raise ProtocolError("a page of documents is of now. Ask for them one by one to read the past.")
             peer.send(self._answered(peer, message, doc))
         except HeadwaterError as error:
             peer.send(Problem(problem_code(error), str(error), False, message.id))
@@ -426,5 +466,7 @@ def problem_code(error: HeadwaterError) -> str:
             return "absent"
         case StorageError():
             return "storage"
+        case AccessError():
+            return "access"
         case _:
             return "protocol"

@@ -41,6 +41,7 @@ class Peer:
         "session",
         "state",
         "unacked",
+        "unsure",
         "watched",
         "watches",
     )
@@ -55,11 +56,15 @@ class Peer:
         self.heard_seq = 0  # the last of those that the peer acknowledged
         self.unacked = 0  # Sync frames not acknowledged yet
         self.owes_seq = False  # an own commit landed: the peer must hear of its seq even if nothing it watches changed
+        self.unsure: set[DocKey] = set()  # followed documents that the peer may never have been told
         self.watches: dict[int, tuple[Selector, ...]] = {}
         self.watched: dict[DocKey, set[int]] = {}  # document -> the watches that want it
         self._limits = limits
         self._changes: dict[DocKey, list[DocChange]] = {}
         self._merged: set[DocKey] = set()
+
+    def is_closed(self) -> bool:
+        return self.state is PeerState.CLOSED
 
     def note(self, change: DocChange) -> None:
         """A watched document changed. Past the limit for one document, only the fact is kept."""

@@ -48,7 +48,7 @@ class Open(_Message, frozen=True, tag="open"):
 
     `resume` is the token that the last `Open` chose as `following`, and is good once. `seen` is the seq the
     replica's confirmed state is at; `sent` are commits on the wire without a verdict; verdicts up to `acked`
-    have arrived, and no commit up to it will be sent or named again.
+    have arrived, and no commit up to it will be sent or named again. Watches not in `watching`, if it is said, are over.
     """
 
     space: str
@@ -59,6 +59,7 @@ class Open(_Message, frozen=True, tag="open"):
     seen: Number = 0
     sent: tuple[Number, ...] = ()
     acked: Number = 0
+    watching: tuple[Number, ...] | None = None
 
 
 class Transact(_Message, frozen=True, tag="transact"):
@@ -199,6 +200,7 @@ class Sync(_Message, frozen=True, tag="sync"):
     seq: Number
     changes: tuple[DocChange, ...]
     arrived: tuple[State, ...] = ()  # documents that a followed link leads to since
+    arrived_by: tuple[Number, ...] = ()  # the watch that brings each of them
 
 
 class Answer(_Message, frozen=True, tag="answer"):
@@ -254,8 +256,9 @@ def decode_from_engine(
                 return Watched(id, seq, _frozen_states(documents, limits))
             case Answer(id, seq, documents, after):
                 return Answer(id, seq, _frozen_states(documents, limits), after)
-            case Sync(seq, changes, arrived):
-                return Sync(seq, tuple(_frozen_change(c, limits) for c in changes), _frozen_states(arrived, limits))
+            case Sync(seq, changes, arrived, by):
+                frozen = tuple(_frozen_change(change, limits) for change in changes)
+                return Sync(seq, frozen, _frozen_states(arrived, limits), by)
             case _:
                 return message
     except InvalidValueError as error:

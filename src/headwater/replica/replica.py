@@ -241,7 +241,9 @@ class Replica:
             self._stale.pop(doc, None)
             if not known or not (before is after or equal(before, after)):
                 changes.append(Changed(doc=doc, before=before, after=after, known_before=known))
-        changes += [Changed(doc=doc, before=ABSENT, after=ABSENT, known_before=False) for doc in unheld]
+        for doc in unheld:
+            self._stale.pop(doc, None)  # from now on nothing is known of it until it arrives
+            changes.append(Changed(doc=doc, before=ABSENT, after=ABSENT, known_before=False))
         if changes:
             self.feed.emit(
                 Notification(kind=kind, changes=tuple(changes), seq=self.confirmed.seq, source=source, group=group)

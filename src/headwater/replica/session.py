@@ -41,6 +41,7 @@ from headwater.replica.replica import Replica
 from headwater.replica.wave import thinned
 
 MAX_WAVE: Final = 256  # commits in one frame
+MAX_IN_FLIGHT: Final = 512  # commits on the wire without a verdict; an engine takes at least as many
 CAPABILITIES: Final = ("waves", "follow")
 
 
@@ -69,7 +70,6 @@ class Session:
         "_resume",
         "_retried",
         "_token",
-        "_unwatched",
         "_watch_of",
         "_watches",
         "_wave",
@@ -103,8 +103,7 @@ class Session:
         self._heard = 0  # verdicts up to here have arrived
         self._wave: list[Layer] = []
         self._watch_of: dict[DocKey, int] = {}  # asked for by name
-        self._followed: dict[DocKey, int] = {}  # came with the watch of another document; 0: since
-        self._unwatched: list[int] = []  # while there was no connection to say so
+        self._followed: dict[DocKey, int] = {}  # came with the watch of another document
         self._watches: dict[int, tuple[Selector, ...]] = {}
         self._loading: dict[int, tuple[Selector, ...]] = {}
         self._next_watch = 1
@@ -117,6 +116,7 @@ class Session:
         """A connection is there: introduce ourselves. What an earlier one did not send is not sent now."""
         if self.link is Link.GONE:
             raise SessionExpiredError(f"session {self.key!r} is over. Open a new one.")
+        self._fail_queries("the connection was replaced")
         self.outgoing.clear()
         self._wave.clear()
         self.link = Link.GREETING
@@ -148,14 +148,16 @@ class Session:
                 self._expect_up(message)
                 for verdict in verdicts:
                     self._verdict(verdict)
+                if self._wave:
+                    self.flush()  # there is room on the wire again
             case Watched():
                 self._expect_up(message)
                 self._watched(message)
             case Sync():
                 self._expect_up(message)
                 self.replica.integrate(message)
-                for state in message.arrived:
-                    self._followed.setdefault(state.doc, 0)
+                for state, number in zip(message.arrived, message.arrived_by, strict=False):
+                    self._followed[state.doc] = number
                 self._acknowledge()
             case Answer():
                 self._answered(message)
@@ -192,6 +194,7 @@ class Session:
                 self.replica.confirmed.seq,
                 sent,
                 self._releasable(),
+                tuple(self._watches),
             )
         )
 
@@ -207,9 +210,6 @@ class Session:
         if not message.resumed:
             self.replica.gap()
             self._loading.update(self._watches)
-        for number in self._unwatched:
-            self.outgoing.append(Unwatch(number))
-        self._unwatched.clear()
         for number, selectors in self._loading.items():
             self.generation += 1
             self.outgoing.append(Watch(number, selectors))
@@ -240,9 +240,11 @@ class Session:
 
     def flush(self) -> None:
         """Send what waits: consecutive computations as one wave, a handler's commit alone."""
-        waiting, self._wave = self._wave, []
         if self.link is not Link.UP:
-            return  # never sent: reverted and made again on reconnection
+            self._wave.clear()  # never sent: reverted and made again on reconnection
+            return
+        room = MAX_IN_FLIGHT - len(self.replica.pending.undecided())
+        waiting, self._wave = self._wave[: max(room, 0)], self._wave[max(room, 0) :]
         wave: list[Layer] = []
         for layer in waiting:
             if layer.fate is not Fate.QUEUED:
@@ -300,13 +302,15 @@ class Session:
             number = self._watch_of.get(doc)
             if number is None and doc in self._followed and self.replica.is_here(doc) and not follow:
                 continue  # it came with another document, and is kept current with it
-            if number is not None and (self.replica.is_here(doc) or number in self._loading):
+            follows = number is not None and any(selector.follow for selector in self._watches[number])
+            asked = self.replica.is_here(doc) or number in self._loading
+            if number is not None and asked and (follows or not follow):
                 continue
             if number is None:
                 number = self._next_watch
                 self._next_watch += 1
                 self._watch_of[doc] = number
-            self._watches[number] = (Selector(doc, follow),)
+            self._watches[number] = (Selector(doc, follow or follows),)
             self._load(number, self._watches[number])
 
     def _load(self, number: int, selectors: tuple[Selector, ...]) -> None:
@@ -333,9 +337,7 @@ class Session:
         if self._loading.pop(number, None) is not None:
             self.generation += 1
         if self.link is Link.UP:
-            self.outgoing.append(Unwatch(number))
-        else:
-            self._unwatched.append(number)
+            self.outgoing.append(Unwatch(number))  # if it is lost, the next Open says the same
         return True
 
     def is_loading(self) -> bool:

@@ -13,7 +13,7 @@ from headwater.data.address import Depth, DocKey
 from headwater.data.diff import diff
 from headwater.data.patch import DESCRIPTORS, Patch, Touch, apply
 from headwater.data.path import Path, lookup, starts_with
-from headwater.data.value import MaybeValue
+from headwater.data.value import ABSENT, MaybeValue
 from headwater.errors import AuthoringError
 from headwater.protocol.commit import (
     Commit,
@@ -144,14 +144,28 @@ class Transaction:
         for doc, journal in self._patches.items():
             if not journal:
                 continue
-            layered = any(doc in layer.touched for layer in self.layers)
-            if not layered and all(patch.kind in PLAIN for patch, _ in journal):
-                patches = diff(self._snapshot[doc], self._overlay[doc])
+            if all(patch.kind in PLAIN for patch, _ in journal):
+                patches = self._difference(doc, [patch.path for patch, _ in journal])
             else:
                 patches = tuple(patch for patch, _ in journal)
             if patches:
                 operations.append(Operation(doc, patches))
         return tuple(operations)
+
+    def _difference(self, doc: DocKey, written: list[Path]) -> tuple[Patch, ...]:
+        """What plain writes changed; and what they repeated of pending layers, which may fall without them."""
+        patches = list(diff(self._snapshot[doc], self._overlay[doc]))
+        for path in written:
+            for layer in self.stood_on(doc, path):
+                for theirs in layer.written(doc):
+                    self._repeat(doc, _outside_arrays(theirs if starts_with(theirs, path) else path), patches)
+        return tuple(patches)
+
+    def _repeat(self, doc: DocKey, path: Path, patches: list[Patch]) -> None:
+        value = lookup(self._overlay[doc], path)
+        if value is not ABSENT and not any(starts_with(path, patch.path) for patch in patches):
+            patches[:] = [patch for patch in patches if not starts_with(patch.path, path)]
+            patches.append(Patch("add", path, value))
 
     def reads(self) -> tuple[Read, ...]:
         """C3: every read with its true basis, and with every pending layer that its view stood on."""
@@ -166,8 +180,7 @@ class Transaction:
         By what they write, not by what they touched when they were made: under another confirmed state a layer
         that changed nothing here may change something there.
         """
-        cut = next((place for place, step in enumerate(path) if type(step) is int), None)
-        whole = path if cut is None else path[:cut]
+        whole = _outside_arrays(path)
         return [
             layer
             for layer in self.layers
@@ -195,6 +208,12 @@ class Transaction:
     def read_set(self) -> tuple[tuple[DocKey, Path, Depth], ...]:
         """Everything that was looked at, in order of first look."""
         return tuple(self._reads)
+
+
+def _outside_arrays(path: Path) -> Path:
+    """The path up to the outermost array on it, since positions in an array shift."""
+    cut = next((place for place, step in enumerate(path) if type(step) is int), None)
+    return path if cut is None else path[:cut]
 
 
 def ranges(local_seqs: list[int]) -> tuple[tuple[int, int], ...]:

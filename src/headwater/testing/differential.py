@@ -118,6 +118,10 @@ def play(seed: int, counts: Counter[str] | None = None) -> Failure | None:
         player.verify_history()
     except Disagreement as found:
         return Failure(seed, str(found), profile, shortened(seed, profile, steps))
+    except Exception as error:
+        # Not an answer but a crash: it goes on to whoever asked, who must know how to repeat it.
+        error.add_note(f"in a schedule: python -m headwater.testing.differential --seed {seed}")
+        raise
     finally:
         player.close()
     return None

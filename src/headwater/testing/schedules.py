@@ -98,7 +98,7 @@ class Profile:
         limits = Limits()
         if rng.random() < 0.5:
             limits = Limits(
-                cache_bytes=rng.choice((0, 3_000, 64_000_000)),
+                cache_bytes=rng.choice((1, 3_000, 64_000_000)),
                 cached_sessions=rng.choice((1, 4_096, 4_096)),
                 session_commits=rng.choice((1, 2, 512)),
                 session_rejections=rng.choice((1, 512)),
@@ -184,7 +184,8 @@ class Generator:
             for _ in range(rng.choice((1, 1, 2, 3))):
                 client.make(rng, self._naive, self._profile.docs, self._profile.reads, self._profile.lie)
             batch += [(client.key, frame) for frame in self._frames(client)]
-        rng.shuffle(batch) if rng.random() < 0.1 else None
+        if rng.random() < 0.1:
+            rng.shuffle(batch)  # Frames of one session may then come in the wrong order.
         return Submit(tuple(batch))
 
     def _frames(self, client: Client) -> list[Frame]:

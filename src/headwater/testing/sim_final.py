@@ -74,7 +74,7 @@ def _check_shown(process: ReplicaProcess, engine: Engine, trace: Trace) -> None:
                 trace.broken("watch", process.name, f"{doc} is watched through {root} and is not here")
     for doc, value in process.replica.snapshot().items():
         if not equal(value, engine.read(doc).value):
-            trace.broken("convergence", process.name, f"{doc} is {value}, the engine has {engine.read(doc).value}")
+            trace.broken("convergence", process.name, f"{doc} is {value!r}, the engine has {engine.read(doc).value!r}")
 
 
 def _reachable(root: DocKey, engine: Engine, process: ReplicaProcess) -> list[DocKey]:
@@ -122,7 +122,7 @@ def _check_landed(attempt: Attempt, seq: int, oracle: Oracle, trace: Trace, who:
     for read, whole in attempt.seen:
         before = oracle.value(read.doc, seq - 1)
         if not same(whole, before, read):
-            trace.broken("C1", who, f"{attempt.tag} at {seq} read {read} of {whole}, before it was {before}")
+            trace.broken("C1", who, f"{attempt.tag} at {seq} read {read} of {whole!r}, before it was {before!r}")
 
 
 def _check_intents(intents: Iterable[Intent], oracle: Oracle, trace: Trace, who: str) -> None:
@@ -148,7 +148,7 @@ def _check_past(engine: Engine, oracle: Oracle, trace: Trace) -> None:
             except AbsentError:
                 continue  # compacted away
             if not equal(found, oracle.value(doc, at)):
-                trace.broken("C11", "engine", f"{doc} at {at} reads {found}, the log says {oracle.value(doc, at)}")
+                trace.broken("C11", "engine", f"{doc} at {at} reads {found!r}, the log: {oracle.value(doc, at)!r}")
 
 
 def _check_naively(oracle: Oracle, trace: Trace) -> None:

@@ -36,11 +36,12 @@ def folded(value: MaybeValue, commit: Commit, doc: DocKey, *, lenient: bool = Fa
 class Oracle:
     """Everything that was ever durable in the space."""
 
-    __slots__ = ("_last_of", "_trace", "_versions", "log", "seq_of", "tags")
+    __slots__ = ("_last_of", "_trace", "_versions", "is_behind", "log", "seq_of", "tags")
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
         self.log: list[Logged] = []
+        self.is_behind = False  # the server died in a step: what it said then is known here when it is up again
         self.seq_of: dict[tuple[str, int], int] = {}
         self.tags: dict[str, list[int]] = {}  # what the node of a commit says -> the seqs of such commits
         self._last_of: dict[str, int] = {}
@@ -93,6 +94,7 @@ class Oracle:
 
     def compare(self, engine: Engine) -> None:
         """After a restart: nothing that was durable is gone, and the end of the log is what it was."""
+        self.is_behind = False
         last = len(self.log)
         if engine.last_seq < last:
             self._trace.broken("C6", "log", f"it ended at seq {last} and ends at {engine.last_seq} after a restart")
@@ -109,4 +111,4 @@ class Oracle:
             shown = engine.read(doc)
             expected = self.value(doc, len(self.log))
             if not equal(shown.value, expected):
-                self._trace.broken("C11", "engine", f"it shows {doc} as {shown.value}, the log says {expected}")
+                self._trace.broken("C11", "engine", f"it shows {doc} as {shown.value!r}, the log says {expected!r}")

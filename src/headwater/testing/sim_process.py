@@ -19,6 +19,7 @@ from headwater.errors import HeadwaterError, LoadError, ProtocolError, SessionEx
 from headwater.protocol.messages import (
     Answer,
     Encoding,
+    FromEngine,
     Opened,
     Problem,
     Query,
@@ -198,6 +199,7 @@ class ReplicaProcess:
     def take(self, connection: Connection, data: bytes) -> None:
         if connection is not self._connection:
             return
+        message: FromEngine | None = None
         try:
             message = decode_from_engine(data, connection.encoding)
             self._trace.note(self.name, f"<- {connection.number}", type(message).__name__)

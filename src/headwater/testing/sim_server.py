@@ -155,6 +155,7 @@ class ServerProcess:
         """The process is gone, and with a loss the power too. All it knew is on the disk, or is not."""
         self._trace.note(WHO, "dies:", why, loss.value if loss is not None else "")
         self.restarts += 1
+        self._oracle.is_behind = True
         store, self._store, self.engine, self.hub = self._store, None, None, None
         if loss is not None or self.disk.is_off:
             self.disk.reboot(loss or Loss.TORN, self._draws)
@@ -244,10 +245,9 @@ class ServerProcess:
             self._trace.broken("server", WHO, f"{type(error).__name__} out of the hub: {error}")
             failed = str(error)
         if self.disk.is_off:
-            # What was said before the power failed may have left; the log's books are up to date before it arrives.
+            # What was said before the power failed may have left.
             self._deliver(all_of_it=self._draws.random() < 0.5)
-            self.die("the power failed", self._draws.choice(list(Loss)))
-            self.start()
+            self.crash("the power failed", RETRY_US, self._draws.choice(list(Loss)))
             return
         self._deliver(all_of_it=True)
         if failed:

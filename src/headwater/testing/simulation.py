@@ -280,8 +280,8 @@ def run_seeds(
 def main(arguments: Sequence[str]) -> int:
     """Replay one seed and print its trace, or run many: `--seed N`, or `--seeds COUNT [--start N]`."""
     options = dict(zip(arguments[::2], arguments[1::2], strict=False))
-    if unknown := set(options) - {"--seed", "--seeds", "--start"} or not options:
-        sys.stderr.write(f"usage: --seed N | --seeds COUNT [--start N] ({unknown or 'nothing given'})\n")
+    if not options or set(options) - {"--seed", "--seeds", "--start"}:
+        sys.stderr.write("usage: --seed N | --seeds COUNT [--start N]\n")
         return 2
     if "--seed" not in options:
         summary = run_seeds(int(options.get("--seeds", "100")), int(options.get("--start", "0")))

@@ -94,24 +94,30 @@ class Replay:
     # ---- rows ------------------------------------------------------------------------------------
 
     def _take_up_old_rows(self) -> None:
-        """Rows before the kept history stay for sessions that may name them. Their neighbours are gone."""
-        seq = 0
-        while rows := self._store.rows_after(seq, _ROWS):
+        """Rows before the kept history stay for sessions that may name them. Not all their neighbours do."""
+        before: LogRow | None = None
+        while rows := self._store.rows_after(before.seq if before is not None else 0, _ROWS):
             for row in rows:
+                if before is not None and before.seq + before.commits == row.seq:
+                    self._check_chain(before.chain, row)
                 if row.seq >= self.kept_from:
                     return
                 for place, entry in enumerate(self._entries(row)):
                     local_seq = self._decoded(entry, row.seq + place).local_seq
                     self._seqs[row.session, local_seq] = (row.seq + place, row.branch)
-                self.unchecked["rows kept only for their sessions: checksum and admission"] += 1
-            seq = rows[-1].seq
+                self.unchecked["rows kept only for their sessions: whether they were admissible"] += 1
+                before = row
+
+    def _check_chain(self, before: int, row: LogRow) -> int:
+        chain = chained(before, row)
+        if chain != row.chain:
+            raise Broken("chain", row.seq, f"the row's checksum is {row.chain}, its content gives {chain}")
+        return chain
 
     def _check_row(self, row: LogRow) -> None:
         if row.seq != self.expected:
             raise Broken("gap", row.seq, f"the log goes on at seq {row.seq}, {self.expected} is missing")
-        chain = chained(self._chain, row)
-        if chain != row.chain:
-            raise Broken("chain", row.seq, f"the row's checksum is {row.chain}, its content gives {chain}")
+        self._chain = self._check_chain(self._chain, row)
         if row.session not in self._sessions:
             if self._store.session(row.session) is None:
                 raise Broken("session", row.seq, f"session {row.session} is not known")
@@ -119,7 +125,6 @@ class Replay:
         branch = self.lines.branches.get(row.branch)
         if branch is None or row.seq <= branch.fork_seq:
             raise Broken("branch", row.seq, f"it is on branch {row.branch}, which does not exist then")
-        self._chain = chain
         self.expected = row.seq + row.commits
 
     def _entries(self, row: LogRow) -> Sequence[Entry]:
@@ -219,7 +224,7 @@ class Replay:
 
     def _check_read(self, row: LogRow, seq: int, read: Read) -> None:
         if not 0 <= read.seq < row.seq:
-            raise Broken("C3", seq, f"it read {_shown(read)}, which was not there yet")
+            raise Broken("C3", seq, f"{_shown(read)} has a basis that was not there yet")
         if read.seq < self.kept_from - 1:
             self.unchecked["reads whose basis lies before the kept history: writes up to there"] += 1
         missed = self._missed(row, read)

@@ -94,6 +94,9 @@ def check(store: Store, replay: Replay) -> None:
             _check_marks(store, branch, line, name)
     for (branch, doc), head in heads.items():
         raise Broken("heads", head.seq, f"document {doc} has a head on branch {branch} that no commit wrote")
+    for row in lines.branches.values():
+        if row.deleted and store.heads_of_branch(row.branch, 0, 1):
+            raise Broken("heads", 0, f"branch {row.name!r} was deleted and has heads")
     _check_counts(store, replay)
 
 
@@ -154,7 +157,10 @@ def _check_marks(store: Store, branch: int, line: Line, name: str) -> None:
 
 
 def _check_counts(store: Store, replay: Replay) -> None:
-    """Nothing is stored that no commit sent. What was sent before the kept history cannot be told."""
+    """Nothing is stored that no commit wrote or sent. What was before the kept history cannot be told."""
+    written = len({line.doc for _, _, line in replay.lines.items()})
+    if replay.kept_from == 1 and store.last_doc() != written:
+        raise Broken("documents", 0, f"{store.last_doc()} documents are listed, {written} were written")
     after = (replay.kept_from - 1, "\U0010ffff")
     stored = 0
     while events := store.events_after(after, _PAGE):
