@@ -77,6 +77,10 @@ class Backoff:
     jitter: float = 0.0
 
     def __post_init__(self) -> None:
+        if not isinstance(self.kind, BackoffKind):
+            raise AuthoringError(
+                f"kind={self.kind!r} is no BackoffKind: use Backoff.none, fixed, linear or exponential"
+            )
         self._check("base_ms", self.base_ms, 0, LONGEST_MS, "milliseconds")
         self._check("max_ms", self.max_ms, self.base_ms, LONGEST_MS, "milliseconds, and at least base_ms")
         self._check("jitter", self.jitter, 0, 1, "a fraction")

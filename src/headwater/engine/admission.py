@@ -70,12 +70,15 @@ class Admission:
         collisions: list[Collision] = []
         dead: set[int] = set()
         writers: dict[int, tuple[str, str]] = {}  # looked up once, however many reads lost against the same commit
+        fates: dict[tuple[tuple[int, int], ...], list[int]] = {}  # of the same layers, asked once
         expired = False
         inherits_from = branch.fork_seq
         for read in reads:
             head = self._heads.get(branch, read.doc)
             if read.layers:
-                dead.update(self._dead_layers(session, branch, read.layers))
+                if read.layers not in fates:
+                    fates[read.layers] = self._dead_layers(session, branch, read.layers)
+                dead.update(fates[read.layers])
             if head.seq <= read.seq and read.seq >= inherits_from:
                 continue  # nothing was written after the basis, by anybody
             if read.layers:
@@ -175,7 +178,7 @@ class Admission:
         for operation in commit.operations:
             head = self._heads.get(branch, operation.doc)
             value = head.value
-            touched: tuple[Touch, ...] = ()
+            touched: list[Touch] = []
             for patch in operation.patches:
                 try:
                     value, more = apply(value, patch, values)
@@ -184,8 +187,8 @@ class Admission:
                         return RuleRefused("value_limits", f"{head.key.scope}:{head.key.id} cannot hold it: {error}")
                     collisions.append(self._inapplicable(branch, head, patch, error))
                     break
-                touched = touched + more if touched else more
-            planned.append((head, value, touched))
+                touched += more
+            planned.append((head, value, tuple(touched)))
             if not head.doc or head.base_bytes + head.patch_bytes > self._limits.document_bytes:
                 refused = self._refused_document(head, value)
                 if refused is not None:

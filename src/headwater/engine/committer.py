@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar, cast
 
 from headwater.engine.engine import Engine
 from headwater.engine.group import Outcome
@@ -19,6 +19,7 @@ from headwater.errors import HeadwaterError, LimitError, StorageError
 from headwater.protocol.commit import Frame
 
 T = TypeVar("T")
+MAX_REPLY_ERRORS: Final = 100
 
 Reply = Callable[[Outcome | BaseException], object]
 """Hears the outcome, or the error that leaves the frame's fate unknown: then nothing may be concluded but a replay."""
@@ -60,56 +61,77 @@ class InlineCommitter:
         self._engine.close()
 
 
+class _Call:
+    """Something to do on the engine's thread, for a caller that waits for it."""
+
+    __slots__ = ("_done", "_error", "_result", "_work")
+
+    def __init__(self, work: Callable[[Engine], object]) -> None:
+        self._work = work
+        self._done = threading.Event()
+        self._result: object = None
+        self._error: BaseException | None = None
+
+    def run(self, engine: Engine) -> None:
+        try:
+            self._result = self._work(engine)
+        except BaseException as error:  # handed to the caller, in `wait`
+            self._error = error
+        self._done.set()
+
+    def fail(self, error: BaseException) -> None:
+        self._error = error
+        self._done.set()
+
+    def wait(self) -> object:
+        self._done.wait()
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+
+_Frame = tuple[str, Frame, Reply]
+
+
 class ThreadCommitter:
     """Runs the engine on a thread of its own and groups what arrives while it is busy."""
 
-    __slots__ = ("_answered", "_closing", "_engine", "_failed", "_frames", "_limits", "_thread", "_wake", "_work")
+    __slots__ = ("_closing", "_engine", "_failed", "_limits", "_queue", "_reply_errors", "_thread", "_wake")
 
     def __init__(self, engine: Engine, limits: Limits = DEFAULT_LIMITS) -> None:
         self._engine = engine
         self._limits = limits
         self._wake = threading.Condition()
-        self._frames: deque[tuple[str, Frame, Reply]] = deque()
-        self._work: deque[Callable[[Engine], None]] = deque()
+        self._queue: deque[_Frame | _Call] = deque()  # in order: a call sees what was submitted before it
         self._closing = False
-        self._answered = 0  # frames of the current group that were answered
         self._failed: BaseException | None = None
+        self._reply_errors: list[Exception] = []
         self._thread = threading.Thread(target=self._run, name="headwater-committer", daemon=True)
         self._thread.start()
 
     def submit(self, session: str, frame: Frame, reply: Reply) -> None:
-        with self._wake:
-            self._check_open()
-            if len(self._frames) >= self._limits.backlog_frames:
-                raise LimitError(
-                    f"{len(self._frames)} frames wait for the disk, which is the limit. Wait for verdicts, then resend."
-                )
-            self._frames.append((session, frame, reply))
-            self._wake.notify()
+        self._put((session, frame, reply))
 
     def call(self, work: Callable[[Engine], T]) -> T:
-        done = threading.Event()
-        results: list[T] = []
-        errors: list[BaseException] = []
+        call = _Call(work)
+        self._put(call)
+        return cast(T, call.wait())
 
-        def run(engine: Engine) -> None:
-            try:
-                results.append(work(engine))
-            except BaseException as error:  # handed to the caller, below
-                errors.append(error)
-            finally:
-                done.set()
-
+    def _put(self, item: _Frame | _Call) -> None:
         with self._wake:
-            self._check_open()
-            self._work.append(run)
+            if self._failed is not None:
+                raise StorageError(f"the committer stopped: {self._failed}") from self._failed
+            if self._closing:
+                raise StorageError("the committer is closed: nothing more can be submitted")
+            if len(self._queue) >= self._limits.backlog_frames:
+                raise LimitError(
+                    f"{len(self._queue)} frames wait for the disk, which is the limit. Wait for verdicts, then resend."
+                )
+            self._queue.append(item)
             self._wake.notify()
-        done.wait()
-        if errors:
-            raise errors[0]
-        return results[0]
 
     def close(self) -> None:
+        """Answer what was taken in, then stop. Raises what replies raised, since nobody else heard of it."""
         with self._wake:
             already, self._closing = self._closing, True
             self._wake.notify()
@@ -118,55 +140,75 @@ class ThreadCommitter:
             self._engine.close()
         if self._failed is not None:
             raise self._failed
-
-    def _check_open(self) -> None:
-        if self._failed is not None:
-            raise StorageError(f"the committer stopped: {self._failed}") from self._failed
-        if self._closing:
-            raise StorageError("the committer is closed: nothing more can be submitted")
+        if self._reply_errors:
+            errors, self._reply_errors = self._reply_errors, []
+            raise ExceptionGroup("replies failed", errors)
 
     # ---- on the committer's thread ---------------------------------------------------------------
 
     def _run(self) -> None:
         while True:
             with self._wake:
-                while not (self._frames or self._work or self._closing):
+                while not (self._queue or self._closing):
                     self._wake.wait()
-                group = [self._frames.popleft() for _ in range(min(len(self._frames), self._limits.group_commits))]
-                # Other work waits for the frames submitted before it, so it runs once none are left.
-                work = None if self._frames or not self._work else self._work.popleft()
-                if not group and work is None and self._closing:
+                if not self._queue:
                     return
-            self._answered = 0
+                group, call = self._next()
             try:
                 if group:
                     self._answer(group)
-                if work is not None:
-                    work(self._engine)
+                if call is not None:
+                    call.run(self._engine)
             except BaseException as error:
-                # A bug, here or in a reply: nobody may believe that this engine still answers.
-                self._stop(error, group)
+                self._stop(error)
                 return
 
-    def _answer(self, group: list[tuple[str, Frame, Reply]]) -> None:
+    def _next(self) -> tuple[list[_Frame], _Call | None]:
+        """The frames in front, as one group, or the call that is."""
+        group: list[_Frame] = []
+        while self._queue and len(group) < self._limits.group_commits:
+            item = self._queue[0]
+            if isinstance(item, _Call):
+                if not group:
+                    self._queue.popleft()
+                    return group, item
+                break
+            group.append(item)
+            self._queue.popleft()
+        return group, None
+
+    def _answer(self, group: list[_Frame]) -> None:
         outcomes: list[Outcome | BaseException]
+        bug: BaseException | None = None
         try:
             outcomes = [*self._engine.submit_group([(session, frame) for session, frame, _ in group])]
         except HeadwaterError as error:
             # C6: the group's fate is unknown. No verdict leaves; whoever asked replays.
             outcomes = [error] * len(group)
+        except BaseException as error:  # raised below, once everybody in the group has heard
+            bug = error
+            outcomes = [error] * len(group)
         for (_, _, reply), outcome in zip(group, outcomes, strict=True):
-            self._answered += 1
-            reply(outcome)
+            self._reply(reply, outcome)
+        if bug is not None:
+            raise bug
 
-    def _stop(self, error: BaseException, group: list[tuple[str, Frame, Reply]]) -> None:
+    def _reply(self, reply: Reply, outcome: Outcome | BaseException) -> None:
+        """One that raises keeps nobody else from hearing; `close` tells."""
+        try:
+            reply(outcome)
+        except Exception as error:
+            del self._reply_errors[MAX_REPLY_ERRORS:]
+            self._reply_errors.append(error)
+
+    def _stop(self, error: BaseException) -> None:
+        """A bug of ours: nobody may believe that this engine still answers."""
         with self._wake:
             self._failed = error
-            waiting = [*group[self._answered :], *self._frames]
-            self._frames.clear()
-            work = [*self._work]
-            self._work.clear()
-        for _, _, reply in waiting:
-            reply(error)
-        for run in work:
-            run(self._engine)
+            waiting = [*self._queue]
+            self._queue.clear()
+        for item in waiting:
+            if isinstance(item, _Call):
+                item.fail(error)
+            else:
+                self._reply(item[2], error)

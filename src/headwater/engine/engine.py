@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from headwater.clock import Clock, RealClock
-from headwater.data.address import DocKey
+from headwater.data.address import DocKey, check_id, check_scope
 from headwater.engine.access import Access
 from headwater.engine.admission import Admission
 from headwater.engine.branches import Branch, Branches
@@ -21,14 +21,14 @@ from headwater.engine.group import Group, Outcome
 from headwater.engine.heads import Heads
 from headwater.engine.leases import Leases
 from headwater.engine.limits import DEFAULT_LIMITS, Limits
-from headwater.engine.log import Log
+from headwater.engine.log import Log, number_in_meta
 from headwater.engine.merge import BranchDiff, Merge
 from headwater.engine.preconditions import Preconditions
 from headwater.engine.reads import Document, Logged, Page, Reads
 from headwater.engine.recovery import Recovery
 from headwater.engine.sessions import FOUNDER, Session, Sessions, merge_session
 from headwater.engine.snapshots import Snapshots
-from headwater.engine.store.port import LeaseRow, Store
+from headwater.engine.store.port import HEADS_SEQ, LeaseRow, Store
 from headwater.errors import HeadwaterError, ProtocolError, StorageError
 from headwater.protocol.commit import MAIN, Commit, Frame, Read
 from headwater.protocol.verdict import Verdict
@@ -177,7 +177,9 @@ class Engine:
         return self._log.last_seq
 
     def read(self, doc: DocKey, *, branch: str = MAIN, at: int | None = None) -> Document:
-        """A document now, or as it was at a seq."""
+        """A document now, or as it was at a seq. Its value is shared with the engine: look, do not change."""
+        check_scope(doc.scope)
+        check_id(doc.id)
         found = self._reading(lambda: self._reads.read(doc, branch, at))
         self._heads.trim()
         return found
@@ -322,7 +324,9 @@ class Engine:
             # A caller's mistake: the sessions keep what they remember, their rejections among it.
             self._store.rollback()
             self._sessions.forget_unstored()
-            self._reload_documents()
+            if self._log.written_back != number_in_meta(self._store, HEADS_SEQ, 0):
+                self._reload_documents()  # what was written back is not, after all
+            self._broken = False
         else:
             self._mend()
 

@@ -7,16 +7,20 @@ are frozen and shared.
 
 from __future__ import annotations
 
+from zlib import crc32
+
+import msgspec
+
 from headwater.data.address import DocKey
-from headwater.data.codec import decode
+from headwater.data.codec import decode, encode
 from headwater.data.limits import STORED_VALUE_LIMITS
 from headwater.data.patch import PatchError, Touch, apply
-from headwater.data.value import ABSENT, MaybeValue
+from headwater.data.value import ABSENT, Absent, MaybeValue
 from headwater.engine.branches import Branch, Branches
 from headwater.engine.limits import Limits
 from headwater.engine.log import Log, Revision
 from headwater.engine.marks import Marks
-from headwater.engine.store.port import HEADS_SEQ, HeadRow, SnapshotRow, Store
+from headwater.engine.store.port import HEADS_SEQ, HeadRow, MarksRow, SnapshotRow, Store
 from headwater.errors import CorruptionError
 
 
@@ -72,7 +76,8 @@ class Head:
 
     def bytes_held(self) -> int:
         """An estimate of this head's memory, from its encoded size and the nodes of its index."""
-        return 1_000 + 4 * (self.base_bytes + self.patch_bytes) + 300 * self.marks.nodes
+        names = len(self.key.scope) + len(self.key.id)
+        return 1_000 + names + 4 * (self.base_bytes + self.patch_bytes) + 300 * self.marks.nodes
 
 
 class Heads:
@@ -242,13 +247,21 @@ class Heads:
             self.reweigh(head)
         return head.marks
 
+    def _decoded_marks(self, head: Head, stored: MarksRow) -> Marks:
+        try:
+            return Marks.decode(stored.body, self._limits.marks_per_document)
+        except (msgspec.MsgspecError, TypeError) as error:
+            raise CorruptionError(
+                f"the write index of {head.key.scope}:{head.key.id} cannot be read: {error}"
+            ) from error
+
     def _load_marks(self, branch: Branch, head: Head) -> Marks:
         stored = self._store.marks(branch.id, head.doc)
         if stored is None:
             marks, since = Marks(0, self._limits.marks_per_document), 0
             value, _ = self._inherited(branch, head.key, head.doc)
         else:
-            marks, since = Marks.decode(stored.body, self._limits.marks_per_document), stored.seq
+            marks, since = self._decoded_marks(head, stored), stored.seq
             value, _ = self.value_at(branch, head.key, head.doc, since)
         pending = list(self._log.back_from(head.seq, head.key, down_to=since))
         for revision in reversed(pending):
@@ -257,12 +270,24 @@ class Heads:
         return marks
 
 
+def snapshot_of(branch: int, doc: int, seq: int, ordinal: int, value: MaybeValue) -> SnapshotRow:
+    """A snapshot as it is stored, sealed: after a compaction nothing else tells that it was edited."""
+    present = not isinstance(value, Absent)
+    body = b"" if isinstance(value, Absent) else encode(value)
+    return SnapshotRow(branch, doc, seq, ordinal, present, _seal(branch, doc, seq, present, body) + body)
+
+
+def _seal(branch: int, doc: int, seq: int, present: bool, body: bytes) -> bytes:
+    return crc32(body, crc32(f"{branch},{doc},{seq},{present}".encode())).to_bytes(4, "big")
+
+
 def restored(row: SnapshotRow) -> MaybeValue:
-    if not row.present:
-        return ABSENT
+    sealed, body = row.body[:4], row.body[4:]
     try:
-        return decode(row.body)
-    except ValueError as error:
+        if sealed != _seal(row.branch, row.doc, row.seq, row.present, body):
+            raise ValueError("it does not match its checksum")
+        return decode(body) if row.present else ABSENT
+    except (ValueError, TypeError) as error:
         raise CorruptionError(f"the snapshot of document {row.doc} at seq {row.seq} cannot be read: {error}") from error
 
 

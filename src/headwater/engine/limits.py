@@ -18,6 +18,8 @@ class Limits:
     frame_commits: int = 1_000
     commit_reads: int = 10_000
     commit_operations: int = 10_000
+    commit_patches: int = 10_000
+    frame_bytes: int = 64 * 1024 * 1024
     document_bytes: int = 64 * 1024 * 1024
     commit_bytes: int = 16 * 1024 * 1024
     read_layers: int = 4_096

@@ -165,6 +165,8 @@ class Log:
         """The session and the encoded bytes of the commit with this seq."""
         frame = self._open
         if frame is not None and seq >= frame.seq:
+            if seq >= self.next_seq:
+                raise CorruptionError(f"something points at commit {seq}, but the log ends at {self.last_seq}")
             encoded, previous = frame.entries[seq - frame.seq]
             return frame.session, Entry(Raw(encoded), previous)
         row = self._store.row_at(seq)
@@ -172,7 +174,7 @@ class Log:
             raise CorruptionError(f"the log has no commit with seq {seq}, though something points at it")
         try:
             entries = decode_record(row.body)
-        except (msgspec.MsgspecError, ValueError) as error:
+        except (msgspec.MsgspecError, ValueError, TypeError) as error:
             raise CorruptionError(f"the log row of seq {row.seq} cannot be read: {error}") from error
         if len(entries) != row.commits:
             raise CorruptionError(f"the log row of seq {row.seq} holds {len(entries)} commits, not {row.commits}")
@@ -210,5 +212,5 @@ def entries_of(row: LogRow) -> Sequence[Entry]:
     """All commits of a row, still encoded."""
     try:
         return decode_record(row.body)
-    except (msgspec.MsgspecError, ValueError) as error:
+    except (msgspec.MsgspecError, ValueError, TypeError) as error:
         raise CorruptionError(f"the log row of seq {row.seq} cannot be read: {error}") from error

@@ -126,23 +126,25 @@ class Marks:
         return max(latest, keys)
 
     def _coarsen(self) -> None:
-        """Merge the older half of the children of the widest nodes into their parent's floor."""
+        """Merge the older half of all paths into their parents. Halving makes it cheap over many writes."""
         # C2: what is merged counts as written up to its latest write: more conflicts than there are, never fewer.
-        widest = self.root
+        seqs: list[int] = []
+        stack = [self.root]
+        while stack:
+            node = stack.pop()
+            seqs.append(node.below_seq)
+            if node.children:
+                stack.extend(node.children.values())
+        seqs.sort()
+        horizon = seqs[len(seqs) // 2]
         stack = [self.root]
         while stack:
             node = stack.pop()
             if node.children:
-                if len(node.children) > len(widest.children or ()):
-                    widest = node
+                for step in [step for step, child in node.children.items() if child.below_seq <= horizon]:
+                    merged = node.children.pop(step)
+                    node.floor = max(node.floor, merged.below_seq, merged.floor)
                 stack.extend(node.children.values())
-        children = widest.children
-        if not children:
-            return
-        by_age = sorted(children, key=lambda step: children[step].below_seq)
-        for step in by_age[: (len(by_age) + 1) // 2]:
-            merged = children.pop(step)
-            widest.floor = max(widest.floor, merged.below_seq, merged.floor)
         self.nodes = _count(self.root)
 
     # ---- on disk ---------------------------------------------------------------------------------
@@ -154,7 +156,7 @@ class Marks:
     @classmethod
     def decode(cls, body: bytes, limit: int) -> Marks:
         marks = cls(0, limit)
-        marks.root = _unpacked(msgspec.msgpack.decode(body))
+        marks.root = _unpacked(_decoder.decode(body))
         marks.nodes = _count(marks.root)
         return marks
 
@@ -174,23 +176,34 @@ def _count(root: Mark) -> int:
 
 
 def _packed(node: Mark) -> list[Any]:
-    packed: list[Any] = [
-        *(node.at_seq, node.at_by, node.at_other),
-        *(node.below_seq, node.below_by, node.below_other),
-        *(node.keys_seq, node.keys_by, node.keys_other),
+    return [
+        (node.at_seq, node.at_by, node.at_other),
+        (node.below_seq, node.below_by, node.below_other),
+        (node.keys_seq, node.keys_by, node.keys_other),
         node.floor,
+        [(step, _packed(child)) for step, child in (node.children or {}).items()],
     ]
-    if node.children:
-        packed.append([[step, _packed(child)] for step, child in node.children.items()])
-    return packed
 
 
-def _unpacked(packed: list[Any]) -> Mark:
+class _Packed(msgspec.Struct, array_like=True):
+    """A node as it is stored, so that a damaged one is refused and not believed."""
+
+    at: tuple[int, int, int]
+    below: tuple[int, int, int]
+    keys: tuple[int, int, int]
+    floor: int
+    children: list[tuple[str | int, _Packed]] = []
+
+
+_decoder = msgspec.msgpack.Decoder(_Packed)
+
+
+def _unpacked(packed: _Packed) -> Mark:
     node = Mark()
-    node.at_seq, node.at_by, node.at_other = packed[0:3]
-    node.below_seq, node.below_by, node.below_other = packed[3:6]
-    node.keys_seq, node.keys_by, node.keys_other = packed[6:9]
-    node.floor = packed[9]
-    if len(packed) > 10:
-        node.children = {step: _unpacked(child) for step, child in packed[10]}
+    node.at_seq, node.at_by, node.at_other = packed.at
+    node.below_seq, node.below_by, node.below_other = packed.below
+    node.keys_seq, node.keys_by, node.keys_other = packed.keys
+    node.floor = packed.floor
+    if packed.children:
+        node.children = {step: _unpacked(child) for step, child in packed.children}
     return node

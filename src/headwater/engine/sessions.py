@@ -19,13 +19,14 @@ from headwater.engine.limits import Limits
 from headwater.engine.log import Log, entries_of
 from headwater.engine.store.port import SessionRow, Store
 from headwater.errors import ProtocolError
-from headwater.protocol.commit import decode_commit
-from headwater.protocol.verdict import Rejection
+from headwater.protocol.commit import local_seq_of
+from headwater.protocol.verdict import Conflict, Rejection
 
 MERGES: Final = "merge of "
 FOUNDER: Final = "founding of the space"
 RESERVED: Final = (MERGES, "founding of ")
 ACKS_TOGETHER: Final = 256
+MANY_COLLISIONS: Final = 64  # more of one rejection are not remembered for a replay
 
 
 def merge_session(branch: str) -> str:
@@ -54,6 +55,7 @@ class Landed(NamedTuple):
 class LoggedCommit(NamedTuple):
     """An accepted commit found in the log: where, and the bytes that a replay must repeat."""
 
+    session: int
     seq: int
     branch: int
     encoded: bytes
@@ -83,7 +85,7 @@ class Session:
 class Sessions:
     """The sessions of one space."""
 
-    __slots__ = ("_by_key", "_limits", "_log", "_next", "_store")
+    __slots__ = ("_by_key", "_limits", "_log", "_next", "_row", "_store")
 
     def __init__(self, store: Store, log: Log, limits: Limits) -> None:
         self._store = store
@@ -94,6 +96,7 @@ class Sessions:
     def forget(self) -> None:
         """Drop everything kept in memory: what is on the disk decides."""
         self._by_key: OrderedDict[str, Session] = OrderedDict()
+        self._row: dict[int, LoggedCommit] = {}  # the log row that was looked at last, by local_seq
         self._next = self._store.last_session() + 1
 
     def forget_unstored(self) -> None:
@@ -217,6 +220,9 @@ class Sessions:
     def refuse(self, session: Session, local_seq: int, rejection: Rejection) -> None:
         session.last = local_seq
         session.unstored_refusals = True
+        if isinstance(rejection, Conflict) and len(rejection.collisions) > MANY_COLLISIONS:
+            few = rejection.collisions[:MANY_COLLISIONS]
+            rejection = Conflict(few, rejection.dead_layers, rejection.basis_expired)
         session.refused[local_seq] = rejection
         if len(session.refused) > self._limits.session_rejections:
             session.refused.popitem(last=False)
@@ -233,11 +239,17 @@ class Sessions:
 
     def logged(self, session: Session, local_seq: int) -> LoggedCommit | None:
         """An accepted commit as the log has it."""
-        row = self._store.row_of_session(session.id, local_seq)
-        if row is None or row.local_last < local_seq:
-            return None
-        for place, entry in enumerate(entries_of(row)):
-            raw = bytes(entry.commit)
-            if decode_commit(raw).local_seq == local_seq:
-                return LoggedCommit(row.seq + place, row.branch, raw)
-        return None
+        if local_seq not in self._row:
+            row = self._store.row_of_session(session.id, local_seq)
+            if row is None or row.local_last < local_seq:
+                return None
+            # A whole row at once: a replayed wave asks for its commits one after the other.
+            self._row = {}
+            for place, entry in enumerate(entries_of(row)):
+                raw = bytes(entry.commit)
+                self._row[local_seq_of(raw)] = LoggedCommit(session.id, row.seq + place, row.branch, raw)
+        found = self._row.get(local_seq)
+        if found is not None and found.session != session.id:
+            self._row = {}
+            return self.logged(session, local_seq)
+        return found

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from headwater.data.codec import encode
-from headwater.data.value import Absent, MaybeValue
+from headwater.data.value import MaybeValue
 from headwater.engine.branches import Branch
-from headwater.engine.heads import Head, Heads
+from headwater.engine.heads import Head, Heads, snapshot_of
 from headwater.engine.limits import Limits
-from headwater.engine.store.port import MarksRow, SnapshotRow, Store
+from headwater.engine.store.port import MarksRow, Store
 
 MARKS_SHARE: Final = 4  # a stored index waits until a quarter as many touches as it has nodes are new
 
@@ -43,12 +42,11 @@ class Snapshots:
 
     def take(self, branch: Branch, head: Head) -> None:
         """Store the head's value at its seq. The caller writes the head's row afterwards."""
-        present = not isinstance(head.value, Absent)
-        body = b"" if isinstance(head.value, Absent) else encode(head.value)
         head.ordinal += 1
-        head.base_seq, head.base_bytes = head.seq, len(body)
+        row = snapshot_of(branch.id, head.doc, head.seq, head.ordinal, head.value)
+        head.base_seq, head.base_bytes = head.seq, len(row.body)
         head.patches = head.patch_bytes = 0
-        self._store.put_snapshot(SnapshotRow(branch.id, head.doc, head.seq, head.ordinal, present, body))
+        self._store.put_snapshot(row)
         self._thin(head)
 
     def marks_are_due(self, head: Head) -> bool:
@@ -63,9 +61,7 @@ class Snapshots:
 
     def put_base(self, branch: Branch, doc: int, seq: int, value: MaybeValue) -> None:
         """What a compacted document begins with: the one snapshot outside the numbering."""
-        present = not isinstance(value, Absent)
-        body = b"" if isinstance(value, Absent) else encode(value)
-        self._store.put_snapshot(SnapshotRow(branch.id, doc, seq, BASE_ORDINAL, present, body))
+        self._store.put_snapshot(snapshot_of(branch.id, doc, seq, BASE_ORDINAL, value))
 
     def _thin(self, head: Head) -> None:
         """Drop what the doubled spacing no longer keeps: at most one, since each new one moves one past the line."""

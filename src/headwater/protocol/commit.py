@@ -153,6 +153,20 @@ def decode_commit(data: bytes | msgspec.Raw) -> Commit:
     return checked_commit(commit, STORED_VALUE_LIMITS)
 
 
+class _Key(msgspec.Struct, frozen=True, array_like=True):
+    """The beginning of a commit: enough to know which one it is."""
+
+    local_seq: int
+
+
+_key_decoder = msgspec.msgpack.Decoder(_Key)
+
+
+def local_seq_of(data: bytes | msgspec.Raw) -> int:
+    """The number of an encoded commit, without decoding the rest."""
+    return _key_decoder.decode(data).local_seq
+
+
 def checked_commit(commit: Commit, limits: ValueLimits) -> Commit:
     """The same commit with every foreign path and value checked and frozen."""
     try:

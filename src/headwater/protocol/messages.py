@@ -48,7 +48,8 @@ class Open(_Message, frozen=True, tag="open"):
 
     `resume` is the token that the last `Open` chose as `following`, and is good once. `seen` is the seq the
     replica's confirmed state is at; `sent` are commits on the wire without a verdict; verdicts up to `acked`
-    have arrived, and no commit up to it will be sent or named again. Watches not in `watching`, if it is said, are over.
+    have arrived, and no commit up to it will be sent or named again. Watches not in `watching` are over, if it is
+    said.
     """
 
     space: str

@@ -72,6 +72,7 @@ class Driver:
         self._task: asyncio.Task[None] | None = None
         session.on_error = self._complain
         session.on_load_failed = self._load_failed
+        session.replica.on_error = self._listener_failed
 
     async def __aenter__(self) -> Driver:
         self.start()
@@ -160,11 +161,6 @@ class Driver:
             # Said already, through on_error, if it was the engine's; either way this connection cannot go on.
             self._end()
             return
-        except ExceptionGroup as errors:
-            # Listeners and callbacks of the program: the session took the message in before they were called.
-            asyncio.get_running_loop().call_exception_handler(
-                {"message": f"what session {self.session.key!r} said was not taken well", "exception": errors}
-            )
         if self.session.link is Link.UP:
             self._failures = 0
         elif self.session.link is Link.GONE:
@@ -187,6 +183,11 @@ class Driver:
             self._closing = error  # It says why, to everybody who waits.
         if self._on_error is not None:
             self._on_error(error)
+
+    def _listener_failed(self, error: Exception) -> None:
+        """A listener or callback of the program raised. The session took the message in all the same."""
+        message = f"what session {self.session.key!r} had to say was not taken well"
+        asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
 
     def _load_failed(self, docs: tuple[DocKey, ...], error: LoadError) -> None:
         for doc in docs:

@@ -148,6 +148,8 @@ class WebSocketConnection(asyncio.Protocol):
             elif isinstance(event, Response):
                 self._answered()
         self._write()
+        if self._protocol.handshake_exc is not None:
+            self._answered()  # What came instead of a response is no event.
         if self._protocol.parser_exc is not None:
             self._end(f"the server broke the WebSocket protocol: {self._protocol.parser_exc}")
         elif self._transport is not None and self._protocol.close_expected():

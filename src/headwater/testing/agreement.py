@@ -138,7 +138,7 @@ class Agreement:
         self, session: str, commit: Commit, conflict: Conflict, judgement: tuple[Refusal, ...], what: str
     ) -> list[str]:
         """The kinds of everything the conflict names beyond the naive model. All of it must be explained."""
-        around = self._around(session)
+        around = self.around(session)
         kinds: list[str] = []
         dead = {refusal.layer for refusal in judgement if refusal.rule == "C4"}
         for layer in dead ^ set(conflict.dead_layers):
@@ -188,10 +188,11 @@ class Agreement:
                 raise Disagreement(f"{what}: {collision} was written by {past.session}")
         return [] if TRUE in found else [kind for kind in found if kind is not None][:1]
 
-    def _around(self, session: str) -> Circumstances:
+    def around(self, session: str) -> Circumstances:
+        """What the engine may have let go of by now."""
         own = [past.seq for past in self._naive.history if past.session == session]
         kept = self._limits.session_commits
-        forgotten = max(self._loaded[session], own[-kept - 1] if len(own) > kept else 0)
+        forgotten = max(self._loaded.get(session, 0), own[-kept - 1] if len(own) > kept else 0)
         return Circumstances(limits=self._limits, forgotten_seq=forgotten, kept_from=self.kept_from)
 
 

@@ -195,13 +195,15 @@ class Client:
     def _preconditions(self, rng: Random, naive: NaiveSpace) -> tuple[Precondition, ...]:
         match rng.randrange(3):
             case 0:
-                return (OriginCommitted(rng.randrange(max(1, self.next_local - 3), self.next_local + 1)),)
+                if self.next_local == 1:
+                    return ()
+                return (OriginCommitted(rng.randrange(max(1, self.next_local - 3), self.next_local)),)
             case 1:
                 docs = [doc for doc in draws.DOCS if not naive.written(doc, self.branch, self.basis)]
                 return (EntityAbsent(rng.choice(docs if docs and rng.random() < 0.7 else draws.DOCS)),)
             case _:
                 token = naive.leases.get("lease", 0)
-                return (LeaseHeld("lease", token - rng.choice((0, 0, 1))),)
+                return (LeaseHeld("lease", max(0, token - rng.choice((0, 0, 1)))),)
 
     def _events(self, rng: Random, naive: NaiveSpace) -> tuple[SentEvent, ...]:
         fresh = f"{self.key}{self.next_local}"

@@ -11,16 +11,17 @@ from collections import Counter
 from typing import assert_never
 
 from headwater.clock import VirtualClock
-from headwater.data.address import Depth
 from headwater.engine.engine import Engine
+from headwater.engine.sessions import merge_session
 from headwater.engine.store.port import Store
 from headwater.engine.verify.history import verify_store
 from headwater.engine.verify.naive import NaiveSpace
 from headwater.errors import HeadwaterError
-from headwater.protocol.commit import Frame, Read
-from headwater.protocol.verdict import Rejected, Verdict
+from headwater.protocol.commit import Frame
+from headwater.protocol.verdict import Verdict
 from headwater.testing.agreement import Agreement, Disagreement
 from headwater.testing.looking import Looking
+from headwater.testing.merging import compare_merge
 from headwater.testing.schedules import (
     Acknowledge,
     Compact,
@@ -58,7 +59,8 @@ class Player:
         try:
             return self._do(step)
         except HeadwaterError as error:
-            raise Disagreement(f"{step} made the engine raise {type(error).__name__}: {error}") from error
+            first = _first(error)
+            raise Disagreement(f"{step} made the engine raise {type(first).__name__}: {first}") from error
 
     def _do(self, step: Step) -> list[tuple[Verdict, ...] | None]:
         naive = self.naive
@@ -78,7 +80,7 @@ class Player:
                     naive.delete_branch(name)
             case MergeBranch(name):
                 if self._is_child(name):
-                    self._merge(name)
+                    compare_merge(self.engine, naive, name, self._agreement.around(merge_session(name)))
             case Compact(before):
                 self._agreement.kept_from = self.engine.compact(before)
                 self._agreement.engine_forgot()
@@ -128,32 +130,6 @@ class Player:
         self.engine.fork(name, parent=parent, at=at)
         naive.fork(name, parent, at)
 
-    def _merge(self, name: str) -> None:
-        """A merge is one commit on the parent that overwrites nothing the branch did not see."""
-        naive = self.naive
-        parent, fork_seq = naive.branches[name]
-        _, verdict = self.engine.merge(name)
-        if parent is None or verdict is None:
-            return
-        if isinstance(verdict, Rejected):
-            raise Disagreement(f"a merge of {name} was prepared and rejected: {verdict}")
-        logged = self.engine.changes(since=verdict.seq - 1).items[0]
-        session, commit = logged.session, logged.commit
-        # What earlier merges of the branch wrote came from the branch, so it has seen those.
-        layers = tuple(
-            (past.commit.local_seq, past.commit.local_seq) for past in naive.history if past.session == session
-        )
-        for operation in commit.operations:
-            for patch in operation.patches:
-                missed = naive.missed(session, parent, Read(operation.doc, patch.path, Depth.DEEP, fork_seq, layers))
-                if missed:
-                    raise Disagreement(f"merging {name} overwrites {missed[-1]}, which it never saw: {patch}")
-        if naive.judge(session, commit) or commit.branch != parent:
-            raise Disagreement(f"merging {name} wrote {commit}: {naive.judge(session, commit)}")
-        seq = naive.accept(session, commit)
-        if seq != verdict.seq:
-            raise Disagreement(f"the merge of {name} should have seq {seq}: {verdict}")
-
     def verify_history(self) -> None:
         """The history oracle reads what was stored, and finds nothing."""
         report = verify_store(self._store)
@@ -163,3 +139,10 @@ class Player:
         if report.commits != kept:
             raise Disagreement(f"the history oracle saw {report.commits} commits of {kept}")
         self._counts["verified"] += report.commits
+
+
+def _first(error: BaseException) -> BaseException:
+    """What went wrong first: a failed recovery hides why there was one."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return error

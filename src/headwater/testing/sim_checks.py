@@ -173,7 +173,8 @@ class Books:
         for change in notification.changes:
             doc, told = change.doc, change.doc in self._shadow
             if not change.known_before and change.after is ABSENT and not self.replica.is_here(doc):
-                continue  # a change of a value that is not here
+                self._shadow.pop(doc, None)  # a change of a value that is not here: nothing is known of it any more
+                continue
             if told != change.known_before:
                 self._trace.broken("C9", self.who, f"{doc} was known: {told}, the feed says {change.known_before}")
             elif told and not equal(self._shadow[doc], change.before):

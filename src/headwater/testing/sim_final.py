@@ -70,7 +70,7 @@ def _check_shown(process: ReplicaProcess, engine: Engine, trace: Trace) -> None:
     """Every document that is watched is here, those that links lead to included, and is what the engine has."""
     for root, follow in process.wanted.items():
         for doc in _reachable(root, engine, process) if follow else [root]:
-            if not process.replica.is_here(doc):
+            if not process.replica.is_here(doc) and doc not in process.dropped:
                 trace.broken("watch", process.name, f"{doc} is watched through {root} and is not here")
     for doc, value in process.replica.snapshot().items():
         if not equal(value, engine.read(doc).value):

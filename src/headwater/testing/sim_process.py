@@ -88,6 +88,7 @@ class ReplicaProcess:
         "asked",
         "books",
         "doubles_share",
+        "dropped",
         "intents",
         "is_offline",
         "name",
@@ -128,7 +129,8 @@ class ReplicaProcess:
         self.doubles_share = 0.0  # of the frames are sent twice, which a correct replica never does
         self.intents: list[Intent] = []
         self.past_attempts: list[Attempt] = []
-        self.wanted: dict[DocKey, bool] = {}
+        self.wanted: dict[DocKey, bool] = {}  # watched, and whether with what its links lead to
+        self.dropped: set[DocKey] = set()  # let go on purpose, so that following links need not bring them back
         self.refused_loads: list[DocKey] = []
         self.asked: list[list[object]] = []
         self._begin_life()
@@ -144,6 +146,7 @@ class ReplicaProcess:
         self.session.on_load_failed = self._on_load_failed
         self.books = Books(self.name, self.user, key, self.replica, self._oracle, self._trace)
         self.wanted.clear()
+        self.dropped.clear()
         self.connect_soon(0)
 
     # ---- the connection ----------------------------------------------------------------------------
@@ -275,12 +278,14 @@ class ReplicaProcess:
 
     def watch(self, doc: DocKey, *, follow: bool = False) -> None:
         self._trace.note(self.name, "watches", doc, follow)
-        self.wanted[doc] = follow
+        self.wanted[doc] = follow or self.wanted.get(doc, False)
+        self.dropped.discard(doc)
         self.session.watch([doc], follow=follow)
         self._stepped()
 
     def _fetch(self, doc: DocKey) -> None:
         self.wanted.setdefault(doc, False)
+        self.dropped.discard(doc)
         self.session.watch([doc])
         self._pump()
 
@@ -289,6 +294,7 @@ class ReplicaProcess:
         self._trace.note(self.name, "unwatches", doc, done)
         if done:
             self.wanted.pop(doc, None)
+            self.dropped.add(doc)
             self.books.let_go(doc)
         self._stepped()
         return done
@@ -299,6 +305,7 @@ class ReplicaProcess:
         self._trace.note(self.name, "lets go of", doc, done)
         if done:
             self.wanted.pop(doc, None)
+            self.dropped.add(doc)
             self.books.let_go(doc)
         self._stepped()
         return done
@@ -433,6 +440,8 @@ class ReplicaProcess:
         """Connected, nothing pending, nothing loading, no intent that could still run."""
         return (
             self.session.link is Link.UP
+            and self._connection is not None
+            and self._connection.far_open  # otherwise it has only not noticed yet
             and not len(self.replica.pending)
             and not self.session.is_loading()
             and all(intent.is_over for intent in self.intents)

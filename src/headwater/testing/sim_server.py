@@ -252,6 +252,9 @@ class ServerProcess:
         self._deliver(all_of_it=True)
         if failed:
             self.crash(f"a step failed: {failed}", RETRY_US)
+            return
+        for connection in [connection for connection, peer in self._peers.items() if peer.state is PeerState.CLOSED]:
+            connection.end_far()
 
     def _deliver(self, *, all_of_it: bool) -> None:
         outbox, self._outbox = self._outbox, []
@@ -261,9 +264,6 @@ class ServerProcess:
                 if isinstance(message, Problem):
                     self._check_problem(message)
                 connection.down.send(encode(message, connection.encoding))
-        for connection, peer in list(self._peers.items()):
-            if peer.state is PeerState.CLOSED:
-                connection.end_far()
 
     def _check_problem(self, problem: Problem) -> None:
         """Replicas that keep the protocol are never told that they broke it."""

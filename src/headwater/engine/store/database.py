@@ -51,6 +51,25 @@ class Database:
     def _open(self) -> None:
         if self._path != ":memory:" and self._vfs is None:
             check_length(FilePath(self._path))
+            if self._create and not FilePath(self._path).exists():
+                self._make()
+        self._connect()
+
+    def _make(self) -> None:
+        """Make a new space under another name first: the file is a whole space from the moment it is there."""
+        final, draft = FilePath(self._path), FilePath(f"{self._path}.new")
+        try:
+            draft.unlink(missing_ok=True)
+            self._path = str(draft)
+            self._connect()
+            self.close()
+            draft.rename(final)
+        except OSError as error:
+            raise StorageError(f"cannot make {final}: {error}. Check that the folder exists.") from error
+        finally:
+            self._path = str(final)
+
+    def _connect(self) -> None:
         try:
             self._connection = apsw.Connection(self._path, vfs=self._vfs)
         except apsw.Error as error:
@@ -100,6 +119,9 @@ class Database:
         self.commit()
 
     def reopen(self) -> None:
+        """Start over with what is on the disk. What was only in memory is gone, and says so."""
+        if self._path == ":memory:":
+            raise StorageError("a space in memory cannot be reopened after a failure: it is gone")
         self._discard()
         self._open()
 

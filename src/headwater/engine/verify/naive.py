@@ -161,15 +161,25 @@ class NaiveSpace:
             elif commit.local_seq <= self.acked.get(session, 0):
                 return "C10: a commit is replayed although its verdict was acknowledged"
             elif commit.local_seq >= turn:
-                named = [operation.doc for operation in commit.operations]
-                if len(set(named)) < len(named):
-                    return "C7: a document is in two operations"
-                for read in commit.reads:
-                    if not 0 <= read.seq <= self.last_seq:
-                        return "C3: a basis is beyond the log"
-                for first, last in [*commit.after, *[each for read in commit.reads for each in read.layers]]:
-                    if not 0 < first <= last < commit.local_seq:
-                        return "C3: a layer is not an earlier commit"
+                malformed = self._malformed(commit)
+                if malformed is not None:
+                    return malformed
+        return None
+
+    def _malformed(self, commit: Commit) -> str | None:
+        written = [operation.doc for operation in commit.operations]
+        if len(set(written)) < len(written):
+            return "C7: a document is in two operations"
+        if any(not 0 <= read.seq <= self.last_seq for read in commit.reads):
+            return "C3: a basis is beyond the log"
+        for first, last in [*commit.after, *[each for read in commit.reads for each in read.layers]]:
+            if not 0 < first <= last < commit.local_seq:
+                return "C3: a layer is not an earlier commit"
+        for condition in commit.preconditions:
+            if isinstance(condition, OriginCommitted) and not 0 < condition.local_seq < commit.local_seq:
+                return "C5: an origin is not an earlier commit"
+            if isinstance(condition, LeaseHeld) and condition.token < 0:
+                return "a token is negative"
         return None
 
     # ---- the commit ------------------------------------------------------------------------------

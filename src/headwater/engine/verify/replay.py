@@ -1,8 +1,8 @@
 """The replay: every accepted commit, judged once more at its place by the plain definition of the rules.
 
 Owns the walk over the log: that its rows follow one another (chain, seqs), that each commit was admissible
-when it was accepted (C1 to C5, C7, C10), and that what it sent is stored. Uses no code of admission, the
-write index or the heads. Stops at the first violation. What compaction took away is noted, not guessed.
+when it was accepted (C1 to C5, C7, C10), and that what it sent is stored. Of the parts it checks it knows
+only how they are stored. Stops at the first violation. What compaction took away is noted, not guessed.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ import msgspec
 
 from headwater.data.address import Depth, DocKey, doc_text
 from headwater.data.change import overlaps
-from headwater.data.codec import decode, encode
+from headwater.data.codec import encode
 from headwater.data.limits import STORED_VALUE_LIMITS
 from headwater.data.patch import Patch, PatchError, apply
 from headwater.data.value import Absent, MaybeValue, equal
+from headwater.engine.heads import restored
 from headwater.engine.log import COMPACTED_CHAIN, COMPACTED_SEQ, chained, number_in_meta
 from headwater.engine.store.port import LogRow, SnapshotRow, Store
 from headwater.engine.verify.lines import Line, Lines, Write, differences
 from headwater.engine.verify.naive import names, numbers, same
 from headwater.engine.verify.report import Broken
-from headwater.errors import HeadwaterError
+from headwater.errors import CorruptionError, HeadwaterError
 from headwater.protocol.commit import (
     Commit,
     EntityAbsent,
@@ -350,12 +351,10 @@ class Replay:
 
 def snapshot_value(row: SnapshotRow) -> MaybeValue:
     """The value of a stored snapshot."""
-    if not row.present:
-        return Absent.ABSENT
     try:
-        return decode(row.body)
-    except ValueError as error:
-        raise Broken("snapshot", row.seq, f"a snapshot of document {row.doc} cannot be read: {error}") from error
+        return restored(row)
+    except CorruptionError as error:
+        raise Broken("snapshot", row.seq, str(error)) from error
 
 
 def _applied(value: MaybeValue, patches: tuple[Patch, ...]) -> MaybeValue:
