@@ -50,7 +50,7 @@ class InlineCommitter:
         outcome: Outcome | BaseException
         try:
             outcome = self._engine.submit_group([(session, frame)])[0]
-        except StorageError as error:
+        except HeadwaterError as error:
             outcome = error
         reply(outcome)
 

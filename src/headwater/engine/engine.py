@@ -21,14 +21,14 @@ from headwater.engine.group import Group, Outcome
 from headwater.engine.heads import Heads
 from headwater.engine.leases import Leases
 from headwater.engine.limits import DEFAULT_LIMITS, Limits
-from headwater.engine.log import Log, number_in_meta
+from headwater.engine.log import Log
 from headwater.engine.merge import BranchDiff, Merge
 from headwater.engine.preconditions import Preconditions
 from headwater.engine.reads import Document, Logged, Page, Reads
 from headwater.engine.recovery import Recovery
 from headwater.engine.sessions import FOUNDER, Session, Sessions, merge_session
 from headwater.engine.snapshots import Snapshots
-from headwater.engine.store.port import HEADS_SEQ, LeaseRow, Store
+from headwater.engine.store.port import LeaseRow, Store
 from headwater.errors import HeadwaterError, ProtocolError, StorageError
 from headwater.protocol.commit import MAIN, Commit, Frame, Read
 from headwater.protocol.verdict import Verdict
@@ -102,13 +102,16 @@ class Engine:
     def open_session(self, key: str, principal: str = "") -> Session:
         """Make the session, or take it up again with everything it is still owed."""
         with self._transaction():
-            return self._sessions.open(key, principal, self._clock.now_us())
+            session = self._sessions.open(key, principal, self._clock.now_us())
+            self._sessions.evict()
+            return session
 
     def resume_session(self, key: str, principal: str, resume: str, following: str) -> Session:
         """Open a session for a connection, which must hold its token if it has one, and names the next."""
         with self._transaction():
             session = self._sessions.open(key, principal, self._clock.now_us())
             self._sessions.take_over(session, resume, following)
+            self._sessions.evict()
             return session
 
     def close_session(self, key: str, acked: int) -> None:
@@ -156,8 +159,10 @@ class Engine:
                 store.commit()
             else:
                 store.rollback()
-        except BaseException as error:
-            self._recover(error)
+        except BaseException:
+            # C6: something may have been admitted in memory that the disk does not have.
+            self._broken = True
+            self._mend()
             raise
         self._heads.trim()
         return outcomes
@@ -308,24 +313,23 @@ class Engine:
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         self._mend()
+        before = (self._log.last_seq, self._log.written_back)
         try:
             self._store.begin()
             yield
             self._store.commit()
         except BaseException as error:
-            self._recover(error)
+            self._recover(error, changed=before != (self._log.last_seq, self._log.written_back))
             raise
 
-    def _recover(self, error: BaseException) -> None:
+    def _recover(self, error: BaseException, *, changed: bool) -> None:
         """C6: whatever failed, nothing in memory may claim more than the disk holds."""
         # C6: until the disk has been asked again, nobody gets an answer from memory.
         self._broken = True
-        if isinstance(error, HeadwaterError) and not isinstance(error, StorageError):
+        if isinstance(error, HeadwaterError) and not isinstance(error, StorageError) and not changed:
             # A caller's mistake: the sessions keep what they remember, their rejections among it.
             self._store.rollback()
             self._sessions.forget_unstored()
-            if self._log.written_back != number_in_meta(self._store, HEADS_SEQ, 0):
-                self._reload_documents()  # what was written back is not, after all
             self._broken = False
         else:
             self._mend()

@@ -97,11 +97,9 @@ class Group:
                 frame = checked_frame(frame, self._limits.values)
             known = self._replayed(session, frame)
             fresh = frame[len(known) :] if known else frame
-            encoded = [encode_commit(commit) for commit in fresh]
+            encoded = [_encoded(commit) for commit in fresh]
         except (ProtocolError, LimitError) as error:
             return error
-        except (UnicodeEncodeError, OverflowError, TypeError) as error:
-            return ProtocolError(f"a name or number in the frame cannot be written down: {error}")
         if not fresh:
             return tuple(known)
         self._store.savepoint()
@@ -333,6 +331,15 @@ class Group:
         self._store.put_records(
             [RecordRow(seq, place, r.topic, r.key, encode(r.payload)) for place, r in enumerate(commit.records)]
         )
+
+
+def _encoded(commit: Commit) -> bytes:
+    try:
+        return encode_commit(commit)
+    except (UnicodeEncodeError, OverflowError, TypeError) as error:
+        raise ProtocolError(
+            f"commit {commit.local_seq} has a name or a number that cannot be written down: {error}"
+        ) from error
 
 
 def _too_long(limit: int) -> RuleRefused:

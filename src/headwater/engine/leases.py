@@ -36,7 +36,7 @@ class Leases:
         """False: somebody else holds it now."""
         self._check(duration_us)
         current = self._store.lease(name)
-        if current is None or current.token != token:
+        if current is None or current.token != token or not current.holder:
             return False
         self._store.put_lease(current._replace(until_us=self._clock.now_us() + duration_us))
         return True
@@ -44,7 +44,7 @@ class Leases:
     def release(self, name: str, token: int) -> bool:
         """Let it run out now. The token stays taken, so that late commits are still refused."""
         current = self._store.lease(name)
-        if current is None or current.token != token:
+        if current is None or current.token != token or not current.holder:
             return False
         self._store.put_lease(current._replace(token=token + 1, holder="", until_us=0))
         return True

@@ -50,6 +50,8 @@ class Database:
 
     def _open(self) -> None:
         if self._path != ":memory:" and self._vfs is None:
+            if not self._create and not FilePath(self._path).is_file():
+                raise StorageError(f"there is no file {self._path}. Nothing was done.")
             check_length(FilePath(self._path))
             if self._create and not FilePath(self._path).exists():
                 self._make()
@@ -97,6 +99,10 @@ class Database:
             application == 0 and self.number("SELECT count(*) FROM sqlite_schema")
         ):
             raise StorageError(f"{self._path} is an SQLite file, but not a Headwater space. Choose another file.")
+        if not self._create and version != len(self._migrations) and version <= len(self._migrations):
+            raise StorageError(
+                f"{self._path} has schema version {version}: no space of this version. Nothing was done."
+            )
         if version > len(self._migrations):
             raise NewerVersionError(
                 f"{self._path} has schema version {version}, this Headwater knows versions up to "
@@ -107,10 +113,6 @@ class Database:
         version = self.number("PRAGMA user_version")
         if version == len(self._migrations):
             return
-        if not self._create:
-            raise StorageError(
-                f"{self._path} is no space of this version: its schema version is {version}. Nothing was done."
-            )
         self.begin()
         for script in self._migrations[version:]:
             self.run(script)
@@ -119,9 +121,7 @@ class Database:
         self.commit()
 
     def reopen(self) -> None:
-        """Start over with what is on the disk. What was only in memory is gone, and says so."""
-        if self._path == ":memory:":
-            raise StorageError("a space in memory cannot be reopened after a failure: it is gone")
+        """Start over with what is on the disk. A space that was only in memory starts over empty."""
         self._discard()
         self._open()
 
@@ -168,6 +168,8 @@ class Database:
             self._cursor.executemany(sql, rows)
         except apsw.Error as error:
             raise self.failed(error) from error
+        except (OverflowError, UnicodeEncodeError) as error:
+            raise LimitError(f"a number or a text is beyond what can be stored: {error}") from error
 
     def all(self, sql: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         visited = self.visited

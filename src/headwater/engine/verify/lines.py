@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from headwater.data.absent import ABSENT
-from headwater.data.address import DocKey
+from headwater.data.address import Depth, DocKey
 from headwater.data.kinds import Touch
 from headwater.data.path import Path
 from headwater.data.value import MaybeValue, equal
@@ -34,7 +34,7 @@ class Write(NamedTuple):
 class Line:
     """One document on one branch."""
 
-    __slots__ = ("base", "base_seq", "doc", "kept", "seqs", "snapshots", "value", "writes")
+    __slots__ = ("_at", "_below", "_keys", "base", "base_seq", "doc", "kept", "seqs", "snapshots", "value", "writes")
 
     def __init__(self, doc: int, value: MaybeValue, base_seq: int) -> None:
         self.doc = doc
@@ -45,10 +45,29 @@ class Line:
         self.seqs: list[int] = []
         self.kept: dict[int, MaybeValue] = {}  # by the seq that wrote it, where a branch began on it
         self.snapshots: dict[int, int] = {}  # stored snapshots: seq to ordinal
+        self._at: dict[Path, int] = {}  # the last seq that changed this very path
+        self._below: dict[Path, int] = {}  # ... this path or something below it
+        self._keys: dict[Path, int] = {}  # ... the keys or the length of what is here
 
     @property
     def last_seq(self) -> int:
         return self.seqs[-1] if self.seqs else self.base_seq
+
+    def add(self, write: Write, value: MaybeValue) -> None:
+        self.value = value
+        self.writes.append(write)
+        self.seqs.append(write.seq)
+        for path, keyset in write.changed:
+            self._at[path] = write.seq
+            for end in range(len(path) + 1):
+                self._below[path[:end]] = write.seq
+            if keyset and path:
+                self._keys[path[:-1]] = write.seq
+
+    def changed_at(self, path: Path, depth: Depth) -> int:
+        """The last seq that changed something a read of this path could see; 0 if none did."""
+        above = max([self._at.get(path[:end], 0) for end in range(len(path) + 1)])
+        return max(above, (self._below if depth == Depth.DEEP else self._keys).get(path, 0))
 
     def written_at(self, seq: int) -> int:
         """The last write up to `seq`, 0 if there was none."""
@@ -97,9 +116,7 @@ class Lines:
             place = bisect_left(forks, last)
             if place < len(forks) and forks[place] < write.seq:
                 line.kept[last] = line.value  # A branch began on this value.
-        line.value = value
-        line.writes.append(write)
-        line.seqs.append(write.seq)
+        line.add(write, value)
 
     def value(self, branch: int, key: DocKey, at: int = _END) -> tuple[MaybeValue, int]:
         """C11: what a branch shows of a document, and the seq that wrote it. `at`: now, or where a branch began."""
@@ -124,12 +141,15 @@ class Lines:
             branch = row.parent
         return True
 
-    def after(self, branch: int, key: DocKey, basis: int) -> Iterator[Write]:
-        """The writes to a document after a basis that the branch shows, latest first."""
+    def after(self, branch: int, key: DocKey, basis: int, path: Path, depth: Depth) -> Iterator[Write]:
+        """The writes to a document after a basis that the branch shows, latest first.
+
+        Those of a branch on which nothing that a read of the path could see changed since are left out.
+        """
         until = _END
         while branch:
             line = self._by_branch.get((branch, key))
-            if line is not None:
+            if line is not None and line.changed_at(path, depth) > basis:
                 yield from line.between(basis, until)
             row = self.branches[branch]
             if basis >= row.fork_seq:

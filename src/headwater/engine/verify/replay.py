@@ -236,7 +236,7 @@ class Replay:
 
     def _missed(self, row: LogRow, read: Read) -> int:
         """The latest write after the basis, shown here and not named, that changed what was read; or 0."""
-        for write in self.lines.after(row.branch, read.doc, read.seq):
+        for write in self.lines.after(row.branch, read.doc, read.seq, read.path, read.depth):
             if write.session == row.session and names(read, write.local_seq):
                 continue
             for touch in write.changed:
