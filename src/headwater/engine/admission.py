@@ -46,8 +46,8 @@ class Admission:
         self._preconditions = preconditions
         self._limits = limits
 
-    def judge(self, session: Session, branch: Branch, commit: Commit) -> Rejection | list[Planned]:
-        """The reason to reject the commit, or what accepting it will change."""
+    def judge(self, session: Session, branch: Branch, commit: Commit, size: int) -> Rejection | list[Planned]:
+        """The reason to reject the commit of `size` bytes, or what accepting it will change."""
         if commit.preconditions:
             failed = self._preconditions.failure(commit.preconditions, session, branch)
             if failed is not None:
@@ -60,7 +60,7 @@ class Admission:
                 known = conflict or Conflict()
                 dead = sorted({*known.dead_layers, *dead})
                 conflict = Conflict(known.collisions, tuple(dead), known.basis_expired)
-        return self._plan(branch, commit, conflict)
+        return self._plan(branch, commit, conflict, size)
 
     # ---- reads -----------------------------------------------------------------------------------
 
@@ -171,7 +171,7 @@ class Admission:
 
     # ---- operations ------------------------------------------------------------------------------
 
-    def _plan(self, branch: Branch, commit: Commit, conflict: Conflict | None) -> Rejection | list[Planned]:
+    def _plan(self, branch: Branch, commit: Commit, conflict: Conflict | None, size: int) -> Rejection | list[Planned]:
         planned: list[Planned] = []
         collisions: list[Collision] = []
         values = self._limits.values
@@ -189,8 +189,8 @@ class Admission:
                     break
                 touched += more
             planned.append((head, value, tuple(touched)))
-            if not head.doc or head.base_bytes + head.patch_bytes > self._limits.document_bytes:
-                refused = self._refused_document(head, value)
+            if not head.doc or head.base_bytes + head.patch_bytes + size > self._limits.document_bytes:
+                refused = self._refused_document(head, value, size)
                 if refused is not None:
                     return refused
         if conflict is None and not collisions:
@@ -204,7 +204,7 @@ class Admission:
         seq = self._latest(branch, head, read, NOBODY)
         return msgspec.structs.replace(self.collision(read, seq), reason=f"cannot take {patch.kind!r} now: {error}")
 
-    def _refused_document(self, head: Head, value: MaybeValue) -> RuleRefused | None:
+    def _refused_document(self, head: Head, value: MaybeValue, size: int) -> RuleRefused | None:
         """Names are checked where a document is made; its size when what was written since could exceed the limit."""
         if not head.doc:
             try:
@@ -212,7 +212,7 @@ class Admission:
                 check_id(head.key.id)
             except InvalidValueError as error:
                 return RuleRefused("document_name", str(error))
-        if isinstance(value, Absent) or head.base_bytes + head.patch_bytes <= self._limits.document_bytes:
+        if isinstance(value, Absent) or head.base_bytes + head.patch_bytes + size <= self._limits.document_bytes:
             return None
         if len(encode(value)) > self._limits.document_bytes:
             return RuleRefused(

@@ -11,7 +11,7 @@ from typing import Final
 
 from headwater.engine.limits import Limits
 from headwater.engine.store.port import BranchRow, Store
-from headwater.errors import AbsentError, AuthoringError
+from headwater.errors import AbsentError, AuthoringError, CorruptionError
 from headwater.protocol.commit import MAIN
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9._-]{0,63}")
@@ -69,6 +69,8 @@ class Branches:
             self._remember(row)
 
     def _remember(self, row: BranchRow) -> Branch:
+        if row.parent and row.parent not in self._by_id:
+            raise CorruptionError(f"branch {row.name!r} has a parent that is not stored. Restore a backup.")
         branch = Branch(row, self._by_id.get(row.parent))
         self._by_id[row.branch] = branch
         self._by_name[row.name] = branch
@@ -86,6 +88,10 @@ class Branches:
         return None if branch is None or branch.row.deleted else branch
 
     def is_deleted(self, branch: int) -> bool:
+        if branch not in self._by_id:
+            raise CorruptionError(
+                f"the log has commits on branch number {branch}, which is not stored. Restore a backup."
+            )
         return self._by_id[branch].row.deleted
 
     def by_id(self, branch: int) -> Branch:

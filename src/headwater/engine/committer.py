@@ -15,7 +15,7 @@ from typing import Final, Protocol, TypeVar, cast
 from headwater.engine.engine import Engine
 from headwater.engine.group import Outcome
 from headwater.engine.limits import DEFAULT_LIMITS, Limits
-from headwater.errors import HeadwaterError, LimitError, StorageError
+from headwater.errors import AuthoringError, HeadwaterError, LimitError, StorageError
 from headwater.protocol.commit import Frame
 
 T = TypeVar("T")
@@ -113,6 +113,8 @@ class ThreadCommitter:
         self._put((session, frame, reply))
 
     def call(self, work: Callable[[Engine], T]) -> T:
+        if threading.current_thread() is self._thread:
+            return work(self._engine)  # from inside a reply: it is this thread's turn already
         call = _Call(work)
         self._put(call)
         return cast(T, call.wait())
@@ -132,6 +134,8 @@ class ThreadCommitter:
 
     def close(self) -> None:
         """Answer what was taken in, then stop. Raises what replies raised, since nobody else heard of it."""
+        if threading.current_thread() is self._thread:
+            raise AuthoringError("a reply cannot close the committer that calls it. Close it from another thread.")
         with self._wake:
             already, self._closing = self._closing, True
             self._wake.notify()

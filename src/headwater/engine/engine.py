@@ -159,10 +159,9 @@ class Engine:
                 store.commit()
             else:
                 store.rollback()
-        except BaseException:
+        except BaseException as error:
             # C6: something may have been admitted in memory that the disk does not have.
-            self._broken = True
-            self._mend()
+            self._recover(error, admitted=True)
             raise
         self._heads.trim()
         return outcomes
@@ -279,6 +278,7 @@ class Engine:
         with self._transaction():
             kept_from = self._compaction.run(before)
         self._log.reload()
+        self._sessions.forget_row()
         return kept_from
 
     def drop_caches(self) -> None:
@@ -313,26 +313,32 @@ class Engine:
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         self._mend()
-        before = (self._log.last_seq, self._log.written_back)
+        seq, written_back = self._log.last_seq, self._log.written_back
         try:
             self._store.begin()
             yield
             self._store.commit()
         except BaseException as error:
-            self._recover(error, changed=before != (self._log.last_seq, self._log.written_back))
+            moved = written_back != self._log.written_back
+            self._recover(error, admitted=seq != self._log.last_seq, documents=moved)
             raise
 
-    def _recover(self, error: BaseException, *, changed: bool) -> None:
+    def _recover(self, error: BaseException, *, admitted: bool, documents: bool = False) -> None:
         """C6: whatever failed, nothing in memory may claim more than the disk holds."""
         # C6: until the disk has been asked again, nobody gets an answer from memory.
         self._broken = True
-        if isinstance(error, HeadwaterError) and not isinstance(error, StorageError) and not changed:
-            # A caller's mistake: the sessions keep what they remember, their rejections among it.
-            self._store.rollback()
-            self._sessions.forget_unstored()
-            self._broken = False
-        else:
+        if isinstance(error, StorageError) or not isinstance(error, HeadwaterError):
             self._mend()
+            return
+        # A caller's mistake. As long as nothing was admitted, sessions keep what they remember.
+        self._store.rollback()
+        if admitted:
+            self._sessions.forget()
+        else:
+            self._sessions.forget_unstored()
+        if admitted or documents:
+            self._reload_documents()
+        self._broken = False
 
     def _mend(self) -> None:
         """Reopen after a failure. If that fails too, this and every later call raises until it succeeds."""

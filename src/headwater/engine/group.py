@@ -20,7 +20,7 @@ from headwater.engine.branches import Branch, Branches
 from headwater.engine.heads import Heads
 from headwater.engine.limits import Limits
 from headwater.engine.log import Log
-from headwater.engine.sessions import Landed, Session, Sessions
+from headwater.engine.sessions import MERGES, Landed, Session, Sessions
 from headwater.engine.snapshots import Snapshots
 from headwater.engine.store.port import EventRow, RecordRow, Store
 from headwater.errors import LimitError, ProtocolError
@@ -33,7 +33,9 @@ from headwater.protocol.commit import (
     Precondition,
     checked_frame,
     decode_commit,
+    decode_frame,
     encode_commit,
+    encode_frame,
 )
 from headwater.protocol.verdict import Accepted, Conflict, Rejected, Rejection, RuleRefused, Verdict
 
@@ -94,10 +96,12 @@ class Group:
         """Judge one frame. A frame outside the protocol changes nothing and has no verdicts."""
         try:
             if not (isinstance(frame, Checked) and frame.limits is self._limits.values):
-                frame = checked_frame(frame, self._limits.values)
+                frame = self._checked(frame)
             known = self._replayed(session, frame)
             fresh = frame[len(known) :] if known else frame
-            encoded = [_encoded(commit) for commit in fresh]
+            encoded = [encode_commit(commit) for commit in fresh]
+            if sum(map(len, encoded)) > self._limits.frame_bytes:
+                raise LimitError(f"the frame is longer than {self._limits.frame_bytes} bytes. Send several.")
         except (ProtocolError, LimitError) as error:
             return error
         if not fresh:
@@ -111,8 +115,16 @@ class Group:
         self._store.release()
         return (*known, *verdicts) if known else tuple(verdicts)
 
+    def _checked(self, frame: Frame) -> Frame:
+        """A frame made in this process, perhaps of anything: what cannot be read back must not be written down."""
+        try:
+            frame = checked_frame(frame, self._limits.values)
+        except (AttributeError, TypeError, ValueError) as error:
+            raise ProtocolError(f"the frame is not a sequence of commits: {error}") from error
+        return decode_frame(_written_down(frame), self._limits.values)
+
     def begin(self) -> None:
-        """All frames of a group were accepted at the same moment: when it became durable."""
+        """All frames of a group have one time: when it was begun."""
         self._at_us = self._log.later(self._clock.now_us())
         self._accepted = False
 
@@ -236,13 +248,9 @@ class Group:
             return [self._refused(session, commit, _no_branch(commit.branch)) for commit in frame]
         self._log.open_frame(session.id, branch.id, self._at_us)
         verdicts: list[Verdict] = []
-        size = 0
         for commit, encoded in zip(frame, encodings, strict=True):
-            size += len(encoded)
-            if size > self._limits.frame_bytes:
-                verdicts.append(self._refused(session, commit, _too_long(self._limits.frame_bytes)))
-                continue
-            plan = self._refusal(session, commit, encoded) or self._admission.judge(session, branch, commit)
+            plan = self._refusal(session, commit, encoded)
+            plan = plan or self._admission.judge(session, branch, commit, len(encoded))
             if not isinstance(plan, list):
                 verdicts.append(self._refused(session, commit, plan))
                 continue
@@ -261,6 +269,8 @@ class Group:
             refused = self._access.refusal(session, commit)
             if refused is not None:
                 return refused
+        if session.key.startswith(MERGES):
+            return None  # a merge is as large as what it merges, and cannot be split
         if len(encoded) > self._limits.commit_bytes:
             return RuleRefused(
                 "commit_bytes",
@@ -333,17 +343,20 @@ class Group:
         )
 
 
-def _encoded(commit: Commit) -> bytes:
+def _written_down(frame: Frame) -> bytes:
+    """The frame as bytes, or which of its commits has something that no bytes can say."""
     try:
-        return encode_commit(commit)
-    except (UnicodeEncodeError, OverflowError, TypeError) as error:
-        raise ProtocolError(
-            f"commit {commit.local_seq} has a name or a number that cannot be written down: {error}"
-        ) from error
-
-
-def _too_long(limit: int) -> RuleRefused:
-    return RuleRefused("frame_bytes", f"its frame is longer than {limit} bytes. Send several.")
+        return encode_frame(frame)
+    except (UnicodeEncodeError, OverflowError, TypeError, ValueError, AttributeError):
+        for commit in frame:
+            try:
+                encode_commit(commit)
+            except (UnicodeEncodeError, OverflowError, TypeError, ValueError, AttributeError) as error:
+                number = getattr(commit, "local_seq", "?")
+                raise ProtocolError(
+                    f"commit {number} has a name or a number that cannot be written down: {error}"
+                ) from error
+        raise
 
 
 def _no_branch(name: str) -> RuleRefused:

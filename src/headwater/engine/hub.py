@@ -246,8 +246,10 @@ class Hub:
             outcomes = self._engine.submit_group([(peer.session, frame) for peer, frame in frames])
         except StorageError as error:
             # C6: nobody knows what became of the group. No verdict leaves; every connection starts over.
-            for peer in {peer: None for peer, _ in frames}:
-                self._refuse(peer, error)
+            # Rejections were forgotten with it, so everybody starts over, not only those with a frame in it.
+            for peer in {**dict.fromkeys(self._peers.values()), **{peer: None for peer, _ in frames}}:
+                if not peer.is_closed():
+                    self._refuse(peer, error)
             self._catch_up()  # recovery may have found that some of it landed
             return
         for (peer, frame), outcome in zip(frames, outcomes, strict=True):

@@ -10,7 +10,7 @@ from headwater.errors import AuthoringError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Bounds on what is accepted and on what is kept in memory. None of them changes what is correct."""
+    """Bounds on what is accepted and on what is kept in memory; each at least 1."""
 
     values: ValueLimits = field(default=DEFAULT_VALUE_LIMITS)
 
@@ -38,11 +38,12 @@ class Limits:
     cache_bytes: int = 64 * 1024 * 1024
     cached_sessions: int = 4_096
     session_commits: int = 512  # accepted commits remembered per session, with what they touched
-    session_rejections: int = 512  # rejections remembered per session, to repeat them word for word
+    session_rejections: int = 512  # rejections remembered per session, to repeat them for a replay
     marks_per_document: int = 16_384  # write index nodes; beyond it the oldest are merged into their parent
 
     # what is kept on disk
     snapshot_patches: int = 16  # commits between two fresh snapshots of a document
+    snapshot_patches_most: int = 256  # commits after which a document gets one whatever its size
     marks_patches: int = 64  # writes to a document after which its write index is stored again
     snapshot_share: int = 8  # a snapshot waits until the patches since the last are 1/share of its size
     snapshots_fresh: int = 16  # newest snapshots that thinning leaves alone

@@ -74,7 +74,7 @@ class OpenFrame:
 class Log:
     """The accepted frames of one space, in order."""
 
-    __slots__ = ("_at_us", "_chain", "_open", "_store", "kept_from", "next_seq", "written_back")
+    __slots__ = ("_at_us", "_chain", "_open", "_read", "_store", "kept_from", "next_seq", "written_back")
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -83,6 +83,7 @@ class Log:
     def reload(self) -> None:
         """Take the end of the log from the store: at open, and whenever a transaction did not commit."""
         self._open: OpenFrame | None = None
+        self._read: tuple[LogRow, tuple[Entry, ...]] | None = None  # the row that was read last
         last = self._store.last_row()
         self._chain = last.chain if last else 0
         self._at_us = last.at_us if last else 0
@@ -169,6 +170,9 @@ class Log:
                 raise CorruptionError(f"something points at commit {seq}, but the log ends at {self.last_seq}")
             encoded, previous = frame.entries[seq - frame.seq]
             return frame.session, Entry(Raw(encoded), previous)
+        last = self._read
+        if last is not None and last[0].seq <= seq < last[0].seq + last[0].commits:
+            return last[0].session, last[1][seq - last[0].seq]  # the same row again, as in a wave
         row = self._store.row_at(seq)
         if row is None or seq >= row.seq + row.commits:
             raise CorruptionError(f"the log has no commit with seq {seq}, though something points at it")
@@ -178,6 +182,7 @@ class Log:
             raise CorruptionError(f"the log row of seq {row.seq} cannot be read: {error}") from error
         if len(entries) != row.commits:
             raise CorruptionError(f"the log row of seq {row.seq} holds {len(entries)} commits, not {row.commits}")
+        self._read = (row, entries)
         return row.session, entries[seq - row.seq]
 
     def decoded(self, seq: int, entry: Entry) -> Commit:

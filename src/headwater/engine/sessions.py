@@ -2,7 +2,8 @@
 
 A session numbers its commits; the number names the commit for ever (C10). Accepted commits are in the log;
 the most recent ones are remembered here with what they touched, and so are the most recent rejections.
-Memory is bounded; what is forgotten is found again in the log. Upholds C5 and C10.
+Memory is bounded: an accepted commit that is forgotten is found again in the log, and of rejections that are, it is
+remembered that they were given. Upholds C5 and C10.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from hashlib import blake2b
 from hmac import compare_digest
 from typing import Final, NamedTuple
 
-from headwater.data.address import DocKey
+from headwater.data.address import NAME_LENGTH, DocKey
 from headwater.data.patch import Touch
 from headwater.data.value import MAX_INT
 from headwater.engine.limits import Limits
@@ -105,6 +106,10 @@ class Sessions:
         for key in [key for key, session in self._by_key.items() if session.id >= self._next]:
             del self._by_key[key]
 
+    def forget_row(self) -> None:
+        """What was looked up in the log may not be there any more."""
+        self._row = {}
+
     def get_foreign(self, key: str) -> Session:
         """A session on whose behalf somebody outside asks: never one of the engine's own."""
         check_foreign(key)
@@ -129,6 +134,8 @@ class Sessions:
     def open(self, key: str, principal: str, now_us: int) -> Session:
         """Make or find a session. The caller holds an open store transaction."""
         check_foreign(key)
+        if not 0 < len(key) <= NAME_LENGTH:
+            raise ProtocolError(f"a session key has 1 to {NAME_LENGTH} characters, not {len(key)}")
         return self._open(key, principal, now_us)
 
     def _open(self, key: str, principal: str, now_us: int) -> Session:

@@ -33,7 +33,7 @@ class Snapshots:
 
     def is_due(self, head: Head) -> bool:
         """After a number of commits worth a share of the last one; and when the size is no longer known at all."""
-        if head.patch_bytes > self._limits.document_bytes // 2:
+        if head.patch_bytes > self._limits.document_bytes // 2 or head.patches >= self._limits.snapshot_patches_most:
             return True
         return (
             head.patches >= self._limits.snapshot_patches

@@ -94,7 +94,8 @@ class Replica:
         local_seq = self._next_local_seq
         commit = transaction.commit(local_seq, self.branch)
         layer = Layer(commit, {}, transaction.source, transaction.group)
-        if not (commit.operations or commit.preconditions or commit.events or commit.records):
+        told = commit.operations or commit.preconditions or commit.events or commit.records
+        if not (told or transaction.leans):
             self._settle(layer, settled, None)
             self.report()
             return None

@@ -291,7 +291,8 @@ class Session:
         """No commit to come will replay or name anything up to here."""
         undecided = self.replica.pending.undecided()
         live = self.replica.pending.live()
-        oldest = min([layer.local_seq for layer in (*undecided, *live)], default=self._heard + 1)
+        named = [number for layer in undecided for number in layer.named]
+        oldest = min([*named, *(layer.local_seq for layer in (*undecided, *live))], default=self._heard + 1)
         return max(min(self._heard, oldest - 1), self._acked)
 
     # ---- watching ----------------------------------------------------------------------------------
@@ -300,12 +301,10 @@ class Session:
         """Ask for documents, and for every change of them. Those already asked for are not asked for again."""
         for doc in docs:
             number = self._watch_of.get(doc)
-            if number is None and doc in self._followed and self.replica.is_here(doc) and not follow:
-                continue  # it came with another document, and is kept current with it
             follows = number is not None and any(selector.follow for selector in self._watches[number])
             asked = self.replica.is_here(doc) or number in self._loading
             if number is not None and asked and (follows or not follow):
-                continue
+                continue  # what only came by following another document is claimed by a watch of its own
             if number is None:
                 number = self._next_watch
                 self._next_watch += 1

@@ -51,6 +51,7 @@ class Transaction:
         "finished",
         "group",
         "layers",
+        "leans",
         "local_seq",
         "node",
         "preconditions",
@@ -86,6 +87,7 @@ class Transaction:
         self.events: list[SentEvent] = []
         self.records: list[TopicRecord] = []
         self.local_seq = 0  # set when it becomes a layer: what an `origin_committed` names
+        self.leans = False  # on a layer's removal: then it is told even if it writes nothing
         self.finished = False
 
     # ---- reading -----------------------------------------------------------------------------------
@@ -163,7 +165,11 @@ class Transaction:
 
     def _repeat(self, doc: DocKey, path: Path, patches: list[Patch]) -> None:
         value = lookup(self._overlay[doc], path)
-        if value is not ABSENT and not any(starts_with(path, patch.path) for patch in patches):
+        if value is ABSENT:
+            # That something is not there cannot be said again: this stands on the layer that took it away.
+            self._reads[doc, path, Depth.SHAPE] = None
+            self.leans = True
+        elif not any(starts_with(path, patch.path) for patch in patches):
             patches[:] = [patch for patch in patches if not starts_with(patch.path, path)]
             patches.append(Patch("add", path, value))
 

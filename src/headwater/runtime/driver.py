@@ -151,7 +151,7 @@ class Driver:
                 await asyncio.sleep(delay_us / 1e6)
 
     def _heard(self, message: FromEngine) -> None:
-        if isinstance(message, Problem) and message.code == "access":
+        if isinstance(message, Problem) and message.code == "access" and message.fatal:
             self._closing = AccessError(message.message)
             self._end()
             return

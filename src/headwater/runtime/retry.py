@@ -1,6 +1,7 @@
 """What happens to a rejected write: the one policy of retrying a transaction.
 
 Only a stale view is retried: after a delay that is nearly nothing at first, and not before what won against it is here.
+While others keep writing, it is tried in the moment their news arrive: at any other time they are already ahead again.
 From the first conflict on there is a window; when it is over, the write fails loudly. Any other rejection is final
 at once. A transaction that reads a document which is not here waits for it, at no cost.
 """
@@ -28,8 +29,9 @@ T = TypeVar("T")
 class RetryPolicy:
     """How patient a write is. The first delays are nearly nothing: a conflict usually clears at once."""
 
-    backoff: Backoff = field(default_factory=lambda: Backoff.exponential(base_ms=25 / 32, max_ms=1_000, jitter=0.5))
+    backoff: Backoff = field(default_factory=lambda: Backoff.exponential(base_ms=25 / 32, max_ms=1_000, jitter=1.0))
     window_ms: int = 30_000
+    news_us: int = 5_000  # how long a retry waits at most for what others write next
     pending: int = 256  # commits of this session without a verdict; a further one waits
 
 
@@ -92,6 +94,16 @@ class Writer:
         self._driver.flush()
         return await settled, layers[0]
 
+    async def _news(self, patience_us: int) -> None:
+        """Wait a little for the next thing that others write, if they still do."""
+        replica = self._driver.session.replica
+        seen = replica.confirmed.seq
+        try:
+            async with asyncio.timeout(patience_us / 1e6):
+                await self._driver.until(lambda: replica.confirmed.seq > seen)
+        except TimeoutError:
+            return  # Nobody is in the way any more.
+
     async def _hold(self, conflict: Conflict, delay_us: int, attempts: int, deadline_us: int) -> None:
         """Keep a conflicted writer back until trying again is useful."""
         driver = self._driver
@@ -99,6 +111,7 @@ class Writer:
             async with asyncio.timeout(max(0, deadline_us - self._clock.monotonic_us()) / 1e6):
                 await asyncio.sleep(delay_us / 1e6)
                 await driver.until(lambda: driver.session.ready(conflict))
+                await self._news(min(delay_us, self._policy.news_us))
         except TimeoutError:
             raise ConflictError(
                 f"a write did not land in {self._policy.window_ms / 1_000:g} s and {attempts} attempts: "

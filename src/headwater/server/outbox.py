@@ -1,4 +1,9 @@
-"""From the hosts' threads to the event loop: one wake-up for everything that was said meanwhile."""
+"""From the hosts' threads to the event loop: one wake-up for everything that was said meanwhile.
+
+Whoever lost conflicts hears the news before the one who won, and first who lost most. Otherwise a fast writer would
+always be the first to know what it stands on, and would win again: on one counter, one of eight writers would keep the
+other seven out for ever.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +16,10 @@ from headwater.protocol.messages import FromEngine
 
 class Addressee(Protocol):
     """Takes messages on the event loop's thread."""
+
+    @property
+    def behind(self) -> int:
+        """How often in a row its commits were rejected for being stale."""
 
     def deliver(self, message: FromEngine) -> None: ...
 
@@ -34,6 +43,10 @@ class Outbox:
 
     def drain(self) -> None:
         self._scheduled = False
+        waiting: dict[Addressee, list[FromEngine]] = {}
         while self._waiting:
             to, message = self._waiting.popleft()
-            to.deliver(message)
+            waiting.setdefault(to, []).append(message)
+        for to in sorted(waiting, key=lambda to: -to.behind) if len(waiting) > 1 else waiting:
+            for message in waiting[to]:
+                to.deliver(message)

@@ -12,16 +12,17 @@ from typing import Final
 
 from headwater.clock import Random, VirtualClock
 from headwater.engine.engine import Engine
+from headwater.protocol.messages import FromReplica, Open, Transact
 from headwater.testing.disk_model import Loss, OpKind
 from headwater.testing.faulty_disk import Fault, Mode
-from headwater.testing.sim_network import Network
+from headwater.testing.sim_network import Connection, Network
 from headwater.testing.sim_process import ReplicaProcess
 from headwater.testing.sim_server import ServerProcess
 from headwater.testing.sim_trace import Trace
 
 CRASHES: Final = (Mode.CRASH_BEFORE, Mode.CRASH_AFTER)
 FAILURES: Final = (Mode.IO_ERROR, Mode.FULL, Mode.SYNC_DONE, Mode.SYNC_LOST, Mode.READ_ERROR)
-OFFLINE_US: Final = (100_000, 3_000_000, 12_000_000, 35_000_000, 3_600_000_000)
+OFFLINE_US: Final = (100_000, 3_000_000, 12_000_000, 100_000_000, 3_600_000_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +31,8 @@ class Faults:
 
     count: tuple[int, int] = (2, 10)
     within_us: int = 4_000_000
-    cut: int = 8
+    cut: int = 5
+    strand: int = 4
     offline: int = 3
     partition: int = 2
     replica_crash: int = 1
@@ -71,6 +73,7 @@ class Misfortune:
         faults = self._faults
         acts: dict[Callable[[], None], int] = {
             self._cut: faults.cut,
+            self._strand: faults.strand,
             self._offline: faults.offline,
             self._partition: faults.partition,
             self._replica_crash: faults.replica_crash,
@@ -89,6 +92,7 @@ class Misfortune:
         """Nothing goes wrong from now on."""
         self._is_over = True
         for process in self._processes:
+            process.before_send = None
             self._network.mend(process)
             process.go_online()
 
@@ -112,6 +116,24 @@ class Misfortune:
         for connection in self._network.of(self._someone()):
             self._trace.note("fault", "cut", connection.number)
             self._network.cut(connection)
+
+    def _strand(self) -> None:
+        """Lies in wait: the next commits, or the next opening, arrive and are never answered, now or late."""
+        process = self._someone()
+        kind = self._draws.choice((Transact, Transact, Open))
+        late_us = self._draws.choice((0, 0, 300_000, 3_000_000))
+        offline_us = self._lasting_us() if self._draws.random() < 0.5 else 0
+
+        def before_send(message: FromReplica, connection: Connection) -> None:
+            if isinstance(message, kind) and not self._is_over:
+                process.before_send = None
+                self._trace.note("fault", "strand", connection.number, late_us, offline_us)
+                self._network.strand(connection, late_us)
+                if offline_us:
+                    self._at(200_000, process.go_offline)
+                    self._at(200_000 + offline_us, process.go_online)
+
+        process.before_send = before_send
 
     def _offline(self) -> None:
         """A connection breaks, and its replica stays away for a while."""

@@ -50,6 +50,7 @@ class _Direction:
         "_weather",
         "carries",
         "frozen",
+        "late_us",
         "listens",
         "lost",
     )
@@ -66,6 +67,7 @@ class _Direction:
         self.carries = True  # False: what is sent now is lost
         self.listens = True  # False: the receiver is gone
         self.frozen = False
+        self.late_us = 0  # what is sent takes so much longer
         self.lost = False  # True: also what is on the way is lost
 
     def send(self, data: bytes | None) -> None:
@@ -73,7 +75,7 @@ class _Direction:
         if not self.carries:
             return
         draws, weather = self._draws, self._weather
-        delay = draws.randint(*weather.delay_us)
+        delay = self.late_us + draws.randint(*weather.delay_us)
         if draws.random() < weather.slow_share:
             delay += draws.randrange(weather.slow_us)
         self._last_us = max(self._last_us, self._clock.now_us() + delay)
@@ -189,6 +191,13 @@ class Network:
         now = self._clock.now_us()
         self._clock.call_at(now + draws.randint(*weather.notice_us), connection.end_near)
         self._clock.call_at(now + draws.randint(*weather.notice_us), connection.end_far)
+
+    def strand(self, connection: Connection, late_us: int) -> None:
+        """What the replica says next arrives, perhaps late; no answer comes back, and the replica soon gives up."""
+        connection.up.late_us = late_us
+        connection.down.lost, connection.down.carries = True, False
+        now = self._clock.now_us()
+        self._clock.call_at(now + self._draws.randint(1_000, 200_000), connection.end_near)
 
     def sever(self, connection: Connection) -> None:
         """The server's process died: its end is gone at once, nothing on the way up is read."""

@@ -20,6 +20,7 @@ from headwater.protocol.messages import (
     Answer,
     Encoding,
     FromEngine,
+    FromReplica,
     Opened,
     Problem,
     Query,
@@ -86,6 +87,7 @@ class ReplicaProcess:
         "_told",
         "_trace",
         "asked",
+        "before_send",
         "books",
         "doubles_share",
         "dropped",
@@ -126,6 +128,7 @@ class ReplicaProcess:
         self._told = 0
         self._expected: set[int] = set()
         self.is_offline = False
+        self.before_send: Callable[[FromReplica, Connection], object] | None = None  # where faults lie in wait
         self.doubles_share = 0.0  # of the frames are sent twice, which a correct replica never does
         self.intents: list[Intent] = []
         self.past_attempts: list[Attempt] = []
@@ -430,6 +433,8 @@ class ReplicaProcess:
             message = outgoing.popleft()
             self._trace.note(self.name, f"-> {connection.number}", message)
             data = encode(message, connection.encoding)
+            if self.before_send is not None:
+                self.before_send(message, connection)
             connection.up.send(data)
             if isinstance(message, Transact) and self._draws.random() < self.doubles_share:
                 self._trace.note(self.name, "sends it twice")

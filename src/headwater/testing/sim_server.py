@@ -188,6 +188,7 @@ class ServerProcess:
         peer = self._peers.pop(connection, None)
         if peer is not None and self.hub is not None:
             self._trace.note(WHO, "sees the end of", connection.number)
+            self._clock.call_at(self._clock.now_us() + self._limits.session_kept_us, self.upkeep)
             self._guarded(lambda hub: hub.lost(peer))
 
     def _say(self, connection: Connection, message: FromEngine) -> None:

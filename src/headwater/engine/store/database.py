@@ -123,6 +123,7 @@ class Database:
     def reopen(self) -> None:
         """Start over with what is on the disk. A space that was only in memory starts over empty."""
         self._discard()
+        self._create = self._path == ":memory:"  # a file that is gone must not come back empty
         self._open()
 
     def close(self) -> None:

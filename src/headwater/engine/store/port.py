@@ -58,7 +58,7 @@ class SnapshotRow(NamedTuple):
 
 
 class MarksRow(NamedTuple):
-    """The write index of a document as it was at `seq`, which has a snapshot too."""
+    """The write index of a document as it was at `seq`."""
 
     branch: int
     doc: int
