@@ -43,6 +43,8 @@ Outcome = tuple[Verdict, ...] | ProtocolError | LimitError
 """A verdict per commit, or why the frame is no frame of this session at all."""
 
 _NONE: Final[list[Verdict]] = []
+UNWRITABLE: Final = (TypeError, ValueError, AttributeError, OverflowError, NotImplementedError, RecursionError)
+"""What making bytes of something raises that is no commit."""
 MANY_TOUCHES: Final = 64
 EVERYTHING: Final = (Touch((), True),)
 """What a commit with many touches is remembered to have touched: more than it did, never less (C2)."""
@@ -119,7 +121,7 @@ class Group:
         """A frame made in this process, perhaps of anything: what cannot be read back must not be written down."""
         try:
             frame = checked_frame(frame, self._limits.values)
-        except (AttributeError, TypeError, ValueError) as error:
+        except UNWRITABLE as error:
             raise ProtocolError(f"the frame is not a sequence of commits: {error}") from error
         return decode_frame(_written_down(frame), self._limits.values)
 
@@ -249,8 +251,8 @@ class Group:
         self._log.open_frame(session.id, branch.id, self._at_us)
         verdicts: list[Verdict] = []
         for commit, encoded in zip(frame, encodings, strict=True):
-            plan = self._refusal(session, commit, encoded)
-            plan = plan or self._admission.judge(session, branch, commit, len(encoded))
+            refusal = self._refusal(session, commit, encoded)
+            plan = refusal or self._admission.judge(session, branch, commit, len(encoded))
             if not isinstance(plan, list):
                 verdicts.append(self._refused(session, commit, plan))
                 continue
@@ -347,11 +349,11 @@ def _written_down(frame: Frame) -> bytes:
     """The frame as bytes, or which of its commits has something that no bytes can say."""
     try:
         return encode_frame(frame)
-    except (UnicodeEncodeError, OverflowError, TypeError, ValueError, AttributeError):
+    except UNWRITABLE:
         for commit in frame:
             try:
                 encode_commit(commit)
-            except (UnicodeEncodeError, OverflowError, TypeError, ValueError, AttributeError) as error:
+            except UNWRITABLE as error:
                 number = getattr(commit, "local_seq", "?")
                 raise ProtocolError(
                     f"commit {number} has a name or a number that cannot be written down: {error}"

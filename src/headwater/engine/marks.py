@@ -125,6 +125,18 @@ class Marks:
         keys = node.keys_other if node.keys_by == leave_out else node.keys_seq
         return max(latest, keys)
 
+    def newest(self) -> int:
+        """The highest seq that is named anywhere."""
+        newest = 0
+        stack = [self.root]
+        while stack:
+            node = stack.pop()
+            newest = max(newest, node.at_seq, node.at_other, node.below_seq, node.below_other, node.keys_seq)
+            newest = max(newest, node.keys_other, node.floor)
+            if node.children:
+                stack.extend(node.children.values())
+        return newest
+
     def _coarsen(self) -> None:
         """Merge the older half of all paths into their parents. Halving makes it cheap over many writes."""
         # C2: what is merged counts as written up to its latest write: more conflicts than there are, never fewer.

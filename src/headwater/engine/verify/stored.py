@@ -137,6 +137,8 @@ def _check_marks(store: Store, branch: int, line: Line, name: str) -> None:
         marks = Marks.decode(row.body, 2**62)
     except (msgspec.MsgspecError, ValueError, TypeError, IndexError) as error:
         raise Broken("marks", row.seq, f"the write index of {name} cannot be read: {error}") from error
+    if marks.newest() > row.seq:
+        raise Broken("marks", row.seq, f"the write index of {name} names seq {marks.newest()}, which is after it")
     latest: dict[tuple[Path, Depth], dict[int, int]] = defaultdict(dict)
     for write in reversed(list(line.between(0, row.seq))):
         for path, keyset in write.changed:
