@@ -364,9 +364,7 @@ class Hub:
     def _unwatch(self, peer: Peer, id: int) -> None:
         peer.watches.pop(id, None)
         for doc in [doc for doc, ids in peer.watched.items() if id in ids]:
-            peer.watched[doc].discard(id)
-            if not peer.watched[doc]:
-                self._remove(peer, doc)
+            self._drop_claim(peer, doc, id)
 
     def _remove(self, peer: Peer, doc: DocKey) -> None:
         del peer.watched[doc]
@@ -406,35 +404,48 @@ class Hub:
         for doc in merged:
             found = self._engine.read(doc, branch=peer.branch)
             changes.append(whole_of(doc, found.seq, found.value))
-        arrived = self._newly_followed(peer, {change.doc for change in changes})
+        arrived, left = self._refollow(peer, {change.doc for change in changes})
         arrived |= {doc: min(peer.watched[doc]) for doc in peer.unsure if doc in peer.watched}
         peer.unsure.clear()
         peer.sent_seq = seq
         peer.unacked += 1
         states = tuple(self._state(peer, doc) for doc in arrived)
-        peer.send(Sync(seq, tuple(changes), states, tuple(arrived.values())))
+        peer.send(Sync(seq, tuple(changes), states, tuple(arrived.values()), tuple(left)))
 
-    def _newly_followed(self, peer: Peer, changed: set[DocKey]) -> dict[DocKey, int]:
-        """Documents that links lead to since something on the way changed, and the watch that brings them."""
+    def _refollow(self, peer: Peer, changed: set[DocKey]) -> tuple[dict[DocKey, int], list[DocKey]]:
+        """What links lead to since something on the way changed, by watch, and what they no longer lead to."""
         new: dict[DocKey, int] = {}
+        left: list[DocKey] = []
         for id, selectors in tuple(peer.watches.items()):
-            for selector in selectors:
-                if not selector.follow or not any(id in peer.watched.get(doc, ()) for doc in changed):
-                    continue
-                try:
-                    followed = self._followed(peer, selector.doc)
-                    if len(peer.watched.keys() | set(followed)) > self._limits.watches:
-                        raise LimitError(f"a session watches at most {self._limits.watches} documents")
-                except LimitError as error:
-                    # It keeps what it has and is told once that no more will follow.
-                    peer.watches[id] = tuple(Selector(other.doc) for other in selectors)
-                    peer.send(Problem("limit", f"links are no longer followed: {error}", False, id))
-                    break
-                for doc in followed:
-                    if doc not in peer.watched:
-                        self._add(peer, doc, id)
-                        new[doc] = id
-        return new
+            follows = any(selector.follow for selector in selectors)
+            if not follows or not any(id in peer.watched.get(doc, ()) for doc in changed):
+                continue
+            reached = {selector.doc for selector in selectors}
+            try:
+                for selector in selectors:
+                    reached.update(self._followed(peer, selector.doc) if selector.follow else ())
+                for doc in [doc for doc, ids in peer.watched.items() if id in ids and doc not in reached]:
+                    left += self._drop_claim(peer, doc, id)
+                if len(peer.watched.keys() | reached) > self._limits.watches:
+                    raise LimitError(f"a session watches at most {self._limits.watches} documents")
+            except LimitError as error:
+                # It keeps what it has and is told once that no more will follow.
+                peer.watches[id] = tuple(Selector(other.doc) for other in selectors)
+                peer.send(Problem("limit", f"links are no longer followed: {error}", False, id))
+                continue
+            for doc in sorted(reached):
+                if doc not in peer.watched:
+                    new[doc] = id
+                self._add(peer, doc, id)
+        return new, [doc for doc in left if doc not in peer.watched]
+
+    def _drop_claim(self, peer: Peer, doc: DocKey, id: int) -> list[DocKey]:
+        """One watch less for a document; the document itself if that was the last."""
+        peer.watched[doc].discard(id)
+        if peer.watched[doc]:
+            return []
+        self._remove(peer, doc)
+        return [doc]
 
     # ---- asking ------------------------------------------------------------------------------------
 

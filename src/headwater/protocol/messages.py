@@ -202,6 +202,7 @@ class Sync(_Message, frozen=True, tag="sync"):
     changes: tuple[DocChange, ...]
     arrived: tuple[State, ...] = ()  # documents that a followed link leads to since
     arrived_by: tuple[Number, ...] = ()  # the watch that brings each of them
+    left: tuple[DocKey, ...] = ()  # documents that no link leads to any more: no longer watched
 
 
 class Answer(_Message, frozen=True, tag="answer"):
@@ -257,9 +258,9 @@ def decode_from_engine(
                 return Watched(id, seq, _frozen_states(documents, limits))
             case Answer(id, seq, documents, after):
                 return Answer(id, seq, _frozen_states(documents, limits), after)
-            case Sync(seq, changes, arrived, by):
+            case Sync(seq, changes, arrived, by, left):
                 frozen = tuple(_frozen_change(change, limits) for change in changes)
-                return Sync(seq, frozen, _frozen_states(arrived, limits), by)
+                return Sync(seq, frozen, _frozen_states(arrived, limits), by, left)
             case _:
                 return message
     except InvalidValueError as error:

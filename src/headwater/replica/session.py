@@ -158,6 +158,8 @@ class Session:
                 self.replica.integrate(message)
                 for state, number in zip(message.arrived, message.arrived_by, strict=False):
                     self._followed[state.doc] = number
+                for doc in message.left:
+                    self._leave(doc)
                 self._acknowledge()
             case Answer():
                 self._answered(message)
@@ -338,6 +340,12 @@ class Session:
         if self.link is Link.UP:
             self.outgoing.append(Unwatch(number))  # if it is lost, the next Open says the same
         return True
+
+    def _leave(self, doc: DocKey) -> None:
+        """No link leads there any more: let it go, or ask for it by name if a commit is still on top of it."""
+        self._followed.pop(doc, None)
+        if doc not in self._watch_of and not self.replica.let_go(doc):
+            self.watch([doc])
 
     def is_loading(self) -> bool:
         return bool(self._loading)

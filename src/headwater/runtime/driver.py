@@ -34,6 +34,7 @@ class Driver:
         "_expected",
         "_failed_loads",
         "_failures",
+        "_flushing",
         "_gone",
         "_loop",
         "_on_error",
@@ -62,6 +63,7 @@ class Driver:
         self._backoff = backoff
         self._on_error = on_error
         self._connection: Connection | None = None
+        self._flushing = False
         self._failures = 0  # since the session was last open
         self._gone: asyncio.Event = asyncio.Event()
         self._waiters: list[asyncio.Future[None]] = []
@@ -166,8 +168,18 @@ class Driver:
         elif self.session.link is Link.GONE:
             self._end()
             return
-        self.flush()
         self._wake()
+        self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        """Send after whoever was woken just now has run: what they have to say travels with it."""
+        if self.session.outgoing and not self._flushing:
+            self._flushing = True
+            asyncio.get_running_loop().call_soon(self._flush_now)
+
+    def _flush_now(self) -> None:
+        self._flushing = False
+        self.flush()
 
     def _lost(self, reason: str) -> None:
         self._gone.set()

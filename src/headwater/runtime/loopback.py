@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from headwater.engine.host import Host
 from headwater.engine.hub import problem_code
 from headwater.engine.limits import DEFAULT_LIMITS, Limits
-from headwater.errors import AccessError, HeadwaterError
+from headwater.errors import HeadwaterError
 from headwater.protocol.messages import FromEngine, FromReplica, Problem
 from headwater.runtime.reception import Authenticate, Reception
 from headwater.runtime.transport import Heard, Lost
@@ -68,8 +68,7 @@ class LoopbackConnection:
             try:
                 self.reception.receive(message)
             except HeadwaterError as error:
-                code = "access" if isinstance(error, AccessError) else problem_code(error)
-                self.deliver(Problem(code, str(error)))
+                self.deliver(Problem(problem_code(error), str(error)))
 
     def close(self) -> None:
         self._end("it was closed here")

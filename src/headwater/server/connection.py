@@ -131,8 +131,8 @@ class Connection:
         if len(data) > limit:
             raise LimitError(f"a message of {len(data)} bytes is over the limit of {limit}. Send several smaller ones.")
         metrics = self._service.metrics
-        metrics.messages_in.inc()
-        metrics.bytes_in.inc(len(data))
+        metrics.messages_in += 1
+        metrics.bytes_in += len(data)
         return data
 
     def _authenticate(self, token: str) -> str:
@@ -159,7 +159,7 @@ class Connection:
 
     def refuse(self, error: HeadwaterError) -> None:
         """Say what was wrong and end the connection."""
-        code = "access" if isinstance(error, AccessError) else problem_code(error)
+        code = problem_code(error)
         self._service.log.info("refused", code=code, problem=str(error), space=self._space)
         self.deliver(Problem(code, str(error)))
 
@@ -211,7 +211,7 @@ class Connection:
             while self._queue:
                 data = self._queue[0]
                 await self._send({"type": "websocket.send", kind: data if kind == "bytes" else data.decode()})
-                self._service.metrics.bytes_out.inc(len(data))
+                self._service.metrics.bytes_out += len(data)
                 if self._queue:
                     self._queue.popleft()
                     self._queued_bytes -= len(data)
