@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from bench import engine
+from bench import engine, sync
 from bench.figures import Figures, note
 
-BENCHES: dict[str, Callable[[Figures], None]] = {"engine": engine.run}
+BENCHES: dict[str, Callable[[Figures], None]] = {"engine": engine.run, "sync": sync.run}
 
 
 def main(names: list[str]) -> int:

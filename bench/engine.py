@@ -15,11 +15,12 @@ import apsw
 from bench.figures import Figures, interleaved, note, seconds
 from bench.million import run as run_million
 from headwater.data.address import Depth, DocKey
+from headwater.data.limits import DEFAULT_VALUE_LIMITS
 from headwater.data.patch import replace
 from headwater.data.value import Value
 from headwater.engine.engine import Engine
 from headwater.engine.store.sqlite import SqliteStore
-from headwater.protocol.commit import Commit, Operation, Read, encode_commit
+from headwater.protocol.commit import Commit, Operation, Read, checked_frame, encode_commit
 from headwater.protocol.verdict import Accepted, Rejected, Verdict
 
 HISTORIES: Final = (10, 1_000, 100_000)
@@ -261,8 +262,10 @@ def against_bare(figures: Figures) -> None:
         for _ in range(5):
             spent = {"bare": 0.0, "engine": 0.0}
             for _ in range(GROUPS):
-                # Clients make their commits; what is measured is what the engine does with them.
-                group = [("writer", (commit,)) for commit in frames(COMMITS_IN_FLIGHT)]
+                # Clients make their commits, and frames are checked where they are decoded; what is measured is what
+                # the engine does with them.
+                commits = frames(COMMITS_IN_FLIGHT)
+                group = [("writer", checked_frame((commit,), DEFAULT_VALUE_LIMITS)) for commit in commits]
                 spent["engine"] += seconds(partial(engine.submit_group, group))
                 spent["bare"] += seconds(partial(bare.write, bodies))
             best = {name: min(known, spent[name] / GROUPS / COMMITS_IN_FLIGHT) for name, known in best.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 from cyclopts import App
 
@@ -14,33 +15,47 @@ from headwater.data.codec import json_form
 from headwater.data.json_form import JsonForm
 from headwater.data.path import path_text
 from headwater.engine.merge import BranchDiff
+from headwater.errors import AuthoringError
 from headwater.protocol.commit import MAIN
 from headwater.protocol.verdict import Accepted, Collision, as_error
+
+_LISTED: Final = 100  # changes of a branch that are listed for a person
 
 branch = App(name="branch", help="List, make, compare, merge and delete branches of a space.")
 
 
 @branch.command(name="list")
-def list_branches(directory: DirectoryPath, space: SpaceName, /, *, json: Json = False) -> int:
-    """The branches of a space.
+def list_branches(
+    directory: DirectoryPath, space: SpaceName, /, *, after: str = "", limit: int = 50, json: Json = False
+) -> int:
+    """The branches of a space, by name.
 
-    Example: `headwater branch list ./data shop`
+    Example: `headwater branch list ./data shop --after try-discounts`
+
+    Parameters
+    ----------
+    after
+        Begin after this name, whether or not a branch has it.
+    limit
+        At most this many branches.
     """
+    _check_limit(limit)
     with open_space(Path(directory), space) as engine:
-        found = engine.branches()
+        rest = sorted((each for each in engine.branches() if each.name > after), key=lambda each: each.name)
+    found = rest[:limit]
+    following = found[-1].name if len(rest) > limit else None
     if json:
-        print_json(
-            [
-                {
-                    "name": each.name,
-                    "parent": each.parent.name if each.parent else None,
-                    "fork_seq": each.fork_seq,
-                    "created_us": each.row.created_us,
-                    "merged_seq": each.row.merged_seq or None,
-                }
-                for each in found
-            ]
-        )
+        branches: list[JsonForm] = [
+            {
+                "name": each.name,
+                "parent": each.parent.name if each.parent else None,
+                "fork_seq": each.fork_seq,
+                "created_us": each.row.created_us,
+                "merged_seq": each.row.merged_seq or None,
+            }
+            for each in found
+        ]
+        print_json({"branches": branches, "next": following})
     else:
         table(
             ("branch", "from", "at seq", "created", "merged up to"),
@@ -55,6 +70,8 @@ def list_branches(directory: DirectoryPath, space: SpaceName, /, *, json: Json =
                 for each in found
             ],
         )
+        if following is not None:
+            say(f"more: --after {following}")
     return OK
 
 
@@ -92,17 +109,23 @@ def new(
 
 
 @branch.command
-def diff(directory: DirectoryPath, space: SpaceName, name: str, /, *, json: Json = False) -> int:
+def diff(directory: DirectoryPath, space: SpaceName, name: str, /, *, limit: int = _LISTED, json: Json = False) -> int:
     """What a branch changed since it was made or last merged, and what of it collides with its parent.
 
     Example: `headwater branch diff ./data shop try-discounts`
+
+    Parameters
+    ----------
+    limit
+        List at most this many changes, and as many collisions. With --json: all.
     """
+    _check_limit(limit)
     with open_space(Path(directory), space) as engine:
         found = engine.diff(name)
     if json:
         print_json(_diff_form(found))
     else:
-        _say_diff(found)
+        _say_diff(found, limit)
     return OK
 
 
@@ -120,7 +143,7 @@ def merge(directory: DirectoryPath, space: SpaceName, name: str, /, *, json: Jso
     if json:
         print_json({**_diff_form(found), "merged_seq": seq})
     else:
-        _say_diff(found)
+        _say_diff(found, _LISTED)
         if seq is not None:
             say(f"merged into {found.parent!r} at seq {seq}")
         elif not found.changes:
@@ -149,21 +172,31 @@ def delete(directory: DirectoryPath, space: SpaceName, name: str, /, *, json: Js
     return OK
 
 
-def _say_diff(found: BranchDiff) -> None:
-    changes = sum(len(change.patches) for change in found.changes)
-    where = f"{counted(changes, 'change')} in {counted(len(found.changes), 'document')}"
+def _say_diff(found: BranchDiff, limit: int) -> None:
+    changes = [(change.doc, patch) for change in found.changes for patch in change.patches]
+    where = f"{counted(len(changes), 'change')} in {counted(len(found.changes), 'document')}"
     say(f"{found.branch!r} against {found.parent!r}: {where}")
     if changes:
         table(
             ("change", "address", "value"),
             [
-                (patch.kind, doc_text(change.doc, patch.path), "" if patch.arg is None else short(patch.arg))
-                for change in found.changes
-                for patch in change.patches
+                (patch.kind, doc_text(doc, patch.path), "" if patch.arg is None else short(patch.arg))
+                for doc, patch in changes[:limit]
             ],
         )
-    for collision in found.collisions:
-        say(f"collides: {collision}")
+        _say_rest(found, len(changes) - limit, "change")
+    say(*(f"collides: {collision}" for collision in found.collisions[:limit]))
+    _say_rest(found, len(found.collisions) - limit, "collision")
+
+
+def _say_rest(found: BranchDiff, rest: int, noun: str) -> None:
+    if rest > 0:
+        say(f"and {counted(rest, noun)} more: headwater branch diff ... {found.branch} --json lists all")
+
+
+def _check_limit(limit: int) -> None:
+    if limit < 1:
+        raise AuthoringError(f"a page holds at least one row, not {limit}")
 
 
 def _diff_form(found: BranchDiff) -> dict[str, JsonForm]:

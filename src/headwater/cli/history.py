@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
-from headwater.cli.output import OK, print_json, say, table, value_text, when
+from headwater.cli.output import OK, print_json, remark, say, table, when
 from headwater.cli.parameters import BranchName, DirectoryPath, Json, SpaceName
-from headwater.cli.spaces import open_directory, open_space
+from headwater.cli.spaces import open_directory, open_space, spaces_in, strays_in
 from headwater.data.address import DocKey, doc_text, parse_address
 from headwater.data.codec import json_form
 from headwater.data.json_form import JsonForm
 from headwater.data.path import lookup
 from headwater.data.value import Absent
+from headwater.engine.branches import Branch
+from headwater.engine.engine import Engine
 from headwater.engine.reads import Logged
 from headwater.errors import AbsentError, AuthoringError
 from headwater.protocol.commit import MAIN
+
+_PLACES: Final = 5  # writes of one commit that `log` lists
 
 
 def spaces(directory: DirectoryPath, /, *, json: Json = False) -> int:
@@ -23,13 +29,16 @@ def spaces(directory: DirectoryPath, /, *, json: Json = False) -> int:
     Example: `headwater spaces ./data`
     """
     with open_directory(Path(directory)) as opened:
-        found = [(name, opened.file_of(name).stat().st_size) for name in opened.spaces()]
+        found = [(name, opened.file_of(name).stat().st_size) for name in spaces_in(opened)]
+        strays = strays_in(opened)
     if json:
         print_json([{"name": name, "bytes": size} for name, size in found])
     elif found:
         table(("space", "bytes"), [(name, str(size)) for name, size in found])
     else:
         say(f"{directory} holds no space yet")
+    for stray in strays:
+        remark(f"headwater: {stray} in {directory} is no space, and was left alone")
     return OK
 
 
@@ -38,7 +47,7 @@ def log(
     space: SpaceName,
     /,
     *,
-    since: int = 0,
+    since: int | None = None,
     limit: int = 50,
     branch: str | None = None,
     json: Json = False,
@@ -50,18 +59,22 @@ def log(
     Parameters
     ----------
     since
-        Begin after this seq.
+        Begin after this seq. Without it: with the oldest commit that compaction has left.
     limit
         At most this many commits.
     branch
         Only the commits made on this branch. Without it: all.
     """
     with open_space(Path(directory), space) as engine:
-        page = engine.changes(since=since, branch=branch, limit=limit)
+        kept_from = _kept_from(engine)
+        page = engine.changes(since=kept_from - 1 if since is None else since, branch=branch, limit=limit)
     if json:
         following = int(page.next) if page.next is not None else None
-        print_json({"commits": [_commit_form(each) for each in page.items], "next": following})
+        commits = [_commit_form(each) for each in page.items]
+        print_json({"commits": commits, "next": following, "kept_from": kept_from})
         return OK
+    if since is None and kept_from > 1:
+        say(f"history before seq {kept_from} was compacted away")
     table(
         ("seq", "time", "session", "branch", "node", "wrote"),
         [
@@ -125,7 +138,7 @@ def get(
             }
         )
     else:
-        say(value_text(value))
+        print_json(json_form(value))
     return OK
 
 
@@ -142,26 +155,51 @@ def compact(directory: DirectoryPath, space: SpaceName, /, *, before: int, json:
         The first seq to keep, if nothing older is needed.
     """
     with open_space(Path(directory), space) as engine:
+        already = _kept_from(engine)
         kept_from = engine.compact(before)
+        last_seq, branches = engine.last_seq, engine.branches()
     if json:
-        print_json({"kept_from": kept_from, "asked": before})
+        print_json({"kept_from": kept_from, "asked": before, "last_seq": last_seq})
+        return OK
+    if not last_seq:
+        say("there is no history yet")
     elif kept_from < before:
-        say(f"history is kept from seq {kept_from}: something before {before} is still needed")
+        say(f"history is kept from seq {kept_from}, not {before}: {_why_kept(before, last_seq, branches)}")
+    elif kept_from == already:
+        say(f"history is kept from seq {kept_from}, as it was before")
     else:
         say(f"history is kept from seq {kept_from}")
     return OK
 
 
-def _written(each: Logged) -> str:
+def _kept_from(engine: Engine) -> int:
+    """The first seq whose commit can be read. Giving up what lies before seq 0 gives up nothing, and answers that."""
+    return engine.compact(0)
+
+
+def _why_kept(before: int, last_seq: int, branches: Sequence[Branch]) -> str:
+    """Why compaction stopped before the seq it was asked for."""
+    forks = [(each.fork_seq, each.name, each.parent.name) for each in branches if each.parent is not None]
+    fork_seq, name, parent = min(forks, default=(before, "", ""))
+    if fork_seq + 1 < min(before, last_seq):
+        return f"branch {name!r} begins as {parent!r} was at seq {fork_seq}"
+    if before > last_seq:
+        return f"the log ends at seq {last_seq}, and its newest frame always stays"
+    return f"seq {before} is in the middle of a wave that begins there"
+
+
+def _written(each: Logged) -> list[str]:
+    """What a commit wrote, a line each, as far as it can be taken in at a glance."""
     places = [
         f"{patch.kind} {doc_text(operation.doc, patch.path)}"
         for operation in each.commit.operations
         for patch in operation.patches
     ]
-    sent = len(each.commit.events) + len(each.commit.records)
-    return "\n".join([*places[:5], *([f"and {len(places) - 5} more"] if len(places) > 5 else [])]) or (
-        f"nothing, sent {sent}" if sent else "nothing"
-    )
+    if not places:
+        sent = len(each.commit.events) + len(each.commit.records)
+        return [f"nothing, sent {sent}" if sent else "nothing"]
+    more = len(places) - _PLACES
+    return [*places[:_PLACES], *([f"and {more} more"] if more > 0 else [])]
 
 
 def _commit_form(each: Logged) -> JsonForm:

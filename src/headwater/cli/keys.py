@@ -23,7 +23,7 @@ def server_extra() -> Iterator[None]:
         if (error.name or "").partition(".")[0] == "headwater":
             raise
         raise AbsentError(
-            f"this command needs the package {error.name!r}, which is not installed.\n"
+            f"this command needs the package {error.name!r}, which is not installed. "
             "Install it together with what else belongs to it:  pip install 'headwater[server]'"
         ) from error
 

@@ -1,20 +1,21 @@
 """What a command prints: text for people, or one JSON document for programs.
 
 Owns both forms. An answer goes to standard output, everything else to standard error, so that `--json` can be
-piped whatever happens. Never asks the engine.
+piped whatever happens. Names and values are other people's text: every line is shown, never obeyed. Never asks
+the engine.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import IO, Final, cast
 
 import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from headwater.cli.streams import OutputFailed, Stream, shown, shown_json
 from headwater.data.codec import json_form
 from headwater.data.json_form import JsonForm
 from headwater.data.value import Value
@@ -22,34 +23,48 @@ from headwater.data.value import Value
 OK: Final = 0
 FAILED: Final = 1
 BAD_USAGE: Final = 2
+UNWRITTEN: Final = 3
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _PIPED_WIDTH: Final = 200  # nobody's window: lines must not break where a program reads them
 
 
 def console(*, stderr: bool = False) -> Console:
-    stream = sys.stderr if stderr else sys.stdout
+    stream = Stream("error" if stderr else "output")
     width = None if stream.isatty() else _PIPED_WIDTH
-    return Console(file=stream, width=width, highlight=False, markup=False, soft_wrap=True)
+    # Of a file, rich uses what a Stream has: write, flush, isatty, fileno and encoding.
+    file = cast("IO[str]", stream)
+    return Console(file=file, width=width, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
 def say(*lines: str) -> None:
+    """Part of the answer, line by line."""
     out = console()
     for line in lines:
-        out.print(line)
+        out.print(shown(line))
 
 
-def complain(message: str) -> None:
-    console(stderr=True).print(f"headwater: {message}")
+def remark(*lines: str) -> None:
+    """What belongs beside an answer. Where nobody can be told, the answer still counts."""
+    try:
+        out = console(stderr=True)
+        for line in lines:
+            out.print(shown(line))
+    except OutputFailed as failed:
+        if failed.stream != "error":
+            raise
+
+
+def complain(first: str, *more: str) -> None:
+    """Why there is no answer. The exit code says so too, to those who closed standard error."""
+    remark(f"headwater: {first}", *more)
 
 
 def print_json(document: JsonForm) -> None:
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n")
-
-
-def value_text(value: Value) -> str:
-    """A value as indented JSON, in the form that `headwater.data.codec.from_json` reads back."""
-    return msgspec.json.format(msgspec.json.encode(json_form(value)), indent=2).decode()
+    """One JSON document, indented; `headwater.data.codec.from_json` reads back what `json_form` made."""
+    out = Stream("output")
+    out.write(shown_json(msgspec.json.format(msgspec.json.encode(document), indent=2).decode()) + "\n")
+    out.flush()
 
 
 def short(value: Value, length: int = 60) -> str:
@@ -58,12 +73,13 @@ def short(value: Value, length: int = 60) -> str:
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+def table(headings: Sequence[str], rows: Iterable[Sequence[str | Sequence[str]]]) -> None:
+    """Rows under headings. A cell is a line, or several."""
     grid = Table(box=None, pad_edge=False, header_style="bold")
     for heading in headings:
         grid.add_column(heading, overflow="fold")
     for row in rows:
-        grid.add_row(*row)
+        grid.add_row(*(shown(cell) if isinstance(cell, str) else "\n".join(map(shown, cell)) for cell in row))
     console().print(grid, soft_wrap=False)
 
 

@@ -66,9 +66,11 @@ def _say_report(file: str, report: Report) -> None:
     else:
         violation = report.violation
         where = f" at seq {violation.seq}" if violation.seq else ""
+        # Only SQLite, asked about the integrity of a file, answers in several lines.
+        lines = violation.message.split("\n") if violation.rule == "integrity" else [violation.message]
         say(
             f"{file}: rule {violation.rule} does not hold{where}",
-            f"  {violation.message}",
+            *(f"  {line}" for line in lines),
             f"Checked before it: {checked}. Nothing after it was looked at.",
             "The engine writes no such history: restore a backup, and keep this file for a report.",
         )

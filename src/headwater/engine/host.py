@@ -3,6 +3,9 @@
 What arrives while the thread is busy is processed together, so that commits share an fsync; what arrives alone
 is processed alone, at once. The inbox is bounded: a full one refuses, it never drops. Closing answers everything
 that was accepted. Peers are told on this thread; whoever gives them a way to send crosses over by itself.
+
+Whoever lost a conflict goes first in what is processed together, and while somebody has, what comes together is given a
+moment to do so. Otherwise one fast writer, always the first to know what it stands on, keeps all others out for ever.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from headwater.clock import Clock, RealClock
 from headwater.engine.engine import Engine
@@ -23,12 +26,18 @@ from headwater.protocol.messages import FromReplica, Problem
 
 T = TypeVar("T")
 
+CONTENDED_US: Final = 50_000  # how long after a conflict others may still come back for the same
+CONTENDED_WAIT_S: Final = 0.000_15  # how long what comes together is waited for then: about a round trip
+
 
 class Host(Protocol):
     """Runs the hub of one space on behalf of many connections."""
 
-    def post(self, peer: Peer, message: FromReplica) -> None:
-        """Take in a message in its turn. LimitError: too much waits, nothing was taken in."""
+    def post(self, peer: Peer, message: FromReplica, behind: int = 0) -> None:
+        """Take in a message in its turn. LimitError: too much waits, nothing was taken in.
+
+        `behind` says how often in a row the peer's commits were rejected for being stale.
+        """
 
     def lost(self, peer: Peer) -> None:
         """The connection is gone, after what it posted before."""
@@ -49,7 +58,7 @@ class InlineHost:
         self._engine = engine
         self._hub = Hub(engine, clock or RealClock(), limits)
 
-    def post(self, peer: Peer, message: FromReplica) -> None:
+    def post(self, peer: Peer, message: FromReplica, behind: int = 0) -> None:
         self._hub.process([(peer, message)])
 
     def lost(self, peer: Peer) -> None:
@@ -65,6 +74,7 @@ class InlineHost:
 class _Message(NamedTuple):
     peer: Peer
     message: FromReplica
+    behind: int
 
 
 class _Lost(NamedTuple):
@@ -85,6 +95,7 @@ class ThreadHost:
     __slots__ = (
         "_clock",
         "_closing",
+        "_contended_until_us",
         "_engine",
         "_expire_at_us",
         "_failed",
@@ -92,6 +103,7 @@ class ThreadHost:
         "_inbox",
         "_limits",
         "_lock",
+        "_moment",
         "_on_failed",
         "_peers",
         "_taken",
@@ -121,6 +133,8 @@ class ThreadHost:
         self._failed: BaseException | None = None
         self._on_failed = on_failed
         self._expire_at_us = 0
+        self._contended_until_us = 0
+        self._moment = threading.Event()  # never set: waiting for it is waiting
         self.messages = 0  # taken in, and in how many batches: their quotient is what group commit gained
         self.batches = 0
         self._thread = threading.Thread(target=self._run, name=f"headwater-host-{name}", daemon=True)
@@ -136,14 +150,14 @@ class ThreadHost:
         """The bug or the damage that stopped this host, if one did."""
         return self._failed
 
-    def post(self, peer: Peer, message: FromReplica) -> None:
+    def post(self, peer: Peer, message: FromReplica, behind: int = 0) -> None:
         with self._lock:
             self._check_open()
             if self._inbox.qsize() >= self._limits.backlog_frames:
                 raise LimitError(
                     f"{self._inbox.qsize()} messages wait for this space, which is the limit. Come back a little later."
                 )
-            self._inbox.put(_Message(peer, message))
+            self._inbox.put(_Message(peer, message, behind))
 
     def lost(self, peer: Peer) -> None:
         with self._lock:
@@ -209,10 +223,12 @@ class ThreadHost:
             self._taken.append(self._inbox.get(timeout=self._limits.session_kept_us / 2_000_000))
         except Empty:
             return True
+        if self._contended_until_us > self._clock.monotonic_us():
+            self._moment.wait(CONTENDED_WAIT_S)
         # This thread alone takes out, so that what is counted is there.
         for _ in range(min(self._inbox.qsize(), self._limits.group_commits)):
             self._taken.append(self._inbox.get_nowait())
-        batch: list[tuple[Peer, FromReplica]] = []
+        batch: list[_Message] = []
         while self._taken:
             item = self._taken.popleft()
             if isinstance(item, _Message):
@@ -233,11 +249,21 @@ class ThreadHost:
         self._process(batch)
         return True
 
-    def _process(self, batch: list[tuple[Peer, FromReplica]]) -> None:
+    def _process(self, batch: list[_Message]) -> None:
         if batch:
             self.messages += len(batch)
             self.batches += 1
-            self._hub.process(batch)
+            self._hub.process([(item.peer, item.message) for item in self._fairly(batch)])
+
+    def _fairly(self, batch: list[_Message]) -> list[_Message]:
+        """Who lost most goes first. The messages of one peer stay in their order."""
+        behind: dict[Peer, int] = {}
+        for item in batch:
+            behind[item.peer] = max(behind.get(item.peer, 0), item.behind)
+        if any(behind.values()):
+            self._contended_until_us = self._clock.monotonic_us() + CONTENDED_US
+            batch.sort(key=lambda item: -behind[item.peer])  # stable
+        return batch
 
     def _expire(self) -> None:
         now_us = self._clock.monotonic_us()

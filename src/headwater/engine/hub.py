@@ -185,7 +185,7 @@ class Hub:
         resumed = self._take_over(peer, message.seen, message.watching)
         self._peers[peer.session] = peer
         landed = self._engine.landed(session.key, message.sent)
-        peer.send(Opened(session.key, self._told, resumed, landed, session.last))
+        peer.send(Opened(session.key, self._told, resumed, landed, session.last, tuple(sorted(peer.unsure))))
         if resumed:
             peer.owes_seq = peer.owes_seq or bool(peer.unsure)
             self._flush(peer, at_least_seq=True)

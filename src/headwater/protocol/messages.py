@@ -171,7 +171,8 @@ class Welcome(_Message, frozen=True, tag="welcome"):
 class Opened(_Message, frozen=True, tag="opened"):
     """The session is open. `landed` says which of the commits in `Open.sent` were accepted, and where.
 
-    `resumed` False: the engine knows no watch of this session, so the replica sends its watches again.
+    `resumed` False: the engine knows no watch of this session, so the replica sends its watches again. Otherwise
+    `following` are the documents that it watches because links lead to them.
     """
 
     session: str
@@ -179,6 +180,7 @@ class Opened(_Message, frozen=True, tag="opened"):
     resumed: bool
     landed: tuple[tuple[Number, Number], ...] = ()
     judged: Number = 0
+    following: tuple[DocKey, ...] = ()
 
 
 class Verdicts(_Message, frozen=True, tag="verdicts"):

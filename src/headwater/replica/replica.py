@@ -214,10 +214,15 @@ class Replica:
 
     def gap(self) -> None:
         """The engine kept no watch for us: nothing here is known to be current until it is read again."""
-        for doc in self.confirmed.docs():
-            self._stale[doc] = self._visible.get(doc, ABSENT)
-            self.confirmed.drop(doc)
-        self._visible = Map()
+        self.set_aside(self.confirmed.docs())
+
+    def set_aside(self, docs: Iterable[DocKey]) -> None:
+        """Nobody tells changes of these any more: they cannot be read before they have arrived again (C3)."""
+        for doc in docs:
+            if doc in self.confirmed:
+                self._stale[doc] = self._visible[doc]
+                self.confirmed.drop(doc)
+                self._visible = self._visible.delete(doc)
 
     # ---- showing -----------------------------------------------------------------------------------
 

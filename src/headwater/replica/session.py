@@ -211,7 +211,17 @@ class Session:
         self.link = Link.UP
         if not message.resumed:
             self.replica.gap()
+            self._followed.clear()
             self._loading.update(self._watches)
+        else:
+            kept = set(message.following)
+            # Whatever is still asked for is not known to be watched; what is no longer followed is not, either.
+            self.replica.set_aside([s.doc for selectors in self._loading.values() for s in selectors])
+            for doc in [doc for doc in self._followed if doc not in kept]:
+                if doc in self._watch_of:
+                    del self._followed[doc]  # it has a watch of its own
+                else:
+                    self._leave(doc)
         for number, selectors in self._loading.items():
             self.generation += 1
             self.outgoing.append(Watch(number, selectors))
@@ -342,10 +352,13 @@ class Session:
         return True
 
     def _leave(self, doc: DocKey) -> None:
-        """No link leads there any more: let it go, or ask for it by name if a commit is still on top of it."""
+        """No link leads there any more, and its changes are not told: let it go, or ask for it if it is needed."""
         self._followed.pop(doc, None)
-        if doc not in self._watch_of and not self.replica.let_go(doc):
-            self.watch([doc])
+        if doc in self._watch_of:
+            self.replica.set_aside([doc])  # its own watch is on the way
+        elif not self.replica.let_go(doc):
+            self.replica.set_aside([doc])
+            self.watch([doc])  # a commit is still on top of it
 
     def is_loading(self) -> bool:
         return bool(self._loading)

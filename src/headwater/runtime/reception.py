@@ -15,6 +15,7 @@ from headwater.engine.limits import Limits
 from headwater.engine.peer import Peer, PeerState, Send
 from headwater.errors import InvalidValueError, ProtocolError
 from headwater.protocol.messages import VERSION, FromEngine, FromReplica, Hello, Open, Transact, Verdicts, Welcome
+from headwater.protocol.verdict import Conflict, Rejected
 
 CAPABILITIES = frozenset({"waves", "follow"})
 
@@ -25,7 +26,18 @@ Authenticate = Callable[[str], str]
 class Reception:
     """One connection's way to its space."""
 
-    __slots__ = ("_answered", "_authenticate", "_host", "_host_of", "_limits", "_posted", "_send", "_space", "peer")
+    __slots__ = (
+        "_answered",
+        "_authenticate",
+        "_host",
+        "_host_of",
+        "_limits",
+        "_posted",
+        "_send",
+        "_space",
+        "behind",
+        "peer",
+    )
 
     def __init__(self, send: Send, authenticate: Authenticate, host_of: Callable[[str], Host], limits: Limits) -> None:
         self.peer = Peer(self._told, limits)
@@ -37,6 +49,7 @@ class Reception:
         self._space = ""
         self._posted = 0  # commits; counted by whoever calls `receive`
         self._answered = 0  # commits; counted on the host's thread
+        self.behind = 0  # how often in a row its commits were rejected for being stale
 
     @property
     def is_greeted(self) -> bool:
@@ -58,7 +71,7 @@ class Reception:
                     raise ProtocolError(f"{type(message).__name__} before a session is open. Send Hello, then Open.")
                 if isinstance(message, Transact):
                     self._posted += len(message.commits)
-                self._host.post(self.peer, message)
+                self._host.post(self.peer, message, self.behind)
 
     def lost(self) -> None:
         """The connection is gone."""
@@ -91,4 +104,7 @@ class Reception:
     def _told(self, message: FromEngine) -> None:
         if isinstance(message, Verdicts):
             self._answered += len(message.verdicts)
+            last = message.verdicts[-1]
+            stale = isinstance(last, Rejected) and isinstance(last.rejection, Conflict)
+            self.behind = self.behind + 1 if stale else 0
         self._send(message)

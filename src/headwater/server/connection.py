@@ -24,7 +24,6 @@ from headwater.protocol.messages import (
     decode_from_replica,
     encode,
 )
-from headwater.protocol.verdict import Conflict, Rejected
 from headwater.runtime.reception import Reception
 from headwater.server.rate import Rate
 from headwater.server.service import Service
@@ -55,7 +54,6 @@ class Connection:
         "_space",
         "_token_timer",
         "_writer",
-        "behind",
     )
 
     def __init__(
@@ -80,7 +78,6 @@ class Connection:
         self._room: asyncio.Future[None] | None = None
         self._closing: int | None = None  # the code to close with, after what is queued
         self._space = ""
-        self.behind = 0  # commits in a row that were rejected for being stale
         self._hello_timer: asyncio.TimerHandle | None = None
         self._token_timer: asyncio.TimerHandle | None = None
 
@@ -155,6 +152,10 @@ class Connection:
     def _outlived(self) -> None:
         self.refuse(AccessError("the token is over. Connect again with a new one."))
 
+    @property
+    def behind(self) -> int:
+        return self._reception.behind
+
     # ---- to the peer -------------------------------------------------------------------------------
 
     def refuse(self, error: HeadwaterError) -> None:
@@ -175,9 +176,6 @@ class Connection:
         if isinstance(message, Problem) and message.fatal:
             self.close(REFUSED)
         elif isinstance(message, Verdicts):
-            last = message.verdicts[-1]
-            stale = isinstance(last, Rejected) and isinstance(last.rejection, Conflict)
-            self.behind = self.behind + 1 if stale else 0
             self._free()
         if self._queued_bytes > service.limits.outgoing_bytes and len(self._queue) > 1:
             # A peer that does not read: what it misses it is told when it comes back.

@@ -1,8 +1,7 @@
 """From the hosts' threads to the event loop: one wake-up for everything that was said meanwhile.
 
-Whoever lost conflicts hears the news before the one who won, and first who lost most. Otherwise a fast writer would
-always be the first to know what it stands on, and would win again: on one counter, one of eight writers would keep the
-other seven out for ever.
+Whoever lost conflicts hears the news first, since the winner knows already what it stands on: the other half of the
+fairness that `engine.host` describes.
 """
 
 from __future__ import annotations

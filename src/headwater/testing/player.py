@@ -59,8 +59,7 @@ class Player:
         try:
             return self._do(step)
         except HeadwaterError as error:
-            first = _first(error)
-            raise Disagreement(f"{step} made the engine raise {type(first).__name__}: {first}") from error
+            raise Disagreement(f"{step} made the engine raise {_told(error)}") from error
 
     def _do(self, step: Step) -> list[tuple[Verdict, ...] | None]:
         naive = self.naive
@@ -141,8 +140,7 @@ class Player:
         self._counts["verified"] += report.commits
 
 
-def _first(error: BaseException) -> BaseException:
-    """What went wrong first: a failed recovery hides why there was one."""
-    while error.__context__ is not None:
-        error = error.__context__
-    return error
+def _told(error: BaseException) -> str:
+    """The error, and what it came from: a failed recovery hides why there was one."""
+    told = f"{type(error).__name__}: {error}"
+    return f"{told} (after {_told(error.__context__)})" if error.__context__ is not None else told

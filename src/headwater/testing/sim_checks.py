@@ -16,7 +16,7 @@ from headwater.data.path import Path, lookup
 from headwater.data.value import ABSENT, MaybeValue, equal
 from headwater.engine.verify.naive import numbers, same
 from headwater.protocol.commit import Commit, Read
-from headwater.protocol.verdict import Rejection
+from headwater.protocol.verdict import Accepted, Conflict, Rejection, Verdict
 from headwater.replica.feed import Notification
 from headwater.replica.pending import Layer
 from headwater.replica.replica import Replica
@@ -114,6 +114,7 @@ class Books:
 
     __slots__ = (
         "_checked",
+        "_gone",
         "_made",
         "_oracle",
         "_scopes",
@@ -134,7 +135,8 @@ class Books:
         self._trace = trace
         self.attempts: list[Attempt] = []
         self._made: dict[int, Attempt] = {}  # layers that may still be shown
-        self._shadow: dict[DocKey, MaybeValue] = {}
+        self._shadow: dict[DocKey, MaybeValue] = {}  # what the feed has told
+        self._gone: set[DocKey] = set()  # told, and not here now: after a gap, or because nothing leads to them
         self._checked: tuple[object, ...] = ()
         replica.feed.subscribe(self._heard)
 
@@ -158,6 +160,18 @@ class Books:
             if landed != layer.seq and not self._oracle.is_behind:  # the last checks look again
                 self._trace.broken("C6", self.who, f"{attempt.tag} landed at {layer.seq}, the log has it at {landed}")
 
+    def told(self, verdicts: tuple[Verdict, ...]) -> None:
+        """C6: whoever made a commit hears what the engine said of it; or that it fell with one under it."""
+        for verdict in verdicts:
+            attempt = self._made.get(verdict.local_seq)
+            if attempt is None or isinstance(verdict, Accepted):
+                continue
+            heard = attempt.rejection
+            fell = isinstance(heard, Conflict) and heard.dead_layers and attempt.local_seq not in heard.dead_layers
+            if heard != verdict.rejection and not fell:
+                said = f"{attempt.tag} was rejected with {verdict.rejection}, its author heard {heard}"
+                self._trace.broken("C6", self.who, said)
+
     def living(self) -> list[tuple[int, Commit]]:
         """The layers that must be shown: made, not rejected, and not part of the confirmed state yet."""
         seq = self.replica.confirmed.seq
@@ -174,6 +188,9 @@ class Books:
             doc, told = change.doc, change.doc in self._shadow
             if not change.known_before and change.after is ABSENT and not self.replica.is_here(doc):
                 self._shadow.pop(doc, None)  # a change of a value that is not here: nothing is known of it any more
+                continue
+            if told and doc in self._gone and not change.known_before:
+                self._shadow[doc] = change.after  # it was let go meanwhile
                 continue
             if told != change.known_before:
                 self._trace.broken("C9", self.who, f"{doc} was known: {told}, the feed says {change.known_before}")
@@ -198,6 +215,7 @@ class Books:
         state = (seq, shown, [n for n, _ in living])
         if self._checked and self._checked == state and self._checked[1] is shown:
             return
+        self._gone = {doc for doc in self._shadow if doc not in shown}
         if oracle.is_behind and seq > len(oracle.log):
             return
         self._checked = state
@@ -215,6 +233,8 @@ class Books:
             expected = oracle.value(doc, seq)
             if doc in replica.confirmed and not equal(replica.confirmed.value(doc), expected):
                 broken("C3", self.who, f"{doc} at {seq} is {replica.confirmed.value(doc)!r}, the log: {expected!r}")
+            if doc in replica.confirmed and replica.confirmed.written(doc) != oracle.written(doc, seq):
+                broken("C3", self.who, f"{doc} was last written at {oracle.written(doc, seq)}, not as it says")
             for _, commit in living:
                 expected = folded(expected, commit, doc, lenient=True)
             if not equal(value, expected):

@@ -98,7 +98,7 @@ class _Direction:
 class Connection:
     """One connection between a replica (near) and the server (far)."""
 
-    __slots__ = ("_far", "_near", "down", "encoding", "far_open", "near_open", "number", "up")
+    __slots__ = ("_far", "_near", "down", "encoding", "far_open", "is_broken", "near_open", "number", "up")
 
     def __init__(
         self, clock: VirtualClock, draws: Random, weather: Weather, number: int, encoding: Encoding, near: End, far: End
@@ -107,6 +107,7 @@ class Connection:
         self.encoding = encoding
         self.near_open = True
         self.far_open = True
+        self.is_broken = False  # whether or not somebody has noticed
         self._near = near
         self._far = far
         self.up = _Direction(clock, draws, weather, self._to_far)
@@ -161,8 +162,11 @@ class Network:
         self._made = 0
 
     def calm(self) -> None:
-        """From now on nothing is slow and nothing breaks by itself."""
+        """From now on nothing is slow and nothing breaks by itself; what is broken is noticed."""
         self._weather = Weather(slow_share=0.0, lingers_share=0.0, notice_us=(0, 1_000))
+        for connection in [connection for connection in self._connections if connection.is_broken]:
+            connection.end_near()
+            connection.end_far()
 
     def connect(self, near: End, far: End, encoding: Encoding) -> Connection | None:
         """A connection, or None: there is no way through now."""
@@ -182,6 +186,7 @@ class Network:
     def cut(self, connection: Connection) -> None:
         """Break a connection. Each direction may still carry what is on the way, each end notices by itself."""
         draws, weather = self._draws, self._weather
+        connection.is_broken = True
         for direction in (connection.up, connection.down):
             lingers = draws.random() < weather.lingers_share
             takes_more = draws.random() < 0.3  # until somebody notices
@@ -194,6 +199,7 @@ class Network:
 
     def strand(self, connection: Connection, late_us: int) -> None:
         """What the replica says next arrives, perhaps late; no answer comes back, and the replica soon gives up."""
+        connection.is_broken = True
         connection.up.late_us = late_us
         connection.down.lost, connection.down.carries = True, False
         now = self._clock.now_us()
@@ -201,6 +207,7 @@ class Network:
 
     def sever(self, connection: Connection) -> None:
         """The server's process died: its end is gone at once, nothing on the way up is read."""
+        connection.is_broken = True
         connection.far_open = False
         connection.up.listens = False
         connection.down.lost |= self._draws.random() >= self._weather.lingers_share

@@ -89,6 +89,12 @@ class Oracle:
         place = bisect_right(found[0], at) if found is not None else 0
         return found[1][place - 1] if found is not None and place else ABSENT
 
+    def written(self, doc: DocKey, at: int) -> int:
+        """The seq of the last commit up to `at` that wrote the document; 0: none did."""
+        found = self._versions.get(doc)
+        place = bisect_right(found[0], at) if found is not None else 0
+        return found[0][place - 1] if found is not None and place else 0
+
     def docs(self) -> list[DocKey]:
         return list(self._versions)
 

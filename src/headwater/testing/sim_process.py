@@ -211,9 +211,11 @@ class ReplicaProcess:
             self._trace.note(self.name, f"<- {connection.number}", type(message).__name__)
             if isinstance(message, Verdicts):
                 self._check_order([verdict.local_seq for verdict in message.verdicts])
-            self.session.receive(message)
             if isinstance(message, Opened):
                 self._failures = 0
+            self.session.receive(message)
+            if isinstance(message, Verdicts):
+                self.books.told(message.verdicts)
         except ProtocolError as error:
             # The engine's storage may fail; then the connection is made again. Anything else is somebody's mistake.
             if not (isinstance(message, Problem) and message.code == "storage"):
@@ -446,7 +448,7 @@ class ReplicaProcess:
         return (
             self.session.link is Link.UP
             and self._connection is not None
-            and self._connection.far_open  # otherwise it has only not noticed yet
+            and not self._connection.is_broken  # which it may not have noticed
             and not len(self.replica.pending)
             and not self.session.is_loading()
             and all(intent.is_over for intent in self.intents)

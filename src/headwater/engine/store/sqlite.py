@@ -23,6 +23,7 @@ from headwater.engine.store.port import (
     Visited,
 )
 from headwater.engine.store.schema import MIGRATIONS
+from headwater.errors import LimitError
 
 _APPEND: Final = "INSERT INTO log VALUES (?,?,?,?,?,?,?,?,?)"
 _PUT_HEAD: Final = (
@@ -97,6 +98,8 @@ class SqliteStore:
             self._db.execute(_APPEND, row)
         except apsw.Error as error:
             raise self._db.failed(error) from error
+        except OverflowError as error:
+            raise LimitError(f"a number is beyond what can be stored: {error}") from error
 
     def last_row(self) -> LogRow | None:
         row = self._db.one(_LOG + "ORDER BY seq DESC LIMIT 1")
