@@ -34,6 +34,7 @@ __all__ = [
     "check_scope",
     "check_space",
     "doc_text",
+    "is_space_name",
     "parse_address",
 ]
 
@@ -134,6 +135,11 @@ def check_space(name: object) -> str:
     raise InvalidValueError(
         f"{shown(name)} cannot name a space: use 1 to 64 lower-case letters, digits, '-' and '_', a letter first"
     )
+
+
+def is_space_name(name: str) -> bool:
+    """Whether a space may have this name."""
+    return _SPACE.fullmatch(name) is not None
 
 
 def check_scope(scope: object) -> str:

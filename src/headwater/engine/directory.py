@@ -12,7 +12,7 @@ from pathlib import Path as FilePath
 from typing import Final
 
 from headwater.clock import Clock
-from headwater.data.address import check_space
+from headwater.data.address import check_space, is_space_name
 from headwater.engine.engine import Engine
 from headwater.engine.limits import DEFAULT_LIMITS, Limits
 from headwater.engine.store.database import Synchronous
@@ -88,7 +88,9 @@ class Directory:
         return engine
 
     def spaces(self) -> list[str]:
-        return sorted(file.stem for file in self._path.glob(f"*{SUFFIX}"))
+        """The spaces that have a file here. Other files, and names that no space can have, are none."""
+        files = [file for file in self._path.glob(f"*{SUFFIX}") if file.is_file()]
+        return sorted(file.stem for file in files if is_space_name(file.stem))
 
     def close(self) -> None:
         """Close every space and let the directory go. Closing again does nothing."""

@@ -180,6 +180,12 @@ class Engine:
         self._mend()
         return self._log.last_seq
 
+    @property
+    def kept_from(self) -> int:
+        """The first seq whose commit is kept: everything from the moment before it on can be read."""
+        self._mend()
+        return self._log.kept_from
+
     def read(self, doc: DocKey, *, branch: str = MAIN, at: int | None = None) -> Document:
         """A document now, or as it was at a seq. Its value is shared with the engine: look, do not change."""
         check_scope(doc.scope)

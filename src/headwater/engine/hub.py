@@ -45,7 +45,7 @@ from headwater.protocol.messages import (
     state_of,
     whole_of,
 )
-from headwater.protocol.verdict import Accepted, Rejected, RuleRefused
+from headwater.protocol.verdict import Accepted, Conflict, Rejected, RuleRefused
 
 
 class Kept(NamedTuple):
@@ -293,11 +293,12 @@ class Hub:
         owner = self._peers.get(peer.session, peer)  # the session may have a new connection by now
         owner.send(Verdicts(outcome))
         for commit, verdict in zip(frame, outcome, strict=True):
-            if isinstance(verdict, Accepted):
+            # Both are waited for by their seq: the own commit to be covered, the winner to be here before a retry.
+            if isinstance(verdict, Accepted) or isinstance(verdict.rejection, Conflict):
                 owner.owes_seq = True
                 self._owed[owner] = None
-                if not verdict.replayed:
-                    self._spread(owner.session, commit, verdict.seq)
+            if isinstance(verdict, Accepted) and not verdict.replayed:
+                self._spread(owner.session, commit, verdict.seq)
 
     def _spread(self, author: str, commit: Commit, seq: int) -> None:
         """C9: everyone who watches hears of it, in the order of the log."""

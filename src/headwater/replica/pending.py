@@ -140,8 +140,10 @@ class Pending:
 
     def undecided(self) -> list[Layer]:
         """Layers on the wire without a verdict, dead ones included, in order: what a reconnection replays."""
-        waiting = [layer for layer in (*self._live.values(), *self._doomed.values()) if layer.fate is not Fate.QUEUED]
-        return sorted((layer for layer in waiting if not layer.seq), key=lambda layer: layer.local_seq)
+        live = [layer for layer in self._live.values() if layer.fate is not Fate.QUEUED and not layer.seq]
+        if not self._doomed:
+            return live
+        return sorted([*live, *self._doomed.values()], key=lambda layer: layer.local_seq)
 
     def covered(self, seq: int) -> list[Layer]:
         """Take out the accepted layers that confirmed state at `seq` includes."""

@@ -224,6 +224,10 @@ class Replica:
                 self.confirmed.drop(doc)
                 self._visible = self._visible.delete(doc)
 
+    def forget_stale(self) -> None:
+        """Everything that was asked for again is here: what did not come back is not known any more."""
+        self._stale.clear()
+
     # ---- showing -----------------------------------------------------------------------------------
 
     def _show(

@@ -371,6 +371,8 @@ class Session:
         asked = {selector.doc for selector in selectors}
         self._followed.update({state.doc: message.id for state in message.documents if state.doc not in asked})
         self.replica.arrive(message.documents, message.seq)
+        if not self._loading:
+            self.replica.forget_stale()
         self._acknowledge()
 
     # ---- asking ------------------------------------------------------------------------------------

@@ -8,13 +8,14 @@ replica about nothing but its seq. Never changes anything.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from headwater.data.address import SPACE_SCOPE, Depth, DocKey
 from headwater.data.patch import Patch, apply
 from headwater.data.path import Path, lookup
 from headwater.data.value import ABSENT, MaybeValue, equal
-from headwater.engine.verify.naive import numbers, same
+from headwater.engine.verify.naive import numbers, same, writes
 from headwater.protocol.commit import Commit, Read
 from headwater.protocol.verdict import Accepted, Conflict, Rejection, Verdict
 from headwater.replica.feed import Notification
@@ -79,6 +80,25 @@ class CheckedTransaction:
             value = folded(value, commit, doc, lenient=True)
         return value
 
+    def answered(self, attempt: Attempt, found: Layer | Rejection | None) -> None:
+        """What `Replica.commit` says at once: a layer, a refusal with its reason, or that there is nothing to tell."""
+        broken, transaction = self._trace.broken, self.transaction
+        wrote = any(not equal(value, self.view(doc)) for doc, value in self._overlay.items())
+        tells = wrote or bool(transaction.preconditions or transaction.events or transaction.records)
+        if isinstance(found, Layer):
+            self.committed(attempt, found.commit)
+            if transaction.local_seq != found.local_seq:
+                broken("C5", self._who, f"{attempt.tag} is layer {found.local_seq}, not {transaction.local_seq}")
+            if not tells and not self._layers:
+                broken("C9", self._who, f"{attempt.tag} changed nothing and became a layer")
+            return
+        if attempt.fired != 1:
+            broken("callbacks", self._who, f"{attempt.tag} was over at once and was settled {attempt.fired} times")
+        if found is None and tells:
+            broken("C6", self._who, f"{attempt.tag} had something to tell and was not sent")
+        if isinstance(found, Conflict) and not (found.collisions or found.dead_layers):
+            broken("C4", self._who, f"{attempt.tag} was refused here without a reason")
+
     def committed(self, attempt: Attempt, commit: Commit) -> None:
         """C3: what the commit says it stood on gives what the transaction saw; what it writes, what it wrote."""
         broken = self._trace.broken
@@ -114,6 +134,7 @@ class Books:
 
     __slots__ = (
         "_checked",
+        "_fresh",
         "_gone",
         "_made",
         "_oracle",
@@ -137,6 +158,7 @@ class Books:
         self._made: dict[int, Attempt] = {}  # layers that may still be shown
         self._shadow: dict[DocKey, MaybeValue] = {}  # what the feed has told
         self._gone: set[DocKey] = set()  # told, and not here now: after a gap, or because nothing leads to them
+        self._fresh: set[DocKey] = set()  # told in this step
         self._checked: tuple[object, ...] = ()
         replica.feed.subscribe(self._heard)
 
@@ -166,11 +188,27 @@ class Books:
             attempt = self._made.get(verdict.local_seq)
             if attempt is None or isinstance(verdict, Accepted):
                 continue
+            self._check_reasons(attempt, verdict.rejection)
             heard = attempt.rejection
             fell = isinstance(heard, Conflict) and heard.dead_layers and attempt.local_seq not in heard.dead_layers
             if heard != verdict.rejection and not fell:
                 said = f"{attempt.tag} was rejected with {verdict.rejection}, its author heard {heard}"
                 self._trace.broken("C6", self.who, said)
+
+    def _check_reasons(self, attempt: Attempt, rejection: Rejection) -> None:
+        """A conflict names writes that happened, after what was read."""
+        if not isinstance(rejection, Conflict) or self._oracle.is_behind:
+            return
+        for collision in rejection.collisions:
+            seq = collision.seq
+            real = seq <= len(self._oracle.log) and (
+                seq == 0 or writes(self._oracle.log[seq - 1].commit, collision.doc)
+            )
+            if not real or (not collision.reason and seq <= collision.basis):
+                self._trace.broken("C1", self.who, f"{attempt.tag} was rejected for nothing: {collision}")
+        for local_seq in rejection.dead_layers:
+            if (self.session, local_seq) in self._oracle.seq_of:
+                self._trace.broken("C4", self.who, f"{attempt.tag} was rejected for layer {local_seq}, which landed")
 
     def living(self) -> list[tuple[int, Commit]]:
         """The layers that must be shown: made, not rejected, and not part of the confirmed state yet."""
@@ -184,6 +222,7 @@ class Books:
 
     def _heard(self, notification: Notification) -> None:
         """C9: each notification is an exact difference to what was told before."""
+        self._fresh.update(change.doc for change in notification.changes)
         for change in notification.changes:
             doc, told = change.doc, change.doc in self._shadow
             if not change.known_before and change.after is ABSENT and not self.replica.is_here(doc):
@@ -200,14 +239,23 @@ class Books:
                 self._trace.broken("C9", self.who, f"the feed tells of {doc}, which did not change")
             self._shadow[doc] = change.after
 
+    def heard_of(self, docs: Iterable[DocKey]) -> None:
+        """A change of a value that is not here counts as a change: the feed told of it just now."""
+        for doc in docs:
+            if doc not in self._fresh:
+                self._trace.broken("C9", self.who, f"{doc} is not here and changed, the feed did not say so")
+
     def let_go(self, doc: DocKey) -> None:
         """The replica was told to forget the document, which is no change of it."""
+        if any(writes(commit, doc) for _, commit in self.living()):
+            self._trace.broken("C4", self.who, f"{doc} was let go with a layer on top of it")
         if not self.replica.is_here(doc):
             self._shadow.pop(doc, None)
 
     # ---- after every step --------------------------------------------------------------------------
 
     def check(self) -> None:
+        self._fresh.clear()
         replica, oracle, broken = self.replica, self._oracle, self._trace.broken
         living = self.living()
         seq = replica.confirmed.seq

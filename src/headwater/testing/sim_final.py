@@ -19,8 +19,9 @@ from headwater.errors import AbsentError
 from headwater.protocol.verdict import conflict_text
 from headwater.replica.session import Link
 from headwater.testing.sim_checks import Attempt
+from headwater.testing.sim_intents import MAX_ATTEMPTS, Intent
 from headwater.testing.sim_oracle import Oracle
-from headwater.testing.sim_process import Intent, ReplicaProcess
+from headwater.testing.sim_process import ReplicaProcess
 from headwater.testing.sim_server import READER, ServerProcess
 from headwater.testing.sim_trace import Trace
 
@@ -130,6 +131,8 @@ def _check_intents(intents: Iterable[Intent], oracle: Oracle, trace: Trace, who:
     for intent in intents:
         seqs = oracle.tags.get(intent.tag, [])
         told = any(attempt.seq for attempt in intent.attempts)
+        if len(intent.attempts) > MAX_ATTEMPTS:
+            trace.broken("progress", who, f"{intent.tag} was given up after {len(intent.attempts)} attempts")
         if len(seqs) > 1:
             trace.broken("C10", who, f"{intent.tag} is in the log at {seqs}")
         if told and not seqs:

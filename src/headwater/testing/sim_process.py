@@ -1,20 +1,17 @@
-"""A replica's process in a simulation: one session at a time, the intents of its author, reconnection.
+"""A replica's process in a simulation: one session at a time, its connections, its documents, its death.
 
-Owns what a runtime will do around `Session`: it moves the bytes, reconnects with backoff, runs a transaction again
-when it was rejected and retrying is useful, and waits for documents that are not here. An intent lands once or fails,
-however many attempts it takes. After every step its books are checked.
+Owns what a runtime will do around `Session`: it moves the bytes, reconnects with backoff and asks for documents. What
+its author wants done is run by `sim_intents`. After every step its books are checked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
-from typing import Final, Literal
+from collections.abc import Callable
+from typing import Final
 
 from headwater.backoff import Backoff
 from headwater.clock import Random, VirtualClock
 from headwater.data.address import DocKey
-from headwater.data.patch import PatchError
 from headwater.errors import HeadwaterError, LoadError, ProtocolError, SessionExpiredError
 from headwater.protocol.messages import (
     Answer,
@@ -24,50 +21,22 @@ from headwater.protocol.messages import (
     Opened,
     Problem,
     Query,
+    Sync,
     Transact,
     Verdicts,
     decode_from_engine,
     encode,
 )
-from headwater.protocol.verdict import Conflict, Rejection
-from headwater.replica.confirmed import NotHere
-from headwater.replica.pending import Layer
 from headwater.replica.replica import Replica
 from headwater.replica.session import Link, Session
-from headwater.testing.sim_checks import Attempt, Books, CheckedTransaction
+from headwater.testing.sim_checks import Attempt, Books
+from headwater.testing.sim_intents import MAX_ATTEMPTS, Intent, Intents, Status, Work
 from headwater.testing.sim_network import Connection, Network
 from headwater.testing.sim_oracle import Oracle
 from headwater.testing.sim_server import ServerProcess
 from headwater.testing.sim_trace import Trace
 
 RECONNECT: Final = Backoff.exponential(base_ms=25, max_ms=30_000, jitter=0.2)
-RETRY: Final = Backoff.exponential(base_ms=25, max_ms=1_000, jitter=0.2)
-MAX_ATTEMPTS: Final = 12
-PASS_US: Final = 50_000
-
-Work = Callable[[CheckedTransaction], Generator[int, None, None] | None]
-"""A transaction's body. A generator may yield microseconds: the transaction stays open meanwhile (C8)."""
-
-Status = Literal["running", "waiting", "sent", "landed", "failed", "lost"]
-
-
-@dataclass(slots=True, eq=False)
-class Intent:
-    """Something an author wants done once."""
-
-    tag: str
-    work: Work
-    derived: bool
-    retries: int
-    status: Status = "running"
-    attempts: list[Attempt] = field(default_factory=list)
-    missing: DocKey | None = None  # waits for this document
-    conflict: Conflict | None = None  # waits until retrying is useful
-    not_before_us: int = 0
-
-    @property
-    def is_over(self) -> bool:
-        return self.status in ("landed", "failed", "lost")
 
 
 class ReplicaProcess:
@@ -83,6 +52,7 @@ class ReplicaProcess:
         "_life",
         "_network",
         "_oracle",
+        "_runner",
         "_server",
         "_told",
         "_trace",
@@ -91,7 +61,6 @@ class ReplicaProcess:
         "books",
         "doubles_share",
         "dropped",
-        "intents",
         "is_offline",
         "name",
         "past_attempts",
@@ -130,13 +99,17 @@ class ReplicaProcess:
         self.is_offline = False
         self.before_send: Callable[[FromReplica, Connection], object] | None = None  # where faults lie in wait
         self.doubles_share = 0.0  # of the frames are sent twice, which a correct replica never does
-        self.intents: list[Intent] = []
         self.past_attempts: list[Attempt] = []
         self.wanted: dict[DocKey, bool] = {}  # watched, and whether with what its links lead to
         self.dropped: set[DocKey] = set()  # let go on purpose, so that following links need not bring them back
         self.refused_loads: list[DocKey] = []
         self.asked: list[list[object]] = []
+        self._runner = Intents(self, clock, draws, trace)
         self._begin_life()
+
+    @property
+    def intents(self) -> list[Intent]:
+        return self._runner.all
 
     def _begin_life(self) -> None:
         self._life += 1
@@ -178,7 +151,7 @@ class ReplicaProcess:
         self._told = 0
         self._trace.note(self.name, "connects", connection.number, encoding)
         self.session.connected()
-        self._stepped()
+        self.stepped()
 
     def go_offline(self) -> None:
         self.is_offline = True
@@ -198,7 +171,7 @@ class ReplicaProcess:
         self._trace.note(self.name, "loses", connection.number)
         self._connection = None
         self.session.lost()
-        self._stepped()
+        self.stepped()
         if not self.is_offline:
             self.connect_soon()
 
@@ -213,9 +186,12 @@ class ReplicaProcess:
                 self._check_order([verdict.local_seq for verdict in message.verdicts])
             if isinstance(message, Opened):
                 self._failures = 0
+            shown = self.replica.snapshot()
             self.session.receive(message)
             if isinstance(message, Verdicts):
                 self.books.told(message.verdicts)
+            elif isinstance(message, Sync):
+                self.books.heard_of(change.doc for change in message.changes if change.doc not in shown)
         except ProtocolError as error:
             # The engine's storage may fail; then the connection is made again. Anything else is somebody's mistake.
             if not (isinstance(message, Problem) and message.code == "storage"):
@@ -224,7 +200,7 @@ class ReplicaProcess:
             return
         except HeadwaterError as error:
             self._trace.broken("replica", self.name, f"{type(error).__name__}: {error}")
-        self._stepped()
+        self.stepped()
 
     def _check_order(self, local_seqs: list[int]) -> None:
         """C5: on one connection verdicts come in the order of the commits."""
@@ -286,9 +262,9 @@ class ReplicaProcess:
         self.wanted[doc] = follow or self.wanted.get(doc, False)
         self.dropped.discard(doc)
         self.session.watch([doc], follow=follow)
-        self._stepped()
+        self.stepped()
 
-    def _fetch(self, doc: DocKey) -> None:
+    def fetch(self, doc: DocKey) -> None:
         self.wanted.setdefault(doc, False)
         self.dropped.discard(doc)
         self.session.watch([doc])
@@ -298,21 +274,22 @@ class ReplicaProcess:
         done = self.session.unwatch(doc)
         self._trace.note(self.name, "unwatches", doc, done)
         if done:
-            self.wanted.pop(doc, None)
-            self.dropped.add(doc)
-            self.books.let_go(doc)
-        self._stepped()
+            self._dropped(doc)
+        self.stepped()
         return done
+
+    def _dropped(self, doc: DocKey) -> None:
+        self.wanted.pop(doc, None)
+        self.dropped.add(doc)
+        self.books.let_go(doc)
 
     def let_go(self, doc: DocKey) -> bool:
         """Drop the value, stay interested: the next `watch` brings it back."""
         done = self.replica.let_go(doc)
         self._trace.note(self.name, "lets go of", doc, done)
         if done:
-            self.wanted.pop(doc, None)
-            self.dropped.add(doc)
-            self.books.let_go(doc)
-        self._stepped()
+            self._dropped(doc)
+        self.stepped()
         return done
 
     def ask(self, query: Query) -> None:
@@ -326,108 +303,26 @@ class ReplicaProcess:
                 self._trace.broken("query", self.name, f"{query} was answered {len(heard)} times")
 
         self.session.query(query, reply)
-        self._stepped()
+        self.stepped()
 
     # ---- intents -----------------------------------------------------------------------------------
 
     def transact(self, tag: str, work: Work, *, derived: bool = False, retries: int = MAX_ATTEMPTS) -> Intent:
         """Do something once: run again after a conflict, when retrying is useful."""
-        intent = Intent(tag, work, derived, retries)
-        self.intents.append(intent)
-        self._run(intent)
-        return intent
+        return self._runner.begin(tag, work, derived=derived, retries=retries)
 
     def flush(self) -> None:
         """The pass is over: its derived commits leave as a wave."""
         self.session.flush()
-        self._stepped()
-
-    def _run(self, intent: Intent) -> None:
-        intent.status, intent.missing, intent.conflict = "running", None, None
-        transaction = self.replica.begin(node=intent.tag, derived=intent.derived)
-        checked = self.books.begun(transaction)
-        self._go_on(intent, checked, None)
-        self._stepped()
-
-    def _go_on(self, intent: Intent, checked: CheckedTransaction, pausing: Generator[int, None, None] | None) -> None:
-        """Run the body up to its end or its next pause."""
-        try:
-            if pausing is None:
-                pausing = intent.work(checked)
-            pause_us = next(pausing, None) if pausing is not None else None
-        except NotHere as missing:
-            intent.status, intent.missing = "waiting", missing.doc
-            self._fetch(missing.doc)
-            return
-        except PatchError:
-            intent.status = "failed"  # what it wanted to change is not there; nothing was committed
-            return
-        if pause_us is None:
-            self._commit(intent, checked)
-            return
-        session = self.session
-        body = pausing
-
-        def resume() -> None:
-            if session is self.session and not intent.is_over:
-                self._go_on(intent, checked, body)
-                self._stepped()
-
-        self._clock.call_at(self._clock.now_us() + pause_us, resume)
-
-    def _commit(self, intent: Intent, checked: CheckedTransaction) -> None:
-        attempt = Attempt(intent.tag, self.session.key)
-        intent.attempts.append(attempt)
-        self.books.attempts.append(attempt)
-        intent.status = "sent"
-        books = self.books
-
-        def settled(layer: Layer, rejection: Rejection | None) -> None:
-            books.settled(attempt, layer, rejection)
-            self._settled(intent, attempt, rejection)
-
-        found = self.replica.commit(checked.transaction, settled)
-        if isinstance(found, Layer):
-            self._trace.note(self.name, "commits", intent.tag, found.local_seq)
-            checked.committed(attempt, found.commit)
-            self.books.made(attempt)
-            if intent.derived:  # the pass ends soon; then what is derived leaves, if nobody sent it before
-                self._clock.call_at(self._clock.now_us() + self._draws.randrange(PASS_US), self.flush)
-        elif found is None and attempt.fired != 1:
-            self._trace.broken("callbacks", self.name, f"{intent.tag} had nothing to tell and was not settled")
-
-    def _settled(self, intent: Intent, attempt: Attempt, rejection: Rejection | None) -> None:
-        self._trace.note(self.name, "hears of", intent.tag, attempt.seq, rejection or "")
-        if rejection is None:
-            intent.status = "landed"
-        elif isinstance(rejection, Conflict) and len(intent.attempts) <= intent.retries:
-            intent.status, intent.conflict = "waiting", rejection
-            delay_us = RETRY.delay_us(len(intent.attempts) - 1, self._draws)
-            intent.not_before_us = self._clock.now_us() + delay_us
-            self._clock.call_at(intent.not_before_us, self._stepped)
-        else:
-            intent.status = "failed"
-
-    def _retry(self) -> None:
-        now = self._clock.now_us()
-        for intent in self.intents:
-            if intent.status != "waiting" or intent.not_before_us > now:
-                continue
-            if intent.missing is not None and not self.replica.is_here(intent.missing):
-                if intent.missing not in self.wanted:  # somebody let it go meanwhile
-                    self._fetch(intent.missing)
-                continue
-            if intent.conflict is not None and not self.session.ready(intent.conflict):
-                continue
-            self._run(intent)
-            return  # running it was a step of its own, which went on with the others
+        self.stepped()
 
     # ---- after every step --------------------------------------------------------------------------
 
-    def _stepped(self) -> None:
+    def stepped(self) -> None:
+        """Something happened here: send what is to be sent, check the books, and run what can run now."""
         self._pump()
         self.books.check()
-        self._retry()
+        self._runner.retry()
 
     def _pump(self) -> None:
         outgoing, connection = self.session.outgoing, self._connection

@@ -19,7 +19,8 @@ from headwater.data.value import ABSENT, MaybeValue
 from headwater.protocol.commit import EntityAbsent, OriginCommitted, SentEvent, TopicRecord
 from headwater.protocol.messages import Query
 from headwater.testing.sim_checks import CheckedTransaction
-from headwater.testing.sim_process import ReplicaProcess, Work
+from headwater.testing.sim_intents import Work
+from headwater.testing.sim_process import ReplicaProcess
 
 KEYS: Final = ("a", "b", "c")
 EMPTY: Final = {"n": 0, "m": {}, "list": [], "set": []}
@@ -56,8 +57,8 @@ class Author:
 
     def start(self) -> None:
         for doc in self._shared():
-            if self._draws.random() < 0.7:
-                self._process.watch(doc)
+            if self._draws.random() < 0.6:
+                self._process.watch(doc, follow=self._load.follow and self._draws.random() < 0.2)
         self._later()
 
     @property
@@ -97,12 +98,12 @@ class Author:
     def _act(self) -> None:
         draws, process, load = self._draws, self._process, self._load
         drawn = draws.random()
-        if drawn < 0.68:
+        if drawn < 0.66:
             self._transact(self._work())
-        elif drawn < 0.80:
+        elif drawn < 0.77:
             self._wave()
         elif drawn < 0.86:
-            process.watch(self._doc(), follow=load.follow and draws.random() < 0.5)
+            process.watch(self._doc(), follow=load.follow and draws.random() < 0.7)
         elif drawn < 0.93:
             doc = draws.choice(self._shared())
             if load.let_go and draws.random() < 0.5:
@@ -145,9 +146,9 @@ class Author:
             return lambda tag: _look_and_write(doc, other, key, pause, tag)
         if drawn < 0.44:
             return lambda tag: _blind(doc, add(("m", key), tag))
-        if drawn < 0.72:
+        if drawn < 0.68:
             return lambda tag: _blind(doc, draws.choice(_intents(tag)))
-        if drawn < 0.77:
+        if drawn < 0.73:
             return lambda tag: _delete(doc, key)
         if drawn < 0.84:
             return lambda tag: _blind(doc, add(("ref",), Link(None, other.scope, other.id)))

@@ -1,0 +1,168 @@
+"""What a simulated author wants done, and how often it was tried.
+
+Owns the running of intents in one process: a transaction is run, committed and, when it was rejected and retrying is
+useful, run again; it waits for documents that are not here. An intent lands once or fails, however many attempts it
+takes. Checks that what a replica says at once about a commit makes sense; the rest is `sim_checks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from typing import Final, Literal, Protocol
+
+from headwater.backoff import Backoff
+from headwater.clock import Random, VirtualClock
+from headwater.data.address import DocKey
+from headwater.data.patch import PatchError
+from headwater.protocol.verdict import Conflict, Rejection
+from headwater.replica.confirmed import NotHere
+from headwater.replica.pending import Layer
+from headwater.replica.replica import Replica
+from headwater.replica.session import Session
+from headwater.testing.sim_checks import Attempt, Books, CheckedTransaction
+from headwater.testing.sim_trace import Trace
+
+RETRY: Final = Backoff.exponential(base_ms=25, max_ms=1_000, jitter=0.2)
+MAX_ATTEMPTS: Final = 12
+PASS_US: Final = 50_000
+
+Work = Callable[[CheckedTransaction], Generator[int, None, None] | None]
+"""A transaction's body. A generator may yield microseconds: the transaction stays open meanwhile (C8)."""
+
+Status = Literal["running", "waiting", "sent", "landed", "failed", "lost"]
+
+
+@dataclass(slots=True, eq=False)
+class Intent:
+    """Something an author wants done once."""
+
+    tag: str
+    work: Work
+    derived: bool
+    retries: int
+    status: Status = "running"
+    attempts: list[Attempt] = field(default_factory=list)
+    missing: DocKey | None = None  # waits for this document
+    conflict: Conflict | None = None  # waits until retrying is useful
+    not_before_us: int = 0
+
+    @property
+    def is_over(self) -> bool:
+        return self.status in ("landed", "failed", "lost")
+
+
+class Host(Protocol):
+    """The process that intents run in."""
+
+    name: str
+    replica: Replica
+    session: Session
+    books: Books
+    wanted: dict[DocKey, bool]
+
+    def fetch(self, doc: DocKey) -> None:
+        """Ask for a document that somebody waits for."""
+        ...
+
+    def flush(self) -> None: ...
+
+    def stepped(self) -> None:
+        """Something happened."""
+        ...
+
+
+class Intents:
+    """All intents of one process, over all its lives."""
+
+    __slots__ = ("_clock", "_draws", "_host", "_trace", "all")
+
+    def __init__(self, host: Host, clock: VirtualClock, draws: Random, trace: Trace) -> None:
+        self._host = host
+        self._clock = clock
+        self._draws = draws
+        self._trace = trace
+        self.all: list[Intent] = []
+
+    def begin(self, tag: str, work: Work, *, derived: bool, retries: int) -> Intent:
+        intent = Intent(tag, work, derived, retries)
+        self.all.append(intent)
+        self._run(intent)
+        return intent
+
+    def retry(self) -> None:
+        """Run the first intent that waits for nothing any more."""
+        host, now = self._host, self._clock.now_us()
+        for intent in self.all:
+            if intent.status != "waiting" or intent.not_before_us > now:
+                continue
+            if intent.missing is not None and not host.replica.is_here(intent.missing):
+                if intent.missing not in host.wanted:  # somebody let it go meanwhile
+                    host.fetch(intent.missing)
+                continue
+            if intent.conflict is not None and not host.session.ready(intent.conflict):
+                continue
+            self._run(intent)
+            return  # running it was a step of its own, which went on with the others
+
+    def _run(self, intent: Intent) -> None:
+        intent.status, intent.missing, intent.conflict = "running", None, None
+        transaction = self._host.replica.begin(node=intent.tag, derived=intent.derived)
+        self._go_on(intent, self._host.books.begun(transaction), None)
+        self._host.stepped()
+
+    def _go_on(self, intent: Intent, checked: CheckedTransaction, pausing: Generator[int, None, None] | None) -> None:
+        """Run the body up to its end or its next pause."""
+        try:
+            if pausing is None:
+                pausing = intent.work(checked)
+            pause_us = next(pausing, None) if pausing is not None else None
+        except NotHere as missing:
+            intent.status, intent.missing = "waiting", missing.doc
+            self._host.fetch(missing.doc)
+            return
+        except PatchError:
+            intent.status = "failed"  # what it wanted to change is not there; nothing was committed
+            return
+        if pause_us is None:
+            self._commit(intent, checked)
+            return
+        session, body = self._host.session, pausing
+
+        def resume() -> None:
+            if session is self._host.session and not intent.is_over:
+                self._go_on(intent, checked, body)
+                self._host.stepped()
+
+        self._clock.call_at(self._clock.now_us() + pause_us, resume)
+
+    def _commit(self, intent: Intent, checked: CheckedTransaction) -> None:
+        host, books = self._host, self._host.books
+        attempt = Attempt(intent.tag, host.session.key)
+        intent.attempts.append(attempt)
+        books.attempts.append(attempt)
+        intent.status = "sent"
+
+        def settled(layer: Layer, rejection: Rejection | None) -> None:
+            books.settled(attempt, layer, rejection)
+            self._settled(intent, attempt, rejection)
+
+        found = host.replica.commit(checked.transaction, settled)
+        checked.answered(attempt, found)
+        if isinstance(found, Layer):
+            self._trace.note(host.name, "commits", intent.tag, found.local_seq)
+            books.made(attempt)
+            if intent.derived:  # the pass ends soon; then what is derived leaves, if nobody sent it before
+                self._clock.call_at(self._clock.now_us() + self._draws.randrange(PASS_US), host.flush)
+
+    def _settled(self, intent: Intent, attempt: Attempt, rejection: Rejection | None) -> None:
+        self._trace.note(self._host.name, "hears of", intent.tag, attempt.seq, rejection or "")
+        if rejection is None:
+            intent.status = "landed"
+        elif isinstance(rejection, Conflict) and len(intent.attempts) <= intent.retries:
+            intent.status, intent.conflict = "waiting", rejection
+            delay_us = RETRY.delay_us(len(intent.attempts) - 1, self._draws)
+            intent.not_before_us = self._clock.now_us() + delay_us
+            self._clock.call_at(intent.not_before_us, self._host.stepped)
+        else:
+            intent.status = "failed"
