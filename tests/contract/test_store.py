@@ -26,7 +26,7 @@ from headwater.engine.store.port import (
     Store,
 )
 from headwater.engine.store.sqlite import SqliteStore
-from headwater.errors import StorageError
+from headwater.errors import LimitError, StorageError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,6 +277,40 @@ class TestReopening:
         store.reopen()
         store.meta("a")
         assert store.visited.statements > before
+
+
+# --- what cannot be stored -------------------------------------------------------------------------------
+
+LARGE, LONE = 2**63, "\ud800"
+UNSTORABLE: dict[str, Callable[[Store], object]] = {
+    "append": lambda store: store.append(log_row(LARGE)),
+    "row_at": lambda store: store.row_at(LARGE),
+    "rows_after": lambda store: store.rows_after(LARGE, 1),
+    "row_of_session": lambda store: store.row_of_session(1, LARGE),
+    "put_doc": lambda store: store.put_doc(1, DocKey("space", LONE)),
+    "doc_of": lambda store: store.doc_of(DocKey("space", LONE)),
+    "docs_of_scope": lambda store: store.docs_of_scope(LONE, "", 1),
+    "put_heads": lambda store: store.put_heads([head_row(1, 1, LARGE)]),
+    "put_session": lambda store: store.put_session(session_row(1, LONE)),
+    "session_of": lambda store: store.session_of(LONE),
+    "put_events": lambda store: store.put_events([EventRow("e", 1, "s", LARGE, b"")]),
+    "put_events-text": lambda store: store.put_events([EventRow(LONE, 1, "s", 0, b"")]),
+    "event": lambda store: store.event(LONE),
+    "put_records": lambda store: store.put_records([RecordRow(1, 0, LONE, "k", b"")]),
+    "put_lease": lambda store: store.put_lease(LeaseRow("l", LARGE, "me", 0)),
+    "lease": lambda store: store.lease(LONE),
+    "put_meta": lambda store: store.put_meta("k", LONE),
+}
+
+
+@pytest.mark.parametrize("name", UNSTORABLE)
+def test_a_number_or_a_text_that_cannot_be_stored_is_a_limit_and_no_bare_error(store: Store, name: str) -> None:
+    store.begin()
+    with pytest.raises(LimitError, match=r"a number( or a text)? is beyond what can be stored"):
+        UNSTORABLE[name](store)
+    store.put_meta("after", "1")
+    store.commit()
+    assert store.meta("after") == "1"
 
 
 # --- meta and counters -----------------------------------------------------------------------------------

@@ -98,6 +98,39 @@ def test_a_session_s_layers_survive_a_restart(tmp_path: Path) -> None:
     conflict_of(ann.send(reads=[unnamed]))
 
 
+def test_a_wave_longer_than_what_is_remembered_stands_on_its_own_layers(limits: Limits) -> None:
+    """Its row is not written yet, so the log cannot be asked for what it admitted."""
+    engine = open_engine(limits=limits)
+    ann = Writer(engine, "ann")
+    wave = [ann.commit(write("d", replace((), number))) for number in range(5)]
+    top = ann.commit(write("d", replace((), 9)), reads=[read("d", seq=0, layers=((1, 5),))])
+    assert [seq_of(verdict) for verdict in engine.submit("ann", *wave, top)] == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_later_commit_of_a_wave_meets_an_earlier_one_that_it_does_not_name(
+    tmp_path: Path, limits: Limits, restarted: bool
+) -> None:
+    path = tmp_path / "s.space"
+    engine = open_engine(path, limits=limits)
+    ann = Writer(engine, "ann")
+    basis = ann.lands(write("d", replace((), {"x": 0, "y": 0})))
+    ann.lands(write("d", replace(("y",), 1)))  # 2
+    if restarted:  # the write index begins at its end, and the session remembers nothing
+        engine.close()
+        engine = ann.engine = open_engine(path, limits=limits)
+    wave = [
+        ann.commit(write("d", replace(("x",), 1))),  # 3
+        ann.commit(reads=[read("d", ("x",), seq=basis)]),
+        ann.commit(reads=[read("d", ("x",), seq=basis, layers=((2, 2),))]),
+        ann.commit(reads=[read("d", ("x",), seq=basis, layers=((2, 3),))]),
+    ]
+    first, confirmed, unnamed, named = engine.submit("ann", *wave)
+    assert (seq_of(first), seq_of(named)) == (3, 4)
+    for verdict in (confirmed, unnamed):
+        assert [(c.seq, c.session) for c in conflict_of(verdict).collisions] == [(3, "ann")]
+
+
 @pytest.mark.parametrize("layers", [((0, 1),), ((2, 1),), ((2, 2),), ((1, 3),), ((-1, 1),)])
 def test_layers_that_are_not_earlier_commits_are_outside_the_protocol(
     layers: tuple[tuple[int, int], ...],
@@ -126,3 +159,16 @@ def test_an_own_write_before_the_fork_counts_on_the_branch_too() -> None:
     engine.fork("b")
     verdict = ann.send(write("a", replace((), 2)), reads=[read("a", seq=0, layers=((2, 2),))], branch="b")
     assert [c.seq for c in conflict_of(verdict).collisions] == [missed]
+
+
+def test_an_own_write_on_the_parent_after_the_fork_is_not_missed_by_the_branch(limits: Limits) -> None:
+    """The branch never shows it, so a view of the branch can do without it."""
+    engine = open_engine(limits=limits)
+    ann, bob = Writer(engine, "ann"), Writer(engine, "bob")
+    bob.lands(write("a", replace((), 0)))
+    engine.fork("b")
+    basis = bob.lands(write("z", replace((), 1)))
+    ann.lands(write("a", replace((), 1)))  # on main, local_seq 1: after the fork and after the basis
+    ann.lands(write("a", replace((), 2)), branch="b")  # local_seq 2
+    ann.lands(write("a", replace((), 3)), reads=[read("a", seq=basis, layers=((2, 2),))], branch="b")
+    assert (value_of(engine, "a"), value_of(engine, "a", branch="b")) == (1, 3)

@@ -16,7 +16,7 @@ from headwater.data.patch import append, replace
 from headwater.data.value import ABSENT
 from headwater.engine.engine import Engine
 from headwater.engine.store.sqlite import SqliteStore
-from headwater.errors import AuthoringError, StorageError
+from headwater.errors import AuthoringError, LimitError, StorageError
 from headwater.protocol.commit import Commit
 from headwater.protocol.verdict import Accepted, Rejected
 from tests.unit.engine.faults import FaultyStore, faulty
@@ -122,6 +122,26 @@ def test_an_interruption_in_the_middle_leaves_no_half_known_state(
         engine.submit("ann", commit)
     assert (engine.last_seq, value_of(engine, "d")) == (1, (1,))
     assert engine.submit("ann", commit)[0] == Accepted(2, 2)
+
+
+@pytest.mark.parametrize("kind", [StorageError, LimitError, AuthoringError, RuntimeError])
+@pytest.mark.parametrize("point", ["savepoint", "append", "put_doc", "release", "commit"])
+def test_an_error_of_any_kind_in_the_middle_of_a_group_leaves_memory_as_the_disk_is(
+    planted: tuple[Engine, FaultyStore], kind: type[Exception], point: str
+) -> None:
+    """A caller's mistake leaves no group, so what does is not known to be one: the disk decides."""
+    engine, faults = planted
+    ann = Writer(engine, "ann")
+    ann.lands(write("d", append((), [1])))
+    commit = ann.commit(write("d", append((), [2])), write("new", replace((), 1)))
+    faults.fail_on, faults.error = point, lambda: kind("planted")
+    with pytest.raises(kind, match="planted"):
+        engine.submit("ann", commit)
+    assert (engine.last_seq, value_of(engine, "d"), value_of(engine, "new")) == (1, (1,), ABSENT)
+    assert engine.session("ann").last == 1
+    assert engine.submit("ann", commit)[0] == Accepted(2, 2)
+    assert [change.seq for change in engine.changes().items] == [1, 2]
+    assert value_of(engine, "d") == (1, 2)
 
 
 def test_a_rejection_holds_for_as_long_as_the_engine_runs() -> None:

@@ -156,9 +156,7 @@ class TestScopes:
 
     def test_who_may_see_what(self) -> None:
         engine = Space().engine
-        seen = {
-            user: [engine.may_see(key, user, "s1") for key in KEYS] for user in ("ann", "wes", "rob", "sam", "")
-        }
+        seen = {user: [engine.may_see(key, user, "s1") for key in KEYS] for user in ("ann", "wes", "rob", "sam", "")}
         assert seen == {
             "ann": [True, True, False, True, False],
             "wes": [True, False, False, True, False],

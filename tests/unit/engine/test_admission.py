@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.data.patch import Patch, add, append, increment, remove, replace, splice
+from headwater.clock import VirtualClock
+from headwater.data.limits import ValueLimits
+from headwater.data.patch import Patch, add, add_unique, append, increment, remove, replace, splice
+from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
+from headwater.engine.store.sqlite import SqliteStore
 from headwater.errors import ConflictError, RuleRefusedError
 from headwater.protocol.commit import Operation
 from headwater.protocol.verdict import Accepted, Rejected, RuleRefused, Verdict, as_error, conflict_text
@@ -133,6 +137,62 @@ class TestSizes:
         assert isinstance(verdict, Rejected)
         with pytest.raises(RuleRefusedError, match=r"commit 1 was refused: it is \d+ bytes long.* Split it\."):
             raise as_error(verdict)
+
+
+class TestValuesPastTheirLimits:
+    """No retry can help, so it is refused by rule and not called a stale view."""
+
+    @pytest.mark.parametrize(
+        ("patch", "says"),
+        [
+            (append(("l",), [3]), "the container would have 3 items, the limit is 2"),
+            (add(("m", "c"), 1), "the container would have 3 items, the limit is 2"),
+            (splice(("l",), 0, 0, [0]), "the container would have 3 items, the limit is 2"),
+            (add_unique(("l",), [3]), "the container would have 3 items, the limit is 2"),
+            (increment(("n",)), "the sum is beyond 2**53 - 1"),
+            (increment(("f",), 1.7e308), "the sum is not a finite number"),
+        ],
+    )
+    def test_it_is_refused_for_good(self, patch: Patch, says: str) -> None:
+        engine = open_engine(limits=Limits(values=ValueLimits(container_items=2)))
+        ann = Writer(engine, "ann")
+        parts = {"l": [1, 2], "m": {"a": 1, "b": 2}}, {"n": 2**53 - 1, "f": 1.7e308}
+        start = parts[0] if patch.path[0] in parts[0] else parts[1]
+        ann.lands(write("d", replace((), start)))
+        found = refusal(ann.send(write("d", patch)))
+        assert found.rule == "value_limits"
+        assert found.detail.startswith("space:d cannot hold it: ")
+        assert says in found.detail
+        assert value_of(engine, "d") == value_of(engine, "d", at=1)
+
+    def test_it_is_refused_also_where_the_view_was_stale(self) -> None:
+        engine = open_engine(limits=Limits(values=ValueLimits(container_items=2)))
+        ann = Writer(engine, "ann")
+        ann.lands(write("d", replace((), [1, 2])))
+        assert refusal(ann.send(write("d", append((), [3])), reads=[read("d", seq=0)])).rule == "value_limits"
+
+    def test_a_bounded_append_fits_a_full_list(self) -> None:
+        engine = open_engine(limits=Limits(values=ValueLimits(container_items=2)))
+        ann = Writer(engine, "ann")
+        ann.lands(write("d", replace((), [1, 2])))
+        ann.lands(write("d", append((), [3], keep=2)))
+        assert value_of(engine, "d") == (2, 3)
+
+
+def test_a_rejection_looks_each_winner_up_once_however_many_reads_it_beat() -> None:
+    store = SqliteStore(":memory:")
+    engine = Engine(store, clock=VirtualClock())
+    ann, bob = Writer(engine, "ann"), Writer(engine, "bob")
+    bob.lands(write("d", replace((), {str(n): 0 for n in range(1_000)})))
+    bob.lands(write("d", *(replace((str(n),), 1) for n in range(1_000))))
+    row = store.last_row()
+    assert row is not None
+    before = store.visited.rows, store.visited.bytes
+    conflict = conflict_of(ann.send(reads=[read("d", (str(n),), seq=1) for n in range(1_000)]))
+    assert [collision.seq for collision in conflict.collisions] == [2] * 1_000
+    assert {(c.session, c.path) for c in conflict.collisions} == {("bob", (str(n),)) for n in range(1_000)}
+    assert store.visited.rows - before[0] <= 10
+    assert store.visited.bytes - before[1] <= 2 * len(row.body)
 
 
 class TestExpiredBases:

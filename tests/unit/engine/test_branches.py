@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from headwater.data.patch import replace
+from headwater.data.patch import append, replace
 from headwater.engine.branches import MAIN_ID
+from headwater.engine.limits import DEFAULT_LIMITS, Limits
+from headwater.engine.verify.history import verify_file
 from headwater.errors import AbsentError, AuthoringError
 from headwater.protocol.verdict import Rejected, RuleRefused
-from tests.unit.engine.kit import Writer, doc, open_engine, value_of, write
+from tests.unit.engine.kit import Writer, conflict_of, doc, open_engine, read, value_of, write
 
 
 def test_a_space_begins_with_main_alone() -> None:
@@ -121,6 +124,44 @@ def test_a_fork_cannot_begin_before_its_parent_did() -> None:
     engine.fork("dev")
     with pytest.raises(AbsentError, match=r"branch 'dev' begins at seq 2\. Read 'main' for seq 1\."):
         engine.fork("child", parent="dev", at=1)
+
+
+def test_branches_of_branches_end_at_a_limit_also_after_a_restart(tmp_path: Path) -> None:
+    limits = Limits(branch_depth=3)
+    engine = open_engine(tmp_path / "s.space", limits=limits)
+    for parent, name in pairwise(("main", "b1", "b2", "b3")):
+        engine.fork(name, parent=parent)
+    for time in range(2):
+        with pytest.raises(AuthoringError, match=r"branch 'b3' is 3 forks away from 'main', which is the limit: merge"):
+            engine.fork("b4", parent="b3")
+        engine.fork(f"beside{time}", parent="b2")
+        engine.close()
+        engine = open_engine(tmp_path / "s.space", limits=limits)
+
+
+def test_the_deepest_branch_that_is_allowed_reads_writes_and_verifies(tmp_path: Path) -> None:
+    """Every look through ancestors takes the stack it takes; the limit keeps it far from the interpreter's."""
+    path = tmp_path / "s.space"
+    engine = open_engine(path)
+    ann = Writer(engine, "ann")
+    ann.lands(write("d", replace((), ["main"])), write("quiet", replace((), 1)))
+    parent = "main"
+    for level in range(1, DEFAULT_LIMITS.branch_depth + 1):
+        name = f"b{level}"
+        engine.fork(name, parent=parent)
+        ann.lands(write("d", append((), [name])), branch=name)
+        parent = name
+    engine.drop_caches()
+    expected = ("main", *(f"b{level}" for level in range(1, DEFAULT_LIMITS.branch_depth + 1)))
+    assert value_of(engine, "d", branch=parent) == expected
+    assert value_of(engine, "quiet", branch=parent) == 1
+    stale = ann.send(reads=[read("d", seq=0), read("quiet", seq=0), read("none", seq=0)], branch=parent)
+    assert [c.doc.id for c in conflict_of(stale).collisions] == ["d", "quiet"]
+    engine.close()
+    engine = open_engine(path)
+    assert value_of(engine, "d", branch=parent) == expected
+    engine.close()
+    assert verify_file(path).ok
 
 
 def test_a_fork_at_zero_is_empty() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -181,7 +182,8 @@ class TestTheThread:
         with pytest.raises(StorageError, match="the committer is closed"):
             committer.call(lambda engine: None)
 
-    def test_a_reply_that_raises_stops_it_loudly_and_nobody_waits_for_ever(self) -> None:
+    def test_a_reply_that_raises_keeps_nobody_else_from_hearing_and_closing_tells(self) -> None:
+        """What the others of its group wrote is durable: they must hear, and so must who asks later."""
         engine = open_engine()
         engine.open_session("s")
         committer = ThreadCommitter(engine)
@@ -192,12 +194,92 @@ class TestTheThread:
 
         heard = Heard()
         committer.submit("s", frame(1), broken)
+        committer.submit("s", frame(2), heard)
         release.set()
         caller.join(WAIT)
-        with pytest.raises(RuntimeError, match="a bug in a reply"):
+        assert heard.wait_for(1) == [(Accepted(2, 2),)]
+        assert committer.call(lambda engine: engine.last_seq) == 2
+        committer.submit("s", frame(3), heard)
+        assert heard.wait_for(2)[1] == (Accepted(3, 3),)
+        with pytest.raises(ExceptionGroup) as caught:
             committer.close()
-        with pytest.raises(StorageError, match="the committer stopped: a bug in a reply"):
-            committer.submit("s", frame(2), heard)
+        assert [str(error) for error in caught.value.exceptions] == ["a bug in a reply"]
+        committer.close()
+
+    def test_a_bug_in_the_engine_is_heard_by_its_group_by_all_who_wait_and_by_who_closes(self, tmp_path: Path) -> None:
+        store, faults = faulty(SqliteStore(tmp_path / "s.space", synchronous="OFF"))
+        limits = Limits(group_commits=2)
+        engine = Engine(store, clock=VirtualClock(), limits=limits)
+        engine.open_session("s")
+        committer = ThreadCommitter(engine, limits)
+        release, caller = self.held(committer)
+        heard = Heard()
+        for number in range(1, 6):
+            committer.submit("s", frame(number), heard)
+        called: list[BaseException] = []
+
+        def call() -> None:
+            try:
+                committer.call(lambda engine: engine.last_seq)
+            except BaseException as error:  # kept for the assertion below
+                called.append(error)
+
+        waiting = threading.Thread(target=call)
+        waiting.start()
+        faults.fail_on, faults.error = "append", lambda: RuntimeError("a bug")
+        release.set()
+        caller.join(WAIT)
+        waiting.join(WAIT)
+        assert [str(error) for error in heard.wait_for(5)] == ["a bug"] * 5
+        assert [str(error) in ("a bug", "the committer stopped: a bug") for error in called] == [True]
+        with pytest.raises(StorageError, match="the committer stopped: a bug"):
+            committer.submit("s", frame(1), heard)
+        with pytest.raises(StorageError, match="the committer stopped: a bug"):
+            committer.call(lambda engine: None)
+        with pytest.raises(RuntimeError, match="a bug"):
+            committer.close()
+        again = open_engine(tmp_path / "s.space")
+        assert again.last_seq == 0
+        again.close()
+
+    def test_an_error_that_is_no_bug_is_answered_and_the_next_group_is_judged(self, tmp_path: Path) -> None:
+        store, faults = faulty(SqliteStore(tmp_path / "s.space", synchronous="OFF"))
+        engine = Engine(store, clock=VirtualClock())
+        engine.open_session("s")
+        committer = ThreadCommitter(engine)
+        heard = Heard()
+        faults.fail_on, faults.error = "begin", lambda: LimitError("too much (planted)")
+        committer.submit("s", frame(1), heard)
+        assert isinstance(heard.wait_for(1)[0], LimitError)
+        committer.submit("s", frame(1), heard)
+        assert heard.wait_for(2)[1] == (Accepted(1, 1),)
+        committer.close()
+
+    def test_a_call_gets_its_turn_while_writers_never_stop(self) -> None:
+        """Writers who answer every verdict with their next commit keep more waiting than one group takes."""
+        limits, most = Limits(group_commits=4), 5_000
+        engine = open_engine(limits=limits)
+        names = [f"w{n}" for n in range(16)]
+        for name in names:
+            engine.open_session(name)
+        committer = ThreadCommitter(engine, limits)
+        answered = threading.Event()
+        sent = dict.fromkeys(names, 0)
+
+        def go_on(name: str) -> None:
+            if not answered.is_set() and sum(sent.values()) < most:
+                sent[name] += 1
+                committer.submit(name, (Commit(sent[name]),), lambda _: go_on(name))
+
+        release, caller = self.held(committer)
+        for name in names:
+            go_on(name)
+        release.set()
+        committer.call(lambda engine: engine.last_seq)
+        answered.set()
+        caller.join(WAIT)
+        committer.close()
+        assert sum(sent.values()) < most
 
     def test_many_callers_from_many_threads_all_get_their_own_answer(self) -> None:
         engine = open_engine()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headwater.clock import VirtualClock
-from headwater.data.patch import append, remove, replace
+from headwater.data.patch import add, append, remove, replace
 from headwater.data.value import ABSENT
 from headwater.engine.engine import Engine
 from headwater.engine.limits import DEFAULT_LIMITS, Limits
@@ -218,3 +218,38 @@ def test_an_engine_without_compaction_keeps_everything() -> None:
     for number in range(100):
         ann.lands(write("d", replace((), number)))
     assert [value_of(engine, "d", at=at) for at in (1, 50, 100)] == [0, 49, 99]
+
+
+def test_the_base_of_what_is_kept_is_never_thinned_although_a_snapshot_was_there_already() -> None:
+    engine = open_engine(limits=Limits(snapshot_patches=1, snapshots_fresh=1))
+    ann, bob = Writer(engine, "ann"), Writer(engine, "bob")
+    ann.lands(write("a", replace((), 1)))
+    bob.lands()
+    engine.acknowledge("ann", 1)
+    assert engine.compact(2) == 2
+    for number in range(2, 8):
+        bob.lands(write("a", replace((), number)))
+        engine.drop_caches()
+        assert (value_of(engine, "a"), value_of(engine, "a", at=2)) == (number, 1)
+    engine.fork("b", at=2)
+    assert value_of(engine, "a", branch="b") == 1
+
+
+def test_a_document_whose_snapshot_lies_before_what_is_kept_is_still_built_from_it(tmp_path: Path) -> None:
+    """A large snapshot waits for patches worth a share of it; compaction may come first."""
+    limits = Limits(snapshot_patches=2)
+    engine = open_engine(tmp_path / "s.space", limits=limits)
+    ann = Writer(engine, "ann")
+    ann.lands(write("d", replace((), {})))
+    ann.lands(write("d", *(add((f"k{n}",), n) for n in range(500))))
+    for number in range(6):
+        ann.lands(write("d", replace(("k0",), -number)))
+    expected = {f"k{n}": n for n in range(500)} | {"k0": -5}
+    engine.acknowledge("ann", 8)
+    assert engine.compact(8) > 1
+    for _ in range(2):
+        engine.drop_caches()
+        assert value_of(engine, "d") == expected
+        engine.close()
+        engine = open_engine(tmp_path / "s.space", limits=limits)
+    assert value_of(engine, "d") == expected

@@ -7,22 +7,25 @@ import shutil
 from pathlib import Path
 
 import apsw
+import msgspec
 import pytest
 
 from headwater.clock import Random, VirtualClock
-from headwater.data.address import DocKey
+from headwater.data.address import Depth, DocKey
 from headwater.data.patch import add, append, increment, replace
 from headwater.engine.engine import Engine
+from headwater.engine.heads import snapshot_of
 from headwater.engine.limits import Limits
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.engine.verify.history import Violation, verify_file
 from headwater.errors import AbsentError, CorruptionError, NewerVersionError, StorageError
-from headwater.protocol.commit import Commit, Operation, SentEvent, TopicRecord
+from headwater.protocol.commit import Commit, Operation, Read, SentEvent, TopicRecord
 
 A, B = DocKey("space", "a"), DocKey("space", "b")
 LIMITS = Limits(snapshot_patches=4, marks_patches=4, heads_commits=8)
 PAGE = 4096
 LAST = "(SELECT max(seq) FROM log)"
+FORGED = snapshot_of(1, 1, 5, 1, {"n": 1_000_000}).body  # sealed as the engine would, around a value that never was
 
 
 @pytest.fixture(scope="module")
@@ -145,17 +148,22 @@ def test_an_undamaged_file_opens_and_verifies(space: Path) -> None:
         ),
         (
             "UPDATE snapshots SET body=X'c0' WHERE seq=5",
+            *("snapshot", 5, r"the snapshot of document 1 at seq 5 cannot be read: it does not match its checksum"),
+        ),
+        ("UPDATE snapshots SET present=0 WHERE seq=5", "snapshot", 5, r"it does not match its checksum"),
+        ("UPDATE snapshots SET seq=4 WHERE doc=1 AND seq=5", "snapshot", 4, r"it does not match its checksum"),
+        ("UPDATE snapshots SET doc=2 WHERE doc=1 AND seq=5", "snapshot", 5, r"space:b .* where nothing wrote it"),
+        (
+            f"UPDATE snapshots SET body=X'{FORGED.hex()}' WHERE seq=5",
             *("snapshot", 5, r"the stored snapshot of space:a is not what folding gives"),
         ),
-        ("UPDATE snapshots SET body=X'c1' WHERE seq=5", "snapshot", 5, r"a snapshot of document 1 cannot be read"),
-        ("UPDATE snapshots SET present=0 WHERE seq=5", "snapshot", 5, r"the stored snapshot of space:a is not what"),
         (
             "DELETE FROM snapshots WHERE seq=(SELECT max(seq) FROM snapshots)",
             *("heads", 28, r"space:b on branch 'main' stands on a snapshot at 26, which is missing"),
         ),
         ("UPDATE marks SET body=X'c1' WHERE doc=1", "marks", 20, r"the write index of space:a .* cannot be read"),
         (
-            "UPDATE marks SET body=X'9a00000000000000000000' WHERE doc=1",
+            "UPDATE marks SET body=X'959300000093000000930000000090' WHERE doc=1",
             *("marks", 20, r"the write index of space:a on branch 'main' says 0 for \(\)"),
         ),
         ("UPDATE marks SET seq=seq+1 WHERE doc=1", "marks", 21, r"the write index of space:a .* says 20 for \(\)"),
@@ -233,7 +241,10 @@ def test_damage_at_the_end_of_the_log_is_found_at_open(space: Path, statement: s
             "UPDATE snapshots SET body=X'c1' WHERE seq=(SELECT max(seq) FROM snapshots)",
             r"the snapshot of document 2 at seq 26 cannot be read",
         ),
-        ("UPDATE snapshots SET present=0 WHERE doc=1", r"commit 22 no longer applies to space:a"),
+        (
+            "UPDATE snapshots SET present=0 WHERE doc=1",
+            r"the snapshot of document 1 at seq 21 cannot be read: it does not match its checksum",
+        ),
     ],
 )
 def test_damage_that_is_needed_is_found_when_it_is_read(space: Path, statement: str, message: str) -> None:
@@ -266,6 +277,36 @@ def test_a_value_of_the_wrong_kind_is_damage_and_no_bare_error(space: Path, stat
 def test_a_column_takes_values_of_its_own_type_only(space: Path, statement: str) -> None:
     with pytest.raises(apsw.ConstraintError, match=r"cannot store (TEXT|REAL) value in (BLOB|INT(EGER)?) column"):
         edit(space, statement)
+
+
+@pytest.mark.parametrize("statement", ["UPDATE snapshots SET body=X'00000000c0'", "UPDATE snapshots SET present=0"])
+def test_what_compacted_history_stands_on_cannot_be_edited_unseen(space: Path, statement: str) -> None:
+    """Its seal is all that tells: the commits that made it are gone."""
+    engine = opened(space)
+    engine.delete_branch("side")
+    engine.acknowledge("ann", 27)
+    engine.acknowledge("bob", 1)
+    assert engine.compact(27) > 1
+    engine.close()
+    assert verify_file(space).ok
+    edit(space, statement)
+    assert "does not match its checksum" in violation(space).message
+    engine = opened(space)
+    for doc in (A, B):
+        with pytest.raises(CorruptionError, match="does not match its checksum"):
+            engine.read(doc)
+    engine.close()
+
+
+def test_a_write_index_that_names_a_commit_to_come_is_found(space: Path) -> None:
+    beyond = msgspec.msgpack.encode([(10**9, 1, 0), (10**9, 1, 0), (0, 0, 0), 0, []]).hex()
+    edit(space, f"UPDATE marks SET body=X'{beyond}' WHERE doc=1 AND branch=1")
+    assert violation(space).rule == "marks"
+    engine = opened(space)
+    commit = Commit(28, reads=(Read(A, (), Depth.DEEP, 3),))
+    with pytest.raises(CorruptionError, match="something points at commit 1000000000, but the log ends at"):
+        engine.submit("ann", commit)
+    engine.close()
 
 
 # ---- damaged pages ---------------------------------------------------------------------------------
@@ -322,6 +363,29 @@ def test_a_file_that_was_cut_off_is_refused_at_open_and_says_how_long_it_should_
     assert found.rule == "integrity"
     assert re.search(expected + "|is damaged: ", found.message), found
     assert space.read_bytes() == left, "nothing was written to it"
+
+
+def test_a_file_that_lost_everything_is_refused_by_opening_and_by_verifying(space: Path) -> None:
+    """A space's file is never empty, so an empty one is what is left of it, and no new space."""
+    space.write_bytes(b"")
+    expected = r"a\.space is empty, although a space's file never is\. Restore it from a backup, or delete it if"
+    with pytest.raises(CorruptionError, match=expected):
+        opened(space)
+    found = violation(space)
+    assert found.rule == "integrity"
+    assert re.search(expected, found.message), found
+    assert space.read_bytes() == b"", "nothing was written to it"
+    assert [path.name for path in space.parent.iterdir()] == ["a.space"]
+
+
+def test_verifying_never_brings_a_file_up_to_date(tmp_path: Path) -> None:
+    """An SQLite file with nothing in it is no space, and does not become one by being looked at."""
+    path = tmp_path / "a.space"
+    edit(path, "PRAGMA user_version=0", "CREATE TABLE x (y)", "INSERT INTO x VALUES (1)", "DROP TABLE x")
+    before = path.read_bytes()
+    with pytest.raises(StorageError, match=r"has schema version 0: no space of this version\. Nothing was done"):
+        verify_file(path)
+    assert path.read_bytes() == before
 
 
 # ---- other files -----------------------------------------------------------------------------------

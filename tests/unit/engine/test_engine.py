@@ -11,7 +11,7 @@ from headwater.clock import VirtualClock
 from headwater.data.patch import append, replace
 from headwater.engine.engine import Engine
 from headwater.engine.store.sqlite import SqliteStore
-from headwater.errors import AbsentError, AuthoringError, ProtocolError, StorageError
+from headwater.errors import AbsentError, AuthoringError, HeadwaterError, ProtocolError, StorageError
 from headwater.protocol.commit import Commit
 from headwater.protocol.verdict import Accepted
 from tests.unit.engine.faults import faulty
@@ -41,6 +41,22 @@ def test_a_mistake_of_a_caller_changes_nothing_for_anybody() -> None:
             mistake()
         assert (engine.last_seq, value_of(engine, "d"), [b.name for b in engine.branches()]) == before
     assert ann.lands(write("d", append((), [2]))) == 2
+
+
+def test_a_mistake_of_a_caller_costs_the_others_nothing() -> None:
+    """Nothing was written, so nothing has to be read again."""
+    store = SqliteStore(":memory:")
+    engine = Engine(store, clock=VirtualClock())
+    ann = Writer(engine, "ann")
+    for number in range(50):
+        ann.lands(write(f"d{number}", replace((), [number])))
+    held = [value_of(engine, f"d{number}") for number in range(50)]
+    for mistake in (lambda: engine.fork("NO"), lambda: engine.acknowledge("ghost", 1), lambda: engine.merge("main")):
+        before = store.visited.statements
+        with pytest.raises(HeadwaterError):
+            mistake()
+        assert store.visited.statements - before < 12
+        assert all(value_of(engine, f"d{number}") is held[number] for number in range(50))
 
 
 def test_a_store_that_fails_in_any_call_is_reopened_and_the_call_can_be_made_again(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def test_a_document_without_links_leads_nowhere() -> None:
 
 
 def test_the_nearest_come_first_and_each_once() -> None:
-    graph = {
+    graph: dict[str, object] = {
         "r": [Link(id="a"), Link(id="b"), Link(id="a")],
         "a": [Link(id="c")],
         "b": [Link(id="c"), Link(id="d")],
@@ -52,7 +52,7 @@ def test_a_link_to_what_is_not_there_yet_is_followed_to_it() -> None:
 
 @pytest.mark.parametrize("back", ["r", "a", "b"])
 def test_cycles_end_where_they_began(back: str) -> None:
-    graph = {"r": [Link(id="a")], "a": [Link(id="b")], "b": [Link(id=back)]}
+    graph: dict[str, object] = {"r": [Link(id="a")], "a": [Link(id="b")], "b": [Link(id=back)]}
     assert follow(graph) == ["a", "b"]
 
 
@@ -63,9 +63,11 @@ def test_a_document_that_links_to_itself_is_not_its_own_target() -> None:
 def test_the_path_of_a_link_does_not_matter_and_scopes_are_kept_apart() -> None:
     found = linked(
         doc("r"),
-        lambda key: freeze([Link(id="a", path=("x", 1)), Link(id="a"), Link(scope="user:ann", id="a")])
-        if key.id == "r"
-        else ABSENT,
+        lambda key: (
+            freeze([Link(id="a", path=("x", 1)), Link(id="a"), Link(scope="user:ann", id="a")])
+            if key.id == "r"
+            else ABSENT
+        ),
         DEFAULT_LIMITS,
     )
     assert found == [doc("a"), DocKey("user:ann", "a")]

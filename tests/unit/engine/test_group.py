@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from headwater.clock import VirtualClock
@@ -11,7 +13,16 @@ from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.errors import LimitError, ProtocolError
-from headwater.protocol.commit import Commit, SentEvent, TopicRecord
+from headwater.protocol.commit import (
+    Commit,
+    LeaseHeld,
+    OriginCommitted,
+    Precondition,
+    SentEvent,
+    TopicRecord,
+    decode_frame,
+    encode_frame,
+)
 from headwater.protocol.verdict import Accepted, Rejected, RuleRefused
 from tests.unit.engine.kit import Writer, open_engine, read, value_of, write
 
@@ -46,6 +57,16 @@ class TestWhatIsNoFrame:
         assert self.refused(engine, *frame) == "a frame of 4 commits is over the limit of 3. Send several."
         assert len(engine.submit("s", *frame[:3])) == 3
 
+    def test_one_with_too_many_bytes_for_one_row_of_the_log(self) -> None:
+        engine = open_engine(limits=Limits(frame_bytes=250))
+        engine.open_session("s")
+        frame = [Commit(n, (write("d", append((), ["x" * 60])),)) for n in range(1, 5)]
+        assert self.refused(engine, *frame) == "the frame is longer than 250 bytes. Send several."
+        engine.submit("s", *frame[:2])
+        # What is known already is not written again, so a long frame of replays is answered.
+        outcome = engine.submit("s", *frame[:3])
+        assert [v.replayed for v in outcome if isinstance(v, Accepted)] == [True, True, False]
+
     def test_numbers_that_do_not_rise(self, engine: Engine) -> None:
         says = self.refused(engine, Commit(2), Commit(2))
         assert says.startswith("commit 2 of session 's' comes after 2: local_seq must rise, from 1")
@@ -57,17 +78,6 @@ class TestWhatIsNoFrame:
     def test_commits_on_two_branches(self, engine: Engine) -> None:
         says = self.refused(engine, Commit(1), Commit(2, branch="b"))
         assert says == "all commits of a frame are on one branch. Send one frame per branch."
-
-    def test_more_reads_or_operations_than_allowed(self) -> None:
-        engine = open_engine(limits=Limits(commit_reads=2, commit_operations=2))
-        engine.open_session("s")
-        reads = tuple(read(f"d{n}", seq=0) for n in range(3))
-        assert self.refused(engine, Commit(1, reads=reads)) == (
-            "commit 1 has 3 reads and 0 operations; the limits are 2 and 2. Split the transaction."
-        )
-        operations = tuple(write(f"d{n}", replace((), n)) for n in range(3))
-        with pytest.raises(LimitError, match="has 0 reads and 3 operations"):
-            engine.submit("s", Commit(1, operations))
 
     def test_one_document_in_two_operations(self, engine: Engine) -> None:
         twice = Commit(1, (write("d", replace((), 1)), write("d", replace((), 2))))
@@ -88,8 +98,79 @@ class TestWhatIsNoFrame:
             with pytest.raises(ProtocolError, match=f"event 'e' of commit 1 is due at {due}: write microseconds"):
                 engine.submit("s", Commit(1, events=(SentEvent("e", "s", 1, due),)))
 
+    @pytest.mark.parametrize(
+        ("condition", "says"),
+        [
+            (OriginCommitted(2**64 - 1), "commit 2 names 18446744073709551615 as its origin: an origin is an earlier"),
+            (OriginCommitted(2), "commit 2 names 2 as its origin"),
+            (OriginCommitted(0), "commit 2 names 0 as its origin"),
+            (OriginCommitted(-(2**63)), "commit 2 names -9223372036854775808 as its origin"),
+            (LeaseHeld("l", 2**64 - 1), "commit 2 names a lease with token 18446744073709551615, which none has"),
+            (LeaseHeld("l", -1), "commit 2 names a lease with token -1, which none has"),
+        ],
+    )
+    def test_a_precondition_with_a_number_that_nothing_has(
+        self, engine: Engine, condition: Precondition, says: str
+    ) -> None:
+        """Every number of a commit is checked at the door, since the store cannot even look such a one up."""
+        from_a_wire = decode_frame(encode_frame((Commit(2, preconditions=(condition,)),)))
+        assert says in self.refused(engine, *from_a_wire)
+
     def test_a_session_nobody_opened(self, engine: Engine) -> None:
         assert "there is no session 'ghost'" in self.refused(engine, Commit(1), session="ghost")
+
+
+class TestSizes:
+    """What is too large is refused alone: the wave around it lands."""
+
+    @pytest.mark.parametrize("reads", [0, 3])
+    def test_a_commit_with_more_reads_or_operations_than_allowed_is_refused_and_its_wave_lands(
+        self, reads: int
+    ) -> None:
+        engine = open_engine(limits=Limits(commit_reads=2, commit_operations=2, commit_patches=3))
+        engine.open_session("s")
+        large = Commit(
+            2,
+            tuple(write(f"d{n}", replace((), n)) for n in range(3 - reads)),
+            tuple(read(f"d{n}", seq=0) for n in range(reads)),
+        )
+        verdicts = engine.submit("s", Commit(1), large, Commit(3))
+        others = 3 - reads
+        detail = f"it has {reads} reads, {others} operations and {others} patches; the limits are 2, 2 and 3. Split it."
+        assert verdicts == (Accepted(1, 1), Rejected(2, RuleRefused("commit_size", detail)), Accepted(3, 2))
+        assert engine.documents("space").items == ()
+
+    def test_patches_are_counted_over_all_operations(self) -> None:
+        engine = open_engine(limits=Limits(commit_patches=3))
+        ann = Writer(engine, "ann")
+        two, one = [append((), [n]) for n in range(2)], append((), [9])
+        ann.lands(write("a", *two), write("b", one))
+        verdict = ann.send(write("a", *two), write("b", *two))
+        assert isinstance(verdict, Rejected)
+        assert isinstance(verdict.rejection, RuleRefused)
+        assert verdict.rejection.rule == "commit_size"
+        assert (value_of(engine, "a"), value_of(engine, "b")) == ((0, 1), (9,))
+
+    def test_exactly_as_many_as_allowed_land(self) -> None:
+        engine = open_engine(limits=Limits(commit_reads=2, commit_operations=2))
+        ann = Writer(engine, "ann")
+        ann.lands(write("a", replace((), 1)), write("b", replace((), 1)), reads=[read("a", seq=0), read("b", seq=0)])
+
+
+class TestTime:
+    def test_a_commit_s_time_never_goes_back_although_the_clock_was_set_back(self, tmp_path: Path) -> None:
+        path, later, earlier = tmp_path / "s.space", 10**15, 10**14
+        engine = open_engine(path, clock=VirtualClock(start_us=later))
+        Writer(engine, "a").lands(write("d", replace((), 1)))
+        engine.close()
+        clock = VirtualClock(start_us=earlier)
+        engine = open_engine(path, clock=clock)
+        ann = Writer(engine, "b")
+        ann.lands(write("d", replace((), 2)))
+        ann.lands(write("d", replace((), 3)))
+        clock.advance(later)
+        ann.lands(write("d", replace((), 4)))
+        assert [change.at_us for change in engine.changes().items] == [later, later, later, earlier + later]
 
 
 class TestGroups:

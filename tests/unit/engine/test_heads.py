@@ -9,12 +9,14 @@ import apsw
 import pytest
 
 from headwater.data.address import DocKey
+from headwater.data.codec import encode
 from headwater.data.patch import append, increment, remove, replace
 from headwater.data.value import ABSENT, MaybeValue, equal
 from headwater.engine.engine import Engine
+from headwater.engine.heads import snapshot_of
 from headwater.engine.limits import Limits
-from headwater.errors import CorruptionError
-from headwater.protocol.commit import Read
+from headwater.errors import CorruptionError, InvalidValueError, ProtocolError
+from headwater.protocol.commit import Commit, Read
 from tests.counts import scaled
 from tests.unit.engine.kit import DEEP, Writer, doc, open_engine, value_of, write
 
@@ -105,6 +107,18 @@ class TestMemory:
             ann.lands(reads=[Read(doc(f"none{number}-{n}"), (), DEEP, 0) for n in range(20)])
         assert engine.bytes_held <= 2 * self.LIMITS.cache_bytes
 
+    def test_a_name_too_long_for_any_document_is_refused_and_not_remembered(self) -> None:
+        engine = open_engine(limits=self.LIMITS)
+        ann = Writer(engine, "ann")
+        for number in range(20):
+            long = doc(f"{number:0100000}")
+            with pytest.raises(InvalidValueError, match="characters long"):
+                engine.read(long)
+            with pytest.raises(ProtocolError, match="read a document whose name is over 256 long"):
+                engine.submit("ann", Commit(1, reads=(Read(long, (), DEEP, 0),)))
+        assert engine.bytes_held == 0
+        ann.lands()
+
     def test_what_is_used_stays_and_what_is_not_goes(self) -> None:
         limits = Limits(cache_bytes=50_000)
         engine = self.filled(limits, documents=5)
@@ -171,10 +185,32 @@ class TestDamage:
         with pytest.raises(CorruptionError, match="the snapshot of document 1 at seq 4 cannot be read"):
             value_of(open_engine(path), "d")
 
+    def test_a_snapshot_that_was_edited(self, tmp_path: Path) -> None:
+        path = tmp_path / "s.space"
+        self.space(path)
+        self.execute(path, "UPDATE snapshots SET body=CAST(substr(body,1,4)||? AS BLOB) WHERE seq=4", encode((9,)))
+        with pytest.raises(CorruptionError, match=r"the snapshot of document 1 at seq 4 .* not match its checksum"):
+            value_of(open_engine(path), "d")
+
+    def test_a_write_index_that_cannot_be_read(self, tmp_path: Path) -> None:
+        path = tmp_path / "s.space"
+        engine = open_engine(path, limits=Limits(marks_patches=1))
+        ann = Writer(engine, "ann")
+        for number in range(5):
+            ann.lands(write("d", append((), [number])))
+        engine.close()
+        for body in (b"\xc1", b"\x93\x01\x02\x03", encode({"at": 1})):
+            self.execute(path, "UPDATE marks SET body=?", body)
+            engine = open_engine(path)
+            with pytest.raises(CorruptionError, match="the write index of space:d cannot be read"):
+                engine.submit("ann", Commit(6, reads=(Read(doc("d"), (), DEEP, 2),)))
+            engine.close()
+
     def test_a_commit_that_no_longer_applies(self, tmp_path: Path) -> None:
         path = tmp_path / "s.space"
         self.space(path)
-        self.execute(path, "UPDATE snapshots SET body=? WHERE seq=4", b"\x01")  # a number, where an array was
+        number = snapshot_of(1, 1, 4, 1, 1).body  # sealed, where an array was
+        self.execute(path, "UPDATE snapshots SET body=? WHERE seq=4", number)
         with pytest.raises(CorruptionError, match=r"commit 5 no longer applies to space:d: .*array"):
             value_of(open_engine(path), "d")
 

@@ -89,6 +89,27 @@ def test_a_released_lease_is_free_at_once_and_its_token_is_dead(engine: Engine) 
     assert not engine.release_lease("mail", old)
 
 
+def test_a_released_lease_is_with_nobody_whatever_token_is_named(engine: Engine) -> None:
+    """Its token has moved on, so that the old holder is fenced; but nobody was ever given the next one."""
+    writer = Writer(engine, "w1")
+    old = token(engine, "w1")
+    assert engine.release_lease("mail", old)
+    for named in range(old + 3):
+        verdict = writer.send(preconditions=[LeaseHeld("mail", named)])
+        assert isinstance(verdict, Rejected)
+        detail = f"lease 'mail' with token {named} is no longer held: it is with nobody"
+        assert verdict.rejection == PreconditionFailed("lease_held", detail)
+
+
+def test_a_released_lease_can_neither_be_renewed_nor_released_by_guessing_its_token(engine: Engine) -> None:
+    old = token(engine, "w1")
+    assert engine.release_lease("mail", old)
+    for named in range(old + 3):
+        assert not engine.renew_lease("mail", named, 1_000 * SECOND)
+        assert not engine.release_lease("mail", named)
+    assert token(engine, "w2") > old
+
+
 def test_leases_have_nothing_to_do_with_each_other(engine: Engine) -> None:
     token(engine, "w1", name="mail")
     assert token(engine, "w2", name="Mail") == 1
@@ -110,10 +131,12 @@ def test_a_commit_that_holds_the_lease_passes_and_a_late_one_does_not(engine: En
     assert verdict.rejection.precondition == "lease_held"
 
 
-@pytest.mark.parametrize("duration", [0, -1])
-def test_a_lease_lasts_longer_than_nothing(engine: Engine, duration: int) -> None:
-    with pytest.raises(AuthoringError, match=f"a lease lasts a positive number of microseconds, not {duration}"):
+@pytest.mark.parametrize("duration", [0, -1, 2**52, 2**63])
+def test_a_lease_lasts_longer_than_nothing_and_not_for_ever(engine: Engine, duration: int) -> None:
+    expected = f"a lease lasts from 1 to 4503599627370495 microseconds, not {duration}"
+    with pytest.raises(AuthoringError, match=expected):
         engine.acquire_lease("mail", "w1", duration)
     mine = token(engine, "w1")
-    with pytest.raises(AuthoringError, match="positive number of microseconds"):
+    with pytest.raises(AuthoringError, match=expected):
         engine.renew_lease("mail", mine, duration)
+    assert engine.renew_lease("mail", mine, 2**52 - 1)

@@ -10,7 +10,7 @@ from headwater.engine.log import Log, chained, entries_of
 from headwater.engine.store.port import LogRow
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.errors import CorruptionError, InvariantViolation
-from headwater.protocol.commit import Commit, Operation, Provenance, encode_commit
+from headwater.protocol.commit import Commit, Operation, Provenance, SentEvent, encode_commit
 from tests.unit.engine.kit import doc, write
 
 
@@ -157,6 +157,14 @@ class TestDamage:
         log.admit(1, msgspec.msgpack.encode("nonsense"), ())
         log.close_frame()
         with pytest.raises(CorruptionError, match="commit 1 in the log cannot be read"):
+            log.writer_of(1)
+
+    def test_a_commit_that_holds_what_no_document_can(self, log: Log) -> None:
+        """It would never have been let in, so it is damage, and not a mistake of whoever reads."""
+        log.open_frame(1, 1, 0)
+        log.admit(1, encode_commit(Commit(1, events=(SentEvent("e", "s", float("nan")),))), ())
+        log.close_frame()
+        with pytest.raises(CorruptionError, match=r"commit 1 in the log cannot be read: .*no document can hold"):
             log.writer_of(1)
 
     def test_a_commit_that_does_not_write_the_document(self, log: Log) -> None:

@@ -187,3 +187,19 @@ def test_a_stored_index_comes_back_with_every_answer_and_grows_on_alike() -> Non
 
 def test_an_index_without_children_is_small_on_disk() -> None:
     assert len(Marks(0, ROOMY).encode()) < 16
+
+
+def test_the_index_stays_within_its_limit_however_a_document_grows() -> None:
+    """A journal by month, day, hour and minute: no node is ever wide, and there are ever more of them."""
+    limit = 500
+    marks = Marks(0, limit)
+    seq = 0
+    at: Path = ()
+    for hour in range(24 * 40):
+        seq += 1
+        at = (f"m{hour // 720}", f"d{hour // 24}", f"h{hour}")
+        marks.record((Touch(at, True), *(Touch((*at, minute), False) for minute in range(60))), seq, 1)
+        assert marks.nodes <= limit + 70, hour
+    assert marks.latest(at, DEEP) == seq
+    assert marks.latest(("m0",), DEEP) >= 720
+    assert marks.latest((*at, 59), DEEP) == seq

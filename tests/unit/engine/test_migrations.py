@@ -107,8 +107,36 @@ def test_a_database_of_somebody_else_is_refused_and_not_touched(tmp_path: Path) 
     assert before != b""
 
 
-def test_an_empty_file_becomes_a_space(tmp_path: Path) -> None:
+def test_a_file_that_must_be_a_space_already_is_never_made_or_brought_up_to_date(tmp_path: Path) -> None:
+    """Who only looks, as verifying does, must leave what is there as it is."""
+    older = tmp_path / "older.space"
+    written(older)
+    before = older.read_bytes()
+    with pytest.raises(
+        StorageError, match=rf"has schema version {len(MIGRATIONS)}: no space of this version\. Nothing"
+    ):
+        SqliteStore(older, migrations=(*MIGRATIONS, EXTRA), create=False)
+    assert pragma(older, "user_version") == len(MIGRATIONS)
+    assert older.read_bytes() == before
+    with pytest.raises(StorageError):
+        SqliteStore(tmp_path / "missing.space", create=False)
+    assert not (tmp_path / "missing.space").exists()
+
+
+def test_a_space_of_this_version_needs_nothing_made(tmp_path: Path) -> None:
     path = tmp_path / "s.space"
-    path.touch()
-    SqliteStore(path).close()
-    assert pragma(path, "user_version") == len(MIGRATIONS)
+    written(path)
+    engine = Engine(SqliteStore(path, create=False), clock=VirtualClock())
+    assert value_of(engine, "d") == "kept"
+    engine.close()
+
+
+def test_a_new_space_that_was_never_finished_is_begun_again(tmp_path: Path) -> None:
+    """It grows under another name, so that a process killed meanwhile leaves nothing that looks like a space."""
+    path = tmp_path / "s.space"
+    for left in (b"", b"SQLite format 3\x00" + b"\x00" * 50, b"nonsense" * 1_000):
+        (tmp_path / "s.space.new").write_bytes(left)
+        written(path)
+        assert sorted(each.name for each in tmp_path.iterdir()) == ["s.space"]
+        assert pragma(path, "user_version") == len(MIGRATIONS)
+        path.unlink()

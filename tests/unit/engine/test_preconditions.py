@@ -119,7 +119,9 @@ class TestOriginCommitted:
     def test_the_origin_of_another_session_is_another_commit(self) -> None:
         engine = open_engine()
         Writer(engine, "bob").lands(write("d", replace((), 1)))
-        failure(Writer(engine, "ann").send(preconditions=[OriginCommitted(1)]))
+        ann = Writer(engine, "ann")
+        ann.next = 2
+        failure(ann.send(preconditions=[OriginCommitted(1)]))
 
 
 class TestLeaseHeld:

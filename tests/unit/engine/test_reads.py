@@ -158,11 +158,12 @@ class TestChanges:
             page = engine.changes(since=since)
             assert (page.items, page.next) == ((), None)
 
-    def test_a_negative_since_is_the_beginning(self) -> None:
+    @pytest.mark.parametrize("since", [-1, -5, 2**53, 2**70])
+    def test_a_seq_that_cannot_be_is_a_mistake_and_says_nothing_of_compaction(self, since: int) -> None:
         engine = open_engine()
         Writer(engine, "ann").lands(write("d", replace((), 1)))
-        with pytest.raises(AbsentError, match="history before seq"):
-            engine.changes(since=-1)
+        with pytest.raises(AuthoringError, match=f"changes are read since a seq from 0 to {2**53 - 1}, not {since}"):
+            engine.changes(since=since)
 
     def test_a_branch_that_is_not_there(self) -> None:
         with pytest.raises(AbsentError, match="branch 'gone' does not exist"):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from headwater.data.patch import append, replace
-from headwater.engine.limits import Limits
-from headwater.errors import ProtocolError
+from headwater.engine.engine import Engine
+from headwater.engine.limits import DEFAULT_LIMITS, Limits
+from headwater.errors import HeadwaterError, ProtocolError
 from headwater.protocol.commit import Commit, OriginCommitted
 from headwater.protocol.verdict import Accepted, Conflict, Rejected
 from tests.unit.engine.kit import Writer, conflict_of, open_engine, read, seq_of, value_of, write
@@ -110,16 +114,38 @@ def test_a_rejection_past_the_memory_is_still_a_rejection() -> None:
     assert value_of(engine, "d") == {"x": 0}
 
 
-def test_a_rejection_is_not_turned_round_by_somebody_else_s_mistake() -> None:
-    """C6: an unrelated call that fails must not make the engine forget a verdict that left."""
-    engine = open_engine()
-    writer = Writer(engine, "s")
+MISTAKES: dict[str, Callable[[Engine], object]] = {
+    "fork": lambda engine: engine.fork("NOT A NAME"),
+    "delete": lambda engine: engine.delete_branch("main"),
+    "diff": lambda engine: engine.diff("main"),
+    "merge": lambda engine: engine.merge("main"),
+    "merge-too-large": lambda engine: engine.merge("b"),
+    "acknowledge": lambda engine: engine.acknowledge("s", -1),
+    "open": lambda engine: engine.open_session("s", "somebody else"),
+    "close": lambda engine: engine.close_session("ghost", 0),
+    "lease": lambda engine: engine.acquire_lease("l", "me", 0),
+    "name": lambda engine: engine.open_session("\ud800"),
+    "submit": lambda engine: engine.submit("s"),
+    "found": lambda engine: engine.found(Commit(0)),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_rejection_is_not_turned_round_by_somebody_else_s_mistake(mistake: str) -> None:
+    """C6: an unrelated call that fails must not make the engine forget a verdict that left, or anything else."""
+    engine = open_engine(limits=Limits(commit_operations=1))
+    writer, other = Writer(engine, "s"), Writer(engine, "t")
+    engine.fork("b")
+    for id in ("m", "n"):
+        other.lands(write(id, replace((), 1)), branch="b")
     doomed = writer.commit(write("d", replace(("x",), 1)))
     conflict_of(engine.submit("s", doomed)[0])
-    with pytest.raises(Exception, match="is no branch name"):
-        engine.fork("NOT A NAME")
-    Writer(engine, "t").lands(write("d", replace((), {"x": 0})))
+    with pytest.raises(HeadwaterError):
+        MISTAKES[mistake](engine)
+    assert (engine.last_seq, value_of(engine, "n", branch="b")) == (2, 1)
+    other.lands(write("d", replace((), {"x": 0})))
     assert isinstance(engine.submit("s", doomed)[0], Rejected)
+    assert value_of(engine, "d") == {"x": 0}
 
 
 def test_accepted_commits_past_the_memory_are_found_in_the_log() -> None:
@@ -139,6 +165,114 @@ def test_the_least_recently_used_session_is_let_go_and_found_again() -> None:
         for writer in writers:
             writer.lands(write("d", append((), [writer.key])))
     assert len(value_of(engine, "d") or ()) == 15  # type: ignore[arg-type]
+
+
+class TestRejectionsOutliveTheCache:
+    """C6: a session that is pushed out of memory is found again, and its rejections are rejections still."""
+
+    @staticmethod
+    def doomed(engine: Engine, key: str = "s") -> Commit:
+        """A commit of a session that was rejected, and would be accepted if it were judged again now."""
+        engine.open_session(key)
+        commit = Commit(1, (write(key, replace(("x",), 1)),))
+        conflict_of(engine.submit(key, commit)[0])
+        return commit
+
+    @staticmethod
+    def make_it_fit(engine: Engine, *keys: str) -> None:
+        Writer(engine, "maker").lands(*(write(key, replace((), {"x": 0})) for key in keys))
+
+    @pytest.mark.parametrize("sessions", [1, 2, 50])
+    def test_opening_others_turns_no_rejection_round(self, sessions: int) -> None:
+        engine = open_engine(limits=Limits(cached_sessions=1))
+        commit = self.doomed(engine)
+        for number in range(sessions):
+            engine.open_session(f"other{number}")
+        self.make_it_fit(engine, "s")
+        assert isinstance(engine.submit("s", commit)[0], Rejected)
+        assert value_of(engine, "s") == {"x": 0}
+
+    def test_nor_with_the_limits_that_everybody_has(self) -> None:
+        engine = open_engine()
+        commit = self.doomed(engine)
+        for number in range(DEFAULT_LIMITS.cached_sessions + 1):
+            engine.open_session(f"other{number}")
+        self.make_it_fit(engine, "s")
+        assert isinstance(engine.submit("s", commit)[0], Rejected)
+
+    def test_nor_do_others_that_are_only_looked_at(self) -> None:
+        engine = open_engine(limits=Limits(cached_sessions=1))
+        for number in range(3):
+            engine.open_session(f"other{number}")
+        commit = self.doomed(engine)
+        for number in range(3):
+            engine.session(f"other{number}")
+        self.make_it_fit(engine, "s")
+        assert isinstance(engine.submit("s", commit)[0], Rejected)
+
+    def test_several_rejected_in_one_group_are_kept_although_only_one_has_room(self) -> None:
+        engine = open_engine(limits=Limits(cached_sessions=1))
+        keys = [f"s{number}" for number in range(5)]
+        for key in keys:
+            engine.open_session(key)
+        batch = [(key, (Commit(1, (write(key, replace(("x",), 1)),)),)) for key in keys]
+        for outcome in engine.submit_group(batch):
+            assert isinstance(outcome, tuple)
+            conflict_of(outcome[0])
+        self.make_it_fit(engine, *keys)
+        for outcome in engine.submit_group(batch):
+            assert isinstance(outcome, tuple)
+            assert isinstance(outcome[0], Rejected)
+
+    def test_what_was_stored_when_it_left_memory_holds_over_a_restart(self, tmp_path: Path) -> None:
+        limits = Limits(cached_sessions=1)
+        engine = open_engine(tmp_path / "s.space", limits=limits)
+        commit = self.doomed(engine)
+        self.make_it_fit(engine, "s")
+        engine.close()
+        engine = open_engine(tmp_path / "s.space", limits=limits)
+        assert isinstance(engine.submit("s", commit)[0], Rejected)
+        assert engine.session("s").last == 1
+
+    def test_a_group_that_accepts_nothing_stores_what_it_pushes_out(self, tmp_path: Path) -> None:
+        """Nothing was accepted, so nothing else would have written in that transaction."""
+        engine = open_engine(tmp_path / "s.space", limits=Limits(cached_sessions=1))
+        first = self.doomed(engine)
+        self.doomed(engine, "t")
+        self.doomed(engine, "u")
+        engine.close()
+        engine = open_engine(tmp_path / "s.space")
+        self.make_it_fit(engine, "s", "t", "u")
+        assert isinstance(engine.submit("s", first)[0], Rejected)
+
+    def test_accepted_commits_of_a_session_that_left_memory_are_found(self) -> None:
+        engine = open_engine(limits=Limits(cached_sessions=1))
+        writer = Writer(engine, "s")
+        sent = [writer.commit(write("d", append((), [n]))) for n in range(3)]
+        for commit in sent:
+            engine.submit("s", commit)
+            Writer(engine, f"other{commit.local_seq}").lands()
+        verdicts = [engine.submit("s", commit)[0] for commit in sent]
+        assert [isinstance(v, Accepted) and v.replayed for v in verdicts] == [True] * 3
+        assert value_of(engine, "d") == (0, 1, 2)
+
+
+def test_memory_holds_as_many_sessions_as_allowed_also_if_nobody_writes() -> None:
+    engine = open_engine(limits=Limits(cached_sessions=4))
+    with allocations() as before:
+        for number in range(2_000):
+            engine.open_session(f"{number:0250}")
+        grown = tracemalloc.get_traced_memory()[0] - before
+    assert grown < 500_000, f"{grown} bytes are held for 4 sessions"
+
+
+@contextmanager
+def allocations() -> Iterator[int]:
+    tracemalloc.start()
+    try:
+        yield tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_session_taken_up_after_a_restart_knows_its_last_commit(tmp_path: Path) -> None:
@@ -166,6 +300,25 @@ def test_own_writes_no_longer_in_memory_still_count_against_a_stale_pending_read
     assert seq_of(named)
 
 
-def test_a_session_that_only_looks_after_merges_cannot_be_opened_by_anybody() -> None:
-    with pytest.raises(ProtocolError, match="session keys that begin with 'merge of '"):
-        open_engine().open_session("merge of b")
+@pytest.mark.parametrize("key", ["merge of b", "merge of nothing", "founding of the space", "founding of x"])
+def test_a_session_of_the_engine_s_own_cannot_be_used_by_anybody(key: str) -> None:
+    """What is written there is left out of a merge's collisions; a closed one would end merging for ever."""
+    engine = open_engine()
+    engine.found(Commit(1, (write("d", replace((), {"x": 0, "y": 0})),)))
+    engine.fork("b")
+    ann = Writer(engine, "ann")
+    ann.lands(write("d", replace(("x",), 1)), branch="b")
+    assert engine.merge("b")[1] == Accepted(1, 3)
+    calls: list[Callable[[], object]] = [
+        lambda: engine.open_session(key),
+        lambda: engine.resume_session(key, "", "", "token"),
+        lambda: engine.submit(key, Commit(50, (write("d", replace(("x",), "forged")),))),
+        lambda: engine.close_session(key, 0),
+        lambda: engine.acknowledge(key, 1),
+    ]
+    for call in calls:
+        with pytest.raises(ProtocolError, match="session keys that begin with 'merge of ' or 'founding of ' are"):
+            call()
+    ann.lands(write("d", replace(("y",), 2)), branch="b")
+    assert isinstance(engine.merge("b")[1], Accepted)
+    assert value_of(engine, "d") == {"x": 1, "y": 2}

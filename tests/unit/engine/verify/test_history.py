@@ -18,6 +18,7 @@ import pytest
 from headwater.clock import VirtualClock
 from headwater.data.patch import add, append, increment, replace
 from headwater.engine.engine import Engine
+from headwater.engine.heads import snapshot_of
 from headwater.engine.limits import Limits
 from headwater.engine.log import COMPACTED_CHAIN, COMPACTED_SEQ, chained
 from headwater.engine.marks import Marks
@@ -190,7 +191,7 @@ def test_a_compacted_history_is_verified_from_what_was_kept(tmp_path: Path) -> N
     engine.delete_branch("b1")
     engine.acknowledge("s", 4)
     assert engine.compact(9) == 9
-    own = read("b", seq=11, layers=((2, 2),))
+    own = read("b", seq=11, layers=((1, 2),))
     frame = Commit(9, (write("b", increment(())),), (own, read("nothing", seq=2)))
     assert isinstance(engine.submit("s", frame)[0], Accepted)
     engine.close()
@@ -199,9 +200,9 @@ def test_a_compacted_history_is_verified_from_what_was_kept(tmp_path: Path) -> N
     assert report.notes == (
         "history before seq 9 was compacted away: verified from there on",
         "not checked, 2 times: commits on deleted branches that began before the kept history",
-        "not checked, 1 times: reads whose basis lies before the kept history: writes up to there",
+        "not checked, 2 times: reads whose basis lies before the kept history: writes up to there",
         "not checked, 1 times: references to commits whose rows were compacted away",
-        "not checked, 4 times: rows kept only for their sessions: checksum and admission",
+        "not checked, 5 times: rows kept only for their sessions: whether they were admissible",
     )
 
 
@@ -231,6 +232,11 @@ def at(path: tuple[str | int, ...], seq: int, *layers: tuple[int, int]) -> tuple
 
 def in_list(index: int, *layers: tuple[int, int]) -> tuple[Read, ...]:
     return (Read(LIST, (index,), DEEP, 12, layers),)
+
+
+def edit_a_row_kept_for_its_session(file: File) -> None:
+    compacted(file)
+    file.sql("UPDATE log SET at_us=at_us+1 WHERE seq=6")
 
 
 def drop_the_index_of_b(file: File) -> None:
@@ -281,6 +287,12 @@ DAMAGE: dict[str, tuple[Edit, str, int, str]] = {
     ),
     "a row was edited": (
         lambda f: f.sql("UPDATE log SET at_us=at_us+1 WHERE seq=6"),
+        "chain",
+        6,
+        "the row's checksum is ",
+    ),
+    "a row before the kept history was edited": (
+        edit_a_row_kept_for_its_session,
         "chain",
         6,
         "the row's checksum is ",
@@ -391,7 +403,7 @@ DAMAGE: dict[str, tuple[Edit, str, int, str]] = {
         lambda f: f.append(Commit(9, reads=at((), 14))),
         "C3",
         14,
-        "it read the read of space:a at seq 14, which was not there yet",
+        "the read of space:a at seq 14 has a basis that was not there yet",
     ),
     "a read missed a write": (
         lambda f: f.append(Commit(9, reads=at(("y",), 3))),
@@ -442,7 +454,7 @@ DAMAGE: dict[str, tuple[Edit, str, int, str]] = {
         "space:new is written and not among the documents",
     ),
     "a snapshot is wrong": (
-        lambda f: f.sql("UPDATE snapshots SET body=x'01' WHERE seq=3"),
+        lambda f: f.sql("UPDATE snapshots SET body=? WHERE seq=3", (snapshot_of(1, 1, 3, 1, {"x": 3}).body,)),
         "snapshot",
         3,
         "the stored snapshot of space:a is not what folding gives",
@@ -451,7 +463,7 @@ DAMAGE: dict[str, tuple[Edit, str, int, str]] = {
         lambda f: f.sql("UPDATE snapshots SET body=x'c1' WHERE seq=3"),
         "snapshot",
         3,
-        "a snapshot of document 1 cannot be read: ",
+        "the snapshot of document 1 at seq 3 cannot be read: ",
     ),
     "a snapshot is where nothing was written": (
         lambda f: f.sql("INSERT INTO snapshots VALUES (1, 1, 5, 99, 1, x'01')"),
@@ -548,6 +560,18 @@ DAMAGE: dict[str, tuple[Edit, str, int, str]] = {
         "heads",
         3,
         "document 9 has a head on branch 1 that no commit wrote",
+    ),
+    "a deleted branch has heads": (
+        lambda f: f.sql("INSERT INTO heads VALUES (3, 1, 10, 0, 0, 1, 1, 0)"),
+        "heads",
+        0,
+        "branch 'gone' was deleted and has heads",
+    ),
+    "a document was never written": (
+        lambda f: f.sql("INSERT INTO documents VALUES (4, 'space', 'd')"),
+        "documents",
+        0,
+        "4 documents are listed, 3 were written",
     ),
     "a head is missing": (
         lambda f: f.sql("DELETE FROM heads WHERE branch=1 AND doc=2"),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headwater.clock import Random, VirtualClock
-from headwater.data.change import changed_touches
+from headwater.data.address import Depth
+from headwater.data.change import changed_touches, overlaps
 from headwater.data.patch import add, apply, increment
 from headwater.data.value import ABSENT, MaybeValue
 from headwater.engine.store.port import BranchRow
@@ -74,7 +75,23 @@ def test_a_branch_shows_what_folding_shows() -> None:
             assert lines.value(row.branch, A) == (naive.value(A, row.name), naive.written(A, row.name)), seed
             for basis in range(last):
                 shown = [past.seq for past in naive.line(row.name) if past.seq > basis]
-                assert [each.seq for each in lines.after(row.branch, A, basis)] == shown[::-1]
+                assert [each.seq for each in lines.after(row.branch, A, basis, (), Depth.DEEP)] == shown[::-1]
             for past in naive.history:
                 home = next(each.branch for each in rows.values() if each.name == past.commit.branch)
                 assert lines.shows(row.branch, home, past.seq) == (past in naive.line(row.name))
+
+
+@pytest.mark.random
+def test_what_changed_last_at_a_path_is_the_last_overlapping_write() -> None:
+    for seed in range(scaled(500)):
+        rng = VirtualClock(seed=seed).randomness("paths")
+        line = Line(1, ABSENT, 0)
+        for seq in range(1, 15):
+            after = apply(line.value, draws.patch(rng, line.value, A))[0]
+            line.add(Write(seq, 1, seq, 10, differences(line.value, after)), after)
+        for _ in range(20):
+            path, depth = draws.place(rng, line.value)
+            overlapping = [
+                each.seq for each in line.writes if any(overlaps(touch, path, depth) for touch in each.changed)
+            ]
+            assert line.changed_at(path, depth) == max(overlapping, default=0), (seed, path, depth)

@@ -215,6 +215,8 @@ def test_what_was_acknowledged_is_not_replayed() -> None:
         ((Commit(2, reads=(read("a", seq=2),)),), "C3: a basis is beyond the log"),
         ((Commit(2, reads=(read("a", seq=0, layers=((2, 2),)),)),), "C3: a layer is not an earlier commit"),
         ((Commit(2, after=((0, 1),)),), "C3: a layer is not an earlier commit"),
+        ((Commit(2, preconditions=(OriginCommitted(2),)),), "C5: an origin is not an earlier commit"),
+        ((Commit(2, preconditions=(LeaseHeld("lease", -1),)),), "a token is negative"),
         ((Commit(2), Commit(3)), None),
     ],
 )
@@ -230,8 +232,8 @@ def test_preconditions_hold_for_commits_without_operations_too() -> None:
     naive.leases["lease"] = 2
     for held in (OriginCommitted(1), EntityAbsent(doc("c")), LeaseHeld("lease", 2)):
         assert naive.judge("s", Commit(4, preconditions=(held,))) == ()
-    for failed in (OriginCommitted(9), EntityAbsent(A), EntityAbsent(B), LeaseHeld("lease", 1), LeaseHeld("no", 1)):
-        found = naive.judge("s", Commit(4, reads=(read("a", seq=0),), preconditions=(failed,)))
+    for failed in (OriginCommitted(5), EntityAbsent(A), EntityAbsent(B), LeaseHeld("lease", 1), LeaseHeld("no", 1)):
+        found = naive.judge("s", Commit(6, reads=(read("a", seq=0),), preconditions=(failed,)))
         assert rules(found) == ["precondition"], failed  # A tombstone counts as present; reads come later.
 
 

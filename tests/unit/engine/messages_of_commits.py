@@ -1,0 +1,280 @@
+"""Cases for `test_error_messages`: what is said about commits, frames and sessions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from headwater.data.limits import ValueLimits
+from headwater.data.patch import append, replace
+from headwater.engine.limits import Limits
+from headwater.protocol.commit import (
+    Commit,
+    EntityAbsent,
+    LeaseHeld,
+    OriginCommitted,
+    SentEvent,
+    decode_frame,
+)
+from headwater.protocol.verdict import Conflict, Rejected, conflict_text
+from tests.unit.engine.kit import Writer, doc, open_engine, read, write
+from tests.unit.engine.messages import ann_on, case, raised, rejection
+
+# admission and verdicts
+
+
+@case("commit 2 was rejected", "space:d#/x was read at seq 1 and written at seq 2 by bob (N)", "Read again and retry.")
+def stale_read(_: Path) -> str:
+    engine = open_engine()
+    ann = ann_on(engine, 1)
+    Writer(engine, "bob").lands(write("d", replace(("x",), 9)), node="N")
+    return rejection(ann.send(reads=[read("d", ("x",), seq=1)]))
+
+
+@case("cannot take 'replace' now", "there is nothing to replace", "(at /y)")
+def patch_that_does_not_fit(_: Path) -> str:
+    return rejection(ann_on(open_engine(), 1).send(write("d", replace(("y",), 1))))
+
+
+@case("it stands on commit 1 of this session, which was not accepted")
+def dead_layer(_: Path) -> str:
+    ann = Writer(open_engine(), "ann")
+    ann.next = 2
+    return rejection(ann.send(reads=[read("d", seq=0, layers=((1, 1),))]))
+
+
+@case("its basis is older than the history that is kept", "Read again and retry.")
+def expired_basis(_: Path) -> str:
+    return conflict_text(Conflict((), (), True))
+
+
+@case("commit 2 was rejected for good", "space:d was already created on branch 'main'", "Do not retry it.")
+def entity_absent(_: Path) -> str:
+    return rejection(ann_on(open_engine(), 1).send(preconditions=[EntityAbsent(doc("d"))]))
+
+
+@case("its origin, commit 7 of this session, was not accepted")
+def origin_committed(_: Path) -> str:
+    ann = Writer(open_engine(), "ann")
+    ann.next = 8
+    return rejection(ann.send(preconditions=[OriginCommitted(7)]))
+
+
+@case("lease 'mail' with token 5 is no longer held: it is with nobody")
+def lease_with_nobody(_: Path) -> str:
+    return rejection(Writer(open_engine(), "ann").send(preconditions=[LeaseHeld("mail", 5)]))
+
+
+@case("lease 'mail' with token 5 is no longer held: it is with token 1 of 'w1'")
+def lease_with_another(_: Path) -> str:
+    engine = open_engine()
+    engine.acquire_lease("mail", "w1", 10)
+    return rejection(Writer(engine, "ann").send(preconditions=[LeaseHeld("mail", 5)]))
+
+
+@case("commit 1 was refused", "branch 'gone' does not exist or was deleted")
+def commit_to_no_branch(_: Path) -> str:
+    return rejection(Writer(open_engine(), "ann").send(branch="gone"))
+
+
+@case("bytes long, over the limit of 50", "Split it.")
+def commit_too_long(_: Path) -> str:
+    engine = open_engine(limits=Limits(commit_bytes=50))
+    return rejection(Writer(engine, "ann").send(write("d", replace((), "x" * 100))))
+
+
+@case("space:d has grown past 100 bytes", "Split it into several documents.")
+def document_too_long(_: Path) -> str:
+    engine = open_engine(limits=Limits(document_bytes=100, snapshot_patches=1))
+    ann = Writer(engine, "ann")
+    verdicts = [ann.send(write("d", append((), ["x" * 60]))) for _ in range(9)]
+    return rejection(verdicts[-1])
+
+
+@case("event 'e' was already sent by the commit at seq 1")
+def event_sent_before(_: Path) -> str:
+    engine = open_engine()
+    engine.open_session("s")
+    engine.submit("s", Commit(1, events=(SentEvent("e", "s", 1),)))
+    return rejection(engine.submit("s", Commit(2, events=(SentEvent("e", "s", 1),)))[0])
+
+
+@case("event 'e' was already sent by this very commit")
+def event_sent_twice(_: Path) -> str:
+    engine = open_engine()
+    engine.open_session("s")
+    return rejection(engine.submit("s", Commit(1, events=(SentEvent("e", "s", 1), SentEvent("e", "s", 2))))[0])
+
+
+@case(
+    "commit 1 was refused", "it has 2 reads, 0 operations and 0 patches; the limits are 1, 10000 and 10000", "Split it."
+)
+def many_reads(_: Path) -> str:
+    engine = open_engine(limits=Limits(commit_reads=1))
+    return rejection(Writer(engine, "ann").send(reads=[read("a", seq=0), read("b", seq=0)]))
+
+
+@case("commit 1 was refused", "space:d cannot hold it", "the container would have 3 items, the limit is 2")
+def value_past_its_limits(_: Path) -> str:
+    engine = open_engine(limits=Limits(values=ValueLimits(container_items=2)))
+    return rejection(Writer(engine, "ann").send(write("d", append((), [1, 2]), append((), [3]))))
+
+
+@case("commit 3 was rejected: it was rejected before, and the reasons are no longer kept", "Read again and retry.")
+def forgotten_conflict(_: Path) -> str:
+    return rejection(Rejected(3, Conflict()))
+
+
+# frames
+
+
+def frame_refused(*frame: Commit, limits: Limits | None = None) -> str:
+    engine = open_engine(limits=limits or Limits())
+    engine.open_session("s")
+    return raised(lambda: engine.submit("s", *frame))
+
+
+@case("a frame holds at least one commit")
+def empty_frame(_: Path) -> str:
+    return frame_refused()
+
+
+@case("a frame of 2 commits is over the limit of 1", "Send several.")
+def long_frame(_: Path) -> str:
+    return frame_refused(Commit(1), Commit(2), limits=Limits(frame_commits=1))
+
+
+@case("the frame is longer than 100 bytes", "Send several.")
+def frame_with_many_bytes(_: Path) -> str:
+    return frame_refused(Commit(1, (write("d", replace((), "x" * 100)),)), limits=Limits(frame_bytes=100))
+
+
+@case("commit 1 of session 's' comes after 2", "local_seq must rise, from 1 to 9007199254740991")
+def falling_numbers(_: Path) -> str:
+    return frame_refused(Commit(2), Commit(1))
+
+
+@case("all commits of a frame are on one branch", "Send one frame per branch.")
+def two_branches(_: Path) -> str:
+    return frame_refused(Commit(1), Commit(2, branch="b"))
+
+
+@case("commit 1 names a document in two operations", "Put its patches into one.")
+def document_twice(_: Path) -> str:
+    return frame_refused(Commit(1, (write("d", replace((), 1)), write("d", replace((), 2)))))
+
+
+@case("commit 1 read space:d at seq 9, but the log ends at 0")
+def read_of_the_future(_: Path) -> str:
+    return frame_refused(Commit(1, reads=(read("d", seq=9),)))
+
+
+@case("commit 1 read a document whose name is over 256 long")
+def read_of_a_long_name(_: Path) -> str:
+    return frame_refused(Commit(1, reads=(read("x" * 1_000, seq=0),)))
+
+
+@case("commit 1 has a name or a number that cannot be written down", "surrogates not allowed")
+def name_that_cannot_be_written(_: Path) -> str:
+    return frame_refused(Commit(1, events=(SentEvent("\ud800", "s", 1),)))
+
+
+@case("commit 1 names the layers 1 to 1", "layers are earlier commits of its own session, at most 4096 of them")
+def layers_of_the_future(_: Path) -> str:
+    return frame_refused(Commit(1, reads=(read("d", seq=0, layers=((1, 1),)),)))
+
+
+@case("commit 2 names 2 as its origin: an origin is an earlier commit")
+def origin_to_come(_: Path) -> str:
+    return frame_refused(Commit(2, preconditions=(OriginCommitted(2),)))
+
+
+@case("commit 1 names a lease with token -1, which none has")
+def impossible_token(_: Path) -> str:
+    return frame_refused(Commit(1, preconditions=(LeaseHeld("mail", -1),)))
+
+
+@case("event 'e' of commit 1 is due at -1: write microseconds from 0")
+def event_due_never(_: Path) -> str:
+    return frame_refused(Commit(1, events=(SentEvent("e", "s", 1, -1),)))
+
+
+@case("commit 1 of session 'ann' was accepted at seq 1 with other content", "byte for byte", "needs a new local_seq")
+def altered_replay(_: Path) -> str:
+    engine = open_engine()
+    ann_on(engine, 1)
+    return raised(lambda: engine.submit("ann", Commit(1)))
+
+
+@case("commit 1 of session 'ann' is replayed although", "up to 3", "Its key is no longer kept.")
+def replay_of_what_was_acknowledged(_: Path) -> str:
+    engine = open_engine()
+    ann_on(engine, 3)
+    engine.acknowledge("ann", 3)
+    engine.compact(3)
+    return raised(lambda: engine.submit("ann", Commit(1, (write("d", replace((), {"x": 0})),))))
+
+
+@case("the frame is not a sequence of commits")
+def bytes_that_are_no_frame(_: Path) -> str:
+    return raised(lambda: decode_frame(b"\xc1"))
+
+
+@case("commit 1 holds a value no document can hold", "nested more than")
+def value_that_is_none(_: Path) -> str:
+    deep: object = 1
+    for _level in range(100):
+        deep = [deep]
+    frame = [[1, [[["space", "d"], [["replace", [], deep]]]], [], [], "main", [], [], ["", "", [], False]]]
+    return raised(lambda: decode_frame(msgspec.msgpack.encode(frame)))
+
+
+# sessions
+
+
+@case("there is no session 'ghost' in this space", "Open it first.")
+def unknown_session(_: Path) -> str:
+    return raised(lambda: open_engine().submit("ghost", Commit(1)))
+
+
+@case("session 's' was closed", "Open a new one under another key.")
+def closed_session(_: Path) -> str:
+    engine = open_engine()
+    engine.open_session("s")
+    engine.close_session("s", 0)
+    opened = raised(lambda: engine.open_session("s"))
+    assert raised(lambda: engine.submit("s", Commit(1))) == opened
+    return opened
+
+
+@case("a session key has 1 to 256 characters, not 0")
+def empty_session_key(_: Path) -> str:
+    return raised(lambda: open_engine().open_session(""))
+
+
+@case("session 's' belongs to 'ann', not to 'bob'")
+def somebody_else_s_session(_: Path) -> str:
+    engine = open_engine()
+    engine.open_session("s", "ann")
+    return raised(lambda: engine.open_session("s", "bob"))
+
+
+@case("session keys that begin with 'merge of ' or 'founding of ' are the engine's own")
+def session_of_the_engine(_: Path) -> str:
+    return raised(lambda: open_engine().open_session("merge of b"))
+
+
+@case("the token for session 's' was used before, or is not its own")
+def wrong_token(_: Path) -> str:
+    engine = open_engine()
+    engine.resume_session("s", "ann", "", "first")
+    engine.resume_session("s", "ann", "first", "second")
+    return raised(lambda: engine.resume_session("s", "ann", "first", "third"))
+
+
+@case("session 's' acknowledges commit -1, which cannot exist")
+def impossible_acknowledgement(_: Path) -> str:
+    engine = open_engine()
+    engine.open_session("s")
+    return raised(lambda: engine.acknowledge("s", -1))
