@@ -293,6 +293,8 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument(
         "--seeds", type=count, metavar="N", help="cases per random suite, instead of its own count"
     )
+    one = commands.add_parser("model", help="check the model of the protocol over all small interleavings")
+    one.add_argument("level", nargs="?", choices=("quick", "full", "vast"), default="quick")
     commands.add_parser("lock", help="resolve pyproject.toml into requirements.lock anew")
     return top
 
@@ -321,6 +323,8 @@ def main(argv: Sequence[str]) -> int:
                 return check()
             case "bench":
                 return bench(options.names)
+            case "model":
+                return run(module("model", options.level))
             case "sim":
                 return sim(options.seeds, rest)
             case unknown:
