@@ -8,14 +8,13 @@ from typing import Final
 
 from headwater.cli.output import OK, print_json, remark, say, table, when
 from headwater.cli.parameters import BranchName, DirectoryPath, Json, SpaceName
-from headwater.cli.spaces import open_directory, open_space, spaces_in, strays_in
+from headwater.cli.spaces import open_directory, open_space, strays_in
 from headwater.data.address import DocKey, doc_text, parse_address
 from headwater.data.codec import json_form
 from headwater.data.json_form import JsonForm
 from headwater.data.path import lookup
 from headwater.data.value import Absent
 from headwater.engine.branches import Branch
-from headwater.engine.engine import Engine
 from headwater.engine.reads import Logged
 from headwater.errors import AbsentError, AuthoringError
 from headwater.protocol.commit import MAIN
@@ -29,8 +28,8 @@ def spaces(directory: DirectoryPath, /, *, json: Json = False) -> int:
     Example: `headwater spaces ./data`
     """
     with open_directory(Path(directory)) as opened:
-        found = [(name, opened.file_of(name).stat().st_size) for name in spaces_in(opened)]
-        strays = strays_in(opened)
+        found = [(name, opened.file_of(name).stat().st_size) for name in opened.spaces()]
+        strays = strays_in(Path(directory), opened)
     if json:
         print_json([{"name": name, "bytes": size} for name, size in found])
     elif found:
@@ -66,7 +65,7 @@ def log(
         Only the commits made on this branch. Without it: all.
     """
     with open_space(Path(directory), space) as engine:
-        kept_from = _kept_from(engine)
+        kept_from = engine.kept_from
         page = engine.changes(since=kept_from - 1 if since is None else since, branch=branch, limit=limit)
     if json:
         following = int(page.next) if page.next is not None else None
@@ -155,7 +154,7 @@ def compact(directory: DirectoryPath, space: SpaceName, /, *, before: int, json:
         The first seq to keep, if nothing older is needed.
     """
     with open_space(Path(directory), space) as engine:
-        already = _kept_from(engine)
+        already = engine.kept_from
         kept_from = engine.compact(before)
         last_seq, branches = engine.last_seq, engine.branches()
     if json:
@@ -170,11 +169,6 @@ def compact(directory: DirectoryPath, space: SpaceName, /, *, before: int, json:
     else:
         say(f"history is kept from seq {kept_from}")
     return OK
-
-
-def _kept_from(engine: Engine) -> int:
-    """The first seq whose commit can be read. Giving up what lies before seq 0 gives up nothing, and answers that."""
-    return engine.compact(0)
 
 
 def _why_kept(before: int, last_seq: int, branches: Sequence[Branch]) -> str:

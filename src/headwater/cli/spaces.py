@@ -14,7 +14,7 @@ from pathlib import Path
 from headwater.data.address import check_space
 from headwater.engine.directory import SUFFIX, Directory
 from headwater.engine.engine import Engine
-from headwater.errors import AbsentError, InvalidValueError
+from headwater.errors import AbsentError
 
 
 @contextmanager
@@ -25,31 +25,20 @@ def open_directory(path: Path) -> Iterator[Directory]:
         yield directory
 
 
-def spaces_in(directory: Directory) -> list[str]:
-    """The files that are spaces: with a name that a space can have, and no directory or pipe."""
-    return [name for name in directory.spaces() if _can_be_a_space(directory, name)]
-
-
-def strays_in(directory: Directory) -> list[str]:
+def strays_in(path: Path, directory: Directory) -> list[str]:
     """What is named like a space and is none, as it is called in the directory."""
-    return [f"{name}{SUFFIX}" for name in directory.spaces() if not _can_be_a_space(directory, name)]
+    there = {directory.file_of(name).name for name in directory.spaces()}
+    return sorted(file.name for file in path.glob(f"*{SUFFIX}") if file.name not in there)
 
 
 @contextmanager
 def open_space(path: Path, name: str) -> Iterator[Engine]:
     check_space(name)
     with open_directory(path) as directory:
-        there = spaces_in(directory)
+        there = directory.spaces()
         if name not in there:
             file = directory.file_of(name)
             why = f" {file.name} is no file." if file.exists() else ""
             listed = ", ".join(there) or "none"
             raise AbsentError(f"there is no space {name!r} in {path}.{why} Spaces there: {listed}.")
         yield directory.space(name)
-
-
-def _can_be_a_space(directory: Directory, name: str) -> bool:
-    try:
-        return directory.file_of(name).is_file()
-    except InvalidValueError:
-        return False

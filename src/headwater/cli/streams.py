@@ -18,7 +18,7 @@ from typing import Final, Literal, TextIO
 Name = Literal["output", "error"]
 
 _ESCAPES: Final = "headwater.escapes"
-_BOUNDS: Final = 0x10000  # from here on JSON writes a character as two surrogates
+_PAIRS_FROM: Final = 0x10000  # from here on JSON writes a character as two surrogates
 
 # What a terminal obeys instead of showing it: controls, line breaks, and marks that turn the direction of text.
 # A lone surrogate, which a file name that is no UTF-8 brings along, cannot be written at all.
@@ -43,7 +43,7 @@ class Stream(io.TextIOBase):
     def __init__(self, name: Name) -> None:
         self._name: Name = name
         self._inner: TextIO | None = sys.stdout if name == "output" else sys.stderr
-        if isinstance(self._inner, io.TextIOWrapper):
+        if isinstance(self._inner, io.TextIOWrapper) and self._inner.errors != _ESCAPES:
             self._inner.reconfigure(errors=_ESCAPES)
         self.encoding = getattr(self._inner, "encoding", None) or "utf-8"
 
@@ -95,9 +95,9 @@ def shown_json(text: str) -> str:
 
 def _escaped(character: str) -> str:
     code = ord(character)
-    if code < _BOUNDS:
+    if code < _PAIRS_FROM:
         return f"\\u{code:04x}"
-    high, low = divmod(code - _BOUNDS, 0x400)
+    high, low = divmod(code - _PAIRS_FROM, 0x400)
     return f"\\u{0xD800 + high:04x}\\u{0xDC00 + low:04x}"
 
 

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from typing import NamedTuple, assert_never
 
 from headwater.clock import Clock
-from headwater.data.address import DocKey, check_id, check_scope
+from headwater.data.address import DocKey, check_id
 from headwater.data.patch import replace
 from headwater.engine.access import ACCESS, founding
 from headwater.engine.engine import Engine
-from headwater.engine.follow import linked
 from headwater.engine.group import Outcome
 from headwater.engine.limits import Limits
 from headwater.engine.peer import Peer, PeerState
+from headwater.engine.watching import Watching
 from headwater.errors import AbsentError, AccessError, HeadwaterError, LimitError, ProtocolError, StorageError
 from headwater.protocol.commit import Commit, Operation
 from headwater.protocol.messages import (
@@ -34,8 +34,6 @@ from headwater.protocol.messages import (
     Patched,
     Problem,
     Query,
-    Selector,
-    State,
     Sync,
     Transact,
     Unwatch,
@@ -68,7 +66,7 @@ class Hub:
         "_owed",
         "_peers",
         "_told",
-        "_watchers",
+        "_watching",
     )
 
     def __init__(self, engine: Engine, clock: Clock, limits: Limits) -> None:
@@ -77,7 +75,7 @@ class Hub:
         self._limits = limits
         self._peers: dict[str, Peer] = {}  # session -> the one connection that owns it
         self._kept: dict[str, Kept] = {}
-        self._watchers: dict[tuple[str, DocKey], dict[Peer, None]] = {}
+        self._watching = Watching(engine, limits)
         self._frames: list[tuple[Peer, tuple[Commit, ...]]] = []
         self._told = engine.last_seq  # commits up to here were spread
         self._access_changed = False
@@ -118,7 +116,7 @@ class Hub:
         """Let go of what lost connections watched, once their time is over."""
         now = self._clock.now_us()
         for session in [session for session, kept in self._kept.items() if kept.until_us <= now]:
-            self._unwatch_all(self._kept.pop(session).peer)
+            self._watching.unwatch_all(self._kept.pop(session).peer)
 
     # ---- messages ----------------------------------------------------------------------------------
 
@@ -129,7 +127,7 @@ class Hub:
             case Watch():
                 self._watch(self._opened(peer), message)
             case Unwatch(id):
-                self._unwatch(self._opened(peer), id)
+                self._watching.unwatch(self._opened(peer), id)
             case Query():
                 self._query(self._opened(peer), message)
             case Ack(seq, local_seq):
@@ -158,7 +156,7 @@ class Hub:
 
     def _close(self, peer: Peer) -> None:
         self._peers.pop(peer.session, None)
-        self._unwatch_all(peer)
+        self._watching.unwatch_all(peer)
         peer.state = PeerState.CLOSED
 
     # ---- opening -----------------------------------------------------------------------------------
@@ -202,20 +200,10 @@ class Hub:
         if former is None:
             return False
         if former.branch != peer.branch or former.sent_seq < seen:
-            self._unwatch_all(former)
+            self._watching.unwatch_all(former)
             return False
-        docs = list(former.watched)
-        for doc in docs:
-            self._watchers[former.branch, doc].pop(former, None)
-            self._watchers[former.branch, doc][peer] = None
-        peer.inherit(former)
-        if watching is not None:
-            for id in peer.watches.keys() - set(watching):
-                self._unwatch(peer, id)
+        self._watching.hand_over(former, peer, watching)
         peer.sent_seq = peer.heard_seq = seen
-        # What came by following links may have been told in a frame that was lost.
-        asked = {selector.doc for selectors in peer.watches.values() for selector in selectors}
-        peer.unsure = {doc for doc in peer.watched if doc not in asked}
         for doc in peer.watched:
             # Catch-up: whatever was written since the last seq that the replica has seen.
             if self._engine.read(doc, branch=peer.branch).seq > seen:
@@ -280,7 +268,7 @@ class Hub:
         for peer in tuple(self._peers.values()):
             if not self._engine.may_see(ACCESS, peer.principal, peer.session):
                 self._refuse(peer, AccessError(f"{peer.principal!r} may not read this space any more"))
-                self._unwatch_all(self._kept.pop(peer.session).peer)
+                self._watching.unwatch_all(self._kept.pop(peer.session).peer)
 
     def _answer(self, peer: Peer, frame: tuple[Commit, ...], outcome: Outcome) -> None:
         if isinstance(outcome, LimitError):
@@ -304,7 +292,7 @@ class Hub:
         """C9: everyone who watches hears of it, in the order of the log."""
         for operation in commit.operations:
             self._access_changed = self._access_changed or operation.doc == ACCESS
-            for peer in self._watchers.get((commit.branch, operation.doc), ()):
+            for peer in self._watching.watchers.get((commit.branch, operation.doc), ()):
                 change: DocChange
                 if peer.session == author:
                     change = Own(operation.doc, seq, commit.local_seq)
@@ -317,68 +305,17 @@ class Hub:
 
     def _watch(self, peer: Peer, message: Watch) -> None:
         try:
-            docs = self._selected(peer, message)
+            docs = self._watching.selected(peer, message)
         except HeadwaterError as error:
             peer.send(Problem(problem_code(error), str(error), False, message.id))
             return
         self._flush(peer, at_least_seq=True, past_window=True)  # so that everything else is as of the same seq
         peer.watches[message.id] = message.selectors
         for doc in docs:
-            self._add(peer, doc, message.id)
+            self._watching.add(peer, doc, message.id)
         seq = self._told
         peer.sent_seq = seq
-        peer.send(Watched(message.id, seq, tuple(self._state(peer, doc) for doc in docs)))
-
-    def _selected(self, peer: Peer, message: Watch) -> list[DocKey]:
-        """The documents of a watch, those its links lead to included: one consistent cut, cycles and all."""
-        limits = self._limits
-        if len(message.selectors) > limits.watch_selectors:
-            raise LimitError(f"a watch names at most {limits.watch_selectors} documents. Send several.")
-        docs: dict[DocKey, None] = {}
-        for selector in message.selectors:
-            check_scope(selector.doc.scope)
-            check_id(selector.doc.id)
-            if not self._engine.may_see(selector.doc, peer.principal, peer.session):
-                raise AccessError(f"{selector.doc.scope}:{selector.doc.id} is not for {peer.principal!r}")
-            docs[selector.doc] = None
-            if selector.follow:
-                docs.update(dict.fromkeys(self._followed(peer, selector.doc)))
-        if len(peer.watched.keys() | docs.keys()) > limits.watches:
-            raise LimitError(f"a session watches at most {limits.watches} documents. Unwatch some first.")
-        return list(docs)
-
-    def _followed(self, peer: Peer, root: DocKey) -> list[DocKey]:
-        return [
-            doc
-            for doc in linked(root, lambda doc: self._engine.read(doc, branch=peer.branch).value, self._limits)
-            if self._engine.may_see(doc, peer.principal, peer.session)
-        ]
-
-    def _state(self, peer: Peer, doc: DocKey) -> State:
-        found = self._engine.read(doc, branch=peer.branch)
-        return state_of(doc, found.seq, found.value)
-
-    def _add(self, peer: Peer, doc: DocKey, id: int) -> None:
-        peer.watched.setdefault(doc, set()).add(id)
-        self._watchers.setdefault((peer.branch, doc), {})[peer] = None
-
-    def _unwatch(self, peer: Peer, id: int) -> None:
-        peer.watches.pop(id, None)
-        for doc in [doc for doc, ids in peer.watched.items() if id in ids]:
-            self._drop_claim(peer, doc, id)
-
-    def _remove(self, peer: Peer, doc: DocKey) -> None:
-        del peer.watched[doc]
-        peer.forget(doc)
-        watchers = self._watchers[peer.branch, doc]
-        del watchers[peer]
-        if not watchers:
-            del self._watchers[peer.branch, doc]
-
-    def _unwatch_all(self, peer: Peer) -> None:
-        peer.watches.clear()
-        for doc in list(peer.watched):
-            self._remove(peer, doc)
+        peer.send(Watched(message.id, seq, tuple(self._watching.state(peer, doc) for doc in docs)))
 
     # ---- telling -----------------------------------------------------------------------------------
 
@@ -405,48 +342,13 @@ class Hub:
         for doc in merged:
             found = self._engine.read(doc, branch=peer.branch)
             changes.append(whole_of(doc, found.seq, found.value))
-        arrived, left = self._refollow(peer, {change.doc for change in changes})
+        arrived, left = self._watching.refollow(peer, {change.doc for change in changes})
         arrived |= {doc: min(peer.watched[doc]) for doc in peer.unsure if doc in peer.watched}
         peer.unsure.clear()
         peer.sent_seq = seq
         peer.unacked += 1
-        states = tuple(self._state(peer, doc) for doc in arrived)
+        states = tuple(self._watching.state(peer, doc) for doc in arrived)
         peer.send(Sync(seq, tuple(changes), states, tuple(arrived.values()), tuple(left)))
-
-    def _refollow(self, peer: Peer, changed: set[DocKey]) -> tuple[dict[DocKey, int], list[DocKey]]:
-        """What links lead to since something on the way changed, by watch, and what they no longer lead to."""
-        new: dict[DocKey, int] = {}
-        left: list[DocKey] = []
-        for id, selectors in tuple(peer.watches.items()):
-            follows = any(selector.follow for selector in selectors)
-            if not follows or not any(id in peer.watched.get(doc, ()) for doc in changed):
-                continue
-            reached = {selector.doc for selector in selectors}
-            try:
-                for selector in selectors:
-                    reached.update(self._followed(peer, selector.doc) if selector.follow else ())
-                for doc in [doc for doc, ids in peer.watched.items() if id in ids and doc not in reached]:
-                    left += self._drop_claim(peer, doc, id)
-                if len(peer.watched.keys() | reached) > self._limits.watches:
-                    raise LimitError(f"a session watches at most {self._limits.watches} documents")
-            except LimitError as error:
-                # It keeps what it has and is told once that no more will follow.
-                peer.watches[id] = tuple(Selector(other.doc) for other in selectors)
-                peer.send(Problem("limit", f"links are no longer followed: {error}", False, id))
-                continue
-            for doc in sorted(reached):
-                if doc not in peer.watched:
-                    new[doc] = id
-                self._add(peer, doc, id)
-        return new, [doc for doc in left if doc not in peer.watched]
-
-    def _drop_claim(self, peer: Peer, doc: DocKey, id: int) -> list[DocKey]:
-        """One watch less for a document; the document itself if that was the last."""
-        peer.watched[doc].discard(id)
-        if peer.watched[doc]:
-            return []
-        self._remove(peer, doc)
-        return [doc]
 
     # ---- asking ------------------------------------------------------------------------------------
 

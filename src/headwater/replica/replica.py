@@ -72,6 +72,7 @@ class Replica:
         self, *, source: object | None = None, group: object | None = None, node: str = "", derived: bool = False
     ) -> Transaction:
         """C8: one snapshot, however long the transaction lasts and whatever arrives meanwhile."""
+        # C8: the map is persistent: holding on to it costs nothing, and nothing that comes changes it.
         return Transaction(
             self._visible,
             self.confirmed.seq,

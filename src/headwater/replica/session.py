@@ -26,18 +26,16 @@ from headwater.protocol.messages import (
     Opened,
     Problem,
     Query,
-    Selector,
     Sync,
     Transact,
-    Unwatch,
     Verdicts,
-    Watch,
     Watched,
     Welcome,
 )
 from headwater.protocol.verdict import Accepted, Conflict, Rejected, RuleRefused
 from headwater.replica.pending import Fate, Layer
 from headwater.replica.replica import Replica
+from headwater.replica.watches import Watches
 from headwater.replica.wave import thinned
 
 MAX_WAVE: Final = 256  # commits in one frame
@@ -60,20 +58,15 @@ class Session:
 
     __slots__ = (
         "_acked",
-        "_followed",
         "_following",
         "_heard",
-        "_loading",
         "_new_token",
-        "_next_watch",
         "_queries",
         "_resume",
         "_retried",
         "_token",
-        "_watch_of",
         "_watches",
         "_wave",
-        "generation",
         "key",
         "link",
         "on_error",
@@ -91,7 +84,6 @@ class Session:
         self.key = key
         self.link = Link.DOWN
         self.outgoing: deque[FromReplica] = deque()
-        self.generation = 0  # rises with every load begun and every load ended
         self.on_error: Callable[[HeadwaterError], object] = _unheard
         self.on_load_failed: Callable[[tuple[DocKey, ...], LoadError], object] = _unheard_load
         self._token = token
@@ -102,11 +94,7 @@ class Session:
         self._acked = 0  # what the engine was told
         self._heard = 0  # verdicts up to here have arrived
         self._wave: list[Layer] = []
-        self._watch_of: dict[DocKey, int] = {}  # asked for by name
-        self._followed: dict[DocKey, int] = {}  # came with the watch of another document
-        self._watches: dict[int, tuple[Selector, ...]] = {}
-        self._loading: dict[int, tuple[Selector, ...]] = {}
-        self._next_watch = 1
+        self._watches = Watches(replica, self._say)
         self._queries: dict[int, tuple[Query, Callable[[Answer | LoadError], object]]] = {}
         replica.on_layer = self._take
 
@@ -152,14 +140,12 @@ class Session:
                     self.flush()  # there is room on the wire again
             case Watched():
                 self._expect_up(message)
-                self._watched(message)
+                if self._watches.arrived(message):
+                    self._acknowledge()
             case Sync():
                 self._expect_up(message)
                 self.replica.integrate(message)
-                for state, number in zip(message.arrived, message.arrived_by, strict=False):
-                    self._followed[state.doc] = number
-                for doc in message.left:
-                    self._leave(doc)
+                self._watches.followed(message)
                 self._acknowledge()
             case Answer():
                 self._answered(message)
@@ -196,7 +182,7 @@ class Session:
                 self.replica.confirmed.seq,
                 sent,
                 self._releasable(),
-                tuple(self._watches),
+                self._watches.numbers(),
             )
         )
 
@@ -209,22 +195,7 @@ class Session:
         # C5: the replays go out first, whatever the callbacks below make.
         self._replay([layer for layer in self.replica.pending.undecided() if layer.local_seq not in landed])
         self.link = Link.UP
-        if not message.resumed:
-            self.replica.gap()
-            self._followed.clear()
-            self._loading.update(self._watches)
-        else:
-            kept = set(message.following)
-            # Whatever is still asked for is not known to be watched; what is no longer followed is not, either.
-            self.replica.set_aside([s.doc for selectors in self._loading.values() for s in selectors])
-            for doc in [doc for doc in self._followed if doc not in kept]:
-                if doc in self._watch_of:
-                    del self._followed[doc]  # it has a watch of its own
-                else:
-                    self._leave(doc)
-        for number, selectors in self._loading.items():
-            self.generation += 1
-            self.outgoing.append(Watch(number, selectors))
+        self._watches.reopened(message)
         # C6: what landed is known before anything that includes it is shown.
         for local_seq, seq in landed.items():
             self._heard = max(self._heard, local_seq)
@@ -311,76 +282,29 @@ class Session:
 
     def watch(self, docs: Iterable[DocKey], *, follow: bool = False) -> None:
         """Ask for documents, and for every change of them. Those already asked for are not asked for again."""
-        for doc in docs:
-            number = self._watch_of.get(doc)
-            follows = number is not None and any(selector.follow for selector in self._watches[number])
-            asked = self.replica.is_here(doc) or number in self._loading
-            if number is not None and asked and (follows or not follow):
-                continue  # what only came by following another document is claimed by a watch of its own
-            if number is None:
-                number = self._next_watch
-                self._next_watch += 1
-                self._watch_of[doc] = number
-            self._watches[number] = (Selector(doc, follow or follows),)
-            self._load(number, self._watches[number])
-
-    def _load(self, number: int, selectors: tuple[Selector, ...]) -> None:
-        self._loading[number] = selectors
-        self.generation += 1
-        if self.link is Link.UP:
-            self.outgoing.append(Watch(number, selectors))
+        self._watches.watch(docs, follow=follow)
 
     def unwatch(self, doc: DocKey) -> bool:
         """Let a document go, with what came by following it. False: a pending commit is on top of one of them."""
-        number = self._watch_of.get(doc)
-        if number is None:
-            return self.replica.let_go(doc)  # if it came by following, its changes are still heard
-        leaving = [
-            doc,
-            *(other for other, by in self._followed.items() if by == number and other not in self._watch_of),
-        ]
-        if any(True for other in leaving for _ in self.replica.pending.on(other)):
-            return False
-        for other in leaving:
-            self.replica.let_go(other)
-            self._followed.pop(other, None)
-        del self._watch_of[doc], self._watches[number]
-        if self._loading.pop(number, None) is not None:
-            self.generation += 1
-        if self.link is Link.UP:
-            self.outgoing.append(Unwatch(number))  # if it is lost, the next Open says the same
-        return True
-
-    def _leave(self, doc: DocKey) -> None:
-        """No link leads there any more, and its changes are not told: let it go, or ask for it if it is needed."""
-        self._followed.pop(doc, None)
-        if doc in self._watch_of:
-            self.replica.set_aside([doc])  # its own watch is on the way
-        elif not self.replica.let_go(doc):
-            self.replica.set_aside([doc])
-            self.watch([doc])  # a commit is still on top of it
+        return self._watches.unwatch(doc)
 
     def is_loading(self) -> bool:
-        return bool(self._loading)
+        return self._watches.is_loading()
 
-    def _watched(self, message: Watched) -> None:
-        selectors = self._loading.pop(message.id, None)
-        if selectors is None:
-            return  # unwatched before it arrived
-        self.generation += 1
-        asked = {selector.doc for selector in selectors}
-        self._followed.update({state.doc: message.id for state in message.documents if state.doc not in asked})
-        self.replica.arrive(message.documents, message.seq)
-        if not self._loading:
-            self.replica.forget_stale()
-        self._acknowledge()
+    @property
+    def generation(self) -> int:
+        """Rises with every load begun and every load ended."""
+        return self._watches.generation
+
+    def _say(self, message: FromReplica) -> None:
+        if self.link is Link.UP:
+            self.outgoing.append(message)
 
     # ---- asking ------------------------------------------------------------------------------------
 
     def query(self, query: Query, reply: Callable[[Answer | LoadError], object]) -> None:
         """Ask once. `query.id` is chosen here."""
-        number = self._next_watch
-        self._next_watch += 1
+        number = self._watches.new_number()
         asked = Query(number, query.scope, query.doc, query.at, query.after, query.limit)
         if self.link is not Link.UP:
             reply(LoadError(f"{query.scope}:{query.doc or '*'} cannot be read: there is no connection"))
@@ -400,13 +324,8 @@ class Session:
 
     def _problem(self, message: Problem) -> None:
         error = ProtocolError(f"the engine refused: {message.message}")
-        selectors = self._loading.pop(message.id, None)
-        if selectors is not None:
-            self.generation += 1
-            docs = tuple(selector.doc for selector in selectors)
-            for doc in docs:
-                self._watch_of.pop(doc, None)
-            self._watches.pop(message.id, None)
+        docs = self._watches.failed(message.id)
+        if docs is not None:
             self.on_load_failed(docs, LoadError(message.message))
             return
         query = self._queries.pop(message.id, None)

@@ -175,6 +175,7 @@ class Transaction:
 
     def reads(self) -> tuple[Read, ...]:
         """C3: every read with its true basis, and with every pending layer that its view stood on."""
+        # C3: the one seq that everything here is as of, and every layer that had a say.
         return tuple(
             Read(doc, path, depth, self.basis, ranges([layer.local_seq for layer in self.stood_on(doc, path)]))
             for doc, path, depth in self._reads

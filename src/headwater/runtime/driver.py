@@ -89,7 +89,8 @@ class Driver:
         self._task = self._loop.create_task(self._run(), name=f"driver of {self.session.key}")
 
     async def close(self) -> None:
-        """End the connection. What was sent without a verdict stays with the session."""
+        """End the connection. With nothing pending the session says goodbye and is over; otherwise it stays as it is,
+        and another driver can take it up."""
         if self._closing is None:
             self._closing = SessionExpiredError(f"the driver of session {self.session.key!r} was closed")
         if self.session.link is Link.UP and not len(self.session.replica.pending):

@@ -225,7 +225,7 @@ class TestTakingOver:
         opened = second.heard[0]
         assert isinstance(opened, Opened)
         assert not opened.resumed
-        assert world.hub._watchers == {}
+        assert world.hub._watching.watchers == {}
 
     def test_watches_are_kept_for_a_while_and_then_let_go(self) -> None:
         world = World()
@@ -233,9 +233,9 @@ class TestTakingOver:
         peer.watch(D)
         world.hub.lost(peer.peer)
         world.later(world.limits.session_kept_us - 1)
-        assert world.hub._watchers
+        assert world.hub._watching.watchers
         world.later(1)
-        assert world.hub._watchers == {}
+        assert world.hub._watching.watchers == {}
         assert world.hub._kept == {}
 
     def test_the_keys_of_commits_are_kept_for_ever(self) -> None:
@@ -276,7 +276,7 @@ class TestTakingOver:
         peer.write(1, put("d", 1))
         peer.say(Bye(1))
         assert world.hub.sessions == 0
-        assert world.hub._watchers == {}
+        assert world.hub._watching.watchers == {}
         again = Raw(world)
         again.open("s", peer.token)
         assert isinstance(again.heard[0], Problem)

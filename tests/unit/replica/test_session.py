@@ -23,6 +23,7 @@ from headwater.protocol.verdict import Accepted, Conflict
 from headwater.replica.feed import Kind
 from headwater.replica.replica import Replica
 from headwater.replica.session import Link, Session
+from headwater.replica.watches import Watches
 from tests.unit.replica.kit import Client, Told, bump, counting, doc, local_seqs
 
 D = doc("d")
@@ -277,6 +278,7 @@ class TestResuming:
         a.do(bump("d"))
         world.settle()
         a.session.replica = replica = Replica()
+        a.session._watches = Watches(replica, a.session._say)
         replica.on_layer = a.session._take
         a.replica = replica
         a.again()

@@ -230,7 +230,7 @@ class TestBounds:
         session = a.session
         assert len(a.replica.pending) == 0
         assert not session.is_loading()
-        assert len(session._watches) == len(session._watch_of) == 2
+        assert len(session._watches.numbers()) == 2
         assert len(a.replica.confirmed) == 2
         assert len(session.outgoing) == 0
         assert a.peer is not None

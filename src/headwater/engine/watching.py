@@ -1,0 +1,125 @@
+"""Watching: which peer hears of which document, and what links lead to.
+
+Owns the index from documents to peers. A document stays watched for a peer as long as one of its watches wants it,
+by name or because links lead there. Never sends anything but the news that links are no longer followed.
+"""
+
+from __future__ import annotations
+
+from headwater.data.address import DocKey, check_id, check_scope
+from headwater.engine.engine import Engine
+from headwater.engine.follow import linked
+from headwater.engine.limits import Limits
+from headwater.engine.peer import Peer
+from headwater.errors import AccessError, LimitError
+from headwater.protocol.messages import Problem, Selector, State, Watch, state_of
+
+
+class Watching:
+    """The watches of all peers of one space."""
+
+    __slots__ = ("_engine", "_limits", "watchers")
+
+    def __init__(self, engine: Engine, limits: Limits) -> None:
+        self._engine = engine
+        self._limits = limits
+        self.watchers: dict[tuple[str, DocKey], dict[Peer, None]] = {}  # by branch and document
+
+    def hand_over(self, former: Peer, peer: Peer, watching: tuple[int, ...] | None) -> None:
+        """A new connection of a session takes over what the old one watched, as far as it still wants it."""
+        for doc in former.watched:
+            self.watchers[former.branch, doc].pop(former, None)
+            self.watchers[former.branch, doc][peer] = None
+        peer.inherit(former)
+        if watching is not None:
+            for id in peer.watches.keys() - set(watching):
+                self.unwatch(peer, id)
+        # What came by following links may have been told in a frame that was lost.
+        asked = {selector.doc for selectors in peer.watches.values() for selector in selectors}
+        peer.unsure = {doc for doc in peer.watched if doc not in asked}
+
+    def selected(self, peer: Peer, message: Watch) -> list[DocKey]:
+        """The documents of a watch, those its links lead to included: one consistent cut, cycles and all."""
+        limits = self._limits
+        if len(message.selectors) > limits.watch_selectors:
+            raise LimitError(f"a watch names at most {limits.watch_selectors} documents. Send several.")
+        docs: dict[DocKey, None] = {}
+        for selector in message.selectors:
+            check_scope(selector.doc.scope)
+            check_id(selector.doc.id)
+            if not self._engine.may_see(selector.doc, peer.principal, peer.session):
+                raise AccessError(f"{selector.doc.scope}:{selector.doc.id} is not for {peer.principal!r}")
+            docs[selector.doc] = None
+            if selector.follow:
+                docs.update(dict.fromkeys(self._followed(peer, selector.doc)))
+        if len(peer.watched.keys() | docs.keys()) > limits.watches:
+            raise LimitError(f"a session watches at most {limits.watches} documents. Unwatch some first.")
+        return list(docs)
+
+    def _followed(self, peer: Peer, root: DocKey) -> list[DocKey]:
+        return [
+            doc
+            for doc in linked(root, lambda doc: self._engine.read(doc, branch=peer.branch).value, self._limits)
+            if self._engine.may_see(doc, peer.principal, peer.session)
+        ]
+
+    def state(self, peer: Peer, doc: DocKey) -> State:
+        found = self._engine.read(doc, branch=peer.branch)
+        return state_of(doc, found.seq, found.value)
+
+    def add(self, peer: Peer, doc: DocKey, id: int) -> None:
+        peer.watched.setdefault(doc, set()).add(id)
+        self.watchers.setdefault((peer.branch, doc), {})[peer] = None
+
+    def unwatch(self, peer: Peer, id: int) -> None:
+        peer.watches.pop(id, None)
+        for doc in [doc for doc, ids in peer.watched.items() if id in ids]:
+            self._drop_claim(peer, doc, id)
+
+    def _remove(self, peer: Peer, doc: DocKey) -> None:
+        del peer.watched[doc]
+        peer.forget(doc)
+        watchers = self.watchers[peer.branch, doc]
+        del watchers[peer]
+        if not watchers:
+            del self.watchers[peer.branch, doc]
+
+    def unwatch_all(self, peer: Peer) -> None:
+        peer.watches.clear()
+        for doc in list(peer.watched):
+            self._remove(peer, doc)
+
+    def refollow(self, peer: Peer, changed: set[DocKey]) -> tuple[dict[DocKey, int], list[DocKey]]:
+        """What links lead to since something on the way changed, by watch, and what they no longer lead to."""
+        new: dict[DocKey, int] = {}
+        left: list[DocKey] = []
+        for id, selectors in tuple(peer.watches.items()):
+            follows = any(selector.follow for selector in selectors)
+            if not follows or not any(id in peer.watched.get(doc, ()) for doc in changed):
+                continue
+            reached = {selector.doc for selector in selectors}
+            try:
+                for selector in selectors:
+                    reached.update(self._followed(peer, selector.doc) if selector.follow else ())
+                for doc in [doc for doc, ids in peer.watched.items() if id in ids and doc not in reached]:
+                    left += self._drop_claim(peer, doc, id)
+                if len(peer.watched.keys() | reached) > self._limits.watches:
+                    raise LimitError(f"a session watches at most {self._limits.watches} documents")
+            except LimitError as error:
+                # It keeps what it has and is told once that no more will follow.
+                peer.watches[id] = tuple(Selector(other.doc) for other in selectors)
+                peer.send(Problem("limit", f"links are no longer followed: {error}", False, id))
+                continue
+            for doc in sorted(reached):
+                if doc not in peer.watched:
+                    new[doc] = id
+                self.add(peer, doc, id)
+        return new, [doc for doc in left if doc not in peer.watched]
+
+    def _drop_claim(self, peer: Peer, doc: DocKey, id: int) -> list[DocKey]:
+        """One watch less for a document; the document itself if that was the last."""
+        peer.watched[doc].discard(id)
+        if peer.watched[doc]:
+            return []
+        self._remove(peer, doc)
+        return [doc]
