@@ -45,17 +45,23 @@ class Client(Protocol):
 
 
 class Tally:
-    """How often each writer succeeded, in one round or all of them."""
+    """How often each writer succeeded."""
 
     def __init__(self) -> None:
         self.rates: list[float] = []
-        self.fairness: list[float] = []
-        self.total = 0
+        self.counts = [0] * WRITERS  # of all rounds
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts)
+
+    @property
+    def fairness(self) -> float:
+        return min(self.counts) / max(self.counts)
 
     def add(self, counts: list[int], seconds: float) -> None:
         self.rates.append(sum(counts) / seconds)
-        self.fairness.append(min(counts) / max(counts))
-        self.total += sum(counts)
+        self.counts = [before + more for before, more in zip(self.counts, counts, strict=True)]
 
 
 async def run(figures: Figures, make: Callable[[str], Client], folder: Path) -> None:
@@ -100,11 +106,11 @@ def report(figures: Figures, name: str, tally: Tally, tries: float, against: Tal
     rate = max(tally.rates)
     if against is None:
         figures.report(f"sync.counter.{name}", rate, "/s")
-        figures.report(f"sync.counter.{name}.fairness", min(tally.fairness), "slowest/fastest")
+        figures.report(f"sync.counter.{name}.fairness", tally.fairness, "slowest/fastest")
     else:
         ratio = rate / max(against.rates)
         figures.report(f"sync.counter.{name}", rate, "/s", against="PostgreSQL SERIALIZABLE", ratio=ratio, at_least=1.5)
-        figures.report(f"sync.counter.{name}.fairness", min(tally.fairness), "slowest/fastest", at_least=0.5)
+        figures.report(f"sync.counter.{name}.fairness", tally.fairness, "slowest/fastest", at_least=0.5)
     figures.report(f"sync.counter.{name}.attempts", tries, "attempts/success")
 
 

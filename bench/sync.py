@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,6 +43,7 @@ WATCHERS: Final = 1_000
 IDLE: Final = 1_000
 SCROLLED: Final = 100_000
 PAGE: Final = 100
+MADE: Final = 20  # documents in one commit
 
 ECHO_SERVER: Final = """
 import asyncio, uvloop
@@ -240,7 +242,8 @@ async def scroll(figures: Figures, port: int) -> None:
     for begin in range(0, SCROLLED, 1_000):
         docs = [DocKey("space", f"card{n}") for n in range(begin, begin + 1_000)]
         await client.driver.loaded(*docs)
-        await client.writer.transact(lambda t, docs=docs: create_all(t, docs))  # type: ignore[misc]
+        made = [docs[place : place + MADE] for place in range(0, len(docs), MADE)]
+        await asyncio.gather(*(client.writer.transact(partial(create_all, docs=some)) for some in made))
         await client.driver.synced()
         for doc in docs:
             client.driver.unwatch(doc)

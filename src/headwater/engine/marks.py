@@ -7,7 +7,7 @@ A node keeps, for three kinds of write (at the path, at or below it, to its key 
 session, and the latest seq of any *other* session. Two are enough to leave out one session's own writes,
 which is what a pending read needs (C3): the rest of that session's commits are looked up by the caller.
 
-Past its size limit the oldest children of a node are merged into the node's `floor`. Reads below a merged
+Past its size limit the older half of all nodes is merged into the `floor` of their parents. Reads below a merged
 child then meet every write up to the floor: more conflicts than there are, never fewer (C2).
 """
 

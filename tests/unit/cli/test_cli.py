@@ -185,6 +185,27 @@ class TestPlaces:
         empty.mkdir()
         assert "holds no space yet" in cli("spaces", empty).out
 
+    def test_what_is_no_space_is_left_alone_and_named(self, cli: Run, data: Path) -> None:
+        (data / "Foo.space").write_text("not mine")
+        (data / "x.space").mkdir()
+        (data / "gone.space").symlink_to(data / "nowhere")
+        (data / "notes.txt").write_text("nobody's business")
+        ran = cli("spaces", data, "--json")
+        assert (ran.code, [each["name"] for each in ran.json]) == (0, ["shop"])
+        assert ran.err.splitlines() == [
+            f"headwater: {name} in {data} is no space, and was left alone"
+            for name in ("Foo.space", "gone.space", "x.space")
+        ]
+        assert cli("log", data, "shop").code == 0
+        assert (data / "Foo.space").read_text() == "not mine"
+
+    def test_a_directory_named_like_a_space_is_none(self, cli: Run, data: Path) -> None:
+        (data / "x.space").mkdir()
+        ran = cli("log", data, "x")
+        assert (ran.code, ran.out) == (1, "")
+        assert "there is no space 'x'" in ran.err
+        assert "x.space is no file. Spaces there: shop." in ran.err
+
 
 class TestLog:
     def test_commits_come_with_their_writer_and_what_they_wrote(self, cli: Run, data: Path) -> None:
@@ -201,6 +222,17 @@ class TestLog:
         assert [commit["seq"] for commit in rest["commits"]] == [3, 4, 5, 6]
         assert rest["next"] is None
 
+    def test_after_a_compaction_it_begins_with_what_is_kept(self, cli: Run, data: Path) -> None:
+        cli("compact", data, "shop", "--before", 3)
+        ran = cli("log", data, "shop")
+        assert ran.code == 0
+        assert ran.out.splitlines()[0] == "history before seq 3 was compacted away"
+        assert ran.out.splitlines()[2].startswith("3 ")
+        page = cli("log", data, "shop", "--limit", 1, "--json").json
+        assert ([commit["seq"] for commit in page["commits"]], page["next"], page["kept_from"]) == ([3], 3, 3)
+        asked = cli("log", data, "shop", "--since", 0)
+        assert (asked.code, "history before seq 3 was compacted away" in asked.err) == (1, True)
+
     def test_one_branch_alone(self, cli: Run, data: Path) -> None:
         commits = cli("log", data, "shop", "--branch", "fine", "--json").json["commits"]
         assert [(commit["seq"], commit["branch"]) for commit in commits] == [(4, "fine")]
@@ -216,6 +248,12 @@ class TestLog:
         assert commit["events"] == [{"id": "e1", "stream": "Cart.added"}]
         assert commit["records"] == [{"topic": "orders", "key": "k"}]
         assert (commit["session"], commit["local_seq"], commit["node"]) == ("ann", 2, "Cart.add")
+
+    @pytest.mark.parametrize("since", ["-5", "99999999999999999999"])
+    def test_a_seq_that_cannot_be_exits_1_with_the_reason(self, cli: Run, data: Path, since: str) -> None:
+        ran = cli("log", data, "shop", f"--since={since}")
+        assert (ran.code, ran.out) == (1, "")
+        assert f"changes are read since a seq from 0 to 9007199254740991, not {since}" in ran.err
 
     def test_a_page_of_nothing_is_refused(self, cli: Run, data: Path) -> None:
         ran = cli("log", data, "shop", "--limit", 0)
@@ -258,14 +296,41 @@ class TestGet:
 class TestBranch:
     def test_they_are_listed(self, cli: Run, data: Path) -> None:
         assert [line.split()[0] for line in cli("branch", "list", data, "shop").out.splitlines()] == [
-            "branch", "main", "clash", "fine",
+            "branch", "clash", "fine", "main",
         ]  # fmt: skip
         listed = cli("branch", "list", data, "shop", "--json").json
-        assert [(each["name"], each["parent"], each["fork_seq"]) for each in listed] == [
-            ("main", None, 0),
+        assert [(each["name"], each["parent"], each["fork_seq"]) for each in listed["branches"]] == [
             ("clash", "main", 2),
             ("fine", "main", 2),
+            ("main", None, 0),
         ]
+        assert listed["next"] is None
+
+    def test_they_are_listed_in_pages_whose_cursor_outlives_its_branch(self, cli: Run, data: Path) -> None:
+        ran = cli("branch", "list", data, "shop", "--limit", 1)
+        assert [line.split()[0] for line in ran.out.splitlines()] == ["branch", "clash", "more:"]
+        assert ran.out.splitlines()[-1] == "more: --after clash"
+        cli("branch", "delete", data, "shop", "clash")
+        page = cli("branch", "list", data, "shop", "--after", "clash", "--limit", 1, "--json").json
+        assert ([each["name"] for each in page["branches"]], page["next"]) == (["fine"], "fine")
+        page = cli("branch", "list", data, "shop", "--after", "fine", "--limit", 1, "--json").json
+        assert ([each["name"] for each in page["branches"]], page["next"]) == (["main"], None)
+
+    @pytest.mark.parametrize("words", [["list"], ["diff", "fine"]])
+    def test_a_page_of_no_branches_or_changes_is_refused(self, cli: Run, data: Path, words: list[str]) -> None:
+        ran = cli("branch", words[0], data, "shop", *words[1:], "--limit", 0)
+        assert (ran.code, ran.err) == (1, "headwater: a page holds at least one row, not 0\n")
+
+    def test_a_long_difference_is_cut_for_people_and_whole_for_programs(self, cli: Run, data: Path) -> None:
+        with Directory(data, synchronous="OFF") as directory:
+            engine = directory.space("shop")
+            patches = [add((f"k{n}",), n) for n in range(9)]
+            engine.submit("ann", Commit(7, (write("cart", *patches),), branch="fine"))
+        lines = cli("branch", "diff", data, "shop", "fine", "--limit", 3).out.splitlines()
+        assert lines[0] == "'fine' against 'main': 10 changes in 1 document"
+        assert len(lines) == 6
+        assert lines[-1] == "and 7 changes more: headwater branch diff ... fine --json lists all"
+        assert len(cli("branch", "diff", data, "shop", "fine", "--limit", 3, "--json").json["changes"]) == 10
 
     def test_one_is_made_at_a_seq_from_any_parent(self, cli: Run, data: Path) -> None:
         assert "begins as 'main' was at seq 1" in cli("branch", "new", data, "shop", "past", "--at", 1).out
@@ -328,8 +393,36 @@ class TestCompact:
 
     def test_it_says_when_something_older_is_still_needed(self, cli: Run, data: Path) -> None:
         ran = cli("compact", data, "shop", "--before", 6)
-        assert "history is kept from seq 3: something before 6 is still needed" in ran.out
-        assert cli("compact", data, "shop", "--before", 6, "--json").json == {"kept_from": 3, "asked": 6}
+        assert ran.out == "history is kept from seq 3, not 6: branch 'clash' begins as 'main' was at seq 2\n"
+        form = cli("compact", data, "shop", "--before", 6, "--json").json
+        assert form == {"kept_from": 3, "asked": 6, "last_seq": 6}
+
+    def test_beyond_the_end_it_says_where_the_log_ends(self, cli: Run, data: Path) -> None:
+        cli("branch", "delete", data, "shop", "fine")
+        cli("branch", "delete", data, "shop", "clash")
+        asked = 99_999_999_999
+        assert cli("compact", data, "shop", "--before", asked).out == (
+            f"history is kept from seq 6, not {asked}: the log ends at seq 6, and its newest frame always stays\n"
+        )
+
+    def test_inside_a_wave_it_says_that_frames_are_kept_whole(self, cli: Run, tmp_path: Path) -> None:
+        with Directory(tmp_path, synchronous="OFF") as directory:
+            engine = directory.space("shop")
+            engine.open_session("ann")
+            engine.submit("ann", Commit(1, (write("cart", replace((), 0)),)))
+            engine.submit("ann", *(Commit(n, (write("cart", replace((), n)),)) for n in range(2, 5)))
+            engine.submit("ann", Commit(5, (write("cart", replace((), 5)),)))
+        assert cli("compact", tmp_path, "shop", "--before", 4).out == (
+            "history is kept from seq 2, not 4: seq 4 is in the middle of a wave that begins there\n"
+        )
+
+    def test_it_says_when_there_was_nothing_to_give_up(self, cli: Run, data: Path, tmp_path: Path) -> None:
+        assert cli("compact", data, "shop", "--before", 0).out == "history is kept from seq 1, as it was before\n"
+        cli("compact", data, "shop", "--before", 3)
+        assert cli("compact", data, "shop", "--before", 2).out == "history is kept from seq 3, as it was before\n"
+        with Directory(tmp_path / "new", synchronous="OFF") as directory:
+            directory.space("empty")
+        assert cli("compact", tmp_path / "new", "empty", "--before", 9).out == "there is no history yet\n"
 
 
 class TestVerify:

@@ -1,0 +1,1 @@
+"""A model of the protocol between replicas and one engine, checked over all interleavings: see README.md."""

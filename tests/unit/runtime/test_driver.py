@@ -1,0 +1,167 @@
+"""The driver connects, waits as long as it should, and connects again."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headwater.backoff import Backoff
+from headwater.clock import RealClock
+from headwater.data.patch import replace
+from headwater.engine.limits import DEFAULT_LIMITS
+from headwater.errors import AuthoringError, HeadwaterError
+from headwater.replica.replica import Replica
+from headwater.replica.session import Link, Session
+from headwater.runtime.driver import RECONNECT, Driver
+from headwater.runtime.retry import RetryPolicy
+from headwater.runtime.transport import Connection, Heard, Lost
+from headwater.runtime.websocket import WebSocket, WebSocketLimits
+from tests.unit.runtime.kit import doc, on_loopback, refused, run
+
+
+class Nowhere:
+    """A transport without another end."""
+
+    def __init__(self) -> None:
+        self.tries = 0
+
+    async def connect(self, heard: Heard, lost: Lost) -> Connection:
+        self.tries += 1
+        raise ConnectionRefusedError("nobody listens")
+
+
+class Patient(Backoff):
+    """Remembers which delays were asked for, and waits for none."""
+
+    asked: list[int] = []  # noqa: RUF012 (one test uses it)
+
+    def delay_us(self, attempt: int, source: Any) -> int:
+        self.asked.append(attempt)
+        return 0
+
+
+def session(key: str = "s") -> Session:
+    return Session(Replica(), space="shop", key=key, new_token=RealClock().new_token)
+
+
+def test_a_server_that_is_not_there_is_tried_again_ever_more_slowly() -> None:
+    async def story() -> None:
+        errors: list[HeadwaterError] = []
+        nowhere = Nowhere()
+        backoff = Patient(kind=RECONNECT.kind, base_ms=25, max_ms=30_000, jitter=0.2)
+        async with Driver(session(), nowhere, backoff=backoff, on_error=errors.append) as driver:
+            while nowhere.tries < 5:
+                await asyncio.sleep(0)
+            assert driver.session.link is Link.DOWN
+        assert backoff.asked[:4] == [0, 1, 2, 3]
+        assert "nobody listens" in str(errors[0])
+
+    run(story)
+
+
+def test_the_delays_are_those_that_were_agreed() -> None:
+    source = RealClock().randomness("x")
+    first = [RECONNECT.delay_us(0, source) for _ in range(200)]
+    assert 20_000 <= min(first) <= max(first) <= 30_000
+    assert RECONNECT.delay_us(20, source) == 30_000_000
+    policy = RetryPolicy()
+    near = [policy.backoff.delay_us(0, source) for _ in range(200)]
+    assert 0 <= min(near) <= max(near) <= 1_563
+    assert max(policy.backoff.delay_us(30, source) for _ in range(20)) == 1_000_000
+    assert policy.window_ms == 30_000
+
+
+def test_a_program_s_failing_listener_is_reported_and_the_session_goes_on(tmp_path: Path) -> None:
+    async def story() -> None:
+        reported: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+        async with on_loopback(tmp_path, DEFAULT_LIMITS) as rig:
+            ann, bob = rig.client("ann"), rig.client("bob")
+            await ann.create("d", {"n": 0})
+            await bob.driver.loaded(doc())
+
+            def broken(_: object) -> None:
+                raise ZeroDivisionError
+
+            cancel = bob.replica.feed.subscribe(broken)
+            await ann.add_up("d")
+            await bob.driver.until(lambda: bob.shown("d")["n"] == 1)
+            cancel()
+            await ann.add_up("d")
+            await bob.driver.until(lambda: bob.shown("d")["n"] == 2)
+            assert bob.link.connects == 1
+        assert reported
+
+    run(story)
+
+
+def test_durable_waits_for_what_was_committed_before(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with on_loopback(tmp_path, DEFAULT_LIMITS) as rig:
+            ann = rig.client("ann")
+            await ann.driver.loaded(doc())
+            for n in range(20):
+                transaction = ann.replica.begin()
+                transaction.write(doc(), replace((), n))
+                ann.replica.commit(transaction)
+            ann.driver.flush()
+            await ann.driver.durable()
+            assert rig.call(lambda engine: engine.read(doc()).value) == 19
+            await ann.driver.synced()
+            assert not len(ann.replica.pending)
+
+    run(story)
+
+
+@pytest.mark.parametrize("address", ["", "nonsense", "http://x", "ws:/x", "://"])
+def test_an_address_that_is_none_is_an_error_of_the_program(address: str) -> None:
+    with pytest.raises(AuthoringError, match="ws://host:port"):
+        WebSocket(address)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "did not accept"),
+        (b"nonsense\r\n\r\n", "did not accept"),
+        (b"", "closed"),
+    ],
+)
+def test_something_that_is_no_server_is_a_connection_error(answer: bytes, words: str) -> None:
+    async def story() -> None:
+        async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(answer)
+            writer.close()
+
+        server = await asyncio.start_server(greet, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        error = await refused(WebSocket(f"ws://127.0.0.1:{port}").connect(lambda _: None, lambda _: None))
+        assert isinstance(error, OSError)
+        assert words in str(error)
+        server.close()
+        await server.wait_closed()
+
+    run(story)
+
+
+def test_a_server_that_never_answers_is_given_up() -> None:
+    async def story() -> None:
+        holding: list[asyncio.StreamWriter] = []
+
+        async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            holding.append(writer)
+
+        server = await asyncio.start_server(mute, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        transport = WebSocket(f"ws://127.0.0.1:{port}", limits=WebSocketLimits(connect_s=0.05))
+        assert isinstance(await refused(transport.connect(lambda _: None, lambda _: None)), TimeoutError)
+        for writer in holding:
+            writer.close()
+        server.close()
+        await server.wait_closed()
+
+    run(story)

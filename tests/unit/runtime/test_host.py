@@ -1,0 +1,246 @@
+"""The host answers everything it takes in, in order, together what came together, and never more than its bound."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace as changed
+from typing import Any
+
+import pytest
+
+from headwater.clock import VirtualClock
+from headwater.data.patch import replace
+from headwater.engine.engine import Engine
+from headwater.engine.host import Host, InlineHost, ThreadHost
+from headwater.engine.hub import Hub
+from headwater.engine.limits import DEFAULT_LIMITS
+from headwater.engine.peer import Peer, PeerState
+from headwater.engine.store.sqlite import SqliteStore
+from headwater.errors import LimitError, StorageError
+from headwater.protocol.commit import Commit, Operation
+from headwater.protocol.messages import FromEngine, Open, Opened, Problem, Selector, Transact, Verdicts, Watch, Watched
+from headwater.protocol.verdict import Accepted
+from tests.unit.runtime.kit import doc
+
+LIMITS = changed(DEFAULT_LIMITS, backlog_frames=50)
+
+
+class Ear:
+    """A peer that remembers what it was told."""
+
+    def __init__(self, key: str) -> None:
+        self.told: list[FromEngine] = []
+        self.peer = Peer(self.told.append, LIMITS)
+        self.peer.state = PeerState.GREETED
+        self.open = Open("shop", key, "", "t")
+
+    def verdicts(self) -> list[int]:
+        return [
+            v.local_seq
+            for message in self.told
+            if isinstance(message, Verdicts)
+            for v in message.verdicts
+            if isinstance(v, Accepted)
+        ]
+
+
+def engine() -> Engine:
+    return Engine(SqliteStore(":memory:"), limits=LIMITS)
+
+
+def write(local_seq: int) -> Transact:
+    return Transact((Commit(local_seq, (Operation(doc(), (replace((), local_seq),)),)),))
+
+
+@pytest.fixture(params=["thread", "inline"])
+def host(request: pytest.FixtureRequest) -> Iterator[Host]:
+    made: Host = ThreadHost(engine(), limits=LIMITS) if request.param == "thread" else InlineHost(engine())
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def threaded() -> Iterator[ThreadHost]:
+    made = ThreadHost(engine(), limits=LIMITS)
+    yield made
+    made.close()
+
+
+def hold(host: ThreadHost) -> Callable[[], None]:
+    """Keep the host's thread busy until the returned function is called."""
+    busy, free = threading.Event(), threading.Event()
+
+    def wait(_: Engine, __: Hub) -> None:
+        busy.set()
+        free.wait()
+
+    threading.Thread(target=lambda: host.call(wait), daemon=True).start()
+    busy.wait()
+    return free.set
+
+
+def test_messages_are_answered_in_order(host: Host) -> None:
+    ear = Ear("a")
+    host.post(ear.peer, ear.open)
+    for n in range(1, 11):
+        host.post(ear.peer, write(n))
+    host.call(lambda engine, hub: None)
+    assert isinstance(ear.told[0], Opened)
+    assert ear.verdicts() == list(range(1, 11))
+
+
+def test_a_call_runs_after_what_was_posted_and_returns_its_result(host: Host) -> None:
+    ear = Ear("a")
+    host.post(ear.peer, ear.open)
+    host.post(ear.peer, write(1))
+    assert host.call(lambda engine, hub: engine.read(doc()).value) == 1
+    with pytest.raises(ZeroDivisionError):
+        host.call(lambda engine, hub: 1 // 0)
+    assert host.call(lambda engine, hub: hub.sessions) == 1
+
+
+def test_a_lost_peer_is_told_nothing_more(host: Host) -> None:
+    one, two = Ear("a"), Ear("b")
+    for ear in (one, two):
+        host.post(ear.peer, ear.open)
+        host.post(ear.peer, Watch(1, (Selector(doc()),)))
+    host.lost(one.peer)
+    host.post(two.peer, write(1))
+    host.call(lambda engine, hub: None)
+    assert isinstance(one.told[-1], Watched)
+    assert two.verdicts() == [1]
+
+
+def test_what_comes_while_it_is_busy_is_processed_together(threaded: ThreadHost) -> None:
+    ears = [Ear(f"s{n}") for n in range(10)]
+    for ear in ears:
+        threaded.post(ear.peer, ear.open)
+    free = hold(threaded)
+    before = threaded.batches
+    for ear in ears:
+        threaded.post(ear.peer, write(1))
+    free()
+    threaded.call(lambda engine, hub: None)
+    assert threaded.batches == before + 1
+    assert all(ear.verdicts() == [1] for ear in ears)
+
+
+def test_who_lost_conflicts_goes_first_and_everybody_s_own_order_stays(threaded: ThreadHost) -> None:
+    winner, loser, other = Ear("winner"), Ear("loser"), Ear("other")
+    for ear in (winner, loser, other):
+        threaded.post(ear.peer, ear.open)
+    threaded.call(lambda engine, hub: None)
+    free = hold(threaded)
+    for n in (1, 2):
+        threaded.post(winner.peer, write(n))
+    threaded.post(other.peer, write(1), 1)
+    for n in (1, 2):
+        threaded.post(loser.peer, write(n), 5)
+    free()
+    threaded.call(lambda engine, hub: None)
+    logged = threaded.call(lambda engine, hub: engine.changes().items)
+    order = [f"{entry.session} {entry.commit.local_seq}" for entry in logged]
+    assert order == ["loser 1", "loser 2", "other 1", "winner 1", "winner 2"]
+
+
+def test_a_full_inbox_refuses_and_drops_nothing(threaded: ThreadHost) -> None:
+    ear = Ear("a")
+    threaded.post(ear.peer, ear.open)
+    free = hold(threaded)
+    for n in range(1, 51):
+        threaded.post(ear.peer, write(n))
+    with pytest.raises(LimitError, match="50 messages wait"):
+        threaded.post(ear.peer, write(51))
+    assert threaded.depth == 50
+    free()
+    threaded.call(lambda engine, hub: None)
+    assert ear.verdicts() == list(range(1, 51))
+    threaded.post(ear.peer, write(51))
+    threaded.call(lambda engine, hub: None)
+    assert ear.verdicts()[-1] == 51
+
+
+def test_closing_answers_what_was_taken_in_and_refuses_the_rest() -> None:
+    host = ThreadHost(engine(), limits=LIMITS)
+    ear = Ear("a")
+    host.post(ear.peer, ear.open)
+    free = hold(host)
+    for n in range(1, 41):
+        host.post(ear.peer, write(n))
+    closing = threading.Thread(target=host.close)
+    closing.start()
+    free()
+    closing.join()
+    assert ear.verdicts() == list(range(1, 41))
+    with pytest.raises(StorageError, match="closed"):
+        host.post(ear.peer, write(41))
+    with pytest.raises(StorageError, match="closed"):
+        host.call(lambda engine, hub: None)
+    host.lost(ear.peer)
+    host.close()
+
+
+def test_a_bug_stops_the_host_and_everybody_is_told_to_start_over() -> None:
+    failures: list[BaseException] = []
+    host = ThreadHost(engine(), limits=LIMITS, on_failed=failures.append)
+    ear, other = Ear("a"), Ear("b")
+    for each in (ear, other):
+        host.post(each.peer, each.open)
+    host.call(lambda engine, hub: None)
+    told = ear.told.append
+
+    def broken(message: FromEngine) -> None:
+        told(message)
+        if isinstance(message, Verdicts):
+            raise AssertionError("a bug")
+
+    ear.peer.send = broken
+    free = hold(host)
+    host.post(ear.peer, write(1))
+    errors: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            host.call(lambda engine, hub: None)
+        except AssertionError as error:
+            errors.append(error)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    while host.depth < 2:
+        pass
+    free()
+    asking.join()
+    host._thread.join()
+    assert [str(error) for error in (*failures, *errors)] == ["a bug"] * 2
+    assert isinstance(other.told[-1], Problem)
+    assert isinstance(host.failed, AssertionError)
+    with pytest.raises(StorageError, match="stopped"):
+        host.post(other.peer, write(1))
+    host.close()
+
+
+def test_watches_of_lost_connections_end_without_any_traffic() -> None:
+    clock = VirtualClock()
+    limits = changed(LIMITS, session_kept_us=20_000)  # of virtual time; the thread looks every 10 ms of real time
+    host = ThreadHost(Engine(SqliteStore(":memory:"), limits=limits, clock=clock), limits=limits, clock=clock)
+    ear = Ear("a")
+    host.post(ear.peer, ear.open)
+    host.post(ear.peer, Watch(1, (Selector(doc()),)))
+    host.lost(ear.peer)
+    assert host.call(lambda engine, hub: _kept(hub)) == 1
+    clock.advance(20_000)
+    ended = threading.Event()
+    for _ in range(500):
+        if not host._hub._kept:
+            ended.set()
+            break
+        ended.wait(0.01)
+    assert ended.is_set()
+    assert not ear.peer.watched
+    host.close()
+
+
+def _kept(hub: Hub) -> Any:
+    return len(hub._kept)

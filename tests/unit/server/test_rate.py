@@ -1,0 +1,26 @@
+"""A bucket that refills with time: a burst at once, the rate in the long run."""
+
+from __future__ import annotations
+
+import pytest
+
+from headwater.clock import VirtualClock
+from headwater.server.rate import Rate
+
+
+def test_a_burst_passes_and_what_comes_after_it_waits_its_turn() -> None:
+    clock = VirtualClock()
+    rate = Rate(100, 10, clock)
+    assert [rate.take() for _ in range(10)] == [0.0] * 10
+    assert rate.take() == pytest.approx(0.01)
+    assert rate.take() == pytest.approx(0.02)
+    clock.advance(20_000)
+    assert rate.take() == pytest.approx(0.01)
+
+
+def test_time_refills_it_up_to_the_burst_and_no_further() -> None:
+    clock = VirtualClock()
+    rate = Rate(100, 10, clock)
+    clock.advance(3_600_000_000)
+    assert [rate.take() for _ in range(10)] == [0.0] * 10
+    assert rate.take() > 0
