@@ -7,7 +7,7 @@ the engine is `session.Session`'s.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from immutables import Map
 
@@ -100,7 +100,8 @@ class Replica:
             self._settle(layer, settled, None)
             self.report()
             return None
-        refusal = self._refusal(transaction, layer) or self._applied(layer)
+        values: dict[DocKey, MaybeValue] = {}
+        refusal = self._refusal(transaction, layer) or self._applied(layer, values)
         if refusal is not None:
             layer.fate, layer.rejection = Fate.DEAD, refusal
             self._settle(layer, settled, refusal)
@@ -111,7 +112,7 @@ class Replica:
         layer.settled.extend(settled)
         self.pending.push(layer)
         self.on_layer(layer)
-        self._show(Kind.COMMIT, layer.touched, source=layer.source, group=layer.group)
+        self._show(Kind.COMMIT, layer.touched, made=values, source=layer.source, group=layer.group)
         self.report()
         return layer
 
@@ -121,8 +122,8 @@ class Replica:
         named = tuple(local_seq for local_seq in dead if local_seq in layer.named)
         return Conflict(dead_layers=named) if named else None
 
-    def _applied(self, layer: Layer) -> Rejection | None:
-        """What the commit touches in what is shown now. A patch that does not fit any more is a stale view."""
+    def _applied(self, layer: Layer, values: dict[DocKey, MaybeValue]) -> Rejection | None:
+        """What the commit makes of what is shown now. A patch that does not fit any more is a stale view."""
         for operation in layer.commit.operations:
             value = self._visible.get(operation.doc, ABSENT)
             touched: tuple[Touch, ...] = ()
@@ -135,6 +136,7 @@ class Replica:
                     return Conflict((Collision(operation.doc, patch.path, Depth.DEEP, seq, seq, "", "", reason),))
                 touched += more
             layer.touched[operation.doc] = touched
+            values[operation.doc] = value
         return None
 
     # ---- verdicts ----------------------------------------------------------------------------------
@@ -237,6 +239,7 @@ class Replica:
         docs: Iterable[DocKey],
         *,
         unheld: Iterable[DocKey] = (),
+        made: Mapping[DocKey, MaybeValue] | None = None,
         source: object | None = None,
         group: object | None = None,
     ) -> None:
@@ -247,7 +250,8 @@ class Replica:
             if doc not in self.confirmed:
                 continue  # nothing of it is shown; if it was before a gap, its arrival tells the difference
             before = self._visible.get(doc, self._stale.get(doc, ABSENT))
-            after = self.pending.shown(doc, self.confirmed.value(doc))
+            # A new layer is on top of all others, so that what it makes of what is shown is what is shown then.
+            after = made[doc] if made is not None else self.pending.shown(doc, self.confirmed.value(doc))
             self._visible = self._visible.set(doc, after)
             self._stale.pop(doc, None)
             if not known or not (before is after or equal(before, after)):
