@@ -20,6 +20,7 @@ from headwater.engine.peer import Peer
 from headwater.engine.sessions import Sessions
 from headwater.engine.store.port import Store
 from headwater.engine.store.sqlite import SqliteStore
+from headwater.engine.watching import Watching
 from headwater.errors import InvariantViolation
 from headwater.protocol.commit import Commit, Read
 from headwater.protocol.messages import DocChange, Transact, Watch
@@ -238,7 +239,7 @@ def forget_loads() -> AbstractContextManager[object]:
 
     def opened(self: Session, message: Any) -> None:
         if message.resumed:
-            self._loading.clear()
+            self._watches._loading.clear()
         original(self, message)
 
     return patch.object(Session, "_opened", opened)
@@ -313,7 +314,7 @@ def drop_what_is_too_much() -> AbstractContextManager[object]:
 
 
 def follow_no_new_links() -> AbstractContextManager[object]:
-    return patch.object(Hub, "_refollow", lambda self, peer, changed: ({}, []))
+    return patch.object(Watching, "refollow", lambda self, peer, changed: ({}, []))
 
 
 def forget_keys_after_a_while() -> AbstractContextManager[object]:
@@ -387,10 +388,11 @@ def leave_out_all_own_writes() -> AbstractContextManager[object]:
 
 
 def believe_a_failed_commit() -> AbstractContextManager[object]:
-    """After a failed COMMIT everything in memory is kept."""
+    """After a failed COMMIT the documents in memory are kept, although the disk may not have them."""
 
     def recover(self: Engine, error: BaseException, **options: Any) -> None:
         self._store.rollback()
+        self._log.reload()
 
     return patch.object(Engine, "_recover", recover)
 
