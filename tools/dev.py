@@ -110,9 +110,7 @@ def make_environment() -> None:
         )
     made = subprocess.run([sys.executable, "-m", "venv", "--clear", VENV], check=False)
     if made.returncode != 0:
-        raise Failed(
-            f"could not make {VENV}; the lines above say why. Remove it and run the same command again."
-        )
+        raise Failed(f"could not make {VENV}; the lines above say why. Remove it and run the same command again.")
 
 
 def install(*arguments: str) -> None:
@@ -146,9 +144,7 @@ def demo(check: bool) -> int:
 
 
 def test(arguments: Sequence[str]) -> int:
-    return run(
-        pytest(*arguments), {"HEADWATER_RANDOM_SCALE": os.environ.get("HEADWATER_RANDOM_SCALE", "0.1")}
-    )
+    return run(pytest(*arguments), {"HEADWATER_RANDOM_SCALE": os.environ.get("HEADWATER_RANDOM_SCALE", "0.1")})
 
 
 def sim(seeds: int | None, arguments: Sequence[str]) -> int:
@@ -195,9 +191,7 @@ def lock() -> int:
         wanted.write_text("".join(f"{line}\n" for line in requirements()))
         resolved = Path(scratch) / "resolved.txt"
         if LOCK.exists():
-            shutil.copy(
-                LOCK, resolved
-            )  # Versions that still fit stay: a lock moves when somebody asks for it.
+            shutil.copy(LOCK, resolved)  # Versions that still fit stay: a lock moves when somebody asks for it.
         command = [
             *(str(python), "-m", "piptools", "compile", "--quiet", "--generate-hashes", "--strip-extras"),
             *("--allow-unsafe", "--no-header", "--no-annotate"),
@@ -206,9 +200,7 @@ def lock() -> int:
             *("--output-file", str(resolved), str(wanted)),
         ]
         if subprocess.run(command, check=False).returncode != 0:
-            raise Failed(
-                "the resolver found no set of versions that fits pyproject.toml; its lines above say why"
-            )
+            raise Failed("the resolver found no set of versions that fits pyproject.toml; its lines above say why")
         body = resolved.read_text()
     LOCK.write_text(
         "# What ./dev installs, resolved from pyproject.toml by `./dev lock`. Do not edit.\n"
@@ -274,25 +266,19 @@ def parser() -> argparse.ArgumentParser:
     )
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     one = commands.add_parser("demo", help="see what works so far, in under a minute")
-    one.add_argument(
-        "--check", action="store_true", help="also verify what it shows; fails if anything is off"
-    )
+    one.add_argument("--check", action="store_true", help="also verify what it shows; fails if anything is off")
     commands.add_parser(
         "test",
         help="run the tests, random suites at a tenth of their counts; takes pytest's arguments",
         add_help=False,
     )
-    commands.add_parser(
-        "check", help="format, lint, types, layers and tests: what must pass before a change lands"
-    )
+    commands.add_parser("check", help="format, lint, types, layers and tests: what must pass before a change lands")
     one = commands.add_parser("bench", help="run the benchmarks, or those named; one JSON line per figure")
     one.add_argument("names", nargs="*", metavar="NAME")
     one = commands.add_parser(
         "sim", help="run the tests with random suites at their full counts; takes pytest's arguments, too"
     )
-    one.add_argument(
-        "--seeds", type=count, metavar="N", help="cases per random suite, instead of its own count"
-    )
+    one.add_argument("--seeds", type=count, metavar="N", help="cases per random suite, instead of its own count")
     one = commands.add_parser("model", help="check the model of the protocol over all small interleavings")
     one.add_argument("level", nargs="?", choices=("quick", "full", "vast"), default="quick")
     commands.add_parser("lock", help="resolve pyproject.toml into requirements.lock anew")

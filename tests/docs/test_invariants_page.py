@@ -44,9 +44,7 @@ def wrong_sections(page: str, root: Path, required: list[str]) -> Iterator[str]:
     yield from (f"{number} is listed {count} times" for number, count in counts.items() if count > 1)
     for number, text in listed:
         files = [name for line in labelled("Enforced", text) for name in re.findall(r"[\w./-]+\.py", line)]
-        tests = [
-            name for line in labelled("Test", text) for name in re.findall(r"[\w./-]+\.py(?:::\w+)+", line)
-        ]
+        tests = [name for line in labelled("Test", text) for name in re.findall(r"[\w./-]+\.py(?:::\w+)+", line)]
         if not files:
             yield f"{number} has no line 'Enforced: path/to/file.py'"
         if not tests:
@@ -96,9 +94,7 @@ def test_every_invariant_names_a_line_and_a_test_that_exist() -> None:
 
 
 class TestTheReaderOfThePage:
-    GOOD = (
-        "# Invariants\n\n### C1 All of it\n\nBecause.\n\nEnforced: src/a.py\nTest: tests/test_a.py::test_it\n"
-    )
+    GOOD = "# Invariants\n\n### C1 All of it\n\nBecause.\n\nEnforced: src/a.py\nTest: tests/test_a.py::test_it\n"
 
     @pytest.fixture
     def project(self, tmp_path: Path) -> Path:
@@ -157,6 +153,4 @@ class TestTheReaderOfThePage:
 
     def test_a_comment_about_an_unlisted_invariant_is_named(self, project: Path) -> None:
         (project / "src" / "b.py").write_text("# I5: a run never invalidates itself.\n")
-        assert problems(self.GOOD, project, ["C1"]) == [
-            "src/b.py has a comment '# I5:', but the page does not list I5"
-        ]
+        assert problems(self.GOOD, project, ["C1"]) == ["src/b.py has a comment '# I5:', but the page does not list I5"]

@@ -59,9 +59,7 @@ class TestTheFormulas:
         assert is_close(got, Fraction(base))
 
     @given(limits=capped(), attempt=attempts)
-    def test_linear_waits_one_base_more_after_each_failure(
-        self, limits: tuple[float, float], attempt: int
-    ) -> None:
+    def test_linear_waits_one_base_more_after_each_failure(self, limits: tuple[float, float], attempt: int) -> None:
         base, cap = limits
         got = Backoff.linear(base_ms=base, max_ms=cap).delay_us(attempt, NoSource())
         assert is_close(got, min(Fraction(base) * (attempt + 1), Fraction(cap)))
@@ -74,9 +72,7 @@ class TestTheFormulas:
         got = Backoff.exponential(base_ms=base, max_ms=cap).delay_us(attempt, NoSource())
         assert is_close(got, min(Fraction(base) * 2**attempt, Fraction(cap)))
 
-    @given(
-        limits=capped(), attempt=st.integers(0, 200), jitter=jitters, draw=st.floats(0, 1, exclude_max=True)
-    )
+    @given(limits=capped(), attempt=st.integers(0, 200), jitter=jitters, draw=st.floats(0, 1, exclude_max=True))
     def test_jitter_multiplies_by_a_factor_around_one_and_the_cap_comes_last(
         self, limits: tuple[float, float], attempt: int, jitter: float, draw: float
     ) -> None:
@@ -143,9 +139,7 @@ class TestPromises:
             assert 0 <= got <= round(cap * 1_000)
 
     @given(limits=capped(), attempt=st.integers(0, 10_000))
-    def test_without_jitter_a_later_failure_never_waits_less(
-        self, limits: tuple[float, float], attempt: int
-    ) -> None:
+    def test_without_jitter_a_later_failure_never_waits_less(self, limits: tuple[float, float], attempt: int) -> None:
         base, cap = limits
         for make in (Backoff.linear, Backoff.exponential):
             schedule = make(base_ms=base, max_ms=cap)
@@ -155,9 +149,7 @@ class TestPromises:
     def test_the_same_source_gives_the_same_delays(self, seed: int, jitter: float) -> None:
         schedule = Backoff.exponential(base_ms=100, max_ms=10_000, jitter=jitter)
         first, second = Random(seed), Random(seed)
-        assert [schedule.delay_us(r, first) for r in range(8)] == [
-            schedule.delay_us(r, second) for r in range(8)
-        ]
+        assert [schedule.delay_us(r, first) for r in range(8)] == [schedule.delay_us(r, second) for r in range(8)]
 
     def test_jitter_spreads_evenly_over_its_range(self) -> None:
         source, schedule = Random(1), Backoff.fixed(base_ms=100, jitter=0.2)

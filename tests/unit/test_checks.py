@@ -17,9 +17,7 @@ LAYERS = ("cli", "engine", "replica", "protocol", "data", "backoff", "clock", "e
 def lint_imports(directory: Path) -> subprocess.CompletedProcess[str]:
     command = [str(Path(sys.executable).parent / "lint-imports"), "--no-cache", "--config", "pyproject.toml"]
     environment = {**os.environ, "PYTHONPATH": str(directory / "src"), "NO_COLOR": "1", "COLUMNS": "200"}
-    return subprocess.run(
-        command, cwd=directory, env=environment, capture_output=True, text=True, check=False
-    )
+    return subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture
@@ -35,9 +33,7 @@ def layered(tmp_path: Path) -> Path:
 
 class TestLayers:
     def test_modules_that_import_downwards_are_accepted(self, layered: Path) -> None:
-        (layered / "src/headwater/engine.py").write_text(
-            "import headwater.protocol\nimport headwater.errors\n"
-        )
+        (layered / "src/headwater/engine.py").write_text("import headwater.protocol\nimport headwater.errors\n")
         result = lint_imports(layered)
         assert result.returncode == 0, result.stdout
 
@@ -51,9 +47,7 @@ class TestLayers:
             ("data", "cli"),
         ],
     )
-    def test_an_import_from_a_layer_above_is_refused(
-        self, layered: Path, importer: str, imported: str
-    ) -> None:
+    def test_an_import_from_a_layer_above_is_refused(self, layered: Path, importer: str, imported: str) -> None:
         (layered / f"src/headwater/{importer}.py").write_text(f"import headwater.{imported}\n")
         result = lint_imports(layered)
         assert result.returncode == 1

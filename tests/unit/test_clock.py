@@ -49,9 +49,7 @@ class TestRealClock:
         before = time.time_ns() // 1_000
         assert before <= RealClock().now_us() <= time.time_ns() // 1_000
 
-    def test_it_stands_still_while_the_system_s_clock_is_behind(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_it_stands_still_while_the_system_s_clock_is_behind(self, monkeypatch: pytest.MonkeyPatch) -> None:
         first, second = RealClock(), RealClock()
         latest = first.now_us()
         monkeypatch.setattr(time, "time_ns", lambda: (latest - 3_600_000_000) * 1_000)
@@ -245,8 +243,6 @@ class TestTimers:
             timers[i].cancel()
         for step in steps:
             clock.advance(step)
-        due = [
-            (when, i) for i, when in enumerate(whens) if i not in cancelled and steps and when <= sum(steps)
-        ]
+        due = [(when, i) for i, when in enumerate(whens) if i not in cancelled and steps and when <= sum(steps)]
         assert fired == sorted(due)
         assert clock.now_us() == sum(steps)

@@ -150,9 +150,7 @@ class TestMissingPrerequisites:
             ("exit 127", "does not run"),
         ],
     )
-    def test_no_python_new_enough_says_what_to_install(
-        self, tmp_path: Path, script: str, finding: str
-    ) -> None:
+    def test_no_python_new_enough_says_what_to_install(self, tmp_path: Path, script: str, finding: str) -> None:
         python = tmp_path / "python-of-old"
         python.write_text(f"#!/bin/sh\n{script}\n")
         python.chmod(0o755)

@@ -55,9 +55,7 @@ def texts() -> dict[Path, str]:
 @pytest.mark.parametrize("path", MODULES, ids=in_source)
 def test_a_module_stays_short_enough_to_be_one_thing(path: Path) -> None:
     lines = len(path.read_text().splitlines())
-    assert lines <= MAX_LINES, (
-        f"{in_source(path)} has {lines} lines; over {MAX_LINES} it is usually two modules"
-    )
+    assert lines <= MAX_LINES, f"{in_source(path)} has {lines} lines; over {MAX_LINES} it is usually two modules"
 
 
 @pytest.mark.parametrize("path", MODULES, ids=in_source)

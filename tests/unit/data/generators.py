@@ -85,9 +85,7 @@ def random_text(rng: random.Random) -> str:
     if choice == 0:
         return rng.choice(_TEXTS)
     if choice == 1:
-        return "".join(
-            [chr(rng.choice((rng.randrange(0x20, 0x7F), rng.randrange(0xE000, 0x11000)))) for _ in "12"]
-        )
+        return "".join([chr(rng.choice((rng.randrange(0x20, 0x7F), rng.randrange(0xE000, 0x11000)))) for _ in "12"])
     return rng.choice(("red", "green", "blue"))
 
 

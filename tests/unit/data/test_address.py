@@ -104,9 +104,7 @@ def test_the_three_kinds_of_scope_are_known(scope: str) -> None:
 
 @pytest.mark.parametrize("scope", ["", "user", "session", "Space", "space:x", "group:x", ":x", None, 3])
 def test_other_scopes_are_refused(scope: Any) -> None:
-    with pytest.raises(
-        InvalidValueError, match="is no scope: use 'space', 'user:<principal>' or 'session:<id>'"
-    ):
+    with pytest.raises(InvalidValueError, match="is no scope: use 'space', 'user:<principal>' or 'session:<id>'"):
         check_scope(scope)
 
 

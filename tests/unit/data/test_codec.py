@@ -118,9 +118,7 @@ MSGPACK_REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("data", "message"), MSGPACK_REFUSED, ids=[str(i) for i in range(len(MSGPACK_REFUSED))]
-)
+@pytest.mark.parametrize(("data", "message"), MSGPACK_REFUSED, ids=[str(i) for i in range(len(MSGPACK_REFUSED))])
 def test_bytes_that_hold_no_value_are_refused(data: bytes, message: str) -> None:
     with pytest.raises(InvalidValueError) as refused:
         decode(data)
@@ -128,9 +126,7 @@ def test_bytes_that_hold_no_value_are_refused(data: bytes, message: str) -> None
 
 
 def test_a_link_with_a_bad_part_is_refused_when_it_is_read() -> None:
-    data = msgspec.msgpack.encode(
-        msgspec.msgpack.Ext(LINK_EXT, msgspec.msgpack.encode((None, "team", "x", ())))
-    )
+    data = msgspec.msgpack.encode(msgspec.msgpack.Ext(LINK_EXT, msgspec.msgpack.encode((None, "team", "x", ()))))
     with pytest.raises(InvalidValueError, match="'team' is no scope"):
         decode(data)
 

@@ -16,9 +16,7 @@ from headwater.errors import InvalidValueError
 def test_lists_from_the_wire_become_tuples() -> None:
     assert validate_patch(["replace", ["a", 0], [1, [2]]]) == Patch("replace", ("a", 0), (1, (2,)))
     assert validate_patch(("splice", ["a"], [0, 1, [[2]]])) == Patch("splice", ("a",), (0, 1, ((2,),)))
-    assert validate_patch(("append", ("a",), [[{"x": []}], None])) == Patch(
-        "append", ("a",), (({"x": ()},), None)
-    )
+    assert validate_patch(("append", ("a",), [[{"x": []}], None])) == Patch("append", ("a",), (({"x": ()},), None))
     assert type(validate_patch(["remove", [], None])) is Patch
 
 

@@ -67,8 +67,7 @@ def test_text_that_is_no_path_is_refused(text: str, message: str) -> None:
     [
         (
             ("a", -1),
-            "step 1 of a path is -1: count from the start of the array; "
-            "negative indexes depend on its length",
+            "step 1 of a path is -1: count from the start of the array; negative indexes depend on its length",
         ),
         ((2**53,), "step 0 of a path is 9007199254740992: the largest index is 9007199254740991"),
         ((0, 1, True), "step 2 of a path is True: a step is a text key or an integer index"),

@@ -22,9 +22,7 @@ SCALARS: list[Value] = [
 
 
 @pytest.mark.parametrize(("left", "right"), list(product(enumerate(SCALARS), repeat=2)))
-def test_values_of_different_kinds_or_content_differ(
-    left: tuple[int, Value], right: tuple[int, Value]
-) -> None:
+def test_values_of_different_kinds_or_content_differ(left: tuple[int, Value], right: tuple[int, Value]) -> None:
     assert equal(left[1], right[1]) is (left[0] == right[0])
 
 
