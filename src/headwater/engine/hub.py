@@ -19,7 +19,15 @@ from headwater.engine.group import Outcome
 from headwater.engine.limits import Limits
 from headwater.engine.peer import Peer, PeerState
 from headwater.engine.watching import Watching
-from headwater.errors import AbsentError, AccessError, HeadwaterError, LimitError, ProtocolError, StorageError
+from headwater.errors import (
+    AbsentError,
+    AccessError,
+    HeadwaterError,
+    InvariantViolation,
+    LimitError,
+    ProtocolError,
+    StorageError,
+)
 from headwater.protocol.commit import Commit, Operation
 from headwater.protocol.messages import (
     Ack,
@@ -257,7 +265,12 @@ class Hub:
             page = self._engine.changes(since=self._told, limit=self._limits.page)
             for logged in page.items:
                 self._spread(logged.session, logged.commit, logged.seq)
-            self._told = int(page.next) if page.next is not None else self._engine.last_seq
+            through = int(page.next) if page.next is not None else self._engine.last_seq
+            if through <= self._told:
+                raise InvariantViolation(
+                    f"the log ends at {self._engine.last_seq} but has no commit after {self._told}"
+                )
+            self._told = through
         self._recheck_access()
 
     def _recheck_access(self) -> None:

@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from headwater.clock import Random, VirtualClock
+from headwater.data.address import SPACE_SCOPE, DocKey
+from headwater.data.patch import replace
 from headwater.engine.engine import Engine
+from headwater.protocol.commit import Commit, Operation
 from headwater.protocol.messages import FromReplica, Open, Transact
 from headwater.testing.disk_model import Loss, OpKind
 from headwater.testing.faulty_disk import Fault, Mode
@@ -39,9 +42,10 @@ class Faults:
     server_crash: int = 2
     power_loss: int = 2
     disk: int = 2
-    maintenance: int = 1
+    maintenance: int = 2
 
 
+HOST: Final = "host"
 NO_FAULTS: Final = Faults(count=(0, 0))
 
 
@@ -182,14 +186,20 @@ class Misfortune:
             self._server.disk.arm(fault)
 
     def _maintenance(self) -> None:
-        """The server compacts its history, or lets go of its caches. Nobody may notice."""
+        """The server compacts its history or lets go of its caches, which nobody may notice, or writes by itself."""
         kept = self._draws.randrange(12)
         self._trace.note("fault", "maintenance", kept)
 
         def work(engine: Engine) -> None:
-            if kept:
+            if kept == 0:
+                engine.drop_caches()
+            elif kept < 6:
                 engine.compact(max(1, engine.last_seq - kept))
             else:
-                engine.drop_caches()
+                last = engine.open_session(HOST).last
+                written = Operation(
+                    DocKey(SPACE_SCOPE, "d0"), (replace((), {"n": kept, "m": {}, "list": [], "set": []}),)
+                )
+                engine.submit(HOST, Commit(last + 1, (written,)))
 
         self._server.maintain(work)

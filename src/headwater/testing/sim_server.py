@@ -226,10 +226,16 @@ class ServerProcess:
         self._guarded(lambda hub: hub.expire())
 
     def maintain(self, work: Callable[[Engine], object]) -> None:
-        """Do something with the engine, such as compaction, as its process would."""
+        """Do something with the engine that does not come through the hub, as its host would, and let it be told."""
         engine = self.engine
-        if engine is not None:
-            self._guarded(lambda hub: work(engine))
+        if engine is None:
+            return
+
+        def worked(hub: Hub) -> None:
+            work(engine)
+            hub.process([])
+
+        self._guarded(worked)
 
     def _guarded(self, work: Callable[[Hub], object]) -> None:
         """Run a step of the server; what it says leaves afterwards, if there is still a machine to say it."""
