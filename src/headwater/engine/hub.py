@@ -8,7 +8,7 @@ on the engine's thread; does no input or output. Upholds C5 and C9 on the engine
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, assert_never
+from typing import Final, NamedTuple, assert_never
 
 from headwater.clock import Clock
 from headwater.data.address import DocKey, check_id
@@ -386,16 +386,9 @@ class Hub:
         return Answer(message.id, seq, tuple(state_of(d.doc, d.seq, d.value) for d in page.items), page.next)
 
 
+CODES: Final = {LimitError: "limit", AbsentError: "absent", StorageError: "storage", AccessError: "access"}
+
+
 def problem_code(error: HeadwaterError) -> str:
     """What a peer's program can act on; the message is for people."""
-    match error:
-        case LimitError():
-            return "limit"
-        case AbsentError():
-            return "absent"
-        case StorageError():
-            return "storage"
-        case AccessError():
-            return "access"
-        case _:
-            return "protocol"
+    return next((code for kind, code in CODES.items() if isinstance(error, kind)), "protocol")
