@@ -34,3 +34,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if hypothesis.is_hypothesis_test(getattr(item, "obj", None)):
             item.add_marker(pytest.mark.random)
+    # The long ones first, so that two workers end together. The order is the same in every run.
+    items.sort(key=lambda item: "simulation" not in item.path.parts)

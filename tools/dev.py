@@ -232,7 +232,7 @@ def module(name: str, *arguments: str) -> list[str]:
 
 
 def pytest(*arguments: str) -> list[str]:
-    return module("pytest", "-n", "2", *arguments)
+    return module("pytest", "-n", "2", "--dist", "worksteal", *arguments)
 
 
 def run(command: Sequence[str], variables: Mapping[str, str] | None = None, *, announce: bool = True) -> int:
