@@ -44,7 +44,7 @@ class Limits:
     # what is kept on disk
     snapshot_patches: int = 16  # commits between two fresh snapshots of a document
     snapshot_patches_most: int = 256  # commits after which a document gets one whatever its size
-    marks_patches: int = 64  # writes to a document after which its write index is stored again
+    marks_patches: int = 16  # writes to a document after which its write index is stored again
     snapshot_share: int = 8  # a snapshot waits until the patches since the last are 1/share of its size
     snapshots_fresh: int = 16  # newest snapshots that thinning leaves alone
     heads_commits: int = 1_024  # commits after which changed heads are written back; opening replays these

@@ -35,6 +35,7 @@ ELSEWHERE = {
     "engine/follow.py",
     "engine/host.py",
     "engine/hub.py",
+    "engine/watching.py",
     "engine/peer.py",
     "protocol/messages.py",
 }
