@@ -136,7 +136,8 @@ def test_an_error_of_any_kind_in_the_middle_of_a_group_leaves_memory_as_the_disk
     commit = ann.commit(write("d", append((), [2])), write("new", replace((), 1)))
     faults.fail_on, faults.error = point, lambda: kind("planted")
     with pytest.raises(kind, match="planted"):
-        engine.submit("ann", commit)
+        # Two frames, since one alone has no savepoint beside its transaction; the second is no frame at all.
+        engine.submit_group([("ann", (commit,)), ("ann", ())])
     assert (engine.last_seq, value_of(engine, "d"), value_of(engine, "new")) == (1, (1,), ABSENT)
     assert engine.session("ann").last == 1
     assert engine.submit("ann", commit)[0] == Accepted(2, 2)

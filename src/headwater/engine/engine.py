@@ -154,7 +154,8 @@ class Engine:
         try:
             store.begin()
             group.begin()
-            outcomes = [self._take(key, frame) for key, frame in batch]
+            alone = len(batch) == 1
+            outcomes = [self._take(key, frame, alone=alone) for key, frame in batch]
             if group.finish():
                 store.commit()
             else:
@@ -166,12 +167,12 @@ class Engine:
         self._heads.trim()
         return outcomes
 
-    def _take(self, key: str, frame: Frame) -> Outcome:
+    def _take(self, key: str, frame: Frame, *, alone: bool) -> Outcome:
         try:
             session = self._sessions.get_foreign(key)
         except ProtocolError as error:
             return error
-        return self._group.take(session, frame)
+        return self._group.take(session, frame, alone=alone)
 
     # ---- reading ---------------------------------------------------------------------------------
 

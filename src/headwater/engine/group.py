@@ -94,8 +94,11 @@ class Group:
         self._accepted = False
         self._at_us = 0
 
-    def take(self, session: Session, frame: Frame) -> Outcome:
-        """Judge one frame. A frame outside the protocol changes nothing and has no verdicts."""
+    def take(self, session: Session, frame: Frame, *, alone: bool = False) -> Outcome:
+        """Judge one frame. A frame outside the protocol changes nothing and has no verdicts.
+
+        `alone`: it is the only one of its transaction, which is all the savepoint that it needs.
+        """
         try:
             if not (isinstance(frame, Checked) and frame.limits is self._limits.values):
                 frame = self._checked(frame)
@@ -108,13 +111,15 @@ class Group:
             return error
         if not fresh:
             return tuple(known)
-        self._store.savepoint()
+        if not alone:
+            self._store.savepoint()
         verdicts = self._judged(session, fresh, encoded)
         if self._log.close_frame():
             self._accepted = True
             self._sessions.keep_judged(session)
             self._sessions.trim(session)
-        self._store.release()
+        if not alone:
+            self._store.release()
         return (*known, *verdicts) if known else tuple(verdicts)
 
     def _checked(self, frame: Frame) -> Frame:
