@@ -96,7 +96,7 @@ class Provenance(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
 NO_PROVENANCE: Final = Provenance()
 
 
-class Commit(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class Commit(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
     """One transaction of one session. `local_seq` rises within the session and names it for ever (C10)."""
 
     local_seq: int

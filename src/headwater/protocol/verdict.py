@@ -59,7 +59,7 @@ class RuleRefused(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
 Rejection = Conflict | PreconditionFailed | RuleRefused
 
 
-class Accepted(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="accepted"):
+class Accepted(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False, tag="accepted"):
     """The commit is durable at `seq`. `replayed`: it was already, and this is the first answer again."""
 
     local_seq: int

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path as FilePath
-from typing import Any, Literal, cast
+from typing import Any, Final, Literal, cast
 
 import apsw
 
@@ -18,6 +18,8 @@ from headwater.engine.store.schema import APPLICATION_ID
 from headwater.errors import CorruptionError, LimitError, NewerVersionError, StorageError
 
 Synchronous = Literal["FULL", "NORMAL", "OFF"]
+CHECKPOINT_PAGES: Final = 4_096
+"""Pages in the write-ahead log before they are moved into the file: 16 MiB, since each move costs two syncs."""
 
 
 class Database:
@@ -86,6 +88,8 @@ class Database:
             # mode writes them into the file with a sync, before any of them is answered for.
             self.run("PRAGMA journal_mode=DELETE")
             self.run("PRAGMA journal_mode=WAL")
+            if self._vfs is None:  # a disk of the crash harness has its own, far smaller
+                self.run(f"PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}")
             self._migrate()
         except BaseException:
             self._discard()
