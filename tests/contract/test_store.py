@@ -289,6 +289,7 @@ UNSTORABLE: dict[str, Callable[[Store], object]] = {
     "row_of_session": lambda store: store.row_of_session(1, LARGE),
     "put_doc": lambda store: store.put_doc(1, DocKey("space", LONE)),
     "doc_of": lambda store: store.doc_of(DocKey("space", LONE)),
+    "docs_after": lambda store: store.docs_after(LARGE, 1),
     "docs_of_scope": lambda store: store.docs_of_scope(LONE, "", 1),
     "put_heads": lambda store: store.put_heads([head_row(1, 1, LARGE)]),
     "put_session": lambda store: store.put_session(session_row(1, LONE)),
@@ -492,6 +493,15 @@ class TestDocuments:
             store.put_doc(number, DocKey(scope, "d"))
         assert store.docs_of_scope("user:s1", "", 10) == [(1, "d")]
         assert store.docs_of_scope("user:s%", "", 10) == []
+
+    def test_pages_of_all_documents_come_by_number(self, open_store: Store) -> None:
+        store = open_store
+        keys = {5: DocKey("user:ann", "a"), 1: DocKey("space", "z"), 3: DocKey("space", "")}
+        for number, key in keys.items():
+            store.put_doc(number, key)
+        assert store.docs_after(0, 2) == [(1, keys[1]), (3, keys[3])]
+        assert store.docs_after(3, 2) == [(5, keys[5])]
+        assert store.docs_after(5, 2) == []
 
     def test_pages_of_a_scope_join_without_a_gap_or_a_repeat(self, open_store: Store) -> None:
         store = open_store

@@ -484,15 +484,6 @@ EXTRA: dict[str, tuple[Limits, list[Step]]] = {
             one("p", look(4, deep(A, X, 1, (3, 3)))),
         ],
     ),
-    "rejected_before": (
-        Limits(),
-        [
-            one("p", write(1, A, replace(X, 1))),
-            one("q", write(1, A, add((), {"x": 0}))),
-            Compact(1),
-            one("p", write(1, A, replace(X, 1))),
-        ],
-    ),
     "acknowledged": (
         Limits(),
         [

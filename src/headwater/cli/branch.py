@@ -15,11 +15,10 @@ from headwater.data.codec import json_form
 from headwater.data.json_form import JsonForm
 from headwater.data.path import path_text
 from headwater.engine.merge import BranchDiff
-from headwater.errors import AuthoringError
 from headwater.protocol.commit import MAIN
 from headwater.protocol.verdict import Accepted, Collision, as_error
 
-_LISTED: Final = 100  # changes of a branch that are listed for a person
+_LISTED: Final = 100  # changed documents of a page, and changes that are listed for a person
 
 branch = App(name="branch", help="List, make, compare, merge and delete branches of a space.")
 
@@ -39,11 +38,9 @@ def list_branches(
     limit
         At most this many branches.
     """
-    _check_limit(limit)
     with open_space(Path(directory), space) as engine:
-        rest = sorted((each for each in engine.branches() if each.name > after), key=lambda each: each.name)
-    found = rest[:limit]
-    following = found[-1].name if len(rest) > limit else None
+        page = engine.branches(after=after, limit=limit)
+    found, following = page.items, page.next
     if json:
         branches: list[JsonForm] = [
             {
@@ -109,23 +106,35 @@ def new(
 
 
 @branch.command
-def diff(directory: DirectoryPath, space: SpaceName, name: str, /, *, limit: int = _LISTED, json: Json = False) -> int:
+def diff(
+    directory: DirectoryPath,
+    space: SpaceName,
+    name: str,
+    /,
+    *,
+    after: str = "",
+    limit: int = _LISTED,
+    json: Json = False,
+) -> int:
     """What a branch changed since it was made or last merged, and what of it collides with its parent.
 
-    Example: `headwater branch diff ./data shop try-discounts`
+    Example: `headwater branch diff ./data shop try-discounts --limit 20`
 
     Parameters
     ----------
+    after
+        Begin after this place: what the page before said under `more`, or as its `next`.
     limit
-        List at most this many changes, and as many collisions. With --json: all.
+        At most this many documents. Of a document with very many changes, only --json lists all.
     """
-    _check_limit(limit)
     with open_space(Path(directory), space) as engine:
-        found = engine.diff(name)
+        found = engine.diff(name, after=after, limit=limit)
     if json:
         print_json(_diff_form(found))
     else:
-        _say_diff(found, limit)
+        _say_diff(found)
+        if found.next is not None:
+            say(f"more: --after {found.next}")
     return OK
 
 
@@ -143,7 +152,7 @@ def merge(directory: DirectoryPath, space: SpaceName, name: str, /, *, json: Jso
     if json:
         print_json({**_diff_form(found), "merged_seq": seq})
     else:
-        _say_diff(found, _LISTED)
+        _say_diff(found)
         if seq is not None:
             say(f"merged into {found.parent!r} at seq {seq}")
         elif not found.changes:
@@ -172,7 +181,7 @@ def delete(directory: DirectoryPath, space: SpaceName, name: str, /, *, json: Js
     return OK
 
 
-def _say_diff(found: BranchDiff, limit: int) -> None:
+def _say_diff(found: BranchDiff) -> None:
     changes = [(change.doc, patch) for change in found.changes for patch in change.patches]
     where = f"{counted(len(changes), 'change')} in {counted(len(found.changes), 'document')}"
     say(f"{found.branch!r} against {found.parent!r}: {where}")
@@ -181,22 +190,17 @@ def _say_diff(found: BranchDiff, limit: int) -> None:
             ("change", "address", "value"),
             [
                 (patch.kind, doc_text(doc, patch.path), "" if patch.arg is None else short(patch.arg))
-                for doc, patch in changes[:limit]
+                for doc, patch in changes[:_LISTED]
             ],
         )
-        _say_rest(found, len(changes) - limit, "change")
-    say(*(f"collides: {collision}" for collision in found.collisions[:limit]))
-    _say_rest(found, len(found.collisions) - limit, "collision")
+        _say_rest(found, len(changes) - _LISTED, "change")
+    say(*(f"collides: {collision}" for collision in found.collisions[:_LISTED]))
+    _say_rest(found, len(found.collisions) - _LISTED, "collision")
 
 
 def _say_rest(found: BranchDiff, rest: int, noun: str) -> None:
     if rest > 0:
         say(f"and {counted(rest, noun)} more: headwater branch diff ... {found.branch} --json lists all")
-
-
-def _check_limit(limit: int) -> None:
-    if limit < 1:
-        raise AuthoringError(f"a page holds at least one row, not {limit}")
 
 
 def _diff_form(found: BranchDiff) -> dict[str, JsonForm]:
@@ -215,6 +219,7 @@ def _diff_form(found: BranchDiff) -> dict[str, JsonForm]:
             for patch in change.patches
         ],
         "collisions": [_collision_form(each) for each in found.collisions],
+        "next": found.next,
     }
 
 

@@ -15,7 +15,7 @@ from headwater.data.json_form import JsonForm
 from headwater.data.path import lookup
 from headwater.data.value import Absent
 from headwater.engine.branches import Branch
-from headwater.engine.reads import Logged
+from headwater.engine.reads import Logged, every
 from headwater.errors import AbsentError, AuthoringError
 from headwater.protocol.commit import MAIN
 
@@ -156,7 +156,7 @@ def compact(directory: DirectoryPath, space: SpaceName, /, *, before: int, json:
     with open_space(Path(directory), space) as engine:
         already = engine.kept_from
         kept_from = engine.compact(before)
-        last_seq, branches = engine.last_seq, engine.branches()
+        last_seq, branches = engine.last_seq, list(every(lambda after: engine.branches(after=after)))
     if json:
         print_json({"kept_from": kept_from, "asked": before, "last_seq": last_seq})
         return OK

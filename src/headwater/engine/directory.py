@@ -1,4 +1,4 @@
-"""The data directory: one SQLite file per space, one owner process.
+"""The data directory: one SQLite file per space, one owner process. A space's first commit makes its file.
 
 The owner holds a lock on `owner.lock` for as long as it runs; the operating system lets it go when the process
 dies, however it dies. A second process is told who owns it and what to do.
@@ -16,7 +16,7 @@ from headwater.data.address import check_space, is_space_name
 from headwater.engine.engine import Engine
 from headwater.engine.limits import DEFAULT_LIMITS, Limits
 from headwater.engine.store.database import Synchronous
-from headwater.engine.store.sqlite import SqliteStore
+from headwater.engine.store.deferred import DeferredStore
 from headwater.errors import DirectoryInUseError, StorageError
 
 LOCK_FILE: Final = "owner.lock"
@@ -73,12 +73,12 @@ class Directory:
         return self._path / f"{space}{SUFFIX}"
 
     def space(self, name: str) -> Engine:
-        """The engine of a space, opened on first use. A new space is an empty file."""
+        """The engine of a space, opened on first use. A new space has no file before its first commit."""
         if self._lock < 0:
             raise StorageError(f"{self._path} was closed here. Open the directory again.")
         engine = self._engines.get(name)
         if engine is None:
-            store = SqliteStore(self.file_of(name), synchronous=self._synchronous)
+            store = DeferredStore(self.file_of(name), synchronous=self._synchronous)
             try:
                 engine = Engine(store, clock=self._clock, limits=self._limits, access=self._access)
             except BaseException:

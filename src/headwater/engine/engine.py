@@ -233,8 +233,12 @@ class Engine:
 
     # ---- branches --------------------------------------------------------------------------------
 
-    def branches(self) -> list[Branch]:
-        return self._reading(self._branches.live)
+    def has_branch(self, name: str) -> bool:
+        return self._reading(lambda: self._branches.find(name) is not None)
+
+    def branches(self, *, after: str = "", limit: int | None = None) -> Page[Branch]:
+        """The branches that were not deleted, by name."""
+        return self._reading(lambda: self._reads.branches(after, limit))
 
     def fork(self, name: str, *, parent: str = MAIN, at: int | None = None) -> Branch:
         """A new branch that begins as the parent was at a seq, by default now. One row."""
@@ -243,10 +247,10 @@ class Engine:
             seq = self._reads.checked_seq(source, at)
             return self._branches.fork(name, source, seq, self._clock.now_us())
 
-    def diff(self, branch: str) -> BranchDiff:
+    def diff(self, branch: str, *, after: str = "", limit: int | None = None) -> BranchDiff:
         """What a branch changed since its fork or last merge, and what of it collides with its parent."""
         with self._transaction():
-            return self._merge.diff(self._branches.get(branch))
+            return self._merge.diff(self._branches.get(branch), after, limit)
 
     def merge(self, branch: str) -> tuple[BranchDiff, Verdict | None]:
         """Write a branch's changes to its parent in one commit; with collisions nothing is written."""

@@ -4,8 +4,9 @@ What arrives while the thread is busy is processed together, so that commits sha
 is processed alone, at once. The inbox is bounded: a full one refuses, it never drops. Closing answers everything
 that was accepted. Peers are told on this thread; whoever gives them a way to send crosses over by itself.
 
-Whoever lost a conflict goes first in what is processed together, and while somebody has, what comes together is given a
-moment to do so. Otherwise one fast writer, always the first to know what it stands on, keeps all others out for ever.
+Those who came together are expected to come together again, and whoever has the turn after a conflict (`engine.turns`)
+is expected first: both are waited for, for a moment. Otherwise the one who just won, and is always the first to know
+what it stands on, would keep all others out for ever.
 """
 
 from __future__ import annotations
@@ -21,23 +22,20 @@ from headwater.engine.engine import Engine
 from headwater.engine.hub import Hub
 from headwater.engine.limits import DEFAULT_LIMITS, Limits
 from headwater.engine.peer import Peer, PeerState
+from headwater.engine.turns import TURN_US
 from headwater.errors import LimitError, StorageError
-from headwater.protocol.messages import FromReplica, Problem
+from headwater.protocol.messages import FromReplica, Problem, Transact
 
 T = TypeVar("T")
 
-CONTENDED_US: Final = 50_000  # how long after a conflict others may still come back for the same
-CONTENDED_WAIT_S: Final = 0.000_15  # how long what comes together is waited for then: about a round trip
+GATHER_US: Final = 200  # how long those who came together are waited for: about an fsync, which is what that saves
 
 
 class Host(Protocol):
     """Runs the hub of one space on behalf of many connections."""
 
-    def post(self, peer: Peer, message: FromReplica, behind: int = 0) -> None:
-        """Take in a message in its turn. LimitError: too much waits, nothing was taken in.
-
-        `behind` says how often in a row the peer's commits were rejected for being stale.
-        """
+    def post(self, peer: Peer, message: FromReplica) -> None:
+        """Take in a message after those before it. LimitError: too much waits, nothing was taken in."""
 
     def lost(self, peer: Peer) -> None:
         """The connection is gone, after what it posted before."""
@@ -58,7 +56,7 @@ class InlineHost:
         self._engine = engine
         self._hub = Hub(engine, clock or RealClock(), limits)
 
-    def post(self, peer: Peer, message: FromReplica, behind: int = 0) -> None:
+    def post(self, peer: Peer, message: FromReplica) -> None:
         self._hub.process([(peer, message)])
 
     def lost(self, peer: Peer) -> None:
@@ -74,7 +72,6 @@ class InlineHost:
 class _Message(NamedTuple):
     peer: Peer
     message: FromReplica
-    behind: int
 
 
 class _Lost(NamedTuple):
@@ -95,16 +92,16 @@ class ThreadHost:
     __slots__ = (
         "_clock",
         "_closing",
-        "_contended_until_us",
         "_engine",
+        "_expected",
         "_expire_at_us",
         "_failed",
         "_hub",
         "_inbox",
         "_limits",
         "_lock",
-        "_moment",
         "_on_failed",
+        "_on_processed",
         "_peers",
         "_taken",
         "_thread",
@@ -119,22 +116,23 @@ class ThreadHost:
         clock: Clock | None = None,
         limits: Limits = DEFAULT_LIMITS,
         name: str = "space",
+        on_processed: Callable[[], object] | None = None,
         on_failed: Callable[[BaseException], object] | None = None,
     ) -> None:
         self._engine = engine
         self._clock = clock or RealClock()
         self._limits = limits
-        self._hub = Hub(engine, self._clock, limits)
+        self._hub = Hub(engine, self._clock, limits, keeps_time=True)
         self._lock = threading.Lock()  # held while putting, so that nothing comes after the end
         self._inbox: SimpleQueue[_Item] = SimpleQueue()
         self._peers: dict[Peer, None] = {}  # those who posted and are not lost; of this thread
         self._taken: deque[_Item] = deque()  # out of the inbox, and not processed yet; of this thread
         self._closing = False
         self._failed: BaseException | None = None
+        self._on_processed = on_processed or _nothing  # after each step, on this thread: peers were told all of it
         self._on_failed = on_failed
         self._expire_at_us = 0
-        self._contended_until_us = 0
-        self._moment = threading.Event()  # never set: waiting for it is waiting
+        self._expected = 0  # peers whose commits were judged together last time
         self.messages = 0  # taken in, and in how many batches: their quotient is what group commit gained
         self.batches = 0
         self._thread = threading.Thread(target=self._run, name=f"headwater-host-{name}", daemon=True)
@@ -150,14 +148,14 @@ class ThreadHost:
         """The bug or the damage that stopped this host, if one did."""
         return self._failed
 
-    def post(self, peer: Peer, message: FromReplica, behind: int = 0) -> None:
+    def post(self, peer: Peer, message: FromReplica) -> None:
         with self._lock:
             self._check_open()
             if self._inbox.qsize() >= self._limits.backlog_frames:
                 raise LimitError(
                     f"{self._inbox.qsize()} messages wait for this space, which is the limit. Come back a little later."
                 )
-            self._inbox.put(_Message(peer, message, behind))
+            self._inbox.put(_Message(peer, message))
 
     def lost(self, peer: Peer) -> None:
         with self._lock:
@@ -219,15 +217,14 @@ class ThreadHost:
     def _step(self) -> bool:
         """Process what waits; wait for something if nothing does. False: this was the end."""
         self._expire()
+        idle_us = TURN_US if len(self._hub.turns) else self._limits.session_kept_us // 2
         try:
-            self._taken.append(self._inbox.get(timeout=self._limits.session_kept_us / 2_000_000))
+            self._taken.append(self._inbox.get(timeout=idle_us / 1e6))
         except Empty:
+            self._hub.process(())  # Turns pass on, and what was kept back for them is told.
+            self._on_processed()
             return True
-        if self._contended_until_us > self._clock.monotonic_us():
-            self._moment.wait(CONTENDED_WAIT_S)
-        # This thread alone takes out, so that what is counted is there.
-        for _ in range(min(self._inbox.qsize(), self._limits.group_commits)):
-            self._taken.append(self._inbox.get_nowait())
+        self._gather()
         batch: list[_Message] = []
         while self._taken:
             item = self._taken.popleft()
@@ -243,26 +240,47 @@ class ThreadHost:
                 return False
             elif isinstance(item, _Work):
                 item.run()
+                self._on_processed()
             else:
                 self._peers.pop(item.peer, None)
                 self._hub.lost(item.peer)
+                self._on_processed()
         self._process(batch)
         return True
+
+    def _gather(self) -> None:
+        """Take what has arrived, and wait a moment for those who are about to come."""
+        most = self._limits.group_commits
+        # This thread alone takes out, so that what is counted is there.
+        for _ in range(min(self._inbox.qsize(), most)):
+            self._taken.append(self._inbox.get_nowait())
+        now_us = self._clock.monotonic_us()
+        holders = [(peer, until_us) for peer, until_us in self._hub.turns.holders() if until_us > now_us]
+        until_us = now_us + GATHER_US
+        while len(self._taken) < most:
+            here = {item.peer for item in self._taken if isinstance(item, _Message)}
+            absent = [until for peer, until in holders if peer not in here]
+            if not absent and (holders or len(here) >= self._expected):
+                return
+            left_us = (max(absent) if absent else until_us) - self._clock.monotonic_us()
+            try:
+                self._taken.append(self._inbox.get(timeout=max(left_us, 0) / 1e6))
+            except Empty:
+                return
 
     def _process(self, batch: list[_Message]) -> None:
         if batch:
             self.messages += len(batch)
             self.batches += 1
-            self._hub.process([(item.peer, item.message) for item in self._fairly(batch)])
+            self._expected = len({item.peer for item in batch if isinstance(item.message, Transact)})
+            self._hub.process([(item.peer, item.message) for item in self._in_turn(batch)])
+            self._on_processed()
 
-    def _fairly(self, batch: list[_Message]) -> list[_Message]:
-        """Who lost most goes first. The messages of one peer stay in their order."""
-        behind: dict[Peer, int] = {}
-        for item in batch:
-            behind[item.peer] = max(behind.get(item.peer, 0), item.behind)
-        if any(behind.values()):
-            self._contended_until_us = self._clock.monotonic_us() + CONTENDED_US
-            batch.sort(key=lambda item: -behind[item.peer])  # stable
+    def _in_turn(self, batch: list[_Message]) -> list[_Message]:
+        """Whoever has a turn goes first. The messages of one peer stay in their order."""
+        holders = {peer for peer, _ in self._hub.turns.holders()}
+        if holders:
+            batch.sort(key=lambda item: item.peer not in holders)  # stable
         return batch
 
     def _expire(self) -> None:
@@ -284,5 +302,12 @@ class ThreadHost:
         for peer in self._peers:
             if peer.state is not PeerState.CLOSED:
                 peer.send(Problem("storage", "this space stopped working; connect again"))
-        if self._on_failed is not None:
-            self._on_failed(error)
+        try:
+            self._on_processed()
+        finally:
+            if self._on_failed is not None:
+                self._on_failed(error)
+
+
+def _nothing() -> None:
+    """For peers that are told at once."""

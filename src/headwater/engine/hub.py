@@ -8,17 +8,21 @@ on the engine's thread; does no input or output. Upholds C5 and C9 on the engine
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple, assert_never
+from typing import assert_never
 
 from headwater.clock import Clock
-from headwater.data.address import DocKey, check_id
+from headwater.data.address import check_id
 from headwater.data.patch import replace
 from headwater.engine.access import ACCESS, founding
+from headwater.engine.asking import answered
 from headwater.engine.engine import Engine
 from headwater.engine.group import Outcome
 from headwater.engine.limits import Limits
 from headwater.engine.peer import Peer, PeerState
-from headwater.engine.watching import Watching
+from headwater.engine.problems import problem_code
+from headwater.engine.turns import Turns
+from headwater.engine.watching import Kept, Watching
+from headwater.engine.windows import Windows
 from headwater.errors import (
     AbsentError,
     AccessError,
@@ -31,7 +35,6 @@ from headwater.errors import (
 from headwater.protocol.commit import Commit, Operation
 from headwater.protocol.messages import (
     Ack,
-    Answer,
     Bye,
     DocChange,
     FromReplica,
@@ -42,23 +45,17 @@ from headwater.protocol.messages import (
     Patched,
     Problem,
     Query,
+    Renew,
+    Renewed,
     Sync,
     Transact,
     Unwatch,
     Verdicts,
     Watch,
     Watched,
-    state_of,
     whole_of,
 )
 from headwater.protocol.verdict import Accepted, Conflict, Rejected, RuleRefused
-
-
-class Kept(NamedTuple):
-    """The watches of a session whose connection was lost, and until when they are kept."""
-
-    peer: Peer
-    until_us: int
 
 
 class Hub:
@@ -68,25 +65,34 @@ class Hub:
         "_access_changed",
         "_clock",
         "_engine",
+        "_founded",
         "_frames",
+        "_keeps_time",
         "_kept",
         "_limits",
         "_owed",
         "_peers",
         "_told",
         "_watching",
+        "_windows",
+        "turns",
     )
 
-    def __init__(self, engine: Engine, clock: Clock, limits: Limits) -> None:
+    def __init__(self, engine: Engine, clock: Clock, limits: Limits, *, keeps_time: bool = False) -> None:
+        """`keeps_time`: while anybody stands in line, `process` is called every TURN_US, with nothing if need be."""
         self._engine = engine
+        self._keeps_time = keeps_time
         self._clock = clock
         self._limits = limits
         self._peers: dict[str, Peer] = {}  # session -> the one connection that owns it
         self._kept: dict[str, Kept] = {}
         self._watching = Watching(engine, limits)
+        self._windows = Windows()
+        self.turns = Turns()
         self._frames: list[tuple[Peer, tuple[Commit, ...]]] = []
         self._told = engine.last_seq  # commits up to here were spread
         self._access_changed = False
+        self._founded = False  # known to be; nothing takes that back but a group that was lost
         self._owed: dict[Peer, None] = {}  # peers that something may have to be told
 
     @property
@@ -110,14 +116,21 @@ class Hub:
             except HeadwaterError as error:
                 self._refuse(peer, error)
         self._commit()
+        self.pass_turns()
         self.flush()
+
+    def pass_turns(self) -> None:
+        """Whose turn it is to try again after a conflict is told so, with the news that it needs for that."""
+        for peer in self.turns.give(self._clock.monotonic_us()) if len(self.turns) else ():
+            if peer.state is PeerState.OPEN:
+                self._flush(peer, turn=0)
 
     def lost(self, peer: Peer) -> None:
         """A connection is gone. Its watches are kept for a while, the keys of its commits for ever."""
         if self._peers.get(peer.session) is peer:
             del self._peers[peer.session]
             self._kept[peer.session] = Kept(peer, self._clock.now_us() + self._limits.session_kept_us)
-        peer.state = PeerState.CLOSED
+        self._forget(peer)
         self.expire()
 
     def expire(self) -> None:
@@ -139,7 +152,7 @@ class Hub:
             case Query():
                 self._query(self._opened(peer), message)
             case Ack(seq, local_seq):
-                self._opened(peer).unacked = 0
+                self._windows.heard(self._opened(peer), seq)
                 peer.heard_seq = max(peer.heard_seq, min(seq, peer.sent_seq))
                 self._owed[peer] = None  # what was merged while its window was full
                 if local_seq:
@@ -147,6 +160,8 @@ class Hub:
             case Bye(acked):
                 self._engine.close_session(self._opened(peer).session, acked)
                 self._close(peer)
+            case Renew():
+                peer.send(Renewed())  # whoever took it in has checked it
             case Hello() | Transact():
                 raise ProtocolError(f"{type(message).__name__} has no place here")
             case _:
@@ -165,7 +180,12 @@ class Hub:
     def _close(self, peer: Peer) -> None:
         self._peers.pop(peer.session, None)
         self._watching.unwatch_all(peer)
+        self._forget(peer)
+
+    def _forget(self, peer: Peer) -> None:
         peer.state = PeerState.CLOSED
+        self.turns.leave(peer)
+        self._windows.forget(peer)
 
     # ---- opening -----------------------------------------------------------------------------------
 
@@ -175,7 +195,7 @@ class Hub:
         check_id(message.session)
         if len(message.sent) > self._limits.in_flight:
             raise LimitError(f"a session has at most {self._limits.in_flight} commits on the wire")
-        if all(branch.name != message.branch for branch in self._engine.branches()):
+        if not self._engine.has_branch(message.branch):
             raise AbsentError(f"there is no branch {message.branch!r} in this space")
         if not self._engine.may_see(ACCESS, peer.principal, message.session):
             raise AccessError(f"{peer.principal!r} may not read this space. Ask one of its owners.")
@@ -201,7 +221,7 @@ class Hub:
         former = self._peers.pop(peer.session, None)
         if former is not None:
             former.send(Problem("revoked", "another connection has taken this session up"))
-            former.state = PeerState.CLOSED
+            self._forget(former)
         else:
             kept = self._kept.pop(peer.session, None)
             former = kept.peer if kept is not None else None
@@ -241,6 +261,7 @@ class Hub:
             self._catch_up()
             outcomes = self._engine.submit_group([(peer.session, frame) for peer, frame in frames])
         except StorageError as error:
+            self._founded = False
             # C6: nobody knows what became of the group. No verdict leaves; every connection starts over.
             # Rejections were forgotten with it, so everybody starts over, not only those with a frame in it.
             for peer in {**dict.fromkeys(self._peers.values()), **{peer: None for peer, _ in frames}}:
@@ -255,9 +276,12 @@ class Hub:
 
     def _found(self, peer: Peer) -> None:
         """The first commit of a space creates it, and whoever makes it owns it."""
-        if peer.principal and self._engine.checks_access and self._engine.read(ACCESS).seq == 0:
+        if self._founded or not (peer.principal and self._engine.checks_access):
+            return
+        if self._engine.read(ACCESS).seq == 0:
             operation = Operation(ACCESS, (replace((), founding(peer.principal)),))
             self._engine.found(Commit(1, (operation,)))
+        self._founded = True
 
     def _catch_up(self) -> None:
         """Spread commits that did not come through here: merges, the founding of the space, the host's own."""
@@ -298,6 +322,7 @@ class Hub:
             if isinstance(verdict, Accepted) or isinstance(verdict.rejection, Conflict):
                 owner.owes_seq = True
                 self._owed[owner] = None
+                self.turns.judged(owner, verdict, self._clock.monotonic_us())
             if isinstance(verdict, Accepted) and not verdict.replayed:
                 self._spread(owner.session, commit, verdict.seq)
 
@@ -330,25 +355,36 @@ class Hub:
         peer.sent_seq = seq
         peer.send(Watched(message.id, seq, tuple(self._watching.state(peer, doc) for doc in docs)))
 
+    def _query(self, peer: Peer, message: Query) -> None:
+        try:
+            peer.send(answered(self._engine, peer, message, self._limits))
+        except HeadwaterError as error:
+            peer.send(Problem(problem_code(error), str(error), False, message.id))
+
     # ---- telling -----------------------------------------------------------------------------------
 
     def flush(self) -> None:
         """Tell every peer what it is owed, as far as its window allows."""
         owed, self._owed = self._owed, {}
+        now_us = self._clock.monotonic_us() if len(self.turns) else 0
         for peer in owed:
-            if peer.state is PeerState.OPEN and peer.is_owed():
+            if now_us and self._keeps_time and self.turns.may_wait(peer, now_us):
+                self._owed[peer] = None
+            elif peer.state is PeerState.OPEN and peer.is_owed():
                 try:
-                    self._flush(peer)
+                    self._flush(peer, turn=self.turns.before(peer) if now_us else None)
                 except HeadwaterError as error:
                     # What it was owed is read again from its last seq on its next connection.
                     peer.sent_seq = min(peer.sent_seq, peer.heard_seq)
                     self._refuse(peer, error)
 
-    def _flush(self, peer: Peer, *, at_least_seq: bool = False, past_window: bool = False) -> None:
-        if peer.unacked >= self._limits.sync_window and not past_window:
+    def _flush(
+        self, peer: Peer, *, at_least_seq: bool = False, past_window: bool = False, turn: int | None = None
+    ) -> None:
+        if peer.unacked >= self._limits.sync_window and not (past_window or turn == 0):
             return  # it has enough on the way: what comes meanwhile is merged
         seq = self._told  # never more than what was spread
-        if not peer.is_owed() and not (at_least_seq and seq > peer.sent_seq):
+        if not peer.is_owed() and not (at_least_seq and seq > peer.sent_seq) and turn is None:
             return
         single, merged = peer.take()
         changes: list[DocChange] = [*single]
@@ -359,36 +395,6 @@ class Hub:
         arrived |= {doc: min(peer.watched[doc]) for doc in peer.unsure if doc in peer.watched}
         peer.unsure.clear()
         peer.sent_seq = seq
-        peer.unacked += 1
+        self._windows.sent(peer, seq)
         states = tuple(self._watching.state(peer, doc) for doc in arrived)
-        peer.send(Sync(seq, tuple(changes), states, tuple(arrived.values()), tuple(left)))
-
-    # ---- asking ------------------------------------------------------------------------------------
-
-    def _query(self, peer: Peer, message: Query) -> None:
-        doc = DocKey(message.scope, message.doc)
-        try:
-            if not self._engine.may_see(doc, peer.principal, peer.session):
-                raise AccessError(f"{message.scope}:{message.doc or '*'} is not for {peer.principal!r}")
-            if message.at is not None and not message.doc:
-                raise ProtocolError("a page of documents is of now. Ask for them one by one to read the past.")
-            peer.send(self._answered(peer, message, doc))
-        except HeadwaterError as error:
-            peer.send(Problem(problem_code(error), str(error), False, message.id))
-
-    def _answered(self, peer: Peer, message: Query, doc: DocKey) -> Answer:
-        seq = self._engine.last_seq
-        if message.doc:
-            found = self._engine.read(doc, branch=peer.branch, at=message.at)
-            return Answer(message.id, seq, (state_of(doc, found.seq, found.value),))
-        limit = max(1, min(message.limit, self._limits.query_documents))
-        page = self._engine.documents(message.scope, branch=peer.branch, after=message.after, limit=limit)
-        return Answer(message.id, seq, tuple(state_of(d.doc, d.seq, d.value) for d in page.items), page.next)
-
-
-CODES: Final = {LimitError: "limit", AbsentError: "absent", StorageError: "storage", AccessError: "access"}
-
-
-def problem_code(error: HeadwaterError) -> str:
-    """What a peer's program can act on; the message is for people."""
-    return next((code for kind, code in CODES.items() if isinstance(error, kind)), "protocol")
+        peer.send(Sync(seq, tuple(changes), states, tuple(arrived.values()), tuple(left), turn))

@@ -7,6 +7,7 @@ a commit is accepted.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
@@ -20,9 +21,14 @@ from headwater.data.patch import Patch
 from headwater.engine.store.port import HEADS_SEQ, LogRow, Store
 from headwater.errors import CorruptionError, InvariantViolation, ProtocolError
 from headwater.protocol.commit import Commit, decode_commit
+from headwater.protocol.partial import decode_outline, decode_patches, decode_provenance
 from headwater.protocol.record import Entry, decode_record, encode_record
 
 _FIELDS: Final = Struct("<7q")  # what a row's checksum covers beside its body: everything before `chain`
+
+_MANY_OPERATIONS: Final = 16  # of a commit, for its outline to be worth keeping
+_OUTLINES: Final = 8  # kept at most
+_OUTLINES_BYTES: Final = 8 * 1024 * 1024  # of the rows that they are part of, all together
 
 COMPACTED_SEQ: Final = "compacted_seq"
 """Meta key: history before this seq was compacted away; the rows still there are kept for their sessions."""
@@ -51,6 +57,15 @@ class Revision(NamedTuple):
     patches: tuple[Patch, ...]
 
 
+class Written(NamedTuple):
+    """A commit as what it writes: per document the seq of the write before it, and its patches, still encoded."""
+
+    session: int
+    local_seq: int
+    operations: dict[DocKey, tuple[int, Raw]]
+    row_bytes: int  # what it keeps in memory: encoded parts are views of their whole row
+
+
 def chained(chain: int, row: LogRow) -> int:
     """The chain value of a row that follows one whose value is `chain`."""
     return crc32(row.body, crc32(_FIELDS.pack(*row[:7]), chain))
@@ -74,7 +89,7 @@ class OpenFrame:
 class Log:
     """The accepted frames of one space, in order."""
 
-    __slots__ = ("_at_us", "_chain", "_open", "_read", "_store", "kept_from", "next_seq", "written_back")
+    __slots__ = ("_at_us", "_chain", "_open", "_outlines", "_read", "_store", "kept_from", "next_seq", "written_back")
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -84,6 +99,8 @@ class Log:
         """Take the end of the log from the store: at open, and whenever a transaction did not commit."""
         self._open: OpenFrame | None = None
         self._read: tuple[LogRow, tuple[Entry, ...]] | None = None  # the row that was read last
+        # Large commits that were walked through lately: their documents are often read one after the other.
+        self._outlines: OrderedDict[int, Written] = OrderedDict()
         last = self._store.last_row()
         self._chain = last.chain if last else 0
         self._at_us = last.at_us if last else 0
@@ -189,28 +206,65 @@ class Log:
         try:
             return decode_commit(entry.commit)
         except (msgspec.MsgspecError, ValueError, ProtocolError) as error:
-            raise CorruptionError(f"commit {seq} in the log cannot be read: {error}") from error
+            raise _unreadable(seq, error) from error
 
     def back_from(self, seq: int, key: DocKey, *, down_to: int) -> Iterator[Revision]:
-        """The writes to one document after `down_to`, latest first, beginning with the one at `seq`."""
+        """The writes to one document after `down_to`, latest first, beginning with the one at `seq`.
+
+        Of a commit that writes other documents, too, only the part that is asked for is decoded.
+        """
         while seq > down_to:
-            session, entry = self.entry(seq)
-            commit = self.decoded(seq, entry)
-            place = next((n for n, operation in enumerate(commit.operations) if operation.doc == key), None)
-            if place is None or place >= len(entry.previous):
+            written = self._outlines.get(seq) or self._outline(seq)
+            found = written.operations.get(key)
+            if found is None:
                 raise CorruptionError(f"commit {seq} does not write {key.scope}:{key.id}, though its head says so")
-            previous = entry.previous[place]
+            previous, encoded = found
             if previous >= seq:
                 raise CorruptionError(f"commit {seq} names {previous} as the write before it")
-            yield Revision(seq, session, commit.local_seq, previous, commit.operations[place].patches)
+            try:
+                patches = decode_patches(encoded)
+            except (msgspec.MsgspecError, ValueError) as error:
+                raise _unreadable(seq, error) from error
+            yield Revision(seq, written.session, written.local_seq, previous, patches)
             seq = previous
+
+    def _outline(self, seq: int) -> Written:
+        session, entry = self.entry(seq)
+        try:
+            outline = decode_outline(entry.commit)
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise _unreadable(seq, error) from error
+        # A commit with fewer back pointers than operations does not write what has none.
+        places = zip(outline.operations, entry.previous, strict=False)
+        operations = {operation.doc: (previous, operation.patches) for operation, previous in places}
+        read = self._read
+        if len(operations) < _MANY_OPERATIONS or read is None or (self._open is not None and seq >= self._open.seq):
+            return Written(session, outline.local_seq, operations, 0)
+        written = Written(session, outline.local_seq, operations, len(read[0].body))
+        self._keep_outline(seq, written)
+        return written
+
+    def _keep_outline(self, seq: int, written: Written) -> None:
+        outlines = self._outlines
+        outlines[seq] = written
+        while len(outlines) > _OUTLINES or (
+            len(outlines) > 1 and sum([each.row_bytes for each in outlines.values()]) > _OUTLINES_BYTES
+        ):
+            outlines.popitem(last=False)
 
     def writer_of(self, seq: int) -> tuple[int, str] | None:
         """The session and node of a commit, or None if there is none or it was compacted away."""
         if seq < self.kept_from:
             return None
         session, entry = self.entry(seq)
-        return session, self.decoded(seq, entry).provenance.node
+        try:
+            return session, decode_provenance(entry.commit).node
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise _unreadable(seq, error) from error
+
+
+def _unreadable(seq: int, error: Exception) -> CorruptionError:
+    return CorruptionError(f"commit {seq} in the log cannot be read: {error}")
 
 
 def entries_of(row: LogRow) -> Sequence[Entry]:

@@ -7,6 +7,7 @@ ordinary commit on the parent; with collisions it writes nothing and reports the
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from headwater.data.address import Depth, DocKey
@@ -40,7 +41,8 @@ class BranchDiff:
     since: int  # the branch's seq that the parent already knows
     through: int  # the branch's seq that this diff includes
     changes: tuple[DocumentDiff, ...]
-    collisions: tuple[Collision, ...]
+    collisions: tuple[Collision, ...]  # of these changes
+    next: str | None  # the cursor that continues after these documents; None: there are no more
 
 
 class Merge:
@@ -64,7 +66,11 @@ class Merge:
         self._store = store
         self._limits = limits
 
-    def diff(self, branch: Branch) -> BranchDiff:
+    def diff(self, branch: Branch, after: str, limit: int | None) -> BranchDiff:
+        """A page of changed documents, in the order in which the space first wrote them."""
+        return self._diff(branch, _place(after), self._reads.page_size(limit))
+
+    def _diff(self, branch: Branch, after: int, size: int | None) -> BranchDiff:
         parent = branch.parent
         if parent is None:
             raise AuthoringError(f"branch {branch.name!r} has no parent to compare with")
@@ -73,7 +79,12 @@ class Merge:
         self._heads.write_back()
         changes: list[DocumentDiff] = []
         collisions: list[Collision] = []
-        for row in self._changed(branch, since):
+        following: str | None = None
+        for row in self._changed(branch, since, after):
+            if len(changes) == size:
+                following = str(after)
+                break
+            after = row.doc
             key = self._store.key_of(row.doc)
             if key is None:
                 raise CorruptionError(f"document {row.doc} has a head but no name")
@@ -90,11 +101,12 @@ class Merge:
             through=through,
             changes=tuple(changes),
             collisions=tuple(collisions),
+            next=following,
         )
 
     def prepared(self, branch: Branch, session: Session) -> tuple[BranchDiff, Commit | None]:
         """The diff, and the commit that would merge it: None if it is empty or collides."""
-        found = self.diff(branch)
+        found = self._diff(branch, 0, None)  # one commit, or nothing: a merge has no pages
         if found.collisions or not found.changes:
             return found, None
         if len(found.changes) > self._limits.commit_operations:
@@ -114,13 +126,10 @@ class Merge:
         if isinstance(verdict, Accepted):
             self._branches.merged(branch, merged.through)
 
-    def _changed(self, branch: Branch, since: int) -> list[HeadRow]:
-        changed: list[HeadRow] = []
-        after = 0
+    def _changed(self, branch: Branch, since: int, after: int) -> Iterator[HeadRow]:
         while rows := self._store.heads_of_branch(branch.id, after, self._limits.page):
-            changed += [row for row in rows if row.seq > since]
+            yield from (row for row in rows if row.seq > since)
             after = rows[-1].doc
-        return changed
 
     def _collisions(self, branch: Branch, parent: Branch, key: DocKey, patches: tuple[Patch, ...]) -> list[Collision]:
         """The parent's writes since the fork, which the branch never saw, that its changes would overwrite.
@@ -138,3 +147,12 @@ class Merge:
             if seq > branch.fork_seq:
                 found.append(self._admission.collision(Read(key, patch.path, Depth.DEEP, branch.fork_seq), seq))
         return found
+
+
+def _place(cursor: str) -> int:
+    """Where a page of a difference begins: after this document's number."""
+    if not cursor:
+        return 0
+    if not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 19):
+        raise AuthoringError(f"{cursor!r} is no place in a difference: pass the `next` of the page before")
+    return int(cursor)

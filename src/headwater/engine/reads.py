@@ -5,7 +5,9 @@ A page says where the next one begins, or None at the end. Reading changes nothi
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from heapq import nsmallest
 from typing import Generic, TypeVar
 
 from headwater.data.address import DocKey
@@ -48,6 +50,19 @@ class Page(Generic[T]):
 
     items: tuple[T, ...]
     next: str | None
+
+
+def every(page: Callable[[str], Page[T]]) -> Iterator[T]:
+    """All rows, page by page, for a call that takes the cursor to go on after; the first one is empty."""
+    after: str | None = ""
+    while after is not None:
+        found = page(after)
+        yield from found.items
+        after = found.next
+
+
+def _name(branch: Branch) -> str:
+    return branch.name
 
 
 class Reads:
@@ -93,7 +108,7 @@ class Reads:
 
     def documents(self, scope: str, branch_name: str, after: str, limit: int | None) -> Page[Document]:
         branch = self._branches.get(branch_name)
-        size = self._page_size(limit)
+        size = self.page_size(limit)
         # C8: one call answers as of one seq, since nothing is accepted while it runs.
         rows = self._store.docs_of_scope(scope, after, size)
         found = []
@@ -116,7 +131,7 @@ class Reads:
                 f"history before seq {kept_from} was compacted away. Ask for changes since {kept_from - 1}, after "
                 "reading the documents as they were then."
             )
-        size = self._page_size(limit)
+        size = self.page_size(limit)
         found: list[Logged] = []
         last = since
         # C9: in the order of the log, and only what is in it.
@@ -138,7 +153,13 @@ class Reads:
         begin = first.seq - 1 if first is not None else since
         return self._store.rows_after(begin, size)
 
-    def _page_size(self, limit: int | None) -> int:
+    def branches(self, after: str, limit: int | None) -> Page[Branch]:
+        size = self.page_size(limit)
+        found = nsmallest(size + 1, [each for each in self._branches.live() if each.name > after], key=_name)
+        return Page(items=tuple(found[:size]), next=found[size - 1].name if len(found) > size else None)
+
+    def page_size(self, limit: int | None) -> int:
+        """How many rows a page holds that was asked to hold at most this many."""
         if limit is not None and limit < 1:
             raise AuthoringError(f"a page holds at least one row, not {limit}")
         return min(limit or self._limits.page, self._limits.page)

@@ -155,7 +155,9 @@ class Sessions:
 
         A token is good once: whoever comes second with it is refused, be it a thief or the one who was robbed.
         """
-        if not compare_digest(session.row.resume, token_digest(resume)):
+        # Before the first commit of a space a restart forgets its sessions: there is nothing that a token would guard.
+        unknown = not session.row.resume and not self._log.last_seq
+        if not unknown and not compare_digest(session.row.resume, token_digest(resume)):
             raise ProtocolError(f"the token for session {session.key!r} was used before, or is not its own")
         session.row = session.row._replace(resume=token_digest(following))
         self._store.put_session(session.row)

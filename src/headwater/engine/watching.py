@@ -6,6 +6,8 @@ by name or because links lead there. Never sends anything but the news that link
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from headwater.data.address import DocKey, check_id, check_scope
 from headwater.engine.engine import Engine
 from headwater.engine.follow import linked
@@ -13,6 +15,13 @@ from headwater.engine.limits import Limits
 from headwater.engine.peer import Peer
 from headwater.errors import AccessError, LimitError
 from headwater.protocol.messages import Problem, Selector, State, Watch, state_of
+
+
+class Kept(NamedTuple):
+    """The watches of a session whose connection was lost, and until when they are kept."""
+
+    peer: Peer
+    until_us: int
 
 
 class Watching:

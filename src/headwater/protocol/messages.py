@@ -113,7 +113,13 @@ class Bye(_Message, frozen=True, tag="bye"):
     acked: Number = 0
 
 
-FromReplica = Hello | Open | Transact | Watch | Unwatch | Query | Ack | Bye
+class Renew(_Message, frozen=True, tag="renew"):
+    """Another access token of the same user, before the time of the one in use is over."""
+
+    token: str
+
+
+FromReplica = Hello | Open | Transact | Watch | Unwatch | Query | Ack | Bye | Renew
 
 # ---- from the engine -------------------------------------------------------------------------------
 
@@ -205,6 +211,7 @@ class Sync(_Message, frozen=True, tag="sync"):
     arrived: tuple[State, ...] = ()  # documents that a followed link leads to since
     arrived_by: tuple[Number, ...] = ()  # the watch that brings each of them
     left: tuple[DocKey, ...] = ()  # documents that no link leads to any more: no longer watched
+    turn: Number | None = None  # after a conflict: how many others try again before this session; 0: it should, now
 
 
 class Answer(_Message, frozen=True, tag="answer"):
@@ -225,7 +232,11 @@ class Problem(_Message, frozen=True, tag="problem"):
     id: Number = 0
 
 
-FromEngine = Welcome | Opened | Verdicts | Watched | Sync | Answer | Problem
+class Renewed(_Message, frozen=True, tag="renewed"):
+    """The token that `Renew` brought counts from now on."""
+
+
+FromEngine = Welcome | Opened | Verdicts | Watched | Sync | Answer | Problem | Renewed
 
 # ---- bytes -----------------------------------------------------------------------------------------
 
@@ -260,9 +271,9 @@ def decode_from_engine(
                 return Watched(id, seq, _frozen_states(documents, limits))
             case Answer(id, seq, documents, after):
                 return Answer(id, seq, _frozen_states(documents, limits), after)
-            case Sync(seq, changes, arrived, by, left):
+            case Sync(seq, changes, arrived, by, left, turn):
                 frozen = tuple(_frozen_change(change, limits) for change in changes)
-                return Sync(seq, frozen, _frozen_states(arrived, limits), by, left)
+                return Sync(seq, frozen, _frozen_states(arrived, limits), by, left, turn)
             case _:
                 return message
     except InvalidValueError as error:

@@ -1,8 +1,8 @@
 """What agreement between the engine and the naive model means, verdict by verdict.
 
 The engine accepts nothing that the model refuses; what it rejects beyond the model belongs to a listed
-over-approximation; a conflict names every read that is stale, and nothing that nobody can explain. Keeps what
-the engine may have forgotten, because that is all that excuses it. Never asks the engine.
+over-approximation; a conflict names every read that is stale, and nothing that nobody can explain. What the
+engine has forgotten excuses it, and `Remembering` says exactly what that is. Never asks the engine.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from headwater.protocol.verdict import (
     Verdict,
 )
 from headwater.testing.approximations import TRUE, Circumstances, expired, explain
+from headwater.testing.remembering import Remembering
 
 
 class Disagreement(Exception):
@@ -34,38 +35,33 @@ class Disagreement(Exception):
 class Agreement:
     """Compares what the engine answered with the naive model, which then follows the engine."""
 
-    __slots__ = ("_counts", "_limits", "_loaded", "_naive", "_open_again", "kept_from")
+    __slots__ = ("_counts", "_limits", "_naive", "kept_from", "remembering")
 
     def __init__(self, naive: NaiveSpace, limits: Limits, counts: Counter[str]) -> None:
         self._naive = naive
         self._limits = limits
         self._counts = counts
-        self._loaded: dict[str, int] = {}  # per session, the end of the log when the engine took it up
-        self._open_again: dict[str, int] = {}  # per session, up to where rejections may be forgotten
+        self.remembering = Remembering(naive, limits)
         self.kept_from = 1  # history before this seq was compacted away
-
-    def engine_forgot(self) -> None:
-        """The engine may have let go of everything that it did not store."""
-        self._loaded.clear()
-        self._open_again.update(self._naive.judged)
 
     def on_frame(self, session: str, frame: Frame, outcome: tuple[Verdict, ...] | Exception) -> None:
         """Compare the answer to one frame."""
         naive = self._naive
         self._counts["frames"] += 1
-        self._loaded.setdefault(session, naive.last_seq)
-        again = frame[-1].local_seq <= self._open_again.get(session, 0)
-        objections = [naive.objection(session, frame, again=each) for each in {False, again}]
+        self.remembering.used(session)
+        objection = naive.objection(session, frame)
         if isinstance(outcome, Exception):
             self._counts["refused frames"] += 1
-            if not any(objections) and not self._is_compacted_replay(session, frame):
+            if objection is None and not self._is_compacted_replay(session, frame):
                 raise Disagreement(f"the engine refused a frame of {session} without need: {outcome}")
             return
-        if all(objections):
-            raise Disagreement(f"the engine took a frame of {session} that is none: {objections[0]}")
+        if objection is not None:
+            raise Disagreement(f"the engine took a frame of {session} that is none: {objection}")
         naive.begin_frame()
         for commit, verdict in zip(frame, outcome, strict=True):
             self._on_verdict(session, commit, verdict)
+        if any(isinstance(verdict, Accepted) and not verdict.replayed for verdict in outcome):
+            self.remembering.stored(session)
 
     def _is_compacted_replay(self, session: str, frame: Frame) -> bool:
         for commit in frame:
@@ -80,8 +76,7 @@ class Agreement:
 
     def _on_verdict(self, session: str, commit: Commit, verdict: Verdict) -> None:
         self._counts["commits"] += 1
-        repeated = commit.local_seq <= self._open_again.get(session, 0)
-        judgement = self._naive.judge(session, commit, again=repeated)
+        judgement = self._naive.judge(session, commit)
         if verdict.local_seq != commit.local_seq:
             raise Disagreement(f"the verdict on {commit.local_seq} names {verdict.local_seq}")
         if isinstance(judgement, Replay):
@@ -96,10 +91,7 @@ class Agreement:
                 raise Disagreement(f"{session} {commit} should have seq {seq}: {verdict}")
             self._counts["accepted"] += 1
         else:
-            if not repeated:
-                self._on_rejection(session, commit, verdict.rejection, judgement)
-            elif not judgement:
-                self._extra(["rejected_before"])
+            self._on_rejection(session, commit, verdict.rejection, judgement)
             self._naive.refuse(session, commit)
             self._counts["rejected"] += 1
 
@@ -192,7 +184,7 @@ class Agreement:
         """What the engine may have let go of by now."""
         own = [past.seq for past in self._naive.history if past.session == session]
         kept = self._limits.session_commits
-        forgotten = max(self._loaded.get(session, 0), own[-kept - 1] if len(own) > kept else 0)
+        forgotten = max(self.remembering.since(session), own[-kept - 1] if len(own) > kept else 0)
         return Circumstances(limits=self._limits, forgotten_seq=forgotten, kept_from=self.kept_from)
 
 

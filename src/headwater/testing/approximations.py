@@ -32,7 +32,6 @@ KINDS: Final[dict[str, str]] = {
     "forgotten_own": "of own commits no longer in memory, any write to the document counts",
     "layers_over_array": "a read that stands on layers and looks into an array depends on all of it",
     "basis_expired": "the history that would tell was compacted, or is too long to walk",
-    "rejected_before": "a commit that was rejected is not judged again",
     "acknowledged": "the keys of acknowledged commits are gone after a compaction",
 }
 

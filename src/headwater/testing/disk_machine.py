@@ -19,6 +19,7 @@ from headwater.data.address import SPACE_SCOPE, DocKey
 from headwater.data.value import MaybeValue
 from headwater.engine.engine import Engine
 from headwater.engine.group import Outcome
+from headwater.engine.reads import every
 from headwater.engine.store.port import Store
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.errors import StorageError
@@ -140,7 +141,7 @@ class Machine:
         engine = self.engine
         return {
             (branch.name, found.doc): (found.value, found.seq)
-            for branch in engine.branches()
+            for branch in every(lambda after: engine.branches(after=after))
             for scope in SCOPES
             for found in engine.documents(scope, branch=branch.name).items
         }

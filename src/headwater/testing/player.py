@@ -52,6 +52,8 @@ class Player:
         self.engine = Engine(store, clock=clock, limits=profile.limits)
         for key in "pqrs"[: profile.sessions]:
             self.engine.open_session(key)
+            self._agreement.remembering.opened(key)
+            self._agreement.remembering.group_ended()
 
     def do(self, step: Step) -> list[tuple[Verdict, ...] | None]:
         """Play one step. For a Submit: the verdicts of each frame, None where it was no frame."""
@@ -70,7 +72,7 @@ class Player:
                 if clean:
                     self.engine.drop_caches()
                 self.engine = Engine(self._store, clock=self._clock, limits=self._profile.limits)
-                self._agreement.engine_forgot()
+                self._agreement.remembering.restarted()
             case Fork(name, parent, at):
                 self._fork(name, parent, at)
             case DeleteBranch(name):
@@ -79,13 +81,15 @@ class Player:
                     naive.delete_branch(name)
             case MergeBranch(name):
                 if self._is_child(name):
-                    compare_merge(self.engine, naive, name, self._agreement.around(merge_session(name)))
+                    self._merge(name)
             case Compact(before):
                 self._agreement.kept_from = self.engine.compact(before)
-                self._agreement.engine_forgot()
             case Acknowledge(session, local_seq):
                 self.engine.acknowledge(session, local_seq)
-                naive.acknowledge(session, local_seq)
+                self._agreement.remembering.used(session)
+                if local_seq > naive.acked.get(session, 0):
+                    naive.acknowledge(session, local_seq)
+                    self._agreement.remembering.stored(session)
             case TakeLease(name):
                 lease = self.engine.acquire_lease(name, "holder", 1)
                 if lease is not None:
@@ -102,14 +106,22 @@ class Player:
     def _submit(self, batch: tuple[tuple[str, Frame], ...]) -> list[tuple[Verdict, ...] | None]:
         outcomes = self.engine.submit_group(batch)
         for (session, frame), outcome in zip(batch, outcomes, strict=True):
-            if self._profile.limits.cached_sessions <= len(batch):
-                self._agreement.engine_forgot()  # Any session may have been let go between two frames.
             self._agreement.on_frame(session, frame, outcome)
+        self._agreement.remembering.group_ended()
         if self.engine.last_seq != self.naive.last_seq:
             raise Disagreement(f"the log ends at {self.engine.last_seq}, not at {self.naive.last_seq}")
         return [None if isinstance(outcome, Exception) else outcome for outcome in outcomes]
 
     # ---- branches --------------------------------------------------------------------------------
+
+    def _merge(self, name: str) -> None:
+        """Merges are commits of a session like others, except that nobody sends them."""
+        session, before = merge_session(name), self.naive.last_seq
+        self._agreement.remembering.opened(session)
+        compare_merge(self.engine, self.naive, name, self._agreement.around(session))
+        if self.naive.last_seq > before:
+            self._agreement.remembering.stored(session)
+            self._agreement.remembering.group_ended()
 
     def _live(self) -> list[str]:
         return [name for name in self.naive.branches if name not in self.naive.deleted]

@@ -324,13 +324,33 @@ class TestBranch:
     def test_a_long_difference_is_cut_for_people_and_whole_for_programs(self, cli: Run, data: Path) -> None:
         with Directory(data, synchronous="OFF") as directory:
             engine = directory.space("shop")
-            patches = [add((f"k{n}",), n) for n in range(9)]
+            patches = [add((f"k{n:03}",), n) for n in range(120)]
             engine.submit("ann", Commit(7, (write("cart", *patches),), branch="fine"))
-        lines = cli("branch", "diff", data, "shop", "fine", "--limit", 3).out.splitlines()
-        assert lines[0] == "'fine' against 'main': 10 changes in 1 document"
-        assert len(lines) == 6
-        assert lines[-1] == "and 7 changes more: headwater branch diff ... fine --json lists all"
-        assert len(cli("branch", "diff", data, "shop", "fine", "--limit", 3, "--json").json["changes"]) == 10
+        lines = cli("branch", "diff", data, "shop", "fine").out.splitlines()
+        assert lines[0] == "'fine' against 'main': 121 changes in 1 document"
+        assert len(lines) == 103
+        assert lines[-1] == "and 21 changes more: headwater branch diff ... fine --json lists all"
+        assert len(cli("branch", "diff", data, "shop", "fine", "--json").json["changes"]) == 121
+
+    def test_a_difference_of_many_documents_comes_in_pages(self, cli: Run, data: Path) -> None:
+        with Directory(data, synchronous="OFF") as directory:
+            engine = directory.space("shop")
+            written = [write(f"extra{n}", add((), n)) for n in range(4)]
+            engine.submit("ann", Commit(7, tuple(written), branch="fine"))
+        seen: list[str] = []
+        after: str | None = ""
+        for _ in range(3):
+            form = cli("branch", "diff", data, "shop", "fine", "--after", after, "--limit", 2, "--json").json
+            seen += [change["address"] for change in form["changes"]]
+            after = form["next"]
+        assert seen == ["space:cart#/note", *(f"space:extra{n}" for n in range(4))]
+        assert after is None
+        lines = cli("branch", "diff", data, "shop", "fine", "--limit", 2).out.splitlines()
+        assert lines[0] == "'fine' against 'main': 2 changes in 2 documents"
+        assert lines[-1].startswith("more: --after ")
+        following = cli("branch", "diff", data, "shop", "fine", *lines[-1].split()[1:]).out.splitlines()
+        assert following[0] == "'fine' against 'main': 3 changes in 3 documents"
+        assert cli("branch", "diff", data, "shop", "fine", "--after", "here").code == 1
 
     def test_one_is_made_at_a_seq_from_any_parent(self, cli: Run, data: Path) -> None:
         assert "begins as 'main' was at seq 1" in cli("branch", "new", data, "shop", "past", "--at", 1).out
@@ -421,7 +441,7 @@ class TestCompact:
         cli("compact", data, "shop", "--before", 3)
         assert cli("compact", data, "shop", "--before", 2).out == "history is kept from seq 3, as it was before\n"
         with Directory(tmp_path / "new", synchronous="OFF") as directory:
-            directory.space("empty")
+            directory.space("empty").fork("b")
         assert cli("compact", tmp_path / "new", "empty", "--before", 9).out == "there is no history yet\n"
 
 

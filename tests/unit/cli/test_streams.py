@@ -150,7 +150,7 @@ class TestStreamsThatTakeNothing:
         made = shlex.join(command("branch", "new", data, "shop", "quiet"))
         assert self.shell(f"{made} >&-")[0] == 3
         with Directory(data) as directory:
-            assert "quiet" in {branch.name for branch in directory.space("shop").branches()}
+            assert "quiet" in {branch.name for branch in directory.space("shop").branches().items}
 
 
 class TestOtherPeopleSText:

@@ -197,6 +197,20 @@ def commit_to_a_nameless_document(folder: Path) -> str:
     return raised(lambda: open_engine(path))
 
 
+@case("the row of document 1 (space:e) does not match its checksum", "Run `headwater verify`, and restore a backup.")
+def renamed_document(folder: Path) -> str:
+    path = space_file(folder)
+    execute(path, "UPDATE documents SET id='e'")
+    return raised(lambda: open_engine(path).read(doc("e")))
+
+
+@case("the row of session 1 ('eve') does not match its checksum", "Run `headwater verify`, and restore a backup.")
+def renamed_session(folder: Path) -> str:
+    path = space_file(folder)
+    execute(path, "UPDATE sessions SET key='eve'")
+    return raised(lambda: open_engine(path).open_session("eve"))
+
+
 # the file
 
 
@@ -246,10 +260,16 @@ def row_beyond_the_store(_: Path) -> str:
     return raised(lambda: SqliteStore(":memory:").append(log_row(2**63)))
 
 
-@case("has schema version 1: no space of this version", "Nothing was done.")
+@case("has schema version 1, not 3.", "Open the space once to bring it up to date. Nothing was done.")
 def older_file(folder: Path) -> str:
     SqliteStore(folder / "s.space", migrations=MIGRATIONS[:1]).close()
     return raised(lambda: SqliteStore(folder / "s.space", migrations=(*MIGRATIONS, "CREATE TABLE x (y)"), create=False))
+
+
+@case("has schema version 0, not 2.", "It is no space. Nothing was done.")
+def file_with_nothing_in_it(folder: Path) -> str:
+    execute(folder / "s.space", "CREATE TABLE x (y)", "DROP TABLE x")
+    return raised(lambda: SqliteStore(folder / "s.space", create=False))
 
 
 @case("is empty, although a space's file never is", "Restore it from a backup, or delete it if")

@@ -80,6 +80,13 @@ def diff_of_main(_: Path) -> str:
     return raised(lambda: open_engine().diff("main"))
 
 
+@case("'here' is no place in a difference: pass the `next` of the page before")
+def place_in_a_difference(_: Path) -> str:
+    engine = open_engine()
+    engine.fork("b")
+    return raised(lambda: engine.diff("b", after="here"))
+
+
 @case("branch 'b' changed 2 documents; one commit may change 1", "Raise `commit_operations` to merge it.")
 def merge_too_large(_: Path) -> str:
     engine = open_engine(limits=Limits(commit_operations=1))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from headwater.data.patch import append, replace
-from headwater.engine.branches import MAIN_ID
+from headwater.engine.branches import MAIN_ID, Branch
+from headwater.engine.engine import Engine
 from headwater.engine.limits import DEFAULT_LIMITS, Limits
+from headwater.engine.reads import Page, every
 from headwater.engine.verify.history import verify_file
 from headwater.errors import AbsentError, AuthoringError
 from headwater.protocol.verdict import Rejected, RuleRefused
@@ -17,7 +20,7 @@ from tests.unit.engine.kit import Writer, conflict_of, doc, open_engine, read, v
 
 
 def test_a_space_begins_with_main_alone() -> None:
-    (main,) = open_engine().branches()
+    (main,) = open_engine().branches().items
     assert (main.name, main.id, main.parent, main.fork_seq) == ("main", MAIN_ID, None, 0)
 
 
@@ -30,10 +33,41 @@ def test_a_fork_knows_its_parent_and_its_moment(tmp_path: Path) -> None:
     engine.fork("then", at=2)
     engine.fork("child", parent="then")
     engine.close()
-    known = {
-        b.name: (b.parent.name if b.parent else None, b.fork_seq) for b in open_engine(tmp_path / "s.space").branches()
-    }
+    found = open_engine(tmp_path / "s.space").branches().items
+    known = {b.name: (b.parent.name if b.parent else None, b.fork_seq) for b in found}
     assert known == {"main": (None, 0), "now": ("main", 4), "then": ("main", 2), "child": ("then", 4)}
+
+
+def page_of(engine: Engine, limit: int | None, after: str) -> Page[Branch]:
+    return engine.branches(after=after, limit=limit)
+
+
+def test_branches_come_by_name_in_pages_that_join_without_a_gap_or_a_repeat() -> None:
+    engine = open_engine(limits=Limits(page=4))
+    for name in ("z", "b.2", "b-1", "gone", "a"):
+        engine.fork(name)
+    engine.delete_branch("gone")
+    names = ["a", "b-1", "b.2", "main", "z"]
+    for limit in (None, 1, 2, 3, 4, 5, 100):
+        first = engine.branches(limit=limit)
+        assert len(first.items) == min(limit or 4, 4)
+        assert first.next == names[len(first.items) - 1]
+        following = every(partial(page_of, engine, limit))
+        assert [branch.name for branch in following] == names
+    assert engine.branches(after="b.2").next is None
+    assert [branch.name for branch in engine.branches(after="c").items] == ["main", "z"]
+    assert engine.branches(after="zz").items == ()
+    with pytest.raises(AuthoringError, match="a page holds at least one row, not 0"):
+        engine.branches(limit=0)
+
+
+def test_a_branch_is_there_from_its_fork_to_its_end() -> None:
+    engine = open_engine()
+    assert (engine.has_branch("main"), engine.has_branch("b")) == (True, False)
+    engine.fork("b")
+    assert engine.has_branch("b")
+    engine.delete_branch("b")
+    assert not engine.has_branch("b")
 
 
 @pytest.mark.parametrize("name", ["a", "a1", "try.this-one_2", "a" * 64])
@@ -46,7 +80,7 @@ def test_bad_names_are_refused_with_what_is_allowed(name: str) -> None:
     engine = open_engine()
     with pytest.raises(AuthoringError, match="is no branch name: use 1 to 64 of a-z"):
         engine.fork(name)
-    assert len(engine.branches()) == 1
+    assert len(engine.branches().items) == 1
 
 
 @pytest.mark.parametrize("name", ["main", "dev"])
@@ -81,7 +115,7 @@ def test_a_branch_with_children_stays_until_they_are_gone() -> None:
     engine.delete_branch("x")
     engine.delete_branch("y")
     engine.delete_branch("dev")
-    assert [branch.name for branch in engine.branches()] == ["main"]
+    assert [branch.name for branch in engine.branches().items] == ["main"]
 
 
 def test_what_does_not_exist_is_named_with_where_to_look() -> None:

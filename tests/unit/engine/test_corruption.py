@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import apsw
@@ -169,8 +170,9 @@ def test_an_undamaged_file_opens_and_verifies(space: Path) -> None:
         ("UPDATE marks SET seq=seq+1 WHERE doc=1", "marks", 21, r"the write index of space:a .* says 20 for \(\)"),
         (
             "UPDATE documents SET id='q' WHERE doc=1",
-            *("documents", 1, r"space:a is written and not among the documents"),
+            *("documents", 0, r"the row of document 1 \(space:q\) does not match its checksum"),
         ),
+        ("UPDATE documents SET doc=9 WHERE doc=1", "documents", 0, r"the row of document 9 \(space:a\) does not match"),
         (
             "DELETE FROM documents WHERE doc=1",
             *("documents", 1, r"space:a is written and not among the documents"),
@@ -181,6 +183,9 @@ def test_an_undamaged_file_opens_and_verifies(space: Path) -> None:
             *("branch", 23, r"its row is on branch 2, it says 'side'"),
         ),
         ("DELETE FROM sessions WHERE session=1", "session", 1, r"session 1 is not known"),
+        ("UPDATE sessions SET key='eve' WHERE session=1", "session", 0, r"row of session 1 \('eve'\) does not match"),
+        ("UPDATE sessions SET principal='eve'", "session", 0, r"the row of session 1 \('ann'\) does not match"),
+        ("UPDATE sessions SET closed=1", "session", 0, r"the row of session 1 \('ann'\) does not match its checksum"),
         ("DELETE FROM events WHERE id='e5'", "events", 5, r"event 'e5' is stored as None"),
         ("UPDATE events SET payload=X'c0' WHERE id='e5'", "events", 5, r"event 'e5' is stored as \(5, 'stream'"),
         (
@@ -279,22 +284,81 @@ def test_a_column_takes_values_of_its_own_type_only(space: Path, statement: str)
         edit(space, statement)
 
 
-@pytest.mark.parametrize("statement", ["UPDATE snapshots SET body=X'00000000c0'", "UPDATE snapshots SET present=0"])
-def test_what_compacted_history_stands_on_cannot_be_edited_unseen(space: Path, statement: str) -> None:
-    """Its seal is all that tells: the commits that made it are gone."""
-    engine = opened(space)
+def compacted(path: Path) -> None:
+    """Give up all history but the last commits."""
+    engine = opened(path)
     engine.delete_branch("side")
     engine.acknowledge("ann", 27)
     engine.acknowledge("bob", 1)
     assert engine.compact(27) > 1
     engine.close()
-    assert verify_file(space).ok
+    assert verify_file(path).ok
+
+
+@pytest.mark.parametrize("statement", ["UPDATE snapshots SET body=X'00000000c0'", "UPDATE snapshots SET present=0"])
+def test_what_compacted_history_stands_on_cannot_be_edited_unseen(space: Path, statement: str) -> None:
+    """Its seal is all that tells: the commits that made it are gone."""
+    compacted(space)
     edit(space, statement)
     assert "does not match its checksum" in violation(space).message
     engine = opened(space)
     for doc in (A, B):
         with pytest.raises(CorruptionError, match="does not match its checksum"):
             engine.read(doc)
+    engine.close()
+
+
+def test_a_document_cannot_be_renamed_unseen_once_its_commits_are_gone(space: Path) -> None:
+    compacted(space)
+    edit(space, "UPDATE documents SET id='q' WHERE doc=1")
+    expected = r"the row of document 1 \(space:q\) does not match its checksum: it was edited or torn\. Run"
+    found = violation(space)
+    assert found.rule == "documents"
+    assert re.search(expected, found.message), found
+    engine = opened(space)
+    reads: tuple[Callable[[], object], ...] = (
+        lambda: engine.read(DocKey("space", "q")),
+        lambda: engine.documents("space"),
+        lambda: engine.submit("ann", Commit(28, (Operation(DocKey("space", "q"), (add((), 1),)),))),
+        lambda: engine.compact(engine.last_seq),
+    )
+    for read in reads:
+        with pytest.raises(CorruptionError, match=expected):
+            read()
+    engine.close()
+
+
+def test_two_documents_cannot_change_names_unseen(space: Path) -> None:
+    edit(
+        space,
+        "UPDATE documents SET id='c' WHERE doc=1",
+        "UPDATE documents SET id='a' WHERE doc=2",
+        "UPDATE documents SET id='b' WHERE doc=1",
+    )
+    assert violation(space).rule == "documents"
+    engine = opened(space)
+    for doc in (A, B):
+        with pytest.raises(CorruptionError, match="does not match its checksum"):
+            engine.read(doc)
+    engine.close()
+
+
+@pytest.mark.parametrize("compact", [False, True])
+def test_a_session_cannot_be_given_to_somebody_else_unseen(space: Path, compact: bool) -> None:
+    if compact:
+        compacted(space)
+    edit(space, "UPDATE sessions SET key='eve' WHERE session=1")
+    assert violation(space).rule == "session"
+    engine = opened(space)
+    commit = Commit(28, (Operation(A, (increment(("n",)),)),))
+    asked: tuple[Callable[[], object], ...] = (
+        lambda: engine.open_session("eve"),
+        lambda: engine.submit("eve", commit),
+        lambda: engine.changes(since=engine.last_seq - 1),
+    )
+    for ask in asked:
+        with pytest.raises(CorruptionError, match=r"the row of session 1 \('eve'\) does not match its checksum"):
+            ask()
     engine.close()
 
 
@@ -383,7 +447,7 @@ def test_verifying_never_brings_a_file_up_to_date(tmp_path: Path) -> None:
     path = tmp_path / "a.space"
     edit(path, "PRAGMA user_version=0", "CREATE TABLE x (y)", "INSERT INTO x VALUES (1)", "DROP TABLE x")
     before = path.read_bytes()
-    with pytest.raises(StorageError, match=r"has schema version 0: no space of this version\. Nothing was done"):
+    with pytest.raises(StorageError, match=r"has schema version 0, not \d+\. It is no space\. Nothing was done"):
         verify_file(path)
     assert path.read_bytes() == before
 

@@ -93,12 +93,15 @@ class TestOwnership:
 
 
 class TestSpaces:
-    def test_a_space_is_a_file_that_is_made_on_first_use(self, tmp_path: Path) -> None:
+    def test_a_space_is_a_file_that_is_made_by_its_first_commit(self, tmp_path: Path) -> None:
         with Directory(tmp_path / "deep" / "er") as directory:
             assert directory.spaces() == []
-            engine = directory.space("shop")
-            assert directory.space("shop") is engine
-            directory.space("bakery")
+            for name in ("shop", "bakery", "unused"):
+                engine = directory.space(name)
+                assert directory.space(name) is engine
+                engine.open_session("s")
+                if name != "unused":
+                    engine.submit("s", Commit(1, (write("d", replace((), 1)),)))
             assert directory.spaces() == ["bakery", "shop"]
             assert directory.file_of("shop") == tmp_path / "deep" / "er" / "shop.space"
 
@@ -121,7 +124,7 @@ class TestSpaces:
     def test_other_files_are_no_spaces(self, tmp_path: Path) -> None:
         (tmp_path / "notes.txt").write_text("x")
         with Directory(tmp_path) as directory:
-            directory.space("shop")
+            directory.space("shop").fork("b")
             assert directory.spaces() == ["shop"]
 
     def test_a_file_that_cannot_be_opened_leaves_the_other_spaces_alone(self, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def test_a_mistake_of_a_caller_changes_nothing_for_anybody() -> None:
     ann = Writer(engine, "ann")
     ann.lands(write("d", append((), [1])))
     engine.fork("b")
-    before = (engine.last_seq, value_of(engine, "d"), [b.name for b in engine.branches()])
+    before = (engine.last_seq, value_of(engine, "d"), [b.name for b in engine.branches().items])
     mistakes: list[tuple[Callable[[], object], type[Exception]]] = [
         (lambda: engine.fork("b"), AuthoringError),
         (lambda: engine.fork("NO"), AuthoringError),
@@ -39,7 +39,7 @@ def test_a_mistake_of_a_caller_changes_nothing_for_anybody() -> None:
     for mistake, kind in mistakes:
         with pytest.raises(kind):
             mistake()
-        assert (engine.last_seq, value_of(engine, "d"), [b.name for b in engine.branches()]) == before
+        assert (engine.last_seq, value_of(engine, "d"), [b.name for b in engine.branches().items]) == before
     assert ann.lands(write("d", append((), [2]))) == 2
 
 

@@ -32,6 +32,7 @@ SOURCE = Path(__file__).resolve().parents[3] / "src" / "headwater"
 ELSEWHERE = {
     "engine/verify",
     "engine/access.py",
+    "engine/asking.py",
     "engine/follow.py",
     "engine/host.py",
     "engine/hub.py",
@@ -77,7 +78,7 @@ def test_no_message_is_empty_or_shows_the_inside_of_the_program() -> None:
 
 # --- all of them -----------------------------------------------------------------------------------------
 
-_STATEMENT = re.compile(r"\s*(SELECT|INSERT|DELETE|UPDATE|CREATE|PRAGMA|WHERE|ORDER|BEGIN|[a-z_]+=excluded)\b")
+_STATEMENT = re.compile(r"\s*(SELECT|INSERT|DELETE|UPDATE|CREATE|ALTER|PRAGMA|WHERE|ORDER|BEGIN|[a-z_]+=excluded)\b")
 
 
 NAMES = {r"founding\ of\ the\ space"}  # of three words, and no messages

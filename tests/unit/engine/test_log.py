@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from headwater.data.patch import append, replace
+from headwater.data.patch import Patch, append, replace
 from headwater.engine.log import Log, chained, entries_of
 from headwater.engine.store.port import LogRow
 from headwater.engine.store.sqlite import SqliteStore
@@ -162,10 +162,29 @@ class TestDamage:
     def test_a_commit_that_holds_what_no_document_can(self, log: Log) -> None:
         """It would never have been let in, so it is damage, and not a mistake of whoever reads."""
         log.open_frame(1, 1, 0)
-        log.admit(1, encode_commit(Commit(1, events=(SentEvent("e", "s", float("nan")),))), ())
+        nan = Patch("replace", (), float("nan"))
+        commit = Commit(1, (Operation(doc("a"), (nan,)),), events=(SentEvent("e", "s", float("nan")),))
+        log.admit(1, encode_commit(commit), (0,))
         log.close_frame()
         with pytest.raises(CorruptionError, match=r"commit 1 in the log cannot be read: .*no document can hold"):
-            log.writer_of(1)
+            log.decoded(1, log.entry(1)[1])
+        with pytest.raises(CorruptionError, match=r"commit 1 in the log cannot be read: nan at the root"):
+            list(log.back_from(1, doc("a"), down_to=0))
+
+    def test_a_commit_whose_operations_cannot_be_read(self, log: Log) -> None:
+        log.open_frame(1, 1, 0)
+        log.admit(1, msgspec.msgpack.encode([1, "nonsense"]), (0,))
+        log.admit(2, msgspec.msgpack.encode([2, [[["space", "a"], "nonsense"]]]), (0,))
+        log.close_frame()
+        for seq in (1, 2):
+            with pytest.raises(CorruptionError, match=f"commit {seq} in the log cannot be read: "):
+                list(log.back_from(seq, doc("a"), down_to=0))
+
+    def test_a_commit_with_fewer_pointers_than_operations(self, log: Log) -> None:
+        frame(log, (Commit(1, (write("a", replace((), 1)), write("b", replace((), 1)))), (0,)))
+        assert len(list(log.back_from(1, doc("a"), down_to=0))) == 1
+        with pytest.raises(CorruptionError, match="commit 1 does not write space:b, though its head says so"):
+            list(log.back_from(1, doc("b"), down_to=0))
 
     def test_a_commit_that_does_not_write_the_document(self, log: Log) -> None:
         frame(log, (Commit(1, (write("a", replace((), 1)),)), (0,)))

@@ -143,12 +143,64 @@ def test_a_branch_larger_than_a_commit_is_refused_and_can_be_merged_when_it_shri
     assert engine.diff("b").changes == ()
 
 
-def test_a_branch_of_many_documents_is_compared_page_by_page() -> None:
+def many_changed(engine: Engine) -> Engine:
+    """Ten documents on a branch, of which the third was changed back and the parent changed the fifth."""
+    ann = Writer(engine, "ann")
+    ann.lands(write("d2", replace((), "same")))
+    engine.fork("b")
+    for number in range(10):
+        ann.lands(write(f"d{number}", replace((), number)), branch="b")
+    ann.lands(write("d2", replace((), "same")), branch="b")
+    ann.lands(write("d4", replace((), "mine")))
+    return engine
+
+
+def test_a_difference_comes_in_pages_that_join_without_a_gap_or_a_repeat() -> None:
+    engine = many_changed(open_engine(limits=Limits(page=3, cache_bytes=1)))
+    whole = [f"d{number}" for number in (0, 1, 3, 4, 5, 6, 7, 8, 9)]
+    for limit, most in ((None, 3), (1, 1), (2, 2), (3, 3), (100, 3)):
+        seen: list[str] = []
+        collisions: list[str] = []
+        after: str | None = ""
+        for _ in range(11):
+            assert after is not None
+            page = engine.diff("b", after=after, limit=limit)
+            assert len(page.changes) <= most
+            seen += [change.doc.id for change in page.changes]
+            collisions += [collision.doc.id for collision in page.collisions]
+            after = page.next
+            if after is None:
+                break
+        assert after is None
+        assert (sorted(seen), collisions) == (whole, ["d4"])
+
+
+def test_a_page_of_a_difference_looks_at_its_own_documents_only() -> None:
+    engine = many_changed(open_engine())
+    engine.drop_caches()
+    first = engine.diff("b", limit=2)
+    assert [change.doc.id for change in first.changes] == ["d0", "d1"]
+    assert {key.id for _, key in engine._heads._cache} == {"d0", "d1", "d2"}
+
+
+@pytest.mark.parametrize("cursor", ["x", "-1", "1.5", " 1", "\u0661", "9" * 19])
+def test_a_cursor_that_no_page_gave_is_refused(engine: Engine, cursor: str) -> None:
+    with pytest.raises(AuthoringError, match=r"is no place in a difference: pass the `next` of the page before"):
+        engine.diff("b", after=cursor)
+    assert engine.diff("b", after="9" * 18).changes == ()
+
+
+def test_a_page_of_no_changes_is_refused(engine: Engine) -> None:
+    with pytest.raises(AuthoringError, match="a page holds at least one row, not 0"):
+        engine.diff("b", limit=0)
+
+
+def test_a_merge_of_many_documents_brings_all_pages_in_one_commit() -> None:
     engine = open_engine(limits=Limits(page=3, cache_bytes=1))
     ann = Writer(engine, "ann")
     engine.fork("b")
     for number in range(10):
         ann.lands(write(f"d{number}", replace((), number)), branch="b")
-    assert len(engine.diff("b").changes) == 10
-    engine.merge("b")
+    diff, _ = engine.merge("b")
+    assert (len(diff.changes), diff.next) == (10, None)
     assert [value_of(engine, f"d{number}") for number in range(10)] == list(range(10))

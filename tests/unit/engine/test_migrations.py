@@ -12,7 +12,8 @@ from headwater.data.patch import replace
 from headwater.engine.engine import Engine
 from headwater.engine.store.schema import APPLICATION_ID, MIGRATIONS
 from headwater.engine.store.sqlite import SqliteStore
-from headwater.errors import NewerVersionError, StorageError
+from headwater.engine.verify.history import verify_file
+from headwater.errors import CorruptionError, NewerVersionError, StorageError
 from headwater.protocol.commit import Commit
 from tests.unit.engine.kit import open_engine, value_of, write
 
@@ -53,6 +54,48 @@ def test_an_older_file_gets_the_scripts_it_lacks_and_keeps_its_content(tmp_path:
     connection = apsw.Connection(str(path))
     assert list(connection.cursor().execute("SELECT id FROM extra")) == [(42,)]
     connection.close()
+
+
+def without_seals(path: Path) -> None:
+    """Turn a file into one of version 1, which had no seals."""
+    connection = apsw.Connection(str(path))
+    for statement in (
+        "ALTER TABLE documents DROP COLUMN seal",
+        "ALTER TABLE sessions DROP COLUMN seal",
+        "PRAGMA user_version=1",
+    ):
+        connection.execute(statement)
+    connection.close()
+
+
+def test_a_file_of_version_1_gets_its_documents_and_sessions_sealed(tmp_path: Path) -> None:
+    path = tmp_path / "s.space"
+    engine = open_engine(path)
+    for number, name in enumerate(("a", "\u00e4", "\U0001f600"), 1):
+        engine.open_session(name, f"user {name}")
+        engine.submit(name, Commit(1, (write(name, replace((), number)),)))
+        engine.acknowledge(name, 1)
+    engine.close_session("a", 1)
+    engine.close()
+    without_seals(path)
+    engine = open_engine(path)
+    assert [value_of(engine, name) for name in ("a", "\u00e4", "\U0001f600")] == [1, 2, 3]
+    engine.open_session("\U0001f600", "user \U0001f600")
+    engine.close()
+    assert verify_file(path).ok
+    assert pragma(path, "user_version") == len(MIGRATIONS)
+
+
+def test_a_file_of_version_1_with_damaged_text_is_not_sealed_as_if_it_were_whole(tmp_path: Path) -> None:
+    path = tmp_path / "s.space"
+    written(path)
+    without_seals(path)
+    connection = apsw.Connection(str(path))
+    connection.execute("UPDATE documents SET id=CAST(X'FF' AS TEXT)")
+    connection.close()
+    with pytest.raises(CorruptionError, match=r"holds text that is no UTF-8: .*Restore a backup\."):
+        open_engine(path)
+    assert pragma(path, "user_version") == 1
 
 
 def test_several_scripts_run_in_order_and_each_only_once(tmp_path: Path) -> None:
@@ -113,7 +156,7 @@ def test_a_file_that_must_be_a_space_already_is_never_made_or_brought_up_to_date
     written(older)
     before = older.read_bytes()
     with pytest.raises(
-        StorageError, match=rf"has schema version {len(MIGRATIONS)}: no space of this version\. Nothing"
+        StorageError, match=rf"has schema version {len(MIGRATIONS)}, not {len(MIGRATIONS) + 1}\. Open the space once"
     ):
         SqliteStore(older, migrations=(*MIGRATIONS, EXTRA), create=False)
     assert pragma(older, "user_version") == len(MIGRATIONS)

@@ -42,6 +42,8 @@ from headwater.protocol.messages import (
     Patched,
     Problem,
     Query,
+    Renew,
+    Renewed,
     Selector,
     State,
     Sync,
@@ -98,6 +100,7 @@ FROM_REPLICA: list[FromReplica] = [
     Query(1, "space", "d", 4, "after", 10),
     Ack(4, 2),
     Bye(9),
+    Renew("a token"),
 ]
 FROM_ENGINE: list[FromEngine] = [
     Welcome(1, ("waves",)),
@@ -118,6 +121,7 @@ FROM_ENGINE: list[FromEngine] = [
     ),
     Answer(2, 4, (state_of(D, 3, ODD),), "more"),
     Problem("limit", "too much", False, 3),
+    Renewed(),
 ]
 
 
@@ -188,6 +192,7 @@ class TestThereAndBack:
             (["transact", [[1]]], Transact((Commit(1),))),
             (["ack", 4], Ack(4)),
             (["bye"], Bye()),
+            (["renew", "t"], Renew("t")),
         ):
             data = msgspec.msgpack.encode(short) if encoding == "msgpack" else json.dumps(short).encode()
             assert decode_from_replica(data, encoding) == whole

@@ -15,6 +15,7 @@ import apsw
 
 from headwater.engine.store.port import Visited
 from headwater.engine.store.schema import APPLICATION_ID
+from headwater.engine.store.seal import SEAL_FUNCTION, row_seal
 from headwater.errors import CorruptionError, LimitError, NewerVersionError, StorageError
 
 Synchronous = Literal["FULL", "NORMAL", "OFF"]
@@ -103,9 +104,10 @@ class Database:
             application == 0 and self.number("SELECT count(*) FROM sqlite_schema")
         ):
             raise StorageError(f"{self._path} is an SQLite file, but not a Headwater space. Choose another file.")
-        if not self._create and version != len(self._migrations) and version <= len(self._migrations):
+        if not self._create and version < len(self._migrations):
+            how = "Open the space once to bring it up to date." if version else "It is no space."
             raise StorageError(
-                f"{self._path} has schema version {version}: no space of this version. Nothing was done."
+                f"{self._path} has schema version {version}, not {len(self._migrations)}. {how} Nothing was done."
             )
         if version > len(self._migrations):
             raise NewerVersionError(
@@ -117,9 +119,13 @@ class Database:
         version = self.number("PRAGMA user_version")
         if version == len(self._migrations):
             return
+        self._connection.create_scalar_function(SEAL_FUNCTION, row_seal, deterministic=True)
         self.begin()
-        for script in self._migrations[version:]:
-            self.run(script)
+        try:
+            for script in self._migrations[version:]:
+                self.run(script)
+        except UnicodeDecodeError as error:
+            raise self._no_text(error) from error
         self.run(f"PRAGMA application_id={APPLICATION_ID}")
         self.run(f"PRAGMA user_version={len(self._migrations)}")
         self.commit()
@@ -158,6 +164,9 @@ class Database:
             return StorageError(f"no room left for {self._path}: {error}. Free disk space, then reopen.")
         return StorageError(f"{self._path}: {error}")
 
+    def _no_text(self, error: UnicodeDecodeError) -> CorruptionError:
+        return CorruptionError(f"{self._path} holds text that is no UTF-8: {error}. Restore a backup.")
+
     def run(self, sql: str, values: tuple[Any, ...] = ()) -> None:
         self.visited.statements += 1
         try:
@@ -186,7 +195,7 @@ class Database:
         except (OverflowError, UnicodeEncodeError) as error:
             raise LimitError(f"a number or a text is beyond what can be stored: {error}") from error
         except UnicodeDecodeError as error:
-            raise CorruptionError(f"{self._path} holds text that is no UTF-8: {error}. Restore a backup.") from error
+            raise self._no_text(error) from error
         visited.rows += len(rows)
         for row in rows:
             if None in row:  # no column may be empty, so that a torn page is found where it is met
@@ -240,6 +249,15 @@ class Database:
     def rollback_to_savepoint(self) -> None:
         self.run("ROLLBACK TO one")
         self.run("RELEASE one")
+
+    def copy(self, other: Database) -> None:
+        """Become what another one is, in one transaction."""
+        try:
+            with self._connection.backup("main", other._connection, "main") as backup:
+                while not backup.done:
+                    backup.step()
+        except apsw.Error as error:
+            raise self.failed(error) from error
 
     @property
     def changes(self) -> int:

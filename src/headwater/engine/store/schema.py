@@ -1,7 +1,7 @@
 """The SQLite schema, as a list of migrations. Version n is what the first n scripts make.
 
 A script, once released, is never edited: a change is one more script. The version is the file's
-`user_version`; `application_id` says that the file is ours at all.
+`user_version`; `application_id` says that the file is ours at all. Scripts may call `headwater_seal` (see `seal`).
 """
 
 from __future__ import annotations
@@ -68,5 +68,11 @@ MIGRATIONS: Final[tuple[str, ...]] = (
     CREATE TABLE leases (
         name TEXT PRIMARY KEY, token INTEGER NOT NULL, holder TEXT NOT NULL, until_us INTEGER NOT NULL
     ) WITHOUT ROWID, STRICT;
+    """,
+    """
+    ALTER TABLE documents ADD COLUMN seal INTEGER NOT NULL DEFAULT 0; -- nothing else would tell that it was edited
+    UPDATE documents SET seal=headwater_seal(doc, scope, id);
+    ALTER TABLE sessions ADD COLUMN seal INTEGER NOT NULL DEFAULT 0;
+    UPDATE sessions SET seal=headwater_seal(session, key, principal, opened_us, closed, resume, acked);
     """,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path as FilePath
-from typing import Final
+from typing import Any, Final
 
 import apsw
 
@@ -23,6 +23,7 @@ from headwater.engine.store.port import (
     Visited,
 )
 from headwater.engine.store.schema import MIGRATIONS
+from headwater.engine.store.seal import broken_seal, row_seal
 from headwater.errors import LimitError
 
 _APPEND: Final = "INSERT INTO log VALUES (?,?,?,?,?,?,?,?,?)"
@@ -129,24 +130,28 @@ class SqliteStore:
     # ---- documents, heads, snapshots, marks ------------------------------------------------------
 
     def doc_of(self, key: DocKey) -> int | None:
-        row = self._db.one("SELECT doc FROM documents WHERE scope=? AND id=?", key)
-        return int(row[0]) if row else None
+        row = self._db.one("SELECT doc, seal FROM documents WHERE scope=? AND id=?", key)
+        return _named(row[0], key, row[1])[0] if row else None
 
     def key_of(self, doc: int) -> DocKey | None:
-        row = self._db.one("SELECT scope, id FROM documents WHERE doc=?", (doc,))
-        return DocKey(row[0], row[1]) if row else None
+        row = self._db.one("SELECT scope, id, seal FROM documents WHERE doc=?", (doc,))
+        return _named(doc, DocKey(row[0], row[1]), row[2])[1] if row else None
 
     def put_doc(self, doc: int, key: DocKey) -> None:
-        self._db.run("INSERT INTO documents VALUES (?,?,?)", (doc, key.scope, key.id))
+        self._db.run("INSERT INTO documents VALUES (?,?,?,?)", (doc, *key, row_seal(doc, *key)))
 
     def last_doc(self) -> int:
         return self._db.number("SELECT max(doc) FROM documents")
 
+    def docs_after(self, doc: int, limit: int) -> list[tuple[int, DocKey]]:
+        rows = self._db.all("SELECT * FROM documents WHERE doc>? ORDER BY doc LIMIT ?", (doc, limit))
+        return [_named(row[0], DocKey(row[1], row[2]), row[3]) for row in rows]
+
     def docs_of_scope(self, scope: str, after: str, limit: int) -> list[tuple[int, str]]:
         rows = self._db.all(
-            "SELECT doc, id FROM documents WHERE scope=? AND id>? ORDER BY id LIMIT ?", (scope, after, limit)
+            "SELECT doc, id, seal FROM documents WHERE scope=? AND id>? ORDER BY id LIMIT ?", (scope, after, limit)
         )
-        return [(row[0], row[1]) for row in rows]
+        return [(_named(row[0], DocKey(scope, row[1]), row[2])[0], row[1]) for row in rows]
 
     def head(self, branch: int, doc: int) -> HeadRow | None:
         row = self._db.one("SELECT * FROM heads WHERE branch=? AND doc=?", (branch, doc))
@@ -217,21 +222,21 @@ class SqliteStore:
 
     def session_of(self, key: str) -> SessionRow | None:
         row = self._db.one("SELECT * FROM sessions WHERE key=?", (key,))
-        return SessionRow(row[0], row[1], row[2], row[3], bool(row[4]), row[5], row[6], row[7]) if row else None
+        return _session(row) if row else None
 
     def session(self, session: int) -> SessionRow | None:
         row = self._db.one("SELECT * FROM sessions WHERE session=?", (session,))
-        return SessionRow(row[0], row[1], row[2], row[3], bool(row[4]), row[5], row[6], row[7]) if row else None
+        return _session(row) if row else None
 
     def put_session(self, row: SessionRow) -> None:
-        self._db.run("INSERT OR REPLACE INTO sessions VALUES (?,?,?,?,?,?,?,?)", row)
+        self._db.run("INSERT OR REPLACE INTO sessions VALUES (?,?,?,?,?,?,?,?,?)", (*row, _session_seal(row)))
 
     def last_session(self) -> int:
         return self._db.number("SELECT max(session) FROM sessions")
 
     def sessions_after(self, session: int, limit: int) -> list[SessionRow]:
         rows = self._db.all("SELECT * FROM sessions WHERE session>? ORDER BY session LIMIT ?", (session, limit))
-        return [SessionRow(r[0], r[1], r[2], r[3], bool(r[4]), r[5], r[6], r[7]) for r in rows]
+        return [_session(row) for row in rows]
 
     # ---- events, topic records, leases -----------------------------------------------------------
 
@@ -266,3 +271,22 @@ class SqliteStore:
 
     def put_lease(self, row: LeaseRow) -> None:
         self._db.run("INSERT OR REPLACE INTO leases VALUES (?,?,?,?)", row)
+
+
+def _named(doc: int, key: DocKey, seal: int) -> tuple[int, DocKey]:
+    """A document's number and name, as they were written together."""
+    if seal != row_seal(doc, *key):
+        raise broken_seal(f"document {doc} ({key.scope}:{key.id})")
+    return doc, key
+
+
+def _session(row: tuple[Any, ...]) -> SessionRow:
+    found = SessionRow(row[0], row[1], row[2], row[3], bool(row[4]), row[5], row[6], row[7])
+    if row[8] != _session_seal(found):
+        raise broken_seal(f"session {found.session} ({found.key!r})")
+    return found
+
+
+def _session_seal(row: SessionRow) -> int:
+    """Of what only the row says. How far its commits were judged depends on when that was last written down."""
+    return row_seal(row.session, row.key, row.principal, row.opened_us, row.closed, row.resume, row.acked)

@@ -143,9 +143,9 @@ class NaiveSpace:
 
     # ---- the frame -------------------------------------------------------------------------------
 
-    def objection(self, session: str, frame: Frame, *, again: bool = False) -> str | None:
+    def objection(self, session: str, frame: Frame) -> str | None:
         """Why this is no frame of the session at all, or None. Nothing of such a frame is judged."""
-        turn = self._turn(session, again)
+        turn = self._turn(session)
         if not frame:
             return "it is empty"
         numbers = [commit.local_seq for commit in frame]
@@ -184,15 +184,12 @@ class NaiveSpace:
 
     # ---- the commit ------------------------------------------------------------------------------
 
-    def judge(self, session: str, commit: Commit, *, again: bool = False) -> Replay | tuple[Refusal, ...]:
-        """A replay, or every reason against the commit at the first stage that has any. Empty: admissible.
-
-        A rejection leaves no trace on the disk. `again`: rejections are forgotten, as after a restart.
-        """
+    def judge(self, session: str, commit: Commit) -> Replay | tuple[Refusal, ...]:
+        """A replay, or every reason against the commit at the first stage that has any. Empty: admissible."""
         seq = self.seq_of(session, commit.local_seq)
         if seq is not None:
             return Replay(seq)  # C10: before anything else, preconditions included
-        if commit.local_seq < self._turn(session, again):
+        if commit.local_seq < self._turn(session):
             return (Refusal("C5", "conflict", "its turn is over: it, or a later commit, has a verdict"),)
         return (
             tuple(self._rules(commit))
@@ -200,12 +197,9 @@ class NaiveSpace:
             or (*self._reads(session, commit), *self._operations(commit))
         )
 
-    def _turn(self, session: str, again: bool) -> int:
+    def _turn(self, session: str) -> int:
         """C5: the lowest local_seq of the session that may still be judged."""
-        if not again:
-            return self.judged.get(session, 0) + 1
-        accepted = [past.commit.local_seq for past in self.history if past.session == session]
-        return max([*accepted, self.acked.get(session, 0)]) + 1
+        return self.judged.get(session, 0) + 1
 
     def _rules(self, commit: Commit) -> Iterator[Refusal]:
         if commit.branch not in self.branches or commit.branch in self.deleted:

@@ -1,6 +1,6 @@
 """What is stored beside the log must follow from it: branches, heads, snapshots, the write index, events.
 
-Owns these comparisons, made before the replay (branches, where a compacted history begins) and after it (the
+Owns these comparisons, made before the replay (names, branches, where a compacted history begins) and after it (the
 rest). None of it is needed to know what a space holds; the engine trusts it to be fast. Never repairs.
 """
 
@@ -19,13 +19,15 @@ from headwater.engine.store.port import HEADS_SEQ, BranchRow, HeadRow, Store
 from headwater.engine.verify.lines import Line, Lines
 from headwater.engine.verify.replay import Replay, snapshot_value
 from headwater.engine.verify.report import Broken
+from headwater.errors import CorruptionError
 from headwater.protocol.commit import MAIN
 
 _PAGE = 500
 
 
 def begin(store: Store, last_seq: int) -> Lines:
-    """The branches, checked, and every document as it was where the kept history begins."""
+    """The names and branches, checked, and every document as it was where the kept history begins."""
+    _check_names(store)
     rows = {row.branch: row for row in store.branches()}
     kept_from = number_in_meta(store, COMPACTED_SEQ, 1)
     lines = Lines(rows)
@@ -41,6 +43,21 @@ def begin(store: Store, last_seq: int) -> Lines:
             if not row.deleted:
                 _take_up_bases(store, lines, row.branch, kept_from)
     return lines
+
+
+def _check_names(store: Store) -> None:
+    """Who documents and sessions are: whatever else is stored only gives their numbers."""
+    doc = session = 0
+    try:
+        while docs := store.docs_after(doc, _PAGE):
+            doc = docs[-1][0]
+    except CorruptionError as error:
+        raise Broken("documents", 0, str(error)) from error
+    try:
+        while sessions := store.sessions_after(session, _PAGE):
+            session = sessions[-1].session
+    except CorruptionError as error:
+        raise Broken("session", 0, str(error)) from error
 
 
 def _check_branch(rows: dict[int, BranchRow], row: BranchRow, last_seq: int) -> None:

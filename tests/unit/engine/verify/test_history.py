@@ -23,6 +23,7 @@ from headwater.engine.limits import Limits
 from headwater.engine.log import COMPACTED_CHAIN, COMPACTED_SEQ, chained
 from headwater.engine.marks import Marks
 from headwater.engine.store.port import LogRow
+from headwater.engine.store.seal import row_seal
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.engine.verify.history import verify_file, verify_store
 from headwater.engine.verify.report import Report, Violation
@@ -568,10 +569,34 @@ DAMAGE: dict[str, tuple[Edit, str, int, str]] = {
         "branch 'gone' was deleted and has heads",
     ),
     "a document was never written": (
-        lambda f: f.sql("INSERT INTO documents VALUES (4, 'space', 'd')"),
+        lambda f: f.sql("INSERT INTO documents VALUES (4, 'space', 'd', ?)", (row_seal(4, "space", "d"),)),
         "documents",
         0,
         "4 documents are listed, 3 were written",
+    ),
+    "a document was added by hand": (
+        lambda f: f.sql("INSERT INTO documents (doc, scope, id) VALUES (4, 'space', 'd')"),
+        "documents",
+        0,
+        "the row of document 4 (space:d) does not match its checksum: it was edited or torn",
+    ),
+    "a document has another name": (
+        lambda f: f.sql("UPDATE documents SET id='z' WHERE doc=3"),
+        "documents",
+        0,
+        "the row of document 3 (space:z) does not match its checksum: it was edited or torn",
+    ),
+    "a session has another key": (
+        lambda f: f.sql("UPDATE sessions SET key='u' WHERE session=2"),
+        "session",
+        0,
+        "the row of session 2 ('u') does not match its checksum: it was edited or torn",
+    ),
+    "a session acknowledged more": (
+        lambda f: f.sql("UPDATE sessions SET acked=3 WHERE session=1"),
+        "session",
+        0,
+        "the row of session 1 ('s') does not match its checksum: it was edited or torn",
     ),
     "a head is missing": (
         lambda f: f.sql("DELETE FROM heads WHERE branch=1 AND doc=2"),

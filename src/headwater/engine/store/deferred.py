@@ -1,0 +1,86 @@
+"""A space that may not exist yet: its file is made by the first commit, not by whoever looks first.
+
+Until then everything is in memory: the sessions that look, and that there is nothing. What must survive (a commit, a
+branch, a lease) makes the file and moves what was there into it, in one transaction and before anything is answered.
+Nothing else about a store changes here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path as FilePath
+
+from headwater.engine.store.database import Database, Synchronous
+from headwater.engine.store.port import BranchRow, LeaseRow, LogRow
+from headwater.engine.store.schema import MIGRATIONS
+from headwater.engine.store.sqlite import SqliteStore
+
+MEMORY = ":memory:"
+
+
+class DeferredStore(SqliteStore):
+    """One space in one SQLite file, which is there from the first commit on."""
+
+    __slots__ = ("_is_needed", "_path", "_root", "_synchronous")
+
+    def __init__(self, path: str | FilePath, *, synchronous: Synchronous = "FULL") -> None:
+        self._synchronous: Synchronous = synchronous
+        self._is_needed = False  # the open transaction has something that must survive
+        self._root: BranchRow | None = None  # the branch that a new space begins with
+        self._path: FilePath | None = FilePath(path)  # where the file will be; None: it is there
+        if self._path.exists():
+            self._path = None
+        super().__init__(path if self._path is None else MEMORY, synchronous=synchronous)
+
+    # ---- what makes the file -----------------------------------------------------------------------
+
+    def append(self, row: LogRow) -> None:
+        super().append(row)
+        self._is_needed = True
+
+    def put_branch(self, row: BranchRow) -> None:
+        super().put_branch(row)
+        if row.parent:
+            self._is_needed = True
+        else:
+            self._root = row
+
+    def put_lease(self, row: LeaseRow) -> None:
+        super().put_lease(row)
+        self._is_needed = True
+
+    def commit(self) -> None:
+        super().commit()
+        if self._path is not None and self._is_needed:
+            self._move(self._path)
+        self._is_needed = False
+
+    def _move(self, path: FilePath) -> None:
+        """C6: what was committed in memory is on the disk when this returns; if it fails, `reopen` decides."""
+        memory = self._db
+        file = Database(str(path), synchronous=self._synchronous, vfs=None, migrations=MIGRATIONS)
+        try:
+            file.copy(memory)
+        except BaseException:
+            file.close()
+            raise
+        file.visited = memory.visited
+        self._db, self._path = file, None
+        memory.close()
+
+    def rollback(self) -> None:
+        super().rollback()
+        self._is_needed = False
+
+    def reopen(self) -> None:
+        """Start over with what is on the disk: the file, if it was made, or a space that is as new as at first."""
+        self._is_needed = False
+        if self._path is not None and self._path.exists():
+            self._db.close()
+            self._db = Database(str(self._path), synchronous=self._synchronous, vfs=None, migrations=MIGRATIONS)
+            self._path = None
+        else:
+            super().reopen()
+        if self._root is not None and not self.branches():
+            self.begin()
+            self.put_branch(self._root)
+            self.commit()

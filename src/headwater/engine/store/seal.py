@@ -1,0 +1,29 @@
+"""The seal of a row: a checksum over its columns, for rows that nothing else in the space vouches for.
+
+A commit is covered by the chain of the log and a snapshot by its own seal, but who document 7 is and which session
+made a commit is said by one row only. Owns how that row is sealed and what is said when the seal is broken. Never
+reads or writes anything.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from zlib import crc32
+
+from headwater.errors import CorruptionError
+
+SEAL_FUNCTION: Final = "headwater_seal"
+"""The name under which migrations call `row_seal`."""
+
+
+def row_seal(*columns: object) -> int:
+    """The checksum of a row. Text that cannot be stored has one, too: refusing it is the store's."""
+    texts = [str(int(column)) if type(column) is bool else str(column) for column in columns]  # as SQLite has them
+    return crc32("\0".join(texts).encode("utf-8", "surrogatepass"))
+
+
+def broken_seal(what: str) -> CorruptionError:
+    return CorruptionError(
+        f"the row of {what} does not match its checksum: it was edited or torn. Run `headwater verify`, and restore "
+        "a backup."
+    )

@@ -1,0 +1,111 @@
+"""The bytes in a space's file have one form per schema version, so the version alone says whether they can be read.
+
+A change of any of these bytes is a change of the schema: add a migration (an empty one will do, if old bytes still
+decode), so that an older Headwater refuses the file by name instead of calling it damaged. Then pin the new bytes.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from headwater.data.address import Depth, DocKey
+from headwater.data.link import Link
+from headwater.data.patch import Touch, append, replace
+from headwater.data.value import Value
+from headwater.engine.heads import restored, snapshot_of
+from headwater.engine.marks import Marks
+from headwater.engine.store.schema import MIGRATIONS
+from headwater.engine.store.seal import row_seal
+from headwater.protocol.commit import (
+    Commit,
+    EntityAbsent,
+    LeaseHeld,
+    Operation,
+    OriginCommitted,
+    Provenance,
+    Read,
+    SentEvent,
+    TopicRecord,
+    decode_commit,
+    encode_commit,
+)
+from headwater.protocol.record import decode_record, encode_record
+
+VERSION = 2
+A = DocKey("space", "a")
+VALUE: Value = {"n": (None, True, -1, 1.5, "é", b"\x00", Link(None, "space", "b", ("x", 0)))}
+EVERYTHING = Commit(
+    7,
+    (Operation(A, (replace(("k", 0), VALUE), append((), ("y",)))),),
+    (Read(A, ("k",), Depth.SHAPE, 3, ((4, 5),)), Read(A, (), Depth.DEEP, 0)),
+    (OriginCommitted(6), EntityAbsent(A), LeaseHeld("lease", 9)),
+    "side",
+    (SentEvent("e", "stream", VALUE, 11),),
+    (TopicRecord("topic", "key", None),),
+    Provenance("node", "print", ((A, ("k",)),), derived=True),
+    ((6, 6),),
+)
+PARTS: dict[type[msgspec.Struct], str] = {
+    Commit: "local_seq operations reads preconditions branch events records provenance after",
+    Operation: "doc patches",
+    Read: "doc path depth seq layers",
+    OriginCommitted: "local_seq",
+    EntityAbsent: "doc",
+    LeaseHeld: "name token",
+    SentEvent: "id stream payload due_us",
+    TopicRecord: "topic key payload",
+    Provenance: "node fingerprint causes derived",
+}
+
+RECORD = (
+    "92929907919292a57370616365a1619293a77265706c61636592a16b0081a16e97c0c3ffcb3ff8000000000000a2c3a9c401"
+    "00c70e0194c0a57370616365a16292a1780093a6617070656e64909291a179c0929592a57370616365a16191a16b01039192"
+    "04059592a57370616365a161900000909392b06f726967696e5f636f6d6d69747465640692ad656e746974795f616273656e"
+    "7492a57370616365a16193aa6c656173655f68656c64a56c6561736509a4736964659194a165a673747265616d81a16e97c0"
+    "c3ffcb3ff8000000000000a2c3a9c40100c70e0194c0a57370616365a16292a178000b9193a5746f706963a36b6579c094a4"
+    "6e6f6465a57072696e74919292a57370616365a16191a16bc3919206069105929908909090a46d61696e909094a0a090c290"
+    "90"
+)
+SNAPSHOT = "e942a5b881a16e97c0c3ffcb3ff8000000000000a2c3a9c40100c70e0194c0a57370616365a16292a17800"
+MARKS = (
+    "95930301009304020393000000009192a16b9593000000930402039303010000929200959303010093030100930000000090"
+    "92a178959304020093040200930000000090"
+)
+
+
+def test_the_forms_below_are_those_of_this_schema_version() -> None:
+    assert len(MIGRATIONS) == VERSION, "look whether the forms below changed, then write the new version here"
+
+
+def test_a_commit_has_the_parts_it_had() -> None:
+    """A part added at the end, with a default, changes no bytes below; an older version cannot read it all the same."""
+    for struct, names in PARTS.items():
+        assert [field.name for field in msgspec.structs.fields(struct)] == names.split()
+
+
+def test_the_record_of_a_frame() -> None:
+    assert encode_record([(encode_commit(EVERYTHING), (5,)), (encode_commit(Commit(8)), ())]).hex() == RECORD
+    first, second = decode_record(bytes.fromhex(RECORD))
+    assert (decode_commit(first.commit), first.previous) == (EVERYTHING, (5,))
+    assert (decode_commit(second.commit), second.previous) == (Commit(8), ())
+
+
+def test_a_snapshot() -> None:
+    row = snapshot_of(1, 2, 3, 4, VALUE)
+    assert row.body.hex() == SNAPSHOT
+    assert restored(row._replace(body=bytes.fromhex(SNAPSHOT))) == VALUE
+
+
+def test_a_write_index() -> None:
+    marks = Marks(0, 100)
+    marks.record((Touch(("k", 0), True), Touch((), False)), 3, 1)
+    marks.record((Touch(("k", "x"), False),), 4, 2)
+    assert marks.encode().hex() == MARKS
+    again = Marks.decode(bytes.fromhex(MARKS), 100)
+    assert again.encode().hex() == MARKS
+    assert [again.latest(("k",), Depth.DEEP, by) for by in (0, 1, 2)] == [4, 4, 3]
+
+
+def test_the_seal_of_a_row() -> None:
+    assert row_seal(7, "space", "ä") == 2_277_278_272
+    assert row_seal(1, "key", "ann", 5, True, "", 2) == row_seal(1, "key", "ann", 5, 1, "", 2) == 1_627_596_384
