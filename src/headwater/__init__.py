@@ -13,6 +13,7 @@ from headwater.errors import (
     AbsentError,
     AccessError,
     AuthoringError,
+    CommitConvergenceError,
     CommitRejected,
     ConflictError,
     CorruptionError,
@@ -23,11 +24,14 @@ from headwater.errors import (
     LimitError,
     LoadError,
     NewerVersionError,
+    NotReadyError,
+    NotSettlingError,
     PreconditionFailedError,
     ProtocolError,
     RuleRefusedError,
     SessionExpiredError,
     StorageError,
+    UpstreamFailedError,
 )
 
 if TYPE_CHECKING:
@@ -38,6 +42,7 @@ __all__ = [
     "AccessError",
     "AuthoringError",
     "Backoff",
+    "CommitConvergenceError",
     "CommitRejected",
     "ConflictError",
     "CorruptionError",
@@ -48,11 +53,14 @@ __all__ = [
     "LimitError",
     "LoadError",
     "NewerVersionError",
+    "NotReadyError",
+    "NotSettlingError",
     "PreconditionFailedError",
     "ProtocolError",
     "RuleRefusedError",
     "SessionExpiredError",
     "StorageError",
+    "UpstreamFailedError",
 ]
 
 __version__ = "0.1.0"

@@ -7,6 +7,10 @@
     │   ├── ConflictError           something it read was overwritten; run it again on fresh state
     │   ├── PreconditionFailedError it can never succeed; do not run it again
     │   └── RuleRefusedError        a rule of the space forbids it; do not run it again
+    ├── CommitConvergenceError      a write met conflicts for as long as it may; somebody is always faster
+    ├── NotReadyError               something was never computed yet; await pull() first
+    │   └── UpstreamFailedError     what a run reads could not be computed; the cause says why
+    ├── NotSettlingError            nodes make each other run without end; the message shows the way round
     ├── AbsentError                 a document, branch or key that is not there
     ├── AccessError                 this user may not do that here
     ├── LoadError                   a document could not be fetched
@@ -30,6 +34,7 @@ __all__ = [
     "AbsentError",
     "AccessError",
     "AuthoringError",
+    "CommitConvergenceError",
     "CommitRejected",
     "ConflictError",
     "CorruptionError",
@@ -40,11 +45,14 @@ __all__ = [
     "LimitError",
     "LoadError",
     "NewerVersionError",
+    "NotReadyError",
+    "NotSettlingError",
     "PreconditionFailedError",
     "ProtocolError",
     "RuleRefusedError",
     "SessionExpiredError",
     "StorageError",
+    "UpstreamFailedError",
 ]
 
 
@@ -78,6 +86,30 @@ class PreconditionFailedError(CommitRejected):
 
 class RuleRefusedError(CommitRejected):
     """A rule of the space forbids this commit. Change the commit or the rule."""
+
+
+class CommitConvergenceError(HeadwaterError):
+    """A write was tried again and again, and each time something it had read was overwritten; nothing was written.
+
+    `attempts` were made in `elapsed_ms` since the first conflict; the cause is the last of them. Write less often, read
+    less, or say what you mean by an intent (push, increment), which cannot conflict."""
+
+    def __init__(self, message: str, *, attempts: int, elapsed_ms: float) -> None:
+        super().__init__(message)
+        self.attempts = attempts
+        self.elapsed_ms = elapsed_ms
+
+
+class NotReadyError(HeadwaterError):
+    """A computed value was looked at that was never computed. Outside a run, `await pull()` brings it up to date."""
+
+
+class UpstreamFailedError(NotReadyError):
+    """A run read the output of a node whose last run raised. The cause is what it raised; mend that one."""
+
+
+class NotSettlingError(HeadwaterError):
+    """Nodes make each other run without end. They are held back and tried again, more and more slowly."""
 
 
 class AbsentError(HeadwaterError, LookupError):

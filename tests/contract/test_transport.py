@@ -18,7 +18,14 @@ from headwater.data.patch import add, append, increment, replace
 from headwater.data.value import ABSENT
 from headwater.engine.engine import Engine
 from headwater.engine.limits import DEFAULT_LIMITS, Limits
-from headwater.errors import ConflictError, HeadwaterError, LoadError, RuleRefusedError, SessionExpiredError
+from headwater.errors import (
+    CommitConvergenceError,
+    ConflictError,
+    HeadwaterError,
+    LoadError,
+    RuleRefusedError,
+    SessionExpiredError,
+)
 from headwater.protocol.messages import Query
 from headwater.replica.session import Link
 from headwater.replica.transaction import Transaction
@@ -204,8 +211,11 @@ def test_a_conflict_that_never_clears_fails_loudly_when_its_window_is_over(over:
         error = await refused(stubborn.writer.transact(read_late))
         others.set()
         await task
-        assert isinstance(error, ConflictError)
+        assert isinstance(error, CommitConvergenceError)
         assert "did not land in 0.15 s" in str(error)
+        assert error.attempts == stubborn.writer.attempts
+        assert 150 <= error.elapsed_ms < 10_000
+        assert isinstance(error.__cause__, ConflictError)
         assert 1 < stubborn.writer.attempts < 200
         await agree(ann, bob)
         assert "never" not in rig.call(value_in)["l"]

@@ -43,6 +43,7 @@ from headwater.protocol.messages import (
     Opened,
     Problem,
     Query,
+    Renew,
     Selector,
     Transact,
     Unwatch,
@@ -83,7 +84,7 @@ class Fuzzer:
 
     def message(self, session: str, seq: int) -> FromReplica:
         draw = self.random
-        match draw.choices(range(8), (1, 2, 12, 3, 2, 3, 3, 0.3))[0]:
+        match draw.choices(range(9), (1, 2, 12, 3, 2, 3, 3, 0.3, 0.3))[0]:
             case 0:
                 return Hello((draw.choice((1, 1, 1, 2)),), ("waves",), draw.choice((*USERS, *USERS, "nobody", "")))
             case 1:
@@ -103,8 +104,10 @@ class Fuzzer:
                 return Query(draw.randint(1, 9), draw.choice(("space", "user:bob", "")), draw.choice(("", "d1")), at)
             case 6:
                 return Ack(draw.randint(0, seq), draw.randint(0, max(0, self.next_local_seq[session] - 3)))
-            case _:
+            case 7:
                 return Bye(draw.randint(0, 3))
+            case _:
+                return Renew(draw.choice((*USERS, "nobody", "")))
 
     def commit(self, session: str, seq: int) -> Commit:
         draw = self.random

@@ -10,7 +10,7 @@ from unittest.mock import patch
 import msgspec
 import pytest
 
-from headwater.data.address import Depth, DocKey
+from headwater.data.address import Depth
 from headwater.engine.access import Access, Right
 from headwater.engine.admission import Admission
 from headwater.engine.engine import Engine
@@ -68,6 +68,8 @@ def skip_the_cascade() -> AbstractContextManager[object]:
 
     def kill(self: Pending, layer: Layer, rejection: Rejection) -> list[Layer]:
         del self._live[layer.local_seq]
+        self._lift(layer)
+        self._wire.pop(layer.local_seq, None)
         layer.rejection, layer.fate = rejection, Fate.DEAD
         return [layer]
 
@@ -95,31 +97,16 @@ def basis_of_the_top_layer() -> AbstractContextManager[object]:
     original = Transaction.reads
 
     def reads(self: Transaction) -> tuple[Read, ...]:
-        top = max((layer.seq for layer in self.layers), default=0)
-        return tuple(
-            msgspec.structs.replace(read, seq=max(read.seq, top)) if read.layers else read for read in original(self)
-        )
+        found = original(self)
+        top = max((layer.seq for layer in self._stood), default=0)
+        return tuple(msgspec.structs.replace(read, seq=max(read.seq, top)) if read.layers else read for read in found)
 
     return patch.object(Transaction, "reads", reads)
 
 
 def read_what_is_shown_now() -> AbstractContextManager[object]:
     """A transaction looks at the replica, not at its snapshot."""
-    original = Replica.begin
-
-    class Live:
-        def __init__(self, replica: Replica) -> None:
-            self._replica = replica
-
-        def __getitem__(self, doc: DocKey) -> object:
-            return self._replica.snapshot()[doc]
-
-    def begin(self: Replica, **options: Any) -> Transaction:
-        transaction = original(self, **options)
-        transaction._snapshot = Live(self)  # type: ignore[assignment]
-        return transaction
-
-    return patch.object(Replica, "begin", begin)
+    return patch.object(Transaction, "keep", lambda self, document: None)
 
 
 def forget_shape_reads() -> AbstractContextManager[object]:
@@ -165,7 +152,7 @@ def settle_twice() -> AbstractContextManager[object]:
 
     def accepted(self: Replica, local_seq: int, seq: int) -> None:
         layer = self.pending.get(local_seq)
-        kept = list(layer.settled) if layer is not None else []
+        kept = list(layer.settled or ()) if layer is not None else []
         original(self, local_seq, seq)
         if layer is not None and layer.seq > self.confirmed.seq:
             layer.settled, layer.seq = kept, 0
@@ -216,7 +203,7 @@ def send_nothing() -> AbstractContextManager[object]:
     """Every commit is over as soon as it was made, as if there was nothing to tell."""
 
     def commit(self: Replica, transaction: Transaction, *settled: Any) -> None:
-        layer = Layer(transaction.commit(1, "main"), {}, None, None)
+        layer = Layer(1, transaction.commit(1, "main"), {}, None, None)
         for callback in settled:
             callback(layer, None)
 

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.testing.simulation import Load, RuleBroken, Simulation, run_seeds
+from headwater.data.address import DocKey
+from headwater.data.link import Link
+from headwater.data.patch import replace
+from headwater.testing.simulation import NO_FAULTS, Load, RuleBroken, Simulation, run_seeds
 from tests.counts import scaled
 
 HISTORIES = 2_000
@@ -70,6 +73,26 @@ def test_the_histories_are_large_enough_to_mean_something() -> None:
         "Answer",
     }
     assert messages <= kinds
+
+
+def test_a_document_that_is_asked_for_again_with_its_links_while_it_loads_brings_them() -> None:
+    """What seed 3240 showed: the answer to the first question was taken for that to the second."""
+    root, leaf = DocKey("space", "root"), DocKey("space", "leaf")
+    with Simulation(seed=1, replicas=1, faults=NO_FAULTS) as sim:
+        (process,) = sim.replicas
+        process.watch(root)
+        process.watch(leaf)
+        sim.settle()
+        process.transact("leaf", lambda t: t.write(leaf, replace((), {"n": 1})))
+        process.transact("root", lambda t: t.write(root, replace((), {"to": Link(None, "space", "leaf")})))
+        sim.settle()
+        process.unwatch(root)
+        process.unwatch(leaf)
+        sim.settle()
+        process.watch(root)
+        process.watch(root, follow=True)
+        sim.settle()
+        assert process.replica.visible(leaf) == {"n": 1}
 
 
 @pytest.mark.random

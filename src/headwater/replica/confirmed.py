@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from headwater.data.address import DocKey
 from headwater.data.patch import Patch, PatchError, apply
+from headwater.data.path import Path
 from headwater.data.value import MaybeValue
 from headwater.errors import ProtocolError
 from headwater.protocol.messages import DocChange, Own, Patched, Whole
+from headwater.replica.document import NOT_HERE, Document, Documents
 from headwater.replica.pending import Pending
 
 
@@ -25,36 +27,47 @@ class NotHere(Exception):
 class Confirmed:
     """Documents as of `seq`."""
 
-    __slots__ = ("_values", "_written", "seq")
+    __slots__ = ("_count", "_documents", "seq")
 
-    def __init__(self) -> None:
-        self._values: dict[DocKey, MaybeValue] = {}
-        self._written: dict[DocKey, int] = {}
+    def __init__(self, documents: Documents) -> None:
+        self._documents = documents
+        self._count = 0
         self.seq = 0
 
     def __contains__(self, doc: DocKey) -> bool:
-        return doc in self._values
+        document = self._documents.get(doc)
+        return document is not None and document.confirmed is not NOT_HERE
 
     def __len__(self) -> int:
-        return len(self._values)
+        return self._count
 
     def docs(self) -> tuple[DocKey, ...]:
-        return tuple(self._values)
+        return tuple(document.key for document in self._documents.held() if document.confirmed is not NOT_HERE)
 
     def value(self, doc: DocKey) -> MaybeValue:
-        return self._values[doc]
+        document = self._documents.get(doc)
+        if document is None or document.confirmed is NOT_HERE:
+            raise KeyError(doc)
+        return document.confirmed
 
     def written(self, doc: DocKey) -> int:
         """The seq of the last write that was heard of; 0: none was."""
-        return self._written.get(doc, 0)
+        document = self._documents.get(doc)
+        return 0 if document is None else document.written
 
-    def put(self, doc: DocKey, value: MaybeValue, written: int) -> None:
-        self._values[doc] = value
-        self._written[doc] = written
+    def put(self, doc: DocKey, value: MaybeValue, written: int) -> Document:
+        document = self._documents.hold(doc)
+        if document.confirmed is NOT_HERE:
+            self._count += 1
+        document.confirmed = value
+        document.written = written
+        return document
 
-    def drop(self, doc: DocKey) -> None:
-        self._values.pop(doc, None)
-        self._written.pop(doc, None)
+    def drop(self, document: Document) -> None:
+        if document.confirmed is not NOT_HERE:
+            self._count -= 1
+        document.confirmed = NOT_HERE
+        document.written = 0
 
     def move_to(self, seq: int) -> None:
         """C9: the log is heard in order. Going back would un-happen what was shown."""
@@ -62,33 +75,39 @@ class Confirmed:
             raise ProtocolError(f"the engine spoke of seq {seq} after seq {self.seq}")
         self.seq = seq
 
-    def integrate(self, changes: list[DocChange], seq: int, pending: Pending) -> dict[DocKey, None]:
-        """Make changes of the log to documents that are here, and move to its seq: all of it or, on error, nothing."""
+    def integrate(self, changes: list[DocChange], seq: int, pending: Pending) -> dict[Document, list[Path] | None]:
+        """Make changes of the log to documents that are here, and move to its seq: all of it or, on error, nothing.
+
+        What comes back is where they changed; None instead of places: anywhere.
+        """
         staged: dict[DocKey, tuple[MaybeValue, int]] = {}
+        places: dict[DocKey, list[Path] | None] = {}
         for change in changes:
-            value = staged[change.doc][0] if change.doc in staged else self._values[change.doc]
-            staged[change.doc] = (_changed(change, value, pending), change.seq)
+            value = staged[change.doc][0] if change.doc in staged else self.value(change.doc)
+            after, patches = _changed(change, value, pending)
+            staged[change.doc] = (after, change.seq)
+            before = places.get(change.doc, [])
+            places[change.doc] = (
+                None if patches is None or before is None else [*before, *(patch.path for patch in patches)]
+            )
         self.move_to(seq)
-        for doc, (value, written) in staged.items():
-            self.put(doc, value, written)
-        return dict.fromkeys(staged)
+        return {self.put(doc, value, written): places[doc] for doc, (value, written) in staged.items()}
 
 
-def _changed(change: DocChange, value: MaybeValue, pending: Pending) -> MaybeValue:
+def _changed(change: DocChange, value: MaybeValue, pending: Pending) -> tuple[MaybeValue, tuple[Patch, ...] | None]:
     match change:
         case Whole():
-            return change.get()
+            return change.get(), None
         case Patched(doc, seq, patches):
-            return _patched(value, patches, f"commit {seq} does not fit {doc.scope}:{doc.id}")
+            return _patched(value, patches, f"commit {seq} does not fit {doc.scope}:{doc.id}"), patches
         case Own(doc, _, local_seq):
             layer = pending.get(local_seq)
             if layer is None:
                 raise ProtocolError(f"the engine speaks of commit {local_seq}, which was settled before")
             # The same patches that the engine applied, on the same document.
             patches = tuple(patch for op in layer.commit.operations if op.doc == doc for patch in op.patches)
-            return _patched(
-                value, patches, f"own commit {local_seq} was accepted but does not fit {doc.scope}:{doc.id}"
-            )
+            what = f"own commit {local_seq} was accepted but does not fit {doc.scope}:{doc.id}"
+            return _patched(value, patches, what), patches
 
 
 def _patched(value: MaybeValue, patches: tuple[Patch, ...], what: str) -> MaybeValue:

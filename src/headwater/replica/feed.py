@@ -7,12 +7,13 @@ a listener causes another one: that waits until everybody has heard the first. A
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from enum import Enum
 
 from headwater.data.address import DocKey
+from headwater.data.path import Path
 from headwater.data.value import MaybeValue
+from headwater.replica.document import Document
 
 
 class Kind(Enum):
@@ -25,25 +26,90 @@ class Kind(Enum):
     RESET = "reset"  # everything was read again after a gap
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Changed:
     """One document, as it was shown and as it is shown now."""
 
-    doc: DocKey
-    before: MaybeValue
-    after: MaybeValue
-    known_before: bool = True  # False: the document was not here, so `before` says nothing
+    __slots__ = ("after", "before", "document", "known_before", "touched")
+
+    def __init__(
+        self,
+        document: Document,
+        before: MaybeValue,
+        after: MaybeValue,
+        touched: Sequence[Path] | None = None,
+        known_before: bool = True,
+    ) -> None:
+        self.document = document
+        self.before = before
+        self.after = after
+        self.touched = touched  # places that cover every difference; None: unknown
+        self.known_before = known_before  # False: the document was not here, so `before` says nothing
+
+    @property
+    def doc(self) -> DocKey:
+        return self.document.key
+
+    def __repr__(self) -> str:
+        return f"Changed({self.document!r}, {self.before!r} -> {self.after!r}, known_before={self.known_before})"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Notification:
-    """What one step changed. `source` is the node whose run it was, by identity; `group` is for user's sinks only."""
+class Notification(Changed):
+    """What one step changed. `source` is the node whose run it was, by identity; `group` is for user's sinks only.
 
-    kind: Kind
-    changes: tuple[Changed, ...]
-    seq: int
-    source: object | None = None
-    group: object | None = None
+    Most steps change one document: then the notification is that change, and `others` is empty.
+    """
+
+    __slots__ = ("group", "kind", "layer", "others", "seq", "source")
+
+    def __init__(
+        self,
+        kind: Kind,
+        document: Document,
+        before: MaybeValue,
+        after: MaybeValue,
+        touched: Sequence[Path] | None,
+        known_before: bool,
+        seq: int,
+        source: object | None = None,
+        group: object | None = None,
+        layer: int = 0,
+    ) -> None:
+        self.document = document
+        self.before = before
+        self.after = after
+        self.touched = touched
+        self.known_before = known_before
+        self.kind = kind
+        self.seq = seq
+        self.source = source
+        self.group = group
+        self.layer = layer  # the `local_seq` of the commit that was applied; 0: no local one
+        self.others: tuple[Changed, ...] = ()
+
+    @property
+    def changes(self) -> tuple[Changed, ...]:
+        return (self, *self.others)
+
+    def __repr__(self) -> str:
+        first = super().__repr__()
+        return f"Notification({self.kind.value}, {first}, others={self.others!r}, seq={self.seq})"
+
+
+def notification(
+    kind: Kind,
+    changes: Sequence[Changed],
+    seq: int,
+    source: object | None = None,
+    group: object | None = None,
+    layer: int = 0,
+) -> Notification:
+    """What one step changed, of at least one document."""
+    first = changes[0]
+    made = Notification(
+        kind, first.document, first.before, first.after, first.touched, first.known_before, seq, source, group, layer
+    )
+    made.others = tuple(changes[1:])
+    return made
 
 
 class Feed:
@@ -52,31 +118,35 @@ class Feed:
     __slots__ = ("_delivering", "_listeners", "_waiting", "errors")
 
     def __init__(self) -> None:
-        self._listeners: list[Callable[[Notification], object]] = []
+        self._listeners: tuple[Callable[[Notification], object], ...] = ()
         self._waiting: deque[Notification] = deque()
         self._delivering = False
         self.errors: list[Exception] = []  # raised by listeners and not reported yet
 
     def subscribe(self, listener: Callable[[Notification], object]) -> Callable[[], None]:
         """Hear every notification from now on, until the returned function is called."""
-        self._listeners.append(listener)
+        self._listeners = (*self._listeners, listener)
 
         def cancel() -> None:
             if listener in self._listeners:
-                self._listeners.remove(listener)
+                place = self._listeners.index(listener)
+                self._listeners = self._listeners[:place] + self._listeners[place + 1 :]
 
         return cancel
 
     def emit(self, notification: Notification) -> None:
-        self._waiting.append(notification)
         if self._delivering:
-            return  # C9: what a listener causes is heard after what caused it
+            self._waiting.append(notification)  # C9: what a listener causes is heard after what caused it
+            return
         self._delivering = True
+        self._deliver(notification)
         while self._waiting:
-            current = self._waiting.popleft()
-            for listener in tuple(self._listeners):
-                try:
-                    listener(current)
-                except Exception as error:  # the others hear it all the same, and so does whoever answers for errors
-                    self.errors.append(error)
+            self._deliver(self._waiting.popleft())
         self._delivering = False
+
+    def _deliver(self, notification: Notification) -> None:
+        for listener in self._listeners:
+            try:
+                listener(notification)
+            except Exception as error:  # the others hear it all the same, and so does whoever answers for errors
+                self.errors.append(error)

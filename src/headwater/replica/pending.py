@@ -7,15 +7,18 @@ or sent. Never talks to anybody; `Replica` does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 
 from headwater.data.address import DocKey
 from headwater.data.patch import PatchError, Touch, apply
 from headwater.data.path import Path
+from headwater.data.spots import Spot
 from headwater.data.value import MaybeValue
+from headwater.errors import InvariantViolation
 from headwater.protocol.commit import Commit
 from headwater.protocol.verdict import Conflict, Rejection
+from headwater.replica.document import Document, Documents
 
 Settled = Callable[["Layer", "Rejection | None"], object]
 
@@ -26,6 +29,7 @@ class Fate(Enum):
     QUEUED = "queued"  # never left this process
     SENT = "sent"  # on the wire; the engine may have it
     ACCEPTED = "accepted"  # has a seq, which the confirmed state does not cover yet
+    LOCAL = "local"  # derived without the right to write: stays here and yields to any confirmed value
     DEAD = "dead"  # will not land; if it was sent, its verdict is still to come
 
 
@@ -36,54 +40,125 @@ def named_by(commit: Commit) -> frozenset[int]:
 
 
 class Layer:
-    """One local commit, and what it did to the documents it wrote when it was applied here."""
+    """One local commit, and what it did to the documents it wrote when it was applied here.
+
+    A layer that replaced one document (`Replica.write_whole`) is told as a commit later, with the rest of its wave:
+    nothing that it stands on changes in between.
+    """
 
     __slots__ = (
-        "commit",
+        "_commit",
+        "_named",
+        "_touched",
+        "after",
+        "basis",
+        "before",
+        "causes",
+        "derived",
+        "document",
         "fate",
         "frame",
         "group",
+        "local_seq",
         "misfits",
-        "named",
+        "node",
         "rejection",
         "seq",
         "settled",
         "source",
-        "touched",
+        "spots",
     )
 
     def __init__(
         self,
-        commit: Commit,
-        touched: dict[DocKey, tuple[Touch, ...]],
+        local_seq: int,
+        commit: Commit | None,
+        touched: dict[DocKey, tuple[Touch, ...]] | None,
         source: object | None,
         group: object | None,
+        causes: Mapping[Spot, object] | None = None,
     ) -> None:
-        self.commit = commit
-        self.touched = touched
-        self.named = named_by(commit)  # the layers it stands on
+        self.local_seq = local_seq
         self.source = source
         self.group = group
+        self.causes = causes  # the spots whose change made its run; they come back if it is rejected
         self.fate = Fate.QUEUED
-        self.misfits: set[DocKey] = set()  # documents that it does not fit as they are now
-        self.frame = 0  # the first local_seq of the frame it was sent in
+        self.document: Document | None = None  # what it replaces, until it is told as a commit
         self.seq = 0
+        self.settled: list[Settled] | None = None
+        self.misfits: set[DocKey] | None = None  # documents that it does not fit as they are now
+        self._commit = commit
+        self._touched = touched
+        self._named: frozenset[int] | None = None
+        self.frame = 0  # the first local_seq of the frame it was sent in
         self.rejection: Rejection | None = None
-        self.settled: list[Settled] = []
+
+    def replaces(
+        self,
+        document: Document,
+        before: MaybeValue,
+        after: MaybeValue,
+        spots: Sequence[Spot | None],
+        basis: int,
+        node: str,
+        derived: bool,
+    ) -> None:
+        """It replaces one document, having looked at some spots."""
+        self.document = document
+        self.before = before
+        self.after = after
+        self.spots = spots
+        self.basis = basis
+        self.node = node
+        self.derived = derived
 
     @property
-    def local_seq(self) -> int:
-        return self.commit.local_seq
+    def commit(self) -> Commit:
+        """What it says to the engine."""
+        if self._commit is None:
+            raise InvariantViolation(f"layer {self.local_seq} was looked at before it was told")
+        return self._commit
+
+    def tell(self, commit: Commit, touched: dict[DocKey, tuple[Touch, ...]]) -> None:
+        """From now on it is this commit."""
+        self._commit, self._touched, self.document = commit, touched, None
+        self.spots = ()
+
+    @property
+    def touched(self) -> dict[DocKey, tuple[Touch, ...]]:
+        if self._touched is None:
+            raise InvariantViolation(f"layer {self.local_seq} was looked at before it was told")
+        return self._touched
+
+    @property
+    def named(self) -> frozenset[int]:
+        """The layers it stands on."""
+        if self._named is None:
+            self._named = named_by(self.commit)
+        return self._named
+
+    def docs(self) -> tuple[DocKey, ...]:
+        """The documents it writes."""
+        return (self.document.key,) if self.document is not None else tuple(self.touched)
+
+    def is_derived(self) -> bool:
+        return self.derived if self.document is not None else self.commit.provenance.derived
 
     def send(self, commit: Commit, frame: int) -> None:
         """It goes on the wire, as the commit it is from now on: what it stands on is what that says (C4)."""
         self.fate, self.frame = Fate.SENT, frame
-        if commit is not self.commit:
-            self.commit, self.named = commit, named_by(commit)
+        if commit is not self._commit:
+            self._commit, self._named = commit, None
 
     def written(self, doc: DocKey) -> list[Path]:
         """The paths of its patches to a document."""
+        if self.document is not None:
+            return [()] if self.document.key == doc else []
         return [patch.path for op in self.commit.operations if op.doc == doc for patch in op.patches]
+
+    def fits(self, doc: DocKey) -> bool:
+        """Whether it shows something in a document as that is now."""
+        return self.misfits is None or doc not in self.misfits
 
     def apply(self, doc: DocKey, value: MaybeValue) -> MaybeValue:
         """The document with this layer on top.
@@ -98,76 +173,143 @@ class Layer:
                     try:
                         shown = apply(shown, patch).value
                     except PatchError:
+                        self.misfits = self.misfits or set()
                         self.misfits.add(doc)
                         return value
-        self.misfits.discard(doc)
+        if self.misfits is not None:
+            self.misfits.discard(doc)
         return shown
 
 
 class Pending:
-    """The live layers in order, and the dead ones whose verdict is still to come."""
+    """The live layers in order, those without a verdict, and the dead ones whose verdict is still to come."""
 
-    __slots__ = ("_doomed", "_live")
+    __slots__ = ("_accepted", "_changing", "_documents", "_doomed", "_live", "_wire")
 
-    def __init__(self) -> None:
+    def __init__(self, documents: Documents, changing: Callable[[Document], object]) -> None:
+        self._documents = documents
+        self._changing = changing  # told before a layer comes upon a document or leaves it
         self._live: dict[int, Layer] = {}
         self._doomed: dict[int, Layer] = {}
+        self._wire: dict[int, Layer] = {}  # sent and without a verdict, doomed or not, in order
+        self._accepted: dict[int, Layer] = {}  # with a seq, and not covered yet
 
     def __len__(self) -> int:
         return len(self._live) + len(self._doomed)
 
     def push(self, layer: Layer) -> None:
         self._live[layer.local_seq] = layer
+        for doc in layer.docs():
+            document = self._documents.hold(doc)
+            self._changing(document)
+            document.layers.append(layer)
+
+    def push_whole(self, layer: Layer, document: Document) -> None:
+        """The same for a layer that writes one document, which is held."""
+        self._live[layer.local_seq] = layer
+        document.layers.append(layer)
 
     def live(self) -> tuple[Layer, ...]:
         return tuple(self._live.values())
 
     def on(self, doc: DocKey) -> Iterator[Layer]:
-        return (layer for layer in self._live.values() if doc in layer.touched)
+        document = self._documents.get(doc)
+        return iter(()) if document is None else iter(document.layers)
 
     def get(self, local_seq: int) -> Layer | None:
         return self._live.get(local_seq) or self._doomed.get(local_seq)
 
-    def shown(self, doc: DocKey, value: MaybeValue) -> MaybeValue:
+    def shown(self, document: Document, value: MaybeValue) -> MaybeValue:
         """A document as this replica shows it: confirmed, with the live layers on top."""
-        for layer in self._live.values():
-            if doc in layer.touched:
-                value = layer.apply(doc, value)
+        for layer in document.layers:
+            value = layer.apply(document.key, value)
         return value
+
+    def sent(self, layer: Layer) -> None:
+        """It is on the wire: its verdict is owed."""
+        self._wire[layer.local_seq] = layer
+
+    def accepted(self, layer: Layer, seq: int) -> None:
+        layer.fate, layer.seq = Fate.ACCEPTED, seq
+        self._wire.pop(layer.local_seq, None)
+        self._accepted[layer.local_seq] = layer
 
     def queued(self) -> list[Layer]:
         return [layer for layer in self._live.values() if layer.fate is Fate.QUEUED]
 
+    def local(self) -> list[Layer]:
+        return [layer for layer in self._live.values() if layer.fate is Fate.LOCAL]
+
+    def in_flight(self) -> int:
+        """How many commits are on the wire without a verdict."""
+        return len(self._wire)
+
     def undecided(self) -> list[Layer]:
         """Layers on the wire without a verdict, dead ones included, in order: what a reconnection replays."""
-        live = [layer for layer in self._live.values() if layer.fate is not Fate.QUEUED and not layer.seq]
-        if not self._doomed:
-            return live
-        return sorted([*live, *self._doomed.values()], key=lambda layer: layer.local_seq)
+        return list(self._wire.values())
+
+    def oldest(self) -> int | None:
+        """The first layer that is still alive or owed a verdict."""
+        first = [next(iter(layers)) for layers in (self._live, self._wire) if layers]
+        return min(first, default=None)
 
     def covered(self, seq: int) -> list[Layer]:
         """Take out the accepted layers that confirmed state at `seq` includes."""
-        done = [layer for layer in self._live.values() if layer.seq and layer.seq <= seq]
+        done = [layer for layer in self._accepted.values() if layer.seq <= seq]
         for layer in done:
-            del self._live[layer.local_seq]
+            del self._live[layer.local_seq], self._accepted[layer.local_seq]
+            self._lift(layer)
         return done
+
+    def confirmed(self, layers: list[Layer], seq: int) -> None:
+        """Take out layers that are confirmed as they are, all there are."""
+        for layer in layers:
+            layer.fate, layer.seq = Fate.ACCEPTED, seq
+            self._live.pop(layer.local_seq, None)
+            document = layer.document
+            if document is not None and len(document.layers) == 1:
+                self._changing(document)
+                document.layers.clear()
+            else:
+                self._lift(layer)
+
+    def yielded(self, document: Document) -> list[Layer]:
+        """Take out the layers that stay here, and those on them, since there is a confirmed value in their place."""
+        fallen: list[Layer] = []
+        for layer in tuple(document.layers):
+            if layer.fate is Fate.LOCAL:
+                fallen += self.kill(layer, Conflict(dead_layers=(layer.local_seq,)))
+        return fallen
 
     def kill(self, layer: Layer, rejection: Rejection) -> list[Layer]:
         """C4: the layer is dead, and so is every live layer that stands on it, transitively. In order."""
         fallen: list[Layer] = []
         dead = {layer.local_seq}
         for other in tuple(self._live.values()):
-            if other is layer or (other.named & dead):
+            if other is layer or (other.local_seq > layer.local_seq and other.named & dead):
                 dead.add(other.local_seq)
                 del self._live[other.local_seq]
+                self._lift(other)
                 other.rejection = rejection if other is layer else Conflict(dead_layers=(layer.local_seq,))
                 if other.fate is Fate.SENT and other is not layer:
                     # The engine has it or will get it, and must say no: its verdict is still owed.
                     self._doomed[other.local_seq] = other
+                else:
+                    self._wire.pop(other.local_seq, None)
+                    self._accepted.pop(other.local_seq, None)
                 other.fate = Fate.DEAD
                 fallen.append(other)
         return fallen
 
     def bury(self, local_seq: int) -> Layer | None:
         """The verdict of a dead layer arrived."""
+        self._wire.pop(local_seq, None)
         return self._doomed.pop(local_seq, None)
+
+    def _lift(self, layer: Layer) -> None:
+        """It is on its documents no more."""
+        for doc in layer.docs():
+            document = self._documents.get(doc)
+            if document is not None:
+                self._changing(document)
+                document.layers.remove(layer)

@@ -7,64 +7,90 @@ the engine is `session.Session`'s.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
 
-from immutables import Map
-
-from headwater.data.address import Depth, DocKey
-from headwater.data.patch import PatchError, Touch, apply
+from headwater.data.address import DocKey
+from headwater.data.path import Path
+from headwater.data.spots import Spot
 from headwater.data.value import ABSENT, MaybeValue, equal
 from headwater.errors import AuthoringError, InvariantViolation
 from headwater.protocol.commit import MAIN
 from headwater.protocol.messages import State, Sync
-from headwater.protocol.verdict import Collision, Conflict, Rejection
-from headwater.replica.confirmed import Confirmed
-from headwater.replica.feed import Changed, Feed, Kind, Notification
+from headwater.protocol.verdict import Conflict, Rejection
+from headwater.replica.applying import applied
+from headwater.replica.aside import Aside
+from headwater.replica.confirmed import Confirmed, NotHere
+from headwater.replica.document import NOT_HERE, Document, Documents
+from headwater.replica.feed import Changed, Feed, Kind, Notification, notification
+from headwater.replica.opened import Opened
 from headwater.replica.pending import Fate, Layer, Pending, Settled
+from headwater.replica.places import Places, joined, places_of
+from headwater.replica.telling import told
 from headwater.replica.transaction import Transaction
+
+_ROOT: Final[tuple[Path, ...]] = ((),)
 
 
 class Replica:
     """The documents of one space and branch, as this process shows them."""
 
     __slots__ = (
-        "_next_local_seq",
-        "_stale",
-        "_visible",
+        "_aside",
+        "_opened",
+        "_shown",
+        "_untold",
         "branch",
         "confirmed",
+        "documents",
         "feed",
+        "may_write",
+        "next_local_seq",
         "on_error",
         "on_layer",
+        "on_settled",
         "pending",
     )
 
     def __init__(self, *, branch: str = MAIN, next_local_seq: int = 1) -> None:
         self.branch = branch
-        self.confirmed = Confirmed()
-        self.pending = Pending()
+        self._opened = Opened()
+        self.documents = Documents(self)
+        self.confirmed = Confirmed(self.documents)
+        self.pending = Pending(self.documents, self._opened.changing)
+        self._aside = Aside(self.documents, self.confirmed, self._opened.changing)
         self.feed = Feed()
         self.on_layer: Callable[[Layer], object] = _nobody
+        self.on_settled: Callable[[Layer, Rejection | None], object] | None = None  # of layers that have a source
         self.on_error: Callable[[Exception], object] = _raised
-        self._visible: Map[DocKey, MaybeValue] = Map()
-        self._stale: dict[DocKey, MaybeValue] = {}  # shown before a gap, and not read again since
-        self._next_local_seq = next_local_seq
+        self.may_write = True  # without it, what is derived here stays here
+        self.next_local_seq = next_local_seq
+        self._untold: list[Layer] = []  # written as a whole, and not told as commits yet
+        self._shown: dict[DocKey, MaybeValue] | None = None  # of the last call of `snapshot`, while nothing changed
 
     # ---- looking -----------------------------------------------------------------------------------
 
     def is_here(self, doc: DocKey) -> bool:
-        return doc in self._visible
+        document = self.documents.get(doc)
+        return document is not None and document.value is not NOT_HERE
 
     def skip_to(self, local_seq: int) -> None:
         """Never number a commit below this: the engine has judged commits of this session up to there."""
-        self._next_local_seq = max(self._next_local_seq, local_seq)
+        self.next_local_seq = max(self.next_local_seq, local_seq)
 
     def visible(self, doc: DocKey) -> MaybeValue:
         """The document as it is shown now; KeyError if it is not here."""
-        return self._visible[doc]
+        document = self.documents.get(doc)
+        if document is None or document.value is NOT_HERE:
+            raise KeyError(doc)
+        return document.value
 
-    def snapshot(self) -> Map[DocKey, MaybeValue]:
-        return self._visible
+    def snapshot(self) -> Mapping[DocKey, MaybeValue]:
+        """Everything that is shown now. The same object as long as nothing changes."""
+        if self._shown is None:
+            held = self.documents.held()
+            self._shown = {each.key: each.value for each in held if each.value is not NOT_HERE}
+        return self._shown
 
     # ---- transactions ------------------------------------------------------------------------------
 
@@ -72,16 +98,12 @@ class Replica:
         self, *, source: object | None = None, group: object | None = None, node: str = "", derived: bool = False
     ) -> Transaction:
         """C8: one snapshot, however long the transaction lasts and whatever arrives meanwhile."""
-        # C8: the map is persistent: holding on to it costs nothing, and nothing that comes changes it.
-        return Transaction(
-            self._visible,
-            self.confirmed.seq,
-            self.pending.live(),
-            source=source,
-            group=group,
-            node=node,
-            derived=derived,
+        transaction = Transaction(
+            self.documents, self.confirmed.seq, source=source, group=group, node=node, derived=derived
         )
+        transaction.oldest = self.pending.oldest() or self.next_local_seq
+        self._opened.add(transaction)  # C8: before anything is shown differently, it is told to keep what was.
+        return transaction
 
     def commit(self, transaction: Transaction, *settled: Settled) -> Layer | Rejection | None:
         """Apply a transaction and queue it for the engine. None: there was nothing to tell.
@@ -91,53 +113,94 @@ class Replica:
         """
         if transaction.finished:
             raise AuthoringError("this transaction was committed or dropped before")
-        transaction.finished = True
-        local_seq = self._next_local_seq
+        self.drop(transaction)
+        self.tell()
+        local_seq = self.next_local_seq
         commit = transaction.commit(local_seq, self.branch)
-        layer = Layer(commit, {}, transaction.source, transaction.group)
-        told = commit.operations or commit.preconditions or commit.events or commit.records
-        if not (told or transaction.leans):
+        layer = Layer(local_seq, commit, {}, transaction.source, transaction.group, transaction.trigger)
+        if not (commit.operations or commit.preconditions or commit.events or commit.records or transaction.leans):
             self._settle(layer, settled, None)
             self.report()
             return None
-        values: dict[DocKey, MaybeValue] = {}
-        refusal = self._refusal(transaction, layer) or self._applied(layer, values)
+        values: dict[Document, MaybeValue] = {}
+        refusal = self._refusal(transaction, layer) or applied(layer, self.documents, self.confirmed.seq, values)
         if refusal is not None:
             layer.fate, layer.rejection = Fate.DEAD, refusal
             self._settle(layer, settled, refusal)
             self.report()
             return refusal
-        self._next_local_seq = local_seq + 1
+        self.next_local_seq = local_seq + 1
         transaction.local_seq = local_seq
-        layer.settled.extend(settled)
+        if settled:
+            layer.settled = list(settled)
         self.pending.push(layer)
         self.on_layer(layer)
-        self._show(Kind.COMMIT, layer.touched, made=values, source=layer.source, group=layer.group)
+        places: Places = {each: [touch.path for touch in layer.touched[each.key]] for each in values}
+        self._show(Kind.COMMIT, places, made=values, source=layer.source, group=layer.group, local_seq=local_seq)
         self.report()
         return layer
 
+    def may_name(self) -> int:
+        """The first layer that a transaction which is still open may name: it must not be forgotten before (C4)."""
+        return self._opened.oldest(self.next_local_seq)
+
+    def drop(self, transaction: Transaction) -> None:
+        """It is over: what is shown need not be kept for it any more."""
+        self._opened.end(transaction)
+
+    def write_whole(
+        self,
+        document: Document,
+        value: MaybeValue,
+        spots: Sequence[Spot | None],
+        source: object | None = None,
+        group: object | None = None,
+        node: str = "",
+        causes: Mapping[Spot, object] | None = None,
+        derived: bool = False,
+        settled: Settled | None = None,
+    ) -> Layer | None:
+        """Replace one document, having looked at some spots: a transaction that needs no journal. None: no change.
+
+        The spots were read after everything that has happened here so far, so that their view is what is shown now.
+        `spots` may end with None.
+        """
+        before = document.value
+        if before is NOT_HERE:
+            raise NotHere(document.key)
+        if before is value or equal(before, value):
+            return None
+        local_seq = self.next_local_seq
+        self.next_local_seq = local_seq + 1
+        layer = Layer(local_seq, None, None, source, group, causes)
+        seq = self.confirmed.seq
+        layer.replaces(document, before, value, spots, seq, node, derived)
+        if settled is not None:
+            layer.settled = [settled]
+        if self._opened:
+            self._opened.changing(document)
+        self.pending.push_whole(layer, document)
+        self._untold.append(layer)
+        document.value = value
+        self._shown = None
+        self.on_layer(layer)
+        feed = self.feed
+        feed.emit(Notification(Kind.COMMIT, document, before, value, _ROOT, True, seq, source, group, local_seq))
+        if feed.errors:
+            self.report()
+        return layer
+
+    def tell(self) -> None:
+        """Make commits of what was written as a whole. Before anything is heard, and before anything is sent."""
+        if self._untold:
+            untold, self._untold = self._untold, []
+            for layer in untold:
+                told(layer, self)
+
     def _refusal(self, transaction: Transaction, layer: Layer) -> Rejection | None:
         """C4: never send what stands on something dead."""
-        dead = [under.local_seq for under in transaction.layers if under.fate is Fate.DEAD]
-        named = tuple(local_seq for local_seq in dead if local_seq in layer.named)
-        return Conflict(dead_layers=named) if named else None
-
-    def _applied(self, layer: Layer, values: dict[DocKey, MaybeValue]) -> Rejection | None:
-        """What the commit makes of what is shown now. A patch that does not fit any more is a stale view."""
-        for operation in layer.commit.operations:
-            value = self._visible.get(operation.doc, ABSENT)
-            touched: tuple[Touch, ...] = ()
-            for patch in operation.patches:
-                try:
-                    value, more = apply(value, patch)
-                except PatchError as error:
-                    reason = f"cannot take {patch.kind!r} now: {error}"
-                    seq = self.confirmed.seq
-                    return Conflict((Collision(operation.doc, patch.path, Depth.DEEP, seq, seq, "", "", reason),))
-                touched += more
-            layer.touched[operation.doc] = touched
-            values[operation.doc] = value
-        return None
+        dead = transaction.dead()
+        return Conflict(dead_layers=dead) if dead else None
 
     # ---- verdicts ----------------------------------------------------------------------------------
 
@@ -148,10 +211,30 @@ class Replica:
             return  # said before: a replay's answer
         if layer.fate is Fate.DEAD:
             raise InvariantViolation(f"commit {local_seq} was accepted although a layer under it was not (C4)")
-        layer.fate, layer.seq = Fate.ACCEPTED, seq
+        self.tell()
+        self.pending.accepted(layer, seq)
         if seq <= self.confirmed.seq:
             self._show(Kind.INTEGRATE, self._covered())
         self._settle(layer, layer.settled, None)
+
+    def confirm(self, layers: list[Layer]) -> None:
+        """Without an engine: these layers are what is confirmed now. Nothing is shown differently."""
+        seq = self.confirmed.seq + 1
+        self.confirmed.move_to(seq)
+        for layer in layers:
+            document = layer.document
+            if document is not None:
+                document.confirmed, document.written = document.value, seq
+            else:
+                for doc in layer.docs():
+                    held = self.documents.hold(doc)
+                    self.confirmed.put(doc, ABSENT if held.value is NOT_HERE else held.value, seq)
+        self._untold.clear()
+        self.pending.confirmed(layers, seq)
+        for layer in layers:
+            if layer.settled is not None or layer.source is not None:
+                self._settle(layer, layer.settled, None)
+        self.report()
 
     def rejected(self, local_seq: int, rejection: Rejection) -> None:
         """C4: dead at its verdict, with everything that stands on it."""
@@ -161,10 +244,12 @@ class Replica:
         layer = self.pending.get(local_seq)
         if layer is None:
             return  # said before
+        self.tell()
         self._fall(self.pending.kill(layer, rejection))
 
     def revert_unsent(self) -> list[Layer]:
         """After a lost connection: layers that never left are taken back, and whoever made them does so again."""
+        self.tell()
         fallen: list[Layer] = []
         for layer in self.pending.queued():
             if layer.fate is Fate.QUEUED:
@@ -172,9 +257,17 @@ class Replica:
         self._fall(fallen)
         return fallen
 
+    def revert_local(self) -> None:
+        """The right to write was given: what stayed here is taken back, and whoever derived it does so again."""
+        self.tell()
+        fallen: list[Layer] = []
+        for layer in self.pending.local():
+            if layer.fate is Fate.LOCAL:
+                fallen += self.pending.kill(layer, Conflict(dead_layers=(layer.local_seq,)))
+        self._fall(fallen)
+
     def _fall(self, fallen: list[Layer]) -> None:
-        docs = {doc for layer in fallen for doc in layer.touched}
-        self._show(Kind.REVERT, docs)
+        self._show(Kind.REVERT, places_of(fallen, self.documents))
         for layer in fallen:
             self._settle(layer, layer.settled, layer.rejection)
 
@@ -182,38 +275,50 @@ class Replica:
 
     def integrate(self, sync: Sync) -> None:
         """The log moved on. Own commits it covers stop being layers and are part of what is confirmed."""
+        self.tell()
         here = [change for change in sync.changes if change.doc in self.confirmed]
         unknown = dict.fromkeys(change.doc for change in sync.changes if change.doc not in self.confirmed)
         touched = self.confirmed.integrate(here, sync.seq, self.pending)
-        self._show(Kind.INTEGRATE, touched | self._covered(), unheld=unknown)
+        yielded = self._yielded(touched)
+        self._show(Kind.INTEGRATE, joined(touched, places_of(yielded, self.documents), self._covered()), unheld=unknown)
+        self._end(yielded)
         if sync.arrived:
             self.arrive(sync.arrived, sync.seq)
 
     def arrive(self, documents: Iterable[State], seq: int) -> None:
         """Documents that were asked for, as of `seq`."""
+        self.tell()
         self.confirmed.move_to(seq)
-        arrived: dict[DocKey, None] = {}
-        for state in documents:
-            self.confirmed.put(state.doc, state.get(), state.seq)
-            arrived[state.doc] = None
-        reread = any(doc in self._stale for doc in arrived)
-        self._show(Kind.RESET if reread else Kind.PULL, arrived | self._covered())
+        arrived: Places = {self.confirmed.put(state.doc, state.get(), state.seq): None for state in documents}
+        reread = any(document.stale is not NOT_HERE for document in arrived)
+        yielded = self._yielded(document for document in arrived if document.confirmed is not ABSENT)
+        places = joined(arrived, places_of(yielded, self.documents), self._covered())
+        self._show(Kind.RESET if reread else Kind.PULL, places)
+        self._end(yielded)
 
-    def _covered(self) -> dict[DocKey, None]:
+    def _yielded(self, documents: Iterable[Document]) -> list[Layer]:
+        """What was derived here without the right to write gives way to what somebody wrote who has it."""
+        return [layer for document in documents if document.layers for layer in self.pending.yielded(document)]
+
+    def _end(self, yielded: list[Layer]) -> None:
+        for layer in yielded:
+            self._settle(layer, layer.settled, None)
+
+    def _covered(self) -> Places:
         """Take out the accepted layers that confirmed state includes by now, and tell what they wrote."""
         done = self.pending.covered(self.confirmed.seq)
-        return {doc: None for layer in done for doc in layer.touched if doc in self.confirmed}
+        return {
+            document: at
+            for document, at in places_of(done, self.documents).items()
+            if document.confirmed is not NOT_HERE
+        }
 
     # ---- letting go --------------------------------------------------------------------------------
 
     def let_go(self, doc: DocKey) -> bool:
         """Drop a value nobody needs now. False: a pending commit is on top of it."""
-        if any(True for _ in self.pending.on(doc)):
-            return False
-        self.confirmed.drop(doc)
-        self._visible = self._visible.delete(doc) if doc in self._visible else self._visible
-        self._stale.pop(doc, None)
-        return True
+        self._shown = None
+        return not any(True for _ in self.pending.on(doc)) and self._aside.let_go(doc)
 
     def gap(self) -> None:
         """The engine kept no watch for us: nothing here is known to be current until it is read again."""
@@ -221,55 +326,59 @@ class Replica:
 
     def set_aside(self, docs: Iterable[DocKey]) -> None:
         """Nobody tells changes of these any more: they cannot be read before they have arrived again (C3)."""
-        for doc in docs:
-            if doc in self.confirmed:
-                self._stale[doc] = self._visible[doc]
-                self.confirmed.drop(doc)
-                self._visible = self._visible.delete(doc)
+        self.tell()
+        self._shown = None
+        self._aside.set_aside(docs)
 
     def forget_stale(self) -> None:
         """Everything that was asked for again is here: what did not come back is not known any more."""
-        self._stale.clear()
+        self._aside.forget()
 
     # ---- showing -----------------------------------------------------------------------------------
 
     def _show(
         self,
         kind: Kind,
-        docs: Iterable[DocKey],
+        docs: Places,
         *,
         unheld: Iterable[DocKey] = (),
-        made: Mapping[DocKey, MaybeValue] | None = None,
+        made: Mapping[Document, MaybeValue] | None = None,
         source: object | None = None,
         group: object | None = None,
+        local_seq: int = 0,
     ) -> None:
         """C9: tell what is shown differently now, and nothing else."""
         changes = []
-        for doc in docs:
-            known = doc in self._visible or doc in self._stale
-            if doc not in self.confirmed:
+        self._shown = None
+        for document, places in docs.items():
+            if document.confirmed is NOT_HERE:
                 continue  # nothing of it is shown; if it was before a gap, its arrival tells the difference
-            before = self._visible.get(doc, self._stale.get(doc, ABSENT))
+            shown = document.stale if document.value is NOT_HERE else document.value
+            self._opened.changing(document)
             # A new layer is on top of all others, so that what it makes of what is shown is what is shown then.
-            after = made[doc] if made is not None else self.pending.shown(doc, self.confirmed.value(doc))
-            self._visible = self._visible.set(doc, after)
-            self._stale.pop(doc, None)
-            if not known or not (before is after or equal(before, after)):
-                changes.append(Changed(doc=doc, before=before, after=after, known_before=known))
+            after = self.pending.shown(document, document.confirmed) if made is None else made[document]
+            document.value, document.stale = after, NOT_HERE
+            if shown is NOT_HERE:
+                changes.append(Changed(document, ABSENT, after, None, False))
+            elif not (shown is after or equal(shown, after)):
+                # A layer may show something else on what is under it now.
+                again = document.written_by(document.layers) if made is None else []
+                changes.append(Changed(document, shown, after, None if places is None else [*places, *again]))
         for doc in unheld:
-            self._stale.pop(doc, None)  # from now on nothing is known of it until it arrives
-            changes.append(Changed(doc=doc, before=ABSENT, after=ABSENT, known_before=False))
+            document = self.documents.of(doc)
+            document.stale = NOT_HERE  # from now on nothing is known of it until it arrives
+            changes.append(Changed(document, ABSENT, ABSENT, None, False))
         if changes:
-            self.feed.emit(
-                Notification(kind=kind, changes=tuple(changes), seq=self.confirmed.seq, source=source, group=group)
-            )
+            self.feed.emit(notification(kind, changes, self.confirmed.seq, source, group, local_seq))
 
     # ---- whoever is told ---------------------------------------------------------------------------
 
-    def _settle(self, layer: Layer, settled: Iterable[Settled], rejection: Rejection | None) -> None:
+    def _settle(self, layer: Layer, settled: Iterable[Settled] | None, rejection: Rejection | None) -> None:
         """Call each callback once and let them go. One that raises keeps nobody else from hearing."""
-        callbacks = tuple(settled)
-        layer.settled = []
+        callbacks = tuple(settled or ())
+        layer.settled = None
+        if layer.source is not None and self.on_settled is not None:
+            callbacks = (self.on_settled, *callbacks)
         for callback in callbacks:
             try:
                 callback(layer, rejection)
@@ -284,7 +393,7 @@ class Replica:
 
 
 def _nobody(_: Layer) -> None:
-    """Until a session takes the layers, they wait in `pending`."""
+    """They wait in `pending`."""
 
 
 def _raised(error: Exception) -> None:

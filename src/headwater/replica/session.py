@@ -26,6 +26,8 @@ from headwater.protocol.messages import (
     Opened,
     Problem,
     Query,
+    Renew,
+    Renewed,
     Sync,
     Transact,
     Verdicts,
@@ -110,6 +112,12 @@ class Session:
         self.link = Link.GREETING
         self.outgoing.append(Hello((VERSION,), CAPABILITIES, self._token))
 
+    def renew(self, token: str) -> None:
+        """Use another access token from now on: on this connection, if there is one, and on every later one."""
+        self._token = token
+        if self.link in (Link.GREETING, Link.OPENING, Link.UP):
+            self.outgoing.append(Renew(token))
+
     def lost(self) -> None:
         """The connection is gone. Everything keeps working on what is here."""
         if self.link is not Link.GONE:
@@ -149,6 +157,8 @@ class Session:
                 self._acknowledge()
             case Answer():
                 self._answered(message)
+            case Renewed():
+                pass  # Nothing here depends on it: the next connection says the new token in any case.
             case Problem():
                 self._problem(message)
             case _:
@@ -217,16 +227,21 @@ class Session:
 
     def _take(self, layer: Layer) -> None:
         """A new layer: computations of one pass travel together, everything else at once."""
+        derived = layer.is_derived()
+        if derived and not self.replica.may_write:
+            layer.fate = Fate.LOCAL
+            return
         self._wave.append(layer)
-        if not layer.commit.provenance.derived:
+        if not derived:
             self.flush()
 
     def flush(self) -> None:
         """Send what waits: consecutive computations as one wave, a handler's commit alone."""
+        self.replica.tell()
         if self.link is not Link.UP:
             self._wave.clear()  # never sent: reverted and made again on reconnection
             return
-        room = MAX_IN_FLIGHT - len(self.replica.pending.undecided())
+        room = MAX_IN_FLIGHT - self.replica.pending.in_flight()
         waiting, self._wave = self._wave[: max(room, 0)], self._wave[max(room, 0) :]
         wave: list[Layer] = []
         for layer in waiting:
@@ -248,6 +263,7 @@ class Session:
             frame = thinned([layer.commit for layer in layers])
             for layer, commit in zip(layers, frame, strict=True):
                 layer.send(commit, frame[0].local_seq)
+                self.replica.pending.sent(layer)
             self.outgoing.append(Transact(frame))
 
     def _verdict(self, verdict: Accepted | Rejected) -> None:
@@ -272,10 +288,11 @@ class Session:
 
     def _releasable(self) -> int:
         """No commit to come will replay or name anything up to here."""
-        undecided = self.replica.pending.undecided()
-        live = self.replica.pending.live()
-        named = [number for layer in undecided for number in layer.named]
-        oldest = min([*named, *(layer.local_seq for layer in (*undecided, *live))], default=self._heard + 1)
+        pending = self.replica.pending
+        named = [number for layer in pending.undecided() for number in layer.named]
+        first = pending.oldest()
+        oldest = min(named, default=self._heard + 1) if first is None else min([first, *named])
+        oldest = min(oldest, self.replica.may_name())
         return max(min(self._heard, oldest - 1), self._acked)
 
     # ---- watching ----------------------------------------------------------------------------------
@@ -338,8 +355,8 @@ class Session:
             self._resume, self._following = self._following, ""
             self._open()
             return
-        if message.code in EXPIRED:
-            self._expire(message)
+        if message.code in EXPIRED or (message.code == "absent" and message.fatal and self.link is Link.OPENING):
+            self._expire(message)  # The branch that it showed was deleted, or somebody else has the session.
             return
         self.on_error(error)
         if message.fatal:

@@ -49,6 +49,11 @@ class Watches:
             asked = self._replica.is_here(doc) or number in self._loading
             if number is not None and asked and (follows or not follow):
                 continue  # what only came by following another document is claimed by a watch of its own
+            if number is not None and number in self._loading:
+                # It is asked for with its links while it loads without them: the first answer is not waited for.
+                del self._watches[number], self._loading[number]
+                self._say(Unwatch(number))
+                number = None
             if number is None:
                 number = self._watch_of[doc] = self.new_number()
             self._watches[number] = self._loading[number] = (Selector(doc, follow or follows),)

@@ -8,6 +8,7 @@ over) ends the driver, loudly, for everybody who waits.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -15,11 +16,13 @@ from headwater.backoff import Backoff
 from headwater.clock import Clock, RealClock
 from headwater.data.address import DocKey
 from headwater.errors import AccessError, HeadwaterError, LoadError, ProtocolError, SessionExpiredError
-from headwater.protocol.messages import Answer, FromEngine, Problem, Query
+from headwater.protocol.messages import Ack, Answer, FromEngine, FromReplica, Problem, Query, Sync, Verdicts
 from headwater.replica.pending import Fate
 from headwater.replica.session import Link, Session
 from headwater.runtime.transport import Connection, Transport
 
+ACKS: Final = 4  # acknowledgements that become one: half of what an engine has on the way to one peer
+ACK_S: Final = 0.01  # how long one is held back
 RECONNECT: Final = Backoff.exponential(base_ms=25, max_ms=30_000, jitter=0.2)
 
 
@@ -27,6 +30,9 @@ class Driver:
     """Runs one session over any number of connections. Use it as an asynchronous context manager."""
 
     __slots__ = (
+        "_ack",
+        "_ack_timer",
+        "_acks",
         "_backoff",
         "_clock",
         "_closing",
@@ -36,14 +42,17 @@ class Driver:
         "_failures",
         "_flushing",
         "_gone",
+        "_later",
         "_loop",
         "_on_error",
         "_random",
         "_task",
         "_transport",
         "_waiters",
+        "_yielding",
         "reconnects",
         "session",
+        "turn",
     )
 
     def __init__(
@@ -57,6 +66,7 @@ class Driver:
     ) -> None:
         self.session = session
         self.reconnects = 0
+        self.turn: int | None = None  # how many go before us after a conflict, if the engine said so
         self._transport = transport
         self._clock = clock or RealClock()
         self._random = self._clock.randomness(f"driver of {session.key}")
@@ -64,6 +74,11 @@ class Driver:
         self._on_error = on_error
         self._connection: Connection | None = None
         self._flushing = False
+        self._yielding = False  # verdicts were heard in this turn of the loop, and whoever waited for them goes first
+        self._later: deque[FromEngine] = deque()  # what came after them in the same turn
+        self._ack: Ack | None = None  # held back, and how many it stands for
+        self._acks = 0
+        self._ack_timer: asyncio.TimerHandle | None = None
         self._failures = 0  # since the session was last open
         self._gone: asyncio.Event = asyncio.Event()
         self._waiters: list[asyncio.Future[None]] = []
@@ -96,6 +111,8 @@ class Driver:
         if self.session.link is Link.UP and not len(self.session.replica.pending):
             self.session.close()
             self.flush()
+        if self._ack_timer is not None:
+            self._ack_timer.cancel()
         if self._connection is not None:
             self._connection.close()
         if self._task is not None:
@@ -113,9 +130,33 @@ class Driver:
         session = self.session
         session.flush()
         if session.outgoing and self._connection is not None:
-            messages = tuple(session.outgoing)
+            messages: list[FromReplica] = [message for message in session.outgoing if not isinstance(message, Ack)]
+            self._hold_back_acks(messages)
             session.outgoing.clear()
-            self._connection.send(messages)
+            if messages:
+                self._connection.send(messages)
+
+    def _hold_back_acks(self, messages: list[FromReplica]) -> None:
+        """An acknowledgement stands for all before it: the engine needs one now and then, and none is urgent.
+
+        So few are sent that they cost nothing, and so many that the engine never waits for one while it has news.
+        """
+        acks = [message for message in self.session.outgoing if isinstance(message, Ack)]
+        if not acks:
+            return
+        self._ack = acks[-1]
+        self._acks += len(acks)
+        if self._acks >= ACKS:
+            messages.append(self._ack)
+            self._ack, self._acks = None, 0
+        elif self._ack_timer is None:
+            self._ack_timer = asyncio.get_running_loop().call_later(ACK_S, self._acknowledge)
+
+    def _acknowledge(self) -> None:
+        self._ack_timer = None
+        if self._ack is not None and self._connection is not None:
+            self._connection.send((self._ack,))
+            self._ack, self._acks = None, 0
 
     def watch(self, docs: Iterable[DocKey], *, follow: bool = False) -> None:
         """Ask for documents, and for every change of them."""
@@ -123,6 +164,11 @@ class Driver:
         for doc in wanted:
             self._failed_loads.pop(doc, None)
         self.session.watch(wanted, follow=follow)
+        self.flush()
+
+    def renew(self, token: str) -> None:
+        """Use another access token from now on. Renew before the old one is over: then the connection stays."""
+        self.session.renew(token)
         self.flush()
 
     def unwatch(self, doc: DocKey) -> bool:
@@ -143,6 +189,7 @@ class Driver:
                 self.flush()
                 await self._gone.wait()
                 self._connection = None
+                self._ack, self._acks, self.turn = None, 0, None  # of that connection
                 self.session.lost()
                 self.reconnects += 1
             if self.session.link is Link.GONE:
@@ -154,10 +201,36 @@ class Driver:
                 await asyncio.sleep(delay_us / 1e6)
 
     def _heard(self, message: FromEngine) -> None:
+        """Take in a message, or keep it for the next turn of the loop.
+
+        A Sync follows nearly every verdict in the same bytes. Whoever waits for the verdict goes on first, and what it
+        sends next is on its way while the rest is taken in.
+        """
+        if self._yielding:
+            self._later.append(message)
+            return
+        self._take_in(message)
+        if isinstance(message, Verdicts):
+            self._yielding = True
+            asyncio.get_running_loop().call_soon(self._hear_later)  # After whoever was woken just now.
+
+    def _hear_later(self) -> None:
+        self._yielding = False
+        while self._later and not self._yielding:
+            self._heard(self._later.popleft())
+
+    def _hear_rest(self) -> None:
+        """All that came is taken in before anything else happens to the connection."""
+        while self._later:
+            self._take_in(self._later.popleft())
+
+    def _take_in(self, message: FromEngine) -> None:
         if isinstance(message, Problem) and message.code == "access" and message.fatal:
             self._closing = AccessError(message.message)
             self._end()
             return
+        if isinstance(message, Sync) and message.turn is not None:
+            self.turn = message.turn
         try:
             self.session.receive(message)
         except ProtocolError:
@@ -170,11 +243,12 @@ class Driver:
             self._end()
             return
         self._wake()
-        self._flush_soon()
+        if self.session.outgoing:
+            self.flush_soon()
 
-    def _flush_soon(self) -> None:
+    def flush_soon(self) -> None:
         """Send after whoever was woken just now has run: what they have to say travels with it."""
-        if self.session.outgoing and not self._flushing:
+        if not self._flushing:
             self._flushing = True
             asyncio.get_running_loop().call_soon(self._flush_now)
 
@@ -183,9 +257,11 @@ class Driver:
         self.flush()
 
     def _lost(self, reason: str) -> None:
+        self._hear_rest()
         self._gone.set()
 
     def _end(self) -> None:
+        self._later.clear()
         if self._connection is not None:
             self._connection.close()
         self._gone.set()
@@ -208,21 +284,35 @@ class Driver:
 
     # ---- waiting -----------------------------------------------------------------------------------
 
-    async def until(self, holds: Callable[[], bool]) -> None:
-        """Wait until something about the session holds. Raises what ended the driver, if that comes first."""
+    async def until(self, holds: Callable[[], bool], *, within_us: int | None = None) -> bool:
+        """Wait until something about the session holds, or for so long. Answers whether it does.
+
+        Raises what ended the driver, if that comes first.
+        """
+        if holds():
+            return True
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + (within_us or 0) / 1e6
         while not holds():
             if self._closing is not None:
                 raise self._closing
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            if within_us is not None and loop.time() >= ends_at:
+                return False
+            waiter: asyncio.Future[None] = loop.create_future()
             self._waiters.append(waiter)
-            await waiter
+            timer = loop.call_at(ends_at, _let_go, waiter) if within_us is not None else None
+            try:
+                await waiter
+            finally:
+                if timer is not None:
+                    timer.cancel()
+        return True
 
     def _wake(self) -> None:
         if self._waiters:
             waiters, self._waiters = self._waiters, []
             for waiter in waiters:
-                if not waiter.done():
-                    waiter.set_result(None)
+                _let_go(waiter)
         if self._closing is not None:
             for future in self._expected:
                 future.set_exception(self._closing)
@@ -284,3 +374,8 @@ class Driver:
         if isinstance(answer, LoadError):
             raise answer
         return answer
+
+
+def _let_go(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from headwater.engine.host import Host
-from headwater.engine.hub import problem_code
 from headwater.engine.limits import DEFAULT_LIMITS, Limits
+from headwater.engine.problems import problem_code
 from headwater.errors import HeadwaterError
 from headwater.protocol.messages import FromEngine, FromReplica, Problem
 from headwater.runtime.reception import Authenticate, Reception

@@ -13,9 +13,19 @@ from headwater.data.address import check_space
 from headwater.engine.host import Host
 from headwater.engine.limits import Limits
 from headwater.engine.peer import Peer, PeerState, Send
-from headwater.errors import InvalidValueError, ProtocolError
-from headwater.protocol.messages import VERSION, FromEngine, FromReplica, Hello, Open, Transact, Verdicts, Welcome
-from headwater.protocol.verdict import Conflict, Rejected
+from headwater.errors import AccessError, InvalidValueError, ProtocolError
+from headwater.protocol.messages import (
+    VERSION,
+    FromEngine,
+    FromReplica,
+    Hello,
+    Open,
+    Renew,
+    Renewed,
+    Transact,
+    Verdicts,
+    Welcome,
+)
 
 CAPABILITIES = frozenset({"waves", "follow"})
 
@@ -27,6 +37,7 @@ class Reception:
     """One connection's way to its space."""
 
     __slots__ = (
+        "_answer",
         "_answered",
         "_authenticate",
         "_host",
@@ -35,13 +46,22 @@ class Reception:
         "_posted",
         "_send",
         "_space",
-        "behind",
         "peer",
     )
 
-    def __init__(self, send: Send, authenticate: Authenticate, host_of: Callable[[str], Host], limits: Limits) -> None:
+    def __init__(
+        self,
+        send: Send,
+        authenticate: Authenticate,
+        host_of: Callable[[str], Host],
+        limits: Limits,
+        *,
+        answer: Send | None = None,
+    ) -> None:
+        """`send` is what the hub says, on the host's thread; `answer` what is said here, by whoever calls `receive`."""
         self.peer = Peer(self._told, limits)
         self._send = send
+        self._answer = answer or send
         self._authenticate = authenticate
         self._host_of = host_of
         self._limits = limits
@@ -49,7 +69,6 @@ class Reception:
         self._space = ""
         self._posted = 0  # commits; counted by whoever calls `receive`
         self._answered = 0  # commits; counted on the host's thread
-        self.behind = 0  # how often in a row its commits were rejected for being stale
 
     @property
     def is_greeted(self) -> bool:
@@ -66,12 +85,14 @@ class Reception:
                 self._greet(message)
             case Open():
                 self._open(message)
+            case Renew():
+                self._renew(message)
             case _:
                 if self._host is None:
                     raise ProtocolError(f"{type(message).__name__} before a session is open. Send Hello, then Open.")
                 if isinstance(message, Transact):
                     self._posted += len(message.commits)
-                self._host.post(self.peer, message, self.behind)
+                self._host.post(self.peer, message)
 
     def lost(self) -> None:
         """The connection is gone."""
@@ -86,7 +107,21 @@ class Reception:
             raise ProtocolError(f"this end speaks version {VERSION} of the protocol, the other: {spoken}")
         self.peer.principal = self._authenticate(message.token)
         self.peer.state = PeerState.GREETED
-        self._send(Welcome(VERSION, tuple(sorted(CAPABILITIES.intersection(message.capabilities)))))
+        self._answer(Welcome(VERSION, tuple(sorted(CAPABILITIES.intersection(message.capabilities)))))
+
+    def _renew(self, message: Renew) -> None:
+        """A new token for the same user, checked like the first: one that is not good ends the connection."""
+        if not self.is_greeted:
+            raise ProtocolError("the first message is Hello")
+        user = self._authenticate(message.token)
+        if user != self.peer.principal:
+            raise AccessError(
+                f"this connection is of {self.peer.principal!r}, the token is of {user!r}. Make another connection."
+            )
+        if self._host is None:
+            self._answer(Renewed())
+        else:
+            self._host.post(self.peer, message)  # answered in its turn, like everything else
 
     def _open(self, message: Open) -> None:
         if not self.is_greeted:
@@ -104,7 +139,4 @@ class Reception:
     def _told(self, message: FromEngine) -> None:
         if isinstance(message, Verdicts):
             self._answered += len(message.verdicts)
-            last = message.verdicts[-1]
-            stale = isinstance(last, Rejected) and isinstance(last.rejection, Conflict)
-            self.behind = self.behind + 1 if stale else 0
         self._send(message)

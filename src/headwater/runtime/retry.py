@@ -1,10 +1,10 @@
 """What happens to a rejected write: the one policy of retrying a transaction.
 
-Only a stale view is retried: after a delay that is nearly nothing at first, and not before what won against it is here.
-While others keep writing, it is tried in the moment their news arrive: at any other time they are already ahead again.
-What a session had on its way is rejected together, is held back together and is tried again in its order. From its
-first conflict on a write has a window; when it is over, it fails loudly. Any other rejection is final at once. A
-transaction that reads a document which is not here waits for it, at no cost.
+Only a stale view is retried, and not before what won against it is here. If the engine gives turns to those who lost, a
+write is tried again when it has its turn; otherwise after a delay that is nearly nothing at first. What a session had
+on its way is rejected together, is held back together and is tried again in its order. From its first conflict on a
+write has a window; when it is over, it fails loudly. Any other rejection is final at once. A transaction that reads a
+document which is not here waits for it, at no cost.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import TypeVar
 
 from headwater.backoff import Backoff
 from headwater.clock import Clock, RealClock
-from headwater.errors import ConflictError
-from headwater.protocol.verdict import Conflict, Rejected, Rejection, as_error, conflict_text
+from headwater.errors import CommitConvergenceError
+from headwater.protocol.verdict import Conflict, Rejected, Rejection, as_error
 from headwater.replica.confirmed import NotHere
 from headwater.replica.pending import Layer
 from headwater.replica.transaction import Transaction
@@ -35,6 +35,7 @@ class RetryPolicy:
     news_us: int = 5_000  # how long a retry waits at most for what others write next
     spread: float = 4.0  # round trips over which those who lost together come back, not all at once,
     spread_us: int = 50_000  # and at most this long
+    turn_ms: int = 100  # how long it waits at most for a turn that the engine promised
     pending: int = 256  # commits of this session without a verdict; a further one waits
 
 
@@ -60,7 +61,7 @@ class Writer:
         self._policy = policy or RetryPolicy()
         self._clock = clock or RealClock()
         self._random = self._clock.randomness(f"retries of {driver.session.key}")
-        self._hold: asyncio.Task[None] | None = None  # what keeps everything back that was rejected together
+        self._hold: asyncio.Future[None] | None = None  # what keeps everything back that was rejected together
         self._against: list[Conflict] = []  # why
         self._in_a_row = 0  # holds since something landed
         self._round_trip_us = 0.0  # of a commit and its verdict, lately
@@ -72,7 +73,7 @@ class Writer:
         """Run a function in a transaction, again if its view was stale; its result once the commit is durable."""
         driver, policy, replica = self._driver, self._policy, self._driver.session.replica
         tries = 0
-        deadline_us = 0
+        began_us = 0  # when the first conflict was heard of
         while True:
             tries += 1
             await driver.until(lambda: len(replica.pending) < policy.pending)
@@ -82,7 +83,7 @@ class Writer:
             except NotHere as missing:
                 await driver.loaded(missing.doc)
                 continue
-            rejection, own = await self._fate(transaction)
+            rejection, own = await self._fate(transaction, again=tries > 1)
             if rejection is None:
                 self.landed += 1
                 self._in_a_row = 0
@@ -94,17 +95,18 @@ class Writer:
                 continue
             self.conflicts += 1
             now_us = self._clock.monotonic_us()
-            deadline_us = deadline_us or now_us + policy.window_ms * 1_000
-            try:
-                async with asyncio.timeout(max(0, deadline_us - now_us) / 1e6):
-                    await self._held(rejection)
-            except TimeoutError:
-                raise ConflictError(
-                    f"a write did not land in {policy.window_ms / 1_000:g} s and {tries} attempts: "
-                    f"{conflict_text(rejection)}"
-                ) from None
+            began_us = began_us or now_us
+            left_us = began_us + policy.window_ms * 1_000 - now_us
+            if not await self._held(rejection, left_us):
+                elapsed_ms = (self._clock.monotonic_us() - began_us) / 1_000
+                raise CommitConvergenceError(
+                    f"a write did not land in {policy.window_ms / 1_000:g} s and {tries} attempts, because others kept "
+                    "writing what it reads. Write less often, read less, or use an intent.",
+                    attempts=tries,
+                    elapsed_ms=elapsed_ms,
+                ) from as_error(Rejected(own, rejection))
 
-    async def _fate(self, transaction: Transaction) -> tuple[Rejection | None, int]:
+    async def _fate(self, transaction: Transaction, *, again: bool) -> tuple[Rejection | None, int]:
         """Commit, send, and wait for the end of it."""
         settled: asyncio.Future[Rejection | None] = self._driver.expected()
         layers: list[int] = []
@@ -115,40 +117,62 @@ class Writer:
                 settled.set_result(rejection)
 
         self.attempts += 1
+        self._driver.turn = None  # whatever was said before was about earlier attempts
         self._driver.session.replica.commit(transaction, end)
-        self._driver.flush()
+        if again:
+            self._driver.flush_soon()  # With all that was held back together: it lands together or not at all.
+        else:
+            self._driver.flush()
         began_us = self._clock.monotonic_us()
         rejection = await settled
         self._round_trip_us += (self._clock.monotonic_us() - began_us - self._round_trip_us) / 8
         return rejection, layers[0]
 
-    async def _held(self, conflict: Conflict) -> None:
-        """Keep a rejected write back until trying again is useful, with everything that was rejected with it."""
-        self._against.append(conflict)
-        if self._hold is None:
-            self._hold = asyncio.get_running_loop().create_task(self._until_useful())
-        # Shielded: the window of one write may end while others still wait.
-        await asyncio.shield(self._hold)
+    async def _held(self, conflict: Conflict, left_us: int) -> bool:
+        """Keep a rejected write back until trying again is useful, with everything that was rejected with it.
 
-    async def _until_useful(self) -> None:
+        False: the time that it has was over before.
+        """
+        self._against.append(conflict)
+        if self._hold is not None:
+            held, _ = await asyncio.wait([self._hold], timeout=max(0, left_us) / 1e6)
+            return bool(held)
+        hold = self._hold = asyncio.get_running_loop().create_future()
+        try:
+            return await self._until_useful(left_us)
+        finally:
+            self._hold = None
+            self._against.clear()
+            hold.set_result(None)
+
+    async def _until_useful(self, left_us: int) -> bool:
+        driver = self._driver
+        if not await driver.until(self._is_ready, within_us=left_us):
+            return False
+        if driver.turn is not None:
+            # The engine says when. If those before us do not come, being late is better than standing in line.
+            await driver.until(lambda: not driver.turn, within_us=min(left_us, self._policy.turn_ms * 1_000))
+            return True
+        try:
+            async with asyncio.timeout(max(0, left_us) / 1e6):
+                await self._on_our_own()
+        except TimeoutError:
+            return False
+        return True
+
+    def _is_ready(self) -> bool:
+        """Everything that won against us is here."""
+        return all(self._driver.session.ready(conflict) for conflict in self._against)
+
+    async def _on_our_own(self) -> None:
+        """Nobody gives us a turn: those who lost together come back spread over some time."""
         driver, policy = self._driver, self._policy
         delay_us = policy.backoff.delay_us(self._in_a_row, self._random)
         delay_us += round(self._random.random() * min(policy.spread * self._round_trip_us, policy.spread_us))
         self._in_a_row += 1
-        try:
-            await asyncio.sleep(delay_us / 1e6)
-            await driver.until(lambda: all(driver.session.ready(conflict) for conflict in self._against))
-            await self._news(min(delay_us, policy.news_us))
-        finally:
-            self._hold = None
-            self._against.clear()
-
-    async def _news(self, patience_us: int) -> None:
-        """Wait a little for the next thing that others write, if they still do."""
-        replica = self._driver.session.replica
-        seen = replica.confirmed.seq
-        try:
-            async with asyncio.timeout(patience_us / 1e6):
-                await self._driver.until(lambda: replica.confirmed.seq > seen)
-        except TimeoutError:
-            return  # Nobody is in the way any more.
+        await asyncio.sleep(delay_us / 1e6)
+        await driver.until(self._is_ready)
+        # While others still write, the moment their news arrive is the best: at any other time they are ahead again.
+        seen = driver.session.replica.confirmed.seq
+        confirmed = driver.session.replica.confirmed
+        await driver.until(lambda: confirmed.seq > seen, within_us=min(delay_us, policy.news_us))

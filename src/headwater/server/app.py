@@ -16,6 +16,7 @@ from headwater.runtime.websocket import PATH, SUBPROTOCOLS
 from headwater.server.connection import GOING_AWAY, Connection
 from headwater.server.metrics import CONTENT_TYPE
 from headwater.server.service import Service
+from headwater.server.wire import EXTENSION
 
 
 class Door:
@@ -39,13 +40,12 @@ class Door:
             await _refuse(send, 503, "This server takes no more connections now. Come back later.\n")
             return
         await send({"type": "websocket.accept", "subprotocol": name})
-        abort = scope["extensions"].get("headwater.abort", _nothing)
-        connection = Connection(self._service, SUBPROTOCOLS[name], receive, send, abort)
+        connection = Connection(self._service, SUBPROTOCOLS[name], scope["extensions"][EXTENSION])
         self._connections.add(connection)
         gauge = self._service.metrics.connections
         gauge.inc()
         try:
-            await connection.run()
+            await connection.run(receive, send)
         finally:
             self._connections.discard(connection)
             gauge.dec()
@@ -58,11 +58,10 @@ class Door:
         try:
             async with asyncio.timeout(self._service.limits.drain_s):
                 await asyncio.to_thread(self._service.spaces.drain)
-                self._service.outbox.drain()
                 for connection in connections:
                     connection.close(GOING_AWAY)
                 for connection in connections:
-                    await connection.flushed()
+                    await connection.closed()
         except TimeoutError:
             self._service.log.warning("shutdown did not wait for everybody", connections=len(self._connections))
 
@@ -71,10 +70,6 @@ async def _refuse(send: Send, status: int, text: str) -> None:
     start: MutableMapping[str, Any] = {"type": "websocket.http.response.start", "status": status, "headers": []}
     await send(start)
     await send({"type": "websocket.http.response.body", "body": text.encode()})
-
-
-def _nothing() -> None:
-    """For a server that gives no way to break a connection off."""
 
 
 def make_app(service: Service) -> tuple[Starlette, Door]:

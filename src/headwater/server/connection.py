@@ -1,8 +1,8 @@
-"""One WebSocket connection of the server: bytes in, bytes out, and every way in which a peer can misbehave.
+"""One WebSocket connection of the server: messages in, messages out, and every way in which a peer can misbehave.
 
-Reads one message at a time and no faster than the limits allow, so that a fast sender is slowed by its own socket. What
-the peer does not take is held up to a bound; beyond it the connection is closed, and its session comes back later. A
-peer outside the protocol gets one `Problem` that says what was wrong, and then the end of the connection.
+Takes in one message at a time and no faster than the limits allow, so that a fast sender is slowed by its own socket.
+What the peer does not take is held up to a bound; beyond it the connection is closed, and its session comes back later.
+A peer outside the protocol gets one `Problem` that says what was wrong, and then the end of the connection.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 
-from headwater.engine.hub import problem_code
+from headwater.engine.problems import problem_code
 from headwater.errors import AccessError, HeadwaterError, LimitError, ProtocolError
 from headwater.protocol.messages import (
     Encoding,
@@ -20,141 +20,206 @@ from headwater.protocol.messages import (
     Open,
     Problem,
     Transact,
-    Verdicts,
     decode_from_replica,
     encode,
 )
 from headwater.runtime.reception import Reception
+from headwater.server.outbox import Outbox
 from headwater.server.rate import Rate
 from headwater.server.service import Service
+from headwater.server.wire import FLUSHED, Wire, framed
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 SendEvent = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 GOING_AWAY: Final = 1001
 REFUSED: Final = 1008
+TOGETHER: Final = 64  # frames of commits that are handed over at once
 
 
 class Connection:
-    """One peer, from its acceptance to its end. Belongs to the event loop's thread."""
+    """One peer, from its acceptance to its end. Belongs to the event loop's thread, except for what says otherwise."""
 
     __slots__ = (
-        "_abort",
+        "_arrived",
         "_closing",
+        "_commits",
         "_encoding",
+        "_entering",
         "_hello_timer",
-        "_queue",
-        "_queued_bytes",
+        "_is_held",
+        "_is_text",
+        "_loop",
+        "_outbox",
+        "_over",
         "_rate",
-        "_receive",
         "_reception",
-        "_room",
-        "_send",
         "_service",
         "_space",
         "_token_timer",
-        "_writer",
+        "_waits_for_room",
+        "_wire",
     )
 
-    def __init__(
-        self, service: Service, encoding: Encoding, receive: Receive, send: SendEvent, abort: Callable[[], None]
-    ) -> None:
+    def __init__(self, service: Service, encoding: Encoding, wire: Wire) -> None:
         limits = service.limits
         self._service = service
         self._encoding: Encoding = encoding
-        self._receive = receive
-        self._send = send
-        self._abort = abort
+        self._is_text = encoding == "json"
+        self._wire = wire
+        self._loop = asyncio.get_running_loop()
         self._reception = Reception(
-            lambda message: service.outbox.post(self, message),
-            self._authenticate,
-            service.spaces.host_of,
-            limits.engine,
+            self._said, self._authenticate, service.spaces.host_of, limits.engine, answer=lambda said: self.tell([said])
         )
         self._rate = Rate(limits.rate, limits.burst, service.clock)
-        self._queue: deque[bytes] = deque()
-        self._queued_bytes = 0
-        self._writer: asyncio.Task[None] | None = None
-        self._room: asyncio.Future[None] | None = None
-        self._closing: int | None = None  # the code to close with, after what is queued
+        self._arrived: deque[tuple[bytes, bool]] = deque()  # what was read before reading was stopped: one read's worth
+        self._commits: list[Transact] = []  # taken in, and not handed over yet
+        self._is_held = False  # nothing is taken in until something has happened
+        self._waits_for_room = False
+        self._closing: int | None = None  # the code to close with, after what was said
+        self._over: asyncio.Future[None] = self._loop.create_future()
         self._space = ""
+        self._outbox: Outbox | None = None  # of the space's host, once there is one
+        self._entering: asyncio.Task[None] | None = None
         self._hello_timer: asyncio.TimerHandle | None = None
         self._token_timer: asyncio.TimerHandle | None = None
 
-    async def run(self) -> None:
+    async def run(self, receive: Receive, send: SendEvent) -> None:
         """Serve the peer until it goes or has to."""
-        loop = asyncio.get_running_loop()
-        self._hello_timer = loop.call_later(self._service.limits.hello_s, self._silent)
+        self._hello_timer = self._loop.call_later(self._service.limits.hello_s, self._silent)
+        self._wire.attach(self._take, self._hand_over)
         try:
-            while self._closing is None:
-                event = await self._receive()
-                if event["type"] == "websocket.disconnect":
-                    break
-                await self._take(event)
+            event = await receive()
+            if event["type"] == FLUSHED:
+                await send({"type": "websocket.close", "code": self._closing, "reason": ""})
+        except OSError:
+            pass  # It went in this very moment.
         finally:
+            self._closing = self._closing or GOING_AWAY
             for timer in (self._hello_timer, self._token_timer):
                 if timer is not None:
                     timer.cancel()
+            if self._entering is not None:
+                await asyncio.wait([self._entering])
             if self._space:
                 self._reception.lost()
                 self._service.spaces.leave(self._space)
-        await self.flushed()
+            if not self._over.done():
+                self._over.set_result(None)
 
     # ---- from the peer -----------------------------------------------------------------------------
 
-    async def _take(self, event: MutableMapping[str, Any]) -> None:
-        try:
-            data = self._data(event)
-            wait_s = self._rate.take()
-            if wait_s:
-                await asyncio.sleep(wait_s)
-            message = decode_from_replica(data, self._encoding, self._service.limits.engine.values)
-            if isinstance(message, Open) and not self._space and self._reception.is_greeted:
-                await self._service.spaces.enter(message.space)
-                self._space = message.space
-            self._reception.receive(message)
-            if isinstance(message, Transact):
-                await self._until_room()
-        except HeadwaterError as error:
-            self.refuse(error)
+    def _take(self, data: bytes, is_text: bool) -> None:
+        if self._is_held:
+            self._arrived.append((data, is_text))
+        elif self._closing is None:
+            try:
+                self._check(data, is_text)
+                wait_s = self._rate.take()
+                if wait_s:
+                    self._hold()
+                    self._loop.call_later(wait_s, self._take_late, data)
+                else:
+                    self._receive(data)
+            except HeadwaterError as error:
+                self.refuse(error)
 
-    def _data(self, event: MutableMapping[str, Any]) -> bytes:
-        text = event.get("text")
-        if (text is not None) is not (self._encoding == "json"):
-            kind = "text" if self._encoding == "json" else "binary"
+    def _check(self, data: bytes, is_text: bool) -> None:
+        if is_text is not self._is_text:
+            kind = "text" if self._is_text else "binary"
             raise ProtocolError(f"this sub-protocol puts its messages into {kind} frames")
-        data: bytes = event["bytes"] if text is None else text.encode()
         limit = self._service.limits.message_bytes
         if len(data) > limit:
             raise LimitError(f"a message of {len(data)} bytes is over the limit of {limit}. Send several smaller ones.")
         metrics = self._service.metrics
         metrics.messages_in += 1
         metrics.bytes_in += len(data)
-        return data
+
+    def _take_late(self, data: bytes) -> None:
+        """Its turn has come, by the rate that the connection has."""
+        self._is_held = False
+        try:
+            if self._closing is None:
+                self._receive(data)
+        except HeadwaterError as error:
+            self.refuse(error)
+        self._go_on()
+
+    def _receive(self, data: bytes) -> None:
+        message = decode_from_replica(data, self._encoding, self._service.limits.engine.values)
+        if isinstance(message, Open) and not self._space and self._reception.is_greeted:
+            self._hold()
+            self._entering = self._loop.create_task(self._enter(message))
+            return
+        if isinstance(message, Transact) and len(self._commits) < TOGETHER:
+            self._commits.append(message)
+            return
+        self._hand_over()
+        self._reception.receive(message)
+
+    def _hand_over(self) -> None:
+        """Give the host all commits of one read in one moment, so that they share a group, and an fsync."""
+        commits, self._commits = self._commits, []
+        try:
+            for message in commits:
+                self._reception.receive(message)
+        except HeadwaterError as error:
+            self.refuse(error)
+        if commits and not self._reception.has_room:
+            self._hold()
+            self._waits_for_room = True
+            self._room()  # A verdict that came in between found nobody who waits.
+
+    async def _enter(self, message: Open) -> None:
+        """Open the space, off the event loop if it is not open yet. Nothing is taken in before it is."""
+        try:
+            await self._service.spaces.enter(message.space)
+            self._space, self._outbox = message.space, self._service.spaces.outbox_of(message.space)
+            self._reception.receive(message)
+        except HeadwaterError as error:
+            self.refuse(error)
+        self._entering = None
+        self._is_held = False
+        self._go_on()
+
+    def _hold(self) -> None:
+        self._is_held = True
+        self._wire.hold()
+
+    def _go_on(self) -> None:
+        """Take in what had arrived already, and read again."""
+        while self._arrived and not self._is_held:
+            self._take(*self._arrived.popleft())
+        self._hand_over()
+        if not self._is_held:
+            self._wire.release()
+
+    def _room(self) -> None:
+        """A session has so many commits in flight: no more are taken in until some have their verdict."""
+        if self._waits_for_room and self._reception.has_room:
+            self._waits_for_room = self._is_held = False
+            self._go_on()
 
     def _authenticate(self, token: str) -> str:
         if self._hello_timer is not None:
             self._hello_timer.cancel()
         user, lasts_s = self._service.authenticate(token)
+        if self._token_timer is not None:
+            self._token_timer.cancel()  # of the token that this one renews
+            self._token_timer = None
         if lasts_s is not None:
-            self._token_timer = asyncio.get_running_loop().call_later(min(lasts_s, 86_400 * 365), self._outlived)
+            self._token_timer = self._loop.call_later(min(lasts_s, 86_400 * 365), self._outlived)
         return user
-
-    async def _until_room(self) -> None:
-        """A session has so many commits in flight: no more are read until some have their verdict."""
-        while self._closing is None and not self._reception.has_room:
-            self._room = asyncio.get_running_loop().create_future()
-            await self._room
 
     def _silent(self) -> None:
         self.refuse(ProtocolError(f"no Hello came within {self._service.limits.hello_s:g} s"))
 
     def _outlived(self) -> None:
-        self.refuse(AccessError("the token is over. Connect again with a new one."))
+        self.refuse(AccessError("the token is over. Renew it before that, or connect again with a new one."))
 
     @property
-    def behind(self) -> int:
-        return self._reception.behind
+    def queued_bytes(self) -> int:
+        return self._wire.queued_bytes
 
     # ---- to the peer -------------------------------------------------------------------------------
 
@@ -162,65 +227,45 @@ class Connection:
         """Say what was wrong and end the connection."""
         code = problem_code(error)
         self._service.log.info("refused", code=code, problem=str(error), space=self._space)
-        self.deliver(Problem(code, str(error)))
+        self.tell([Problem(code, str(error))])
 
-    def deliver(self, message: FromEngine) -> None:
-        """Queue a message for the peer. After a fatal problem nothing more is said."""
+    def _said(self, message: FromEngine) -> None:
+        """The hub says something, on its host's thread, where an outbox gathers it."""
+        assert self._outbox is not None
+        self._outbox.post(self, message)
+
+    def tell(self, messages: list[FromEngine]) -> None:
+        """Any thread. Give the peer some messages at once. After a fatal problem nothing more is said."""
         if self._closing is not None:
             return
         service = self._service
-        service.metrics.told(message)
-        data = encode(message, self._encoding)
-        self._queue.append(data)
-        self._queued_bytes += len(data)
-        if isinstance(message, Problem) and message.fatal:
-            self.close(REFUSED)
-        elif isinstance(message, Verdicts):
-            self._free()
-        if self._queued_bytes > service.limits.outgoing_bytes and len(self._queue) > 1:
-            # A peer that does not read: what it misses it is told when it comes back.
-            service.metrics.slow.inc()
-            service.log.info("too slow", queued_bytes=self._queued_bytes, space=self._space)
-            self._queue.clear()
-            self.close(REFUSED)
-            self._abort()
-        elif self._writer is None:
-            self._start_writer()
+        frames = [framed(encode(message, self._encoding), text=self._is_text) for message in messages]
+        data = b"".join(frames) if len(frames) > 1 else frames[0]
+        service.metrics.told(messages, len(data))
+        last = messages[-1]
+        is_fatal = isinstance(last, Problem) and last.fatal
+        if is_fatal:
+            self._closing = REFUSED
+        queued = self._wire.put(data, last=is_fatal)
+        if queued > service.limits.outgoing_bytes and queued > len(data):
+            self._loop.call_soon_threadsafe(self._too_slow, queued)
+        if self._waits_for_room or is_fatal:
+            self._loop.call_soon_threadsafe(self._room)
+
+    def _too_slow(self, queued_bytes: int) -> None:
+        """A peer that does not read: what it misses it is told when it comes back."""
+        if self._closing is None:
+            self._closing = REFUSED
+            self._service.metrics.slow.inc()
+            self._service.log.info("too slow", queued_bytes=queued_bytes, space=self._space)
+            self._wire.drop()
 
     def close(self, code: int) -> None:
-        """End the connection after what is queued."""
+        """End the connection after what was said."""
         if self._closing is None:
             self._closing = code
-            self._free()
-            if self._writer is None:
-                self._start_writer()
+            self._wire.end()
 
-    def _free(self) -> None:
-        if self._room is not None and not self._room.done():
-            self._room.set_result(None)
-
-    def _start_writer(self) -> None:
-        self._writer = asyncio.get_running_loop().create_task(self._write())
-
-    async def _write(self) -> None:
-        """Give the socket what is queued, as fast as it takes it; then stop until there is more."""
-        try:
-            kind = "bytes" if self._encoding == "msgpack" else "text"
-            while self._queue:
-                data = self._queue[0]
-                await self._send({"type": "websocket.send", kind: data if kind == "bytes" else data.decode()})
-                self._service.metrics.bytes_out += len(data)
-                if self._queue:
-                    self._queue.popleft()
-                    self._queued_bytes -= len(data)
-            if self._closing is not None:
-                await self._send({"type": "websocket.close", "code": self._closing, "reason": ""})
-        except (OSError, RuntimeError):
-            self._queue.clear()  # The peer is gone: `run` hears it, too.
-        finally:
-            self._writer = None
-
-    async def flushed(self) -> None:
-        """What is queued has been given to the socket, or cannot be any more."""
-        if self._writer is not None:
-            await asyncio.wait([self._writer])
+    async def closed(self) -> None:
+        """What was said has been given to the socket, and the end of it, too; or that cannot be any more."""
+        await asyncio.wait([self._over])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
@@ -19,6 +20,7 @@ class Metrics:
     """The figures of one server."""
 
     __slots__ = (
+        "_telling",
         "accepted",
         "bytes_in",
         "bytes_out",
@@ -33,9 +35,11 @@ class Metrics:
     def __init__(self, hosts: Callable[[], dict[str, ThreadHost]]) -> None:
         registry = self.registry = CollectorRegistry()
         self.connections = Gauge("headwater_connections", "Connections that stand now.", registry=registry)
-        # Plain numbers, counted on the event loop's thread alone: these are in the way of every message.
+        # Plain numbers: these are in the way of every message. What comes in is counted on the event loop's thread,
+        # what is told by whichever thread tells it.
         self.messages_in = 0
         self.bytes_in = 0
+        self._telling = threading.Lock()
         self.bytes_out = 0
         self.accepted = 0
         self.rejected = 0
@@ -44,13 +48,19 @@ class Metrics:
         registry.register(_Counted(self))
         registry.register(_Spaces(hosts))
 
-    def told(self, message: FromEngine) -> None:
-        if isinstance(message, Verdicts):
-            accepted = sum(isinstance(verdict, Accepted) for verdict in message.verdicts)
+    def told(self, messages: Iterable[FromEngine], size: int) -> None:
+        """Any thread."""
+        accepted = judged = 0
+        for message in messages:
+            if isinstance(message, Verdicts):
+                judged += len(message.verdicts)
+                accepted += sum([isinstance(verdict, Accepted) for verdict in message.verdicts])
+            elif isinstance(message, Problem):
+                self.problems.labels(message.code).inc()
+        with self._telling:
+            self.bytes_out += size
             self.accepted += accepted
-            self.rejected += len(message.verdicts) - accepted
-        elif isinstance(message, Problem):
-            self.problems.labels(message.code).inc()
+            self.rejected += judged - accepted
 
     def page(self) -> bytes:
         return generate_latest(self.registry)

@@ -1,51 +1,42 @@
-"""From the hosts' threads to the event loop: one wake-up for everything that was said meanwhile.
+"""What a host's thread has to tell the connections of its space, gathered while it processes one batch.
 
-Whoever lost conflicts hears the news first, since the winner knows already what it stands on: the other half of the
-fairness that `engine.host` describes.
+A connection gets all of it at once, in order, when the batch is done: verdicts and the news that cover them travel
+together. Whose turn it is after a conflict hears first, since everybody else waits for it. Belongs to the host's thread
+alone.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
 from typing import Protocol
 
-from headwater.protocol.messages import FromEngine
+from headwater.protocol.messages import FromEngine, Sync
 
 
 class Addressee(Protocol):
-    """Takes messages on the event loop's thread."""
+    """Takes messages on any thread."""
 
-    @property
-    def behind(self) -> int:
-        """How often in a row its commits were rejected for being stale."""
-
-    def deliver(self, message: FromEngine) -> None: ...
+    def tell(self, messages: list[FromEngine]) -> None: ...
 
 
 class Outbox:
-    """Messages on their way to the connections of one event loop, in order."""
+    """Messages on their way to the connections of one space."""
 
-    __slots__ = ("_loop", "_scheduled", "_waiting")
+    __slots__ = ("_waiting",)
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._waiting: deque[tuple[Addressee, FromEngine]] = deque()
-        self._scheduled = False
+    def __init__(self) -> None:
+        self._waiting: dict[Addressee, list[FromEngine]] = {}
 
     def post(self, to: Addressee, message: FromEngine) -> None:
-        """Any thread. Appending comes first: whoever finds a wake-up scheduled knows that it will see this, too."""
-        self._waiting.append((to, message))
-        if not self._scheduled:
-            self._scheduled = True
-            self._loop.call_soon_threadsafe(self.drain)
+        self._waiting.setdefault(to, []).append(message)
 
-    def drain(self) -> None:
-        self._scheduled = False
-        waiting: dict[Addressee, list[FromEngine]] = {}
-        while self._waiting:
-            to, message = self._waiting.popleft()
-            waiting.setdefault(to, []).append(message)
-        for to in sorted(waiting, key=lambda to: -to.behind) if len(waiting) > 1 else waiting:
-            for message in waiting[to]:
-                to.deliver(message)
+    def flush(self) -> None:
+        """Tell everybody what was said since the last time."""
+        if not self._waiting:
+            return
+        waiting, self._waiting = self._waiting, {}
+        for to in sorted(waiting, key=lambda to: not _has_turn(waiting[to])) if len(waiting) > 1 else waiting:
+            to.tell(waiting[to])
+
+
+def _has_turn(messages: list[FromEngine]) -> bool:
+    return any(isinstance(message, Sync) and message.turn == 0 for message in messages)

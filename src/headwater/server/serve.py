@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Final
 
 import uvicorn
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from headwater.clock import Clock
 from headwater.errors import AccessError, StorageError
@@ -25,6 +24,7 @@ from headwater.server.keys import key_ids
 from headwater.server.limits import DEFAULT_SERVER_LIMITS, ServerLimits
 from headwater.server.log import Relay
 from headwater.server.service import Service
+from headwater.server.wire import Wire
 
 PORT: Final = 8_900
 LOOPBACK: Final = "127.0.0.1"
@@ -68,14 +68,6 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-class _Protocol(WebSocketsSansIOProtocol):
-    """Lets the application break a connection off whose peer takes nothing any more."""
-
-    async def run_asgi(self) -> None:
-        self.scope["extensions"] = {**(self.scope["extensions"] or {}), "headwater.abort": self.transport.abort}  # type: ignore[dict-item]
-        await super().run_asgi()
-
-
 class Server(uvicorn.Server):
     """A server of one directory. `await serve()` runs until it is told to stop, by a signal or by `stop`."""
 
@@ -101,7 +93,7 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                ws=_Protocol,
+                ws=Wire,
                 ws_max_size=limits.refused_bytes,
                 ws_ping_interval=limits.ping_s,
                 ws_ping_timeout=limits.ping_s,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 from structlog.typing import FilteringBoundLogger
@@ -12,14 +11,13 @@ from headwater.server.keys import LOCAL, Keyring
 from headwater.server.limits import DEFAULT_SERVER_LIMITS, ServerLimits
 from headwater.server.log import logger
 from headwater.server.metrics import Metrics
-from headwater.server.outbox import Outbox
 from headwater.server.spaces import Spaces
 
 
 class Service:
     """Made on the event loop it serves. `insecure_local`: everybody is the user `local`, no token is looked at."""
 
-    __slots__ = ("_insecure_local", "_keyring", "clock", "limits", "log", "metrics", "outbox", "ready", "spaces")
+    __slots__ = ("_insecure_local", "_keyring", "clock", "limits", "log", "metrics", "ready", "spaces")
 
     def __init__(
         self,
@@ -35,7 +33,6 @@ class Service:
         self.log = log or logger(self.clock)
         self._keyring = Keyring(directory, self.clock)
         self._insecure_local = insecure_local and not len(self._keyring)
-        self.outbox = Outbox(asyncio.get_running_loop())
         self.spaces = Spaces(directory, clock=self.clock, limits=limits, on_failed=self._space_failed)
         self.metrics = Metrics(self.spaces.hosts)
         self.ready = True

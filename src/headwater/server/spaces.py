@@ -16,9 +16,10 @@ from headwater.data.address import check_space
 from headwater.engine.directory import Directory
 from headwater.engine.engine import Engine
 from headwater.engine.host import ThreadHost
-from headwater.engine.store.sqlite import SqliteStore
+from headwater.engine.store.deferred import DeferredStore
 from headwater.errors import InvalidValueError, LimitError, ProtocolError, StorageError
 from headwater.server.limits import ServerLimits
+from headwater.server.outbox import Outbox
 
 OnFailed = Callable[[str, BaseException], object]
 
@@ -26,7 +27,7 @@ OnFailed = Callable[[str, BaseException], object]
 class Spaces:
     """Owns a data directory and the hosts of its spaces. Belongs to the event loop's thread."""
 
-    __slots__ = ("_clock", "_directory", "_hosts", "_limits", "_on_failed", "_opening", "_users", "closed")
+    __slots__ = ("_clock", "_directory", "_hosts", "_limits", "_on_failed", "_opening", "_outboxes", "_users", "closed")
 
     def __init__(self, path: str | Path, *, clock: Clock, limits: ServerLimits, on_failed: OnFailed) -> None:
         self._directory = Directory(path, clock=clock, limits=limits.engine)
@@ -34,8 +35,9 @@ class Spaces:
         self._limits = limits
         self._on_failed = on_failed
         self._hosts: OrderedDict[str, ThreadHost] = OrderedDict()
+        self._outboxes: dict[str, Outbox] = {}  # of the hosts, by space
         self._users: dict[str, int] = {}  # space -> connections that use it, those that wait for it included
-        self._opening: dict[str, asyncio.Task[ThreadHost]] = {}
+        self._opening: dict[str, asyncio.Task[tuple[ThreadHost, Outbox]]] = {}
         self.closed = False
 
     def hosts(self) -> dict[str, ThreadHost]:
@@ -44,6 +46,10 @@ class Spaces:
     def host_of(self, space: str) -> ThreadHost:
         """The host of a space that was entered before."""
         return self._hosts[space]
+
+    def outbox_of(self, space: str) -> Outbox:
+        """Where that host's thread puts what it says."""
+        return self._outboxes[space]
 
     async def enter(self, space: str) -> None:
         """Open a space for one more connection, which calls `leave` at its end."""
@@ -74,9 +80,9 @@ class Spaces:
             self._opening[space] = task
             task.add_done_callback(lambda _: self._opening.pop(space, None))
         # Shielded: whoever asked first may go away, and the others still want it.
-        self._hosts[space] = await asyncio.shield(task)
+        self._hosts[space], self._outboxes[space] = await asyncio.shield(task)
 
-    async def _opened(self, space: str) -> ThreadHost:
+    async def _opened(self, space: str) -> tuple[ThreadHost, Outbox]:
         if self.closed:
             raise StorageError("this server is shutting down. Connect again.")
         failed = self._hosts.pop(space, None)
@@ -90,22 +96,26 @@ class Spaces:
         idle = next((name for name in self._hosts if name not in self._users), None)
         if idle is None:
             raise LimitError(f"{len(self._hosts)} spaces are in use on this server, which is the limit")
+        del self._outboxes[idle]
         await asyncio.to_thread(self._hosts.pop(idle).close)
 
-    def _make(self, space: str) -> ThreadHost:
-        store = SqliteStore(self._directory.file_of(space))
+    def _make(self, space: str) -> tuple[ThreadHost, Outbox]:
+        store = DeferredStore(self._directory.file_of(space))
         try:
             engine = Engine(store, clock=self._clock, limits=self._limits.engine, access=True)
         except BaseException:
             store.close()
             raise
-        return ThreadHost(
+        outbox = Outbox()
+        host = ThreadHost(
             engine,
             clock=self._clock,
             limits=self._limits.engine,
             name=space,
+            on_processed=outbox.flush,
             on_failed=lambda error: self._on_failed(space, error),
         )
+        return host, outbox
 
     def drain(self) -> None:
         """Wait until everything taken in so far is answered. Blocks; not for the event loop's thread."""

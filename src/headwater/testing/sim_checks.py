@@ -15,13 +15,16 @@ from headwater.data.address import SPACE_SCOPE, Depth, DocKey
 from headwater.data.patch import Patch, apply
 from headwater.data.path import Path, lookup
 from headwater.data.value import ABSENT, MaybeValue, equal
+from headwater.engine.access import ACCESS
 from headwater.engine.verify.naive import numbers, same, writes
 from headwater.protocol.commit import Commit, Read
-from headwater.protocol.verdict import Accepted, Conflict, Rejection, Verdict
+from headwater.protocol.messages import Answer, Query
+from headwater.protocol.verdict import Accepted, Conflict, Rejection, RuleRefused, Verdict
 from headwater.replica.feed import Notification
 from headwater.replica.pending import Layer
 from headwater.replica.replica import Replica
 from headwater.replica.transaction import Transaction
+from headwater.testing.sim_access import WRITE
 from headwater.testing.sim_oracle import Oracle, folded
 from headwater.testing.sim_trace import Trace
 
@@ -44,7 +47,7 @@ class Attempt:
 class CheckedTransaction:
     """A transaction whose every read is compared with the one snapshot it may see."""
 
-    __slots__ = ("_basis", "_layers", "_oracle", "_overlay", "_reads", "_trace", "_who", "transaction")
+    __slots__ = ("_basis", "_branch", "_layers", "_oracle", "_overlay", "_reads", "_trace", "_who", "transaction")
 
     def __init__(self, transaction: Transaction, books: Books, oracle: Oracle, trace: Trace) -> None:
         self.transaction = transaction
@@ -52,6 +55,7 @@ class CheckedTransaction:
         self._trace = trace
         self._who = books.who
         self._basis = books.replica.confirmed.seq
+        self._branch = books.replica.branch
         self._layers = tuple(commit for _, commit in books.living())
         self._overlay: dict[DocKey, MaybeValue] = {}
         self._reads: dict[tuple[DocKey, Path, Depth], None] = {}
@@ -75,7 +79,7 @@ class CheckedTransaction:
 
     def view(self, doc: DocKey) -> MaybeValue:
         """The document as it was shown when the transaction began."""
-        value = self._oracle.value(doc, self._basis)
+        value = self._oracle.value(doc, self._basis, self._branch)
         for commit in self._layers:
             value = folded(value, commit, doc, lenient=True)
         return value
@@ -113,7 +117,7 @@ class CheckedTransaction:
             attempt.seen.append((read, whole))
             if read.seq != self._basis:
                 broken("C3", self._who, f"{attempt.tag} read at seq {self._basis} and says {read.seq}")
-            named = self._oracle.value(read.doc, read.seq)
+            named = self._oracle.value(read.doc, read.seq, self._branch)
             for local_seq in numbers(read.layers):
                 if local_seq not in layers:
                     broken("C4", self._who, f"{attempt.tag} names layer {local_seq}, which is not alive")
@@ -144,11 +148,13 @@ class Books:
         "attempts",
         "replica",
         "session",
+        "user",
         "who",
     )
 
     def __init__(self, who: str, user: str, session: str, replica: Replica, oracle: Oracle, trace: Trace) -> None:
         self.who = who
+        self.user = user
         self._scopes = (SPACE_SCOPE, f"user:{user}", f"session:{session}")
         self.session = session
         self.replica = replica
@@ -196,7 +202,9 @@ class Books:
                 self._trace.broken("C6", self.who, said)
 
     def _check_reasons(self, attempt: Attempt, rejection: Rejection) -> None:
-        """A conflict names writes that happened, after what was read."""
+        """A refusal has a reason; a conflict names writes that happened, after what was read."""
+        if isinstance(rejection, RuleRefused):
+            self._check_rule(attempt, rejection)
         if not isinstance(rejection, Conflict) or self._oracle.is_behind:
             return
         for collision in rejection.collisions:
@@ -209,6 +217,15 @@ class Books:
         for local_seq in rejection.dead_layers:
             if (self.session, local_seq) in self._oracle.seq_of:
                 self._trace.broken("C4", self.who, f"{attempt.tag} was rejected for layer {local_seq}, which landed")
+
+    def _check_rule(self, attempt: Attempt, refused: RuleRefused) -> None:
+        oracle, commit = self._oracle, attempt.commit
+        if refused.rule == "branch" and self.replica.branch not in oracle.doomed:
+            self._trace.broken("C6", self.who, f"{attempt.tag} was refused: {refused}")
+        if refused.rule != "access" or commit is None or writes(commit, ACCESS):
+            return
+        if oracle.access.least(self.user) >= WRITE:
+            self._trace.broken("access", self.who, f"{attempt.tag} was refused for nothing: {refused}")
 
     def living(self) -> list[tuple[int, Commit]]:
         """The layers that must be shown: made, not rejected, and not part of the confirmed state yet."""
@@ -225,6 +242,8 @@ class Books:
         self._fresh.update(change.doc for change in notification.changes)
         for change in notification.changes:
             doc, told = change.doc, change.doc in self._shadow
+            if self.replica.is_here(doc) and not equal(self.replica.visible(doc), change.after):
+                self._trace.broken("C9", self.who, f"the feed tells of {doc} what is not shown: {change.after!r}")
             if not change.known_before and change.after is ABSENT and not self.replica.is_here(doc):
                 self._shadow.pop(doc, None)  # a change of a value that is not here: nothing is known of it any more
                 continue
@@ -252,6 +271,20 @@ class Books:
         if not self.replica.is_here(doc):
             self._shadow.pop(doc, None)
 
+    def check_answer(self, query: Query, answer: Answer) -> None:
+        """C11: what a query found is what was there, then; and a page leaves nothing out."""
+        branch, oracle = self.replica.branch, self._oracle
+        at = answer.seq if query.at is None else query.at
+        for state in answer.documents:
+            expected = oracle.value(state.doc, at, branch)
+            if not equal(state.get(), expected):
+                self._trace.broken("C11", self.who, f"{state.doc} at {at} was found as {state.get()!r}: {expected!r}")
+        if not query.doc and answer.next is None:
+            found = {state.doc for state in answer.documents}
+            there = {doc for doc in oracle.docs() if doc.scope == query.scope and doc.id > query.after}
+            if found != {doc for doc in there if oracle.value(doc, at, branch) is not ABSENT}:
+                self._trace.broken("C11", self.who, f"{query} found {sorted(found)} at {at}")
+
     # ---- after every step --------------------------------------------------------------------------
 
     def check(self) -> None:
@@ -278,11 +311,12 @@ class Books:
         for doc, value in shown.items():
             if doc.scope not in self._scopes:
                 broken("access", self.who, f"{doc} belongs to somebody else and is shown")
-            expected = oracle.value(doc, seq)
+            expected = oracle.value(doc, seq, replica.branch)
             if doc in replica.confirmed and not equal(replica.confirmed.value(doc), expected):
                 broken("C3", self.who, f"{doc} at {seq} is {replica.confirmed.value(doc)!r}, the log: {expected!r}")
-            if doc in replica.confirmed and replica.confirmed.written(doc) != oracle.written(doc, seq):
-                broken("C3", self.who, f"{doc} was last written at {oracle.written(doc, seq)}, not as it says")
+            written = oracle.written(doc, seq, replica.branch)
+            if doc in replica.confirmed and replica.confirmed.written(doc) != written:
+                broken("C3", self.who, f"{doc} was last written at {written}, not as it says")
             for _, commit in living:
                 expected = folded(expected, commit, doc, lenient=True)
             if not equal(value, expected):

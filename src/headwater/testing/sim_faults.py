@@ -20,7 +20,8 @@ from headwater.testing.disk_model import Loss, OpKind
 from headwater.testing.faulty_disk import Fault, Mode
 from headwater.testing.sim_network import Connection, Network
 from headwater.testing.sim_process import ReplicaProcess
-from headwater.testing.sim_server import ServerProcess
+from headwater.testing.sim_server import WRITERS, ServerProcess
+from headwater.testing.sim_thief import Thief
 from headwater.testing.sim_trace import Trace
 
 CRASHES: Final = (Mode.CRASH_BEFORE, Mode.CRASH_AFTER)
@@ -43,6 +44,7 @@ class Faults:
     power_loss: int = 2
     disk: int = 2
     maintenance: int = 2
+    theft: int = 3
 
 
 HOST: Final = "host"
@@ -85,6 +87,7 @@ class Misfortune:
             self._power_loss: faults.power_loss,
             self._disk: faults.disk,
             self._maintenance: faults.maintenance,
+            self._theft: faults.theft,
         }
         if not any(acts.values()):
             return
@@ -184,6 +187,11 @@ class Misfortune:
         self._trace.note("fault", "disk", fault)
         if not self._server.disk.is_off:
             self._server.disk.arm(fault)
+
+    def _theft(self) -> None:
+        process = self._someone()
+        user = self._draws.choice((process.user, process.user, *WRITERS[:3]))
+        Thief(self._trace).steal(process, self._network, self._server, user)
 
     def _maintenance(self) -> None:
         """The server compacts its history or lets go of its caches, which nobody may notice, or writes by itself."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from headwater.data.address import SPACE_SCOPE, DocKey
+from headwater.data.address import DocKey
 from headwater.data.value import equal
 from headwater.engine.engine import Engine
 from headwater.engine.follow import links_in
@@ -18,11 +18,12 @@ from headwater.engine.verify.naive import NaiveSpace, same
 from headwater.errors import AbsentError
 from headwater.protocol.verdict import conflict_text
 from headwater.replica.session import Link
+from headwater.testing.sim_access import WRITE
 from headwater.testing.sim_checks import Attempt
-from headwater.testing.sim_intents import MAX_ATTEMPTS, Intent
+from headwater.testing.sim_intents import MAX_ATTEMPTS
 from headwater.testing.sim_oracle import Oracle
 from headwater.testing.sim_process import ReplicaProcess
-from headwater.testing.sim_server import READER, ServerProcess
+from headwater.testing.sim_server import ServerProcess
 from headwater.testing.sim_trace import Trace
 
 NAIVE_EVERY = 8
@@ -35,12 +36,16 @@ def check_all(server: ServerProcess, processes: Sequence[ReplicaProcess], oracle
         return
     oracle.follow(engine)
     for process in processes:
-        _check_settled(process, trace)
-        _check_shown(process, engine, trace)
+        if process.is_shut_out:  # it waits for somebody to let it in, and shows what it had
+            for attempt in process.books.attempts:
+                attempt.is_alone = attempt.is_alone or not attempt.fired
+        else:
+            _check_settled(process, trace)
+            _check_shown(process, engine, oracle, trace)
         _check_attempts([*process.past_attempts, *process.books.attempts], oracle, trace, process.name)
-        _check_access(process, oracle, trace)
-        _check_intents(process.intents, oracle, trace, process.name)
+        _check_intents(process, oracle, trace)
     oracle.compare_all(engine)
+    oracle.access.check_document(len(oracle.log))
     _check_past(engine, oracle, trace)
     report = verify_store(server.store)
     if report.violation is not None:
@@ -67,22 +72,24 @@ def _check_settled(process: ReplicaProcess, trace: Trace) -> None:
             trace.broken("healing", who, f"{intent.tag} is still {intent.status}: {why}")
 
 
-def _check_shown(process: ReplicaProcess, engine: Engine, trace: Trace) -> None:
+def _check_shown(process: ReplicaProcess, engine: Engine, oracle: Oracle, trace: Trace) -> None:
     """Every document that is watched is here, those that links lead to included, and is what the engine has."""
+    end, branch = len(oracle.log), process.replica.branch
     for root, follow in process.wanted.items():
-        for doc in _reachable(root, engine, process) if follow else [root]:
+        for doc in _reachable(root, engine, oracle, process) if follow else [root]:
             if not process.replica.is_here(doc) and doc not in process.dropped:
                 trace.broken("watch", process.name, f"{doc} is watched through {root} and is not here")
     for doc, value in process.replica.snapshot().items():
-        if not equal(value, engine.read(doc).value):
-            trace.broken("convergence", process.name, f"{doc} is {value!r}, the engine has {engine.read(doc).value!r}")
+        if not equal(value, oracle.value(doc, end, branch)):
+            there = oracle.value(doc, end, branch)
+            trace.broken("convergence", process.name, f"{doc} is {value!r}, on branch {branch} it is {there!r}")
 
 
-def _reachable(root: DocKey, engine: Engine, process: ReplicaProcess) -> list[DocKey]:
+def _reachable(root: DocKey, engine: Engine, oracle: Oracle, process: ReplicaProcess) -> list[DocKey]:
     found = {root: None}
     waiting = [root]
     while waiting:
-        for link in links_in(engine.read(waiting.pop()).value):
+        for link in links_in(oracle.value(waiting.pop(), len(oracle.log), process.replica.branch)):
             doc = DocKey(link.scope, link.id)
             if doc not in found and engine.may_see(doc, process.user, process.session.key):
                 found[doc] = None
@@ -105,33 +112,25 @@ def _check_attempts(attempts: Iterable[Attempt], oracle: Oracle, trace: Trace, w
             _check_landed(attempt, landed, oracle, trace, who)
 
 
-def _check_access(process: ReplicaProcess, oracle: Oracle, trace: Trace) -> None:
-    """Whoever may only read has written nothing that others can see."""
-    if process.user == READER:
-        for attempt in [*process.past_attempts, *process.books.attempts]:
-            landed = oracle.seq_of.get((attempt.session, attempt.local_seq), 0)
-            commit = attempt.commit
-            if landed and commit is not None and any(op.doc.scope == SPACE_SCOPE for op in commit.operations):
-                trace.broken("access", process.name, f"{attempt.tag} of {READER} landed at {landed}")
-
-
 def _check_landed(attempt: Attempt, seq: int, oracle: Oracle, trace: Trace, who: str) -> None:
     """C1: what it saw is what was there just before it. C7: all of it is there."""
     assert attempt.commit is not None
     if oracle.log[seq - 1].commit.operations != attempt.commit.operations:
         trace.broken("C7", who, f"{attempt.tag} landed at {seq} with other operations")
     for read, whole in attempt.seen:
-        before = oracle.value(read.doc, seq - 1)
+        before = oracle.value(read.doc, seq - 1, attempt.commit.branch)
         if not same(whole, before, read):
             trace.broken("C1", who, f"{attempt.tag} at {seq} read {read} of {whole!r}, before it was {before!r}")
 
 
-def _check_intents(intents: Iterable[Intent], oracle: Oracle, trace: Trace, who: str) -> None:
+def _check_intents(process: ReplicaProcess, oracle: Oracle, trace: Trace) -> None:
     """C6, C10: an intent is in the log once if its author was told so, and never twice."""
-    for intent in intents:
+    who, can_write = process.name, oracle.access.least(process.user) >= WRITE
+    for intent in process.intents:
         seqs = oracle.tags.get(intent.tag, [])
         told = any(attempt.seq for attempt in intent.attempts)
-        if len(intent.attempts) > MAX_ATTEMPTS:
+        # Whoever may not write stands on what is refused again and again.
+        if len(intent.attempts) > MAX_ATTEMPTS and intent.status == "failed" and can_write:
             trace.broken("progress", who, f"{intent.tag} was given up after {len(intent.attempts)} attempts")
         if len(seqs) > 1:
             trace.broken("C10", who, f"{intent.tag} is in the log at {seqs}")
@@ -144,19 +143,24 @@ def _check_intents(intents: Iterable[Intent], oracle: Oracle, trace: Trace, who:
 def _check_past(engine: Engine, oracle: Oracle, trace: Trace) -> None:
     """C11: at some moments of the past, every document is what folding the log gives."""
     last = len(oracle.log)
-    for at in {last // 3, 2 * last // 3, max(last - 1, 0)}:
-        for doc in oracle.docs():
-            try:
-                found = engine.read(doc, at=at).value
-            except AbsentError:
-                continue  # compacted away
-            if not equal(found, oracle.value(doc, at)):
-                trace.broken("C11", "engine", f"{doc} at {at} reads {found!r}, the log: {oracle.value(doc, at)!r}")
+    for branch in oracle.live():
+        for at in {last // 3, 2 * last // 3, max(last - 1, 0)}:
+            for doc in oracle.docs():
+                try:
+                    found = engine.read(doc, at=at, branch=branch).value
+                except AbsentError:
+                    break  # compacted away, or before the branch began
+                expected = oracle.value(doc, at, branch)
+                if not equal(found, expected):
+                    said = f"{doc} at {at} on {branch} reads {found!r}, the log: {expected!r}"
+                    trace.broken("C11", "engine", said)
 
 
 def _check_naively(oracle: Oracle, trace: Trace) -> None:
     """Everything the engine admitted, a naive validator admits."""
     space = NaiveSpace()
+    for name, line in oracle.lines.items():
+        space.fork(name, line.parent, line.fork_seq)
     for logged in oracle.log:
         refusals = space.judge(logged.session, logged.commit)
         if refusals:

@@ -24,7 +24,7 @@ from headwater.testing.sim_checks import Attempt, Books, CheckedTransaction
 from headwater.testing.sim_trace import Trace
 
 RETRY: Final = Backoff.exponential(base_ms=25, max_ms=1_000, jitter=0.2)
-MAX_ATTEMPTS: Final = 12
+MAX_ATTEMPTS: Final = 20
 PASS_US: Final = 50_000
 
 Work = Callable[[CheckedTransaction], Generator[int, None, None] | None]
@@ -100,10 +100,19 @@ class Intents:
                 if intent.missing not in host.wanted:  # somebody let it go meanwhile
                     host.fetch(intent.missing)
                 continue
-            if intent.conflict is not None and not host.session.ready(intent.conflict):
+            if intent.conflict is not None and not self._is_ready(intent, intent.conflict):
                 continue
             self._run(intent)
             return  # running it was a step of its own, which went on with the others
+
+    def _is_ready(self, intent: Intent, conflict: Conflict) -> bool:
+        """Whether the session says that retrying is useful, which it may not before the winner is here."""
+        ready = self._host.session.ready(conflict)
+        newest = max((collision.seq for collision in conflict.collisions), default=0)
+        if ready and newest > self._host.replica.confirmed.seq:
+            said = f"{intent.tag} lost against {newest}, which is not here, and may be tried again"
+            self._trace.broken("ready", self._host.name, said)
+        return ready
 
     def _run(self, intent: Intent) -> None:
         intent.status, intent.missing, intent.conflict = "running", None, None

@@ -1,21 +1,33 @@
-"""The log of a simulated space, as it was seen to become durable, and every document at every seq.
+"""The log of a simulated space, as it was seen to become durable, and every document at every seq, on every branch.
 
 Owns the truth that replicas are compared with: folding the log, nothing else (C11). Follows the engine after each
 of its steps and never forgets, so that compaction, restarts and crashes of the engine change nothing here. Notes
-what a log must not do: shrink, change, or take a commit twice (C5, C7, C10).
+what a log must not do: shrink, change, or take a commit twice (C5, C7, C10), lose a branch, merge something else than
+what a branch changed.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from typing import NamedTuple
 
 from headwater.data.address import DocKey
 from headwater.data.patch import PatchError, apply
+from headwater.data.path import lookup
 from headwater.data.value import ABSENT, MaybeValue, equal
 from headwater.engine.engine import Engine
-from headwater.engine.reads import Logged
-from headwater.protocol.commit import Commit, encode_commit
+from headwater.engine.reads import Logged, every
+from headwater.engine.sessions import MERGES
+from headwater.protocol.commit import MAIN, Commit, encode_commit
+from headwater.testing.sim_access import Register
 from headwater.testing.sim_trace import Trace
+
+
+class Line(NamedTuple):
+    """A branch: what it shows of its parent, up to which seq."""
+
+    parent: str
+    fork_seq: int
 
 
 def folded(value: MaybeValue, commit: Commit, doc: DocKey, *, lenient: bool = False) -> MaybeValue:
@@ -36,19 +48,42 @@ def folded(value: MaybeValue, commit: Commit, doc: DocKey, *, lenient: bool = Fa
 class Oracle:
     """Everything that was ever durable in the space."""
 
-    __slots__ = ("_last_of", "_trace", "_versions", "is_behind", "log", "seq_of", "tags")
+    __slots__ = (
+        "_last_of",
+        "_merged",
+        "_trace",
+        "_versions",
+        "access",
+        "are_branches_moving",
+        "doomed",
+        "gone",
+        "is_behind",
+        "lines",
+        "log",
+        "seq_of",
+        "tags",
+    )
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
+        self.access = Register(self.value, trace)
         self.log: list[Logged] = []
         self.is_behind = False  # the server died in a step: what it said then is known here when it is up again
+        self.are_branches_moving = False  # somebody forks or deletes in this step
+        self.lines: dict[str, Line] = {}  # every branch that there was, but main
+        self.doomed: set[str] = set()  # somebody tried to delete them
+        self.gone: set[str] = set()  # and these are deleted
         self.seq_of: dict[tuple[str, int], int] = {}
         self.tags: dict[str, list[int]] = {}  # what the node of a commit says -> the seqs of such commits
+        self._merged: dict[str, int] = {}
         self._last_of: dict[str, int] = {}
-        self._versions: dict[DocKey, tuple[list[int], list[MaybeValue]]] = {}
+        self._versions: dict[tuple[str, DocKey], tuple[list[int], list[MaybeValue]]] = {}
 
     def follow(self, engine: Engine) -> None:
         """Take in what the log has gained."""
+        if self.are_branches_moving:
+            self.are_branches_moving = False
+            self._follow_branches(engine)
         while engine.last_seq > len(self.log):
             gained = engine.changes(since=len(self.log)).items
             if not gained:
@@ -57,6 +92,17 @@ class Oracle:
                 return
             for logged in gained:
                 self._add(logged)
+
+    def _follow_branches(self, engine: Engine) -> None:
+        live = {branch.name: branch for branch in every(lambda after: engine.branches(after=after))}
+        for name, branch in live.items():
+            line = Line(branch.parent.name, branch.fork_seq) if branch.parent is not None else None
+            if line is not None and self.lines.setdefault(name, line) != line:
+                self._trace.broken("C11", "log", f"branch {name} was {self.lines[name]} and is {line}")
+        for name in [name for name in self.lines if name not in live]:
+            if name not in self.doomed:
+                self._trace.broken("C6", "log", f"branch {name} is gone, and nobody deleted it")
+            self.gone.add(name)
 
     def _add(self, logged: Logged) -> None:
         seq, session, commit = logged.seq, logged.session, logged.commit
@@ -68,35 +114,82 @@ class Oracle:
             broken("C10", "log", f"commit {key} is at seq {self.seq_of[key]} and again at {seq}")
         if commit.local_seq <= self._last_of.get(session, 0):
             broken("C5", "log", f"commit {key} comes after {self._last_of[session]}")
+        if commit.branch != MAIN and (commit.branch not in self.lines or commit.branch in self.gone):
+            broken("C7", "log", f"commit {key} at seq {seq} is on branch {commit.branch!r}, which there is not")
+        self.access.check_landed(seq, session, commit)
+        if session.startswith(MERGES) and session.removeprefix(MERGES) in self.lines:
+            self._check_merge(session.removeprefix(MERGES), commit, seq)
         self.log.append(logged)
         self.seq_of[key] = seq
         self._last_of[session] = commit.local_seq
         if commit.provenance.node:
             self.tags.setdefault(commit.provenance.node, []).append(seq)
         for operation in commit.operations:
-            seqs, values = self._versions.setdefault(operation.doc, ([], []))
+            before = self.value(operation.doc, seq - 1, commit.branch)
             try:
-                value = folded(values[-1] if values else ABSENT, commit, operation.doc)
+                value = folded(before, commit, operation.doc)
             except PatchError as error:
                 broken("C7", "log", f"commit {key} at seq {seq} does not apply: {error}")
                 continue
+            seqs, values = self._versions.setdefault((commit.branch, operation.doc), ([], []))
             seqs.append(seq)
             values.append(value)
 
-    def value(self, doc: DocKey, at: int) -> MaybeValue:
-        """A document as it was at a seq."""
-        found = self._versions.get(doc)
-        place = bisect_right(found[0], at) if found is not None else 0
-        return found[1][place - 1] if found is not None and place else ABSENT
+    def _check_merge(self, name: str, commit: Commit, seq: int) -> None:
+        """A merge brings what the branch changed since its fork or its last merge: all of it and nothing else."""
+        first = name not in self._merged
+        since = self._merged.get(name, self.lines[name].fork_seq)
+        self._merged[name] = seq - 1
+        if commit.branch != self.lines[name].parent:
+            self._trace.broken("merge", "log", f"branch {name} was merged into {commit.branch!r} at {seq}")
+        for branch, doc in self._versions:
+            if branch != name:
+                continue
+            before, after = self.value(doc, since, name), self.value(doc, seq - 1, name)
+            if not equal(folded(before, commit, doc, lenient=True), after):
+                self._trace.broken("merge", "log", f"the merge of {name} at {seq} does not bring {doc} as {after!r}")
 
-    def written(self, doc: DocKey, at: int) -> int:
+        if first:
+            self._check_overwritten(name, commit, seq)
+
+    def _check_overwritten(self, name: str, commit: Commit, seq: int) -> None:
+        """What a merge writes, nobody wrote on the parent since the fork. Later merges meet what earlier ones wrote."""
+        for operation in commit.operations:
+            then = self.value(operation.doc, self.lines[name].fork_seq, commit.branch)
+            now = self.value(operation.doc, seq - 1, commit.branch)
+            for patch in operation.patches:
+                if not equal(lookup(then, patch.path), lookup(now, patch.path)):
+                    said = f"the merge of {name} at {seq} overwrites {operation.doc} at {patch.path}"
+                    self._trace.broken("merge", "log", said)
+
+    # ---- what it was -------------------------------------------------------------------------------
+
+    def _version(self, doc: DocKey, at: int, branch: str) -> tuple[int, MaybeValue]:
+        while True:
+            found = self._versions.get((branch, doc))
+            place = bisect_right(found[0], at) if found is not None else 0
+            if found is not None and place:
+                return found[0][place - 1], found[1][place - 1]
+            line = self.lines.get(branch)
+            if line is None:
+                return 0, ABSENT
+            branch, at = line.parent, min(at, line.fork_seq)
+
+    def value(self, doc: DocKey, at: int, branch: str = MAIN) -> MaybeValue:
+        """A document as it was at a seq."""
+        return self._version(doc, at, branch)[1]
+
+    def written(self, doc: DocKey, at: int, branch: str = MAIN) -> int:
         """The seq of the last commit up to `at` that wrote the document; 0: none did."""
-        found = self._versions.get(doc)
-        place = bisect_right(found[0], at) if found is not None else 0
-        return found[0][place - 1] if found is not None and place else 0
+        return self._version(doc, at, branch)[0]
 
     def docs(self) -> list[DocKey]:
-        return list(self._versions)
+        return list(dict.fromkeys(doc for _, doc in self._versions))
+
+    def live(self) -> list[str]:
+        return [MAIN, *(name for name in self.lines if name not in self.gone)]
+
+    # ---- the engine --------------------------------------------------------------------------------
 
     def compare(self, engine: Engine) -> None:
         """After a restart: nothing that was durable is gone, and the end of the log is what it was."""
@@ -109,12 +202,15 @@ class Oracle:
             again = engine.changes(since=last - 1, limit=1).items[0]
             if encode_commit(again.commit) != encode_commit(self.log[-1].commit):
                 self._trace.broken("C7", "log", f"seq {last} holds another commit after a restart")
+        self.are_branches_moving = True
         self.follow(engine)
 
     def compare_all(self, engine: Engine) -> None:
         """At the end: every document that the engine shows is what folding the log gives (C11)."""
-        for doc in self._versions:
-            shown = engine.read(doc)
-            expected = self.value(doc, len(self.log))
-            if not equal(shown.value, expected):
-                self._trace.broken("C11", "engine", f"it shows {doc} as {shown.value!r}, the log says {expected!r}")
+        for branch in self.live():
+            for doc in self.docs():
+                shown = engine.read(doc, branch=branch)
+                expected = self.value(doc, len(self.log), branch)
+                if not equal(shown.value, expected):
+                    said = f"it shows {doc} as {shown.value!r} on {branch}, the log says {expected!r}"
+                    self._trace.broken("C11", "engine", said)

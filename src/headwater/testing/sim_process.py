@@ -13,11 +13,13 @@ from headwater.backoff import Backoff
 from headwater.clock import Random, VirtualClock
 from headwater.data.address import DocKey
 from headwater.errors import HeadwaterError, LoadError, ProtocolError, SessionExpiredError
+from headwater.protocol.commit import MAIN
 from headwater.protocol.messages import (
     Answer,
     Encoding,
     FromEngine,
     FromReplica,
+    Open,
     Opened,
     Problem,
     Query,
@@ -29,6 +31,7 @@ from headwater.protocol.messages import (
 )
 from headwater.replica.replica import Replica
 from headwater.replica.session import Link, Session
+from headwater.testing.sim_access import READ
 from headwater.testing.sim_checks import Attempt, Books
 from headwater.testing.sim_intents import MAX_ATTEMPTS, Intent, Intents, Status, Work
 from headwater.testing.sim_network import Connection, Network
@@ -37,6 +40,7 @@ from headwater.testing.sim_server import ServerProcess
 from headwater.testing.sim_trace import Trace
 
 RECONNECT: Final = Backoff.exponential(base_ms=25, max_ms=30_000, jitter=0.2)
+TURNED_AWAY_US: Final = 240_000_000
 
 
 class ReplicaProcess:
@@ -51,11 +55,14 @@ class ReplicaProcess:
         "_is_connecting",
         "_life",
         "_network",
+        "_opening",
         "_oracle",
         "_runner",
         "_server",
         "_told",
         "_trace",
+        "_turned",
+        "answered_open",
         "asked",
         "before_send",
         "books",
@@ -63,8 +70,8 @@ class ReplicaProcess:
         "dropped",
         "is_offline",
         "name",
+        "next_branch",
         "past_attempts",
-        "refused_loads",
         "replica",
         "session",
         "user",
@@ -92,17 +99,20 @@ class ReplicaProcess:
         self._trace = trace
         self._life = 0
         self._failures = 0
+        self._turned = 0  # how often it was turned away since it was let in
         self._is_connecting = False
         self._connection: Connection | None = None
         self._told = 0
         self._expected: set[int] = set()
+        self._opening: Open | None = None
+        self.answered_open: Open | None = None  # the last whose answer came: its token was used
         self.is_offline = False
+        self.next_branch = MAIN  # of the next life
         self.before_send: Callable[[FromReplica, Connection], object] | None = None  # where faults lie in wait
         self.doubles_share = 0.0  # of the frames are sent twice, which a correct replica never does
         self.past_attempts: list[Attempt] = []
         self.wanted: dict[DocKey, bool] = {}  # watched, and whether with what its links lead to
         self.dropped: set[DocKey] = set()  # let go on purpose, so that following links need not bring them back
-        self.refused_loads: list[DocKey] = []
         self.asked: list[list[object]] = []
         self._runner = Intents(self, clock, draws, trace)
         self._begin_life()
@@ -114,7 +124,8 @@ class ReplicaProcess:
     def _begin_life(self) -> None:
         self._life += 1
         key = f"{self.name}.{self._life}"
-        self.replica = Replica()
+        self.replica = Replica(branch=self.next_branch)
+        self._oracle.access.users[key] = self.user
         self.session = Session(
             self.replica, space="sim", key=key, new_token=lambda: self._clock.new_token(4), token=self.user
         )
@@ -173,7 +184,7 @@ class ReplicaProcess:
         self.session.lost()
         self.stepped()
         if not self.is_offline:
-            self.connect_soon()
+            self.connect_soon(min(1_000_000 << self._turned, TURNED_AWAY_US) if self._turned else None)
 
     def take(self, connection: Connection, data: bytes) -> None:
         if connection is not self._connection:
@@ -185,7 +196,11 @@ class ReplicaProcess:
             if isinstance(message, Verdicts):
                 self._check_order([verdict.local_seq for verdict in message.verdicts])
             if isinstance(message, Opened):
-                self._failures = 0
+                self._failures = self._turned = 0
+                self.answered_open = self._opening
+            if isinstance(message, Problem) and message.fatal and message.code in ("access", "absent"):
+                self._turned_away(message, connection)
+                return
             shown = self.replica.snapshot()
             self.session.receive(message)
             if isinstance(message, Verdicts):
@@ -202,6 +217,30 @@ class ReplicaProcess:
             self._trace.broken("replica", self.name, f"{type(error).__name__}: {error}")
         self.stepped()
 
+    def _turned_away(self, problem: Problem, connection: Connection) -> None:
+        """Whoever may not read any more tries again now and then; where a branch is gone, life goes on on main."""
+        self._trace.note(self.name, "is turned away", problem)
+        if problem.code == "access":
+            if self._oracle.access.least(self.user) >= READ and not self._oracle.is_behind:
+                self._trace.broken("access", self.name, f"it was turned away for nothing: {problem.message}")
+            self._turned += 1
+            connection.end_near()
+        else:
+            if self.replica.branch not in self._oracle.doomed:
+                self._trace.broken("protocol", self.name, f"its branch is there: {problem.message}")
+            self.move_to(MAIN)
+
+    def move_to(self, branch: str) -> None:
+        """Begin another life on a branch: after a goodbye, if nothing is pending, or as if it had crashed."""
+        self.next_branch = branch
+        if not self.close():
+            self.crash()
+
+    @property
+    def is_shut_out(self) -> bool:
+        """Its user may not even read, at the end of the log."""
+        return self._oracle.access.right(self.user, len(self._oracle.log)) < READ
+
     def _check_order(self, local_seqs: list[int]) -> None:
         """C5: on one connection verdicts come in the order of the commits."""
         for local_seq in local_seqs:
@@ -215,7 +254,9 @@ class ReplicaProcess:
 
     def _on_load_failed(self, docs: tuple[DocKey, ...], error: LoadError) -> None:
         self._trace.note(self.name, "cannot load", docs)
-        self.refused_loads += docs
+        if self.replica.branch in self._oracle.doomed:
+            self._clock.call_at(self._clock.now_us(), lambda: self.move_to(MAIN))
+            return
         for doc in docs:
             self.wanted.pop(doc, None)
             if doc.scope in ("space", f"user:{self.user}", f"session:{self.session.key}"):
@@ -301,6 +342,8 @@ class ReplicaProcess:
             heard.append(answer)
             if len(heard) > 1:
                 self._trace.broken("query", self.name, f"{query} was answered {len(heard)} times")
+            if isinstance(answer, Answer) and not self._oracle.is_behind:
+                self.books.check_answer(query, answer)
 
         self.session.query(query, reply)
         self.stepped()
@@ -329,6 +372,8 @@ class ReplicaProcess:
         while outgoing and connection is not None:
             message = outgoing.popleft()
             self._trace.note(self.name, f"-> {connection.number}", message)
+            if isinstance(message, Open):
+                self._opening = message
             data = encode(message, connection.encoding)
             if self.before_send is not None:
                 self.before_send(message, connection)
@@ -339,8 +384,8 @@ class ReplicaProcess:
 
     @property
     def is_settled(self) -> bool:
-        """Connected, nothing pending, nothing loading, no intent that could still run."""
-        return (
+        """Connected, nothing pending, nothing loading, no intent that could still run; or not let in."""
+        return self.is_shut_out or (
             self.session.link is Link.UP
             and self._connection is not None
             and not self._connection.is_broken  # which it may not have noticed

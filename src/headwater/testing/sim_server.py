@@ -20,14 +20,13 @@ from headwater.engine.limits import Limits
 from headwater.engine.peer import Peer, PeerState
 from headwater.engine.store.port import Store
 from headwater.engine.store.sqlite import SqliteStore
-from headwater.errors import HeadwaterError, ProtocolError, StorageError
+from headwater.errors import CorruptionError, HeadwaterError, ProtocolError, StorageError
 from headwater.protocol.commit import Commit, Operation
 from headwater.protocol.messages import (
     VERSION,
     FromEngine,
     FromReplica,
     Hello,
-    Problem,
     Welcome,
     decode_from_replica,
     encode,
@@ -37,11 +36,12 @@ from headwater.testing.faulty_disk import FaultyDisk
 from headwater.testing.sim_network import Connection, Network
 from headwater.testing.sim_oracle import Oracle
 from headwater.testing.sim_trace import Trace
+from headwater.testing.sim_wire import WHO, Wire
 
 FILE: Final = "sync.space"
 LABEL: Final = "crash-sync"  # disk_machine.harness shrinks the checkpoints of disks that are called so
-WHO: Final = "server"
 READER: Final = "guest"
+STRANGER: Final = "sam"
 WRITERS: Final = ("ann", "bob", "cyd", "dan", "eve")
 RETRY_US: Final = 250_000
 OPEN_TRIES: Final = 1_000
@@ -55,11 +55,11 @@ def durable_store(vfs: str) -> Store:
 
 @cache
 def founded_disk() -> dict[str, bytes]:
-    """A disk with a space that has an owner, writers and a reader."""
+    """A disk with a space that has two owners, writers and a reader."""
     disk = FaultyDisk(LABEL)
     engine = Engine(SqliteStore(FILE, vfs=disk.vfs), clock=VirtualClock())
     engine.open_session("founder")
-    access = {"owners": ["founder"], "writers": list(WRITERS), "readers": [READER]}
+    access = {"owners": ["founder", WRITERS[0]], "writers": list(WRITERS), "readers": [READER]}
     engine.submit("founder", Commit(1, (Operation(ACCESS, (replace((), access),)),)))
     engine.close()
     return disk.image()
@@ -81,6 +81,7 @@ class ServerProcess:
         "_store",
         "_store_on",
         "_trace",
+        "_wire",
         "disk",
         "engine",
         "hub",
@@ -103,6 +104,7 @@ class ServerProcess:
         self._network = network
         self._oracle = oracle
         self._trace = trace
+        self._wire = Wire(oracle, trace)
         self._limits = limits
         self._store_on = store_on
         self._store: Store | None = None
@@ -139,6 +141,8 @@ class ServerProcess:
             engine = Engine(self._store, clock=self._clock, limits=self._limits, access=True)
         except StorageError as error:
             self._trace.note(WHO, "cannot start:", error)
+            if isinstance(error, CorruptionError):
+                self._trace.broken("C7", WHO, f"what it wrote cannot be opened: {error}")
             self.die("the disk failed at the start")
             self._start_later(RETRY_US)
             return
@@ -148,7 +152,8 @@ class ServerProcess:
 
     def _start_later(self, us: int) -> None:
         if self.restarts > OPEN_TRIES:
-            raise StorageError(f"the server did not start in {OPEN_TRIES} attempts")
+            self._trace.broken("healing", WHO, f"it did not start in {OPEN_TRIES} attempts")
+            return
         self._clock.call_at(self._clock.now_us() + us, self.start)
 
     def die(self, why: str, loss: Loss | None = None) -> None:
@@ -156,6 +161,7 @@ class ServerProcess:
         self._trace.note(WHO, "dies:", why, loss.value if loss is not None else "")
         self.restarts += 1
         self._oracle.is_behind = True
+        self._wire.forget()
         store, self._store, self.engine, self.hub = self._store, None, None, None
         if loss is not None or self.disk.is_off:
             self.disk.reboot(loss or Loss.TORN, self._draws)
@@ -260,6 +266,7 @@ class ServerProcess:
         if failed:
             self.crash(f"a step failed: {failed}", RETRY_US)
             return
+        self._wire.check_owners(self._peers.values())
         for connection in [connection for connection, peer in self._peers.items() if peer.state is PeerState.CLOSED]:
             connection.end_far()
 
@@ -268,14 +275,8 @@ class ServerProcess:
         for connection, message in outbox:
             if all_of_it and connection.far_open:
                 self._trace.note(WHO, f"-> {connection.number}", message)
-                if isinstance(message, Problem):
-                    self._check_problem(message)
+                self._wire.said(self._peers.get(connection), message)
                 connection.down.send(encode(message, connection.encoding))
-
-    def _check_problem(self, problem: Problem) -> None:
-        """Replicas that keep the protocol are never told that they broke it."""
-        if problem.code == "protocol" and problem.id == 0:
-            self._trace.broken("protocol", WHO, f"a replica was refused: {problem.message}")
 
     # ---- healing -----------------------------------------------------------------------------------
 

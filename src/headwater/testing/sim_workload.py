@@ -6,7 +6,7 @@ log tells which of them landed and how often. Decides nothing about right or wro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -15,11 +15,12 @@ from headwater.clock import Random, VirtualClock
 from headwater.data.address import Depth, DocKey
 from headwater.data.link import Link
 from headwater.data.patch import Patch, add, add_unique, append, increment, remove, remove_value, replace, splice
-from headwater.data.value import ABSENT, MaybeValue
+from headwater.data.value import ABSENT, MaybeValue, Value
+from headwater.engine.access import ACCESS
 from headwater.protocol.commit import EntityAbsent, OriginCommitted, SentEvent, TopicRecord
 from headwater.protocol.messages import Query
 from headwater.testing.sim_checks import CheckedTransaction
-from headwater.testing.sim_intents import Work
+from headwater.testing.sim_intents import MAX_ATTEMPTS, Work
 from headwater.testing.sim_process import ReplicaProcess
 
 KEYS: Final = ("a", "b", "c")
@@ -40,14 +41,19 @@ class Load:
     let_go: bool = True
     queries: bool = True
     forbidden: bool = True
+    access_share: float = 0.03  # of the steps change who has access, or try to
+    forks: tuple[int, ...] = (0, 0, 0, 1, 2)  # how many branches are made
 
 
 class Author:
     """Draws and starts the work of one replica."""
 
-    __slots__ = ("_clock", "_draws", "_left", "_load", "_made", "_process")
+    __slots__ = ("_clock", "_draws", "_left", "_load", "_made", "_process", "_users")
 
-    def __init__(self, process: ReplicaProcess, clock: VirtualClock, draws: Random, load: Load) -> None:
+    def __init__(
+        self, process: ReplicaProcess, clock: VirtualClock, draws: Random, load: Load, users: Sequence[str]
+    ) -> None:
+        self._users = users
         self._process = process
         self._clock = clock
         self._draws = draws
@@ -64,6 +70,10 @@ class Author:
     @property
     def is_done(self) -> bool:
         return self._left <= 0
+
+    def stop(self) -> None:
+        """Begin nothing more: the time is over."""
+        self._left = 0
 
     def _later(self) -> None:
         draws, load = self._draws, self._load
@@ -98,7 +108,9 @@ class Author:
     def _act(self) -> None:
         draws, process, load = self._draws, self._process, self._load
         drawn = draws.random()
-        if drawn < 0.66:
+        if draws.random() < load.access_share:
+            self._transact(self._access_work())
+        elif drawn < 0.66:
             self._transact(self._work())
         elif drawn < 0.77:
             self._wave()
@@ -114,7 +126,13 @@ class Author:
             at = draws.choice((None, process.replica.confirmed.seq))
             process.ask(Query(0, "space", draws.choice(("", "d0")), at=at))
         elif drawn < 0.96 and load.forbidden:
-            process.watch(DocKey("user:somebody-else", "own"))
+            foreign = DocKey(f"user:{draws.choice(self._users)}", "own")
+            if foreign.scope == f"user:{process.user}":
+                foreign = DocKey("session:somebody-else", "own")
+            if draws.random() < 0.5:
+                process.watch(foreign)
+            else:
+                process.ask(Query(0, foreign.scope, draws.choice(("", "own"))))
         elif drawn < 0.97:
             process.close()
         else:
@@ -124,7 +142,7 @@ class Author:
     def _transact(self, work: Callable[[str], Work], *, derived: bool = False) -> None:
         self._made += 1
         tag = f"{self._process.name}-{self._made}"
-        retries = 0 if self._draws.random() < 0.1 else 12
+        retries = 0 if self._draws.random() < 0.1 else MAX_ATTEMPTS
         self._process.transact(tag, work(tag), derived=derived, retries=retries)
 
     def _wave(self) -> None:
@@ -134,6 +152,19 @@ class Author:
             self._transact(lambda tag, s=source, t=target: _derive(s, t, tag), derived=True)  # type: ignore[misc]
         if self._draws.random() < 0.8:
             self._process.flush()
+
+    def _access_work(self) -> Callable[[str], Work]:
+        """Let somebody in or out; some of it nobody may do, and who is no owner may do none of it."""
+        draws = self._draws
+        user, role = draws.choice(self._users), draws.choice(("", "", "readers", "writers"))
+        drawn = draws.random()
+        if drawn < 0.1:
+            return lambda tag: _appoint(user, role, DocKey("space", "d0"))
+        if drawn < 0.15:
+            return lambda tag: _blind_access(replace(("owners",), []))
+        if drawn < 0.4:
+            return lambda tag: _blind_access(add_unique((role or "readers",), user))
+        return lambda tag: _appoint(user, role)
 
     def _work(self) -> Callable[[str], Work]:
         draws = self._draws
@@ -224,6 +255,34 @@ def _intents(tag: str) -> list[Patch]:
         add_unique(("set",), "common"),
         remove_value(("set",), "common"),
     ]
+
+
+def _appoint(user: str, role: str, beside: DocKey | None = None) -> Work:
+    """Give a user one role, or none; beside something else it is refused."""
+
+    def work(t: CheckedTransaction) -> None:
+        document = t.read(ACCESS)
+        if isinstance(document, dict):
+            roles = {name: [other for other in _listed(document.get(name)) if other != user] for name in document}
+            if role:
+                roles[role] = [*roles.get(role, ()), user]
+            t.write(ACCESS, replace((), roles))
+        if beside is not None:
+            _ensure(t, beside)
+            t.write(beside, increment(("n",), 1))
+
+    return work
+
+
+def _listed(names: MaybeValue) -> tuple[Value, ...]:
+    return names if isinstance(names, tuple) else ()
+
+
+def _blind_access(patch: Patch) -> Work:
+    def work(t: CheckedTransaction) -> None:
+        t.write(ACCESS, patch)
+
+    return work
 
 
 def _derive(source: DocKey, target: DocKey, tag: str) -> Work:

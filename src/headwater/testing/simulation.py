@@ -32,9 +32,10 @@ from headwater.testing.disk_machine import harness
 from headwater.testing.sim_faults import NO_FAULTS, Faults, Misfortune
 from headwater.testing.sim_final import check_all
 from headwater.testing.sim_network import Network, Weather
+from headwater.testing.sim_operator import Operator
 from headwater.testing.sim_oracle import Oracle
 from headwater.testing.sim_process import ReplicaProcess
-from headwater.testing.sim_server import READER, WRITERS, ServerProcess, StoreOn, durable_store
+from headwater.testing.sim_server import READER, STRANGER, WRITERS, ServerProcess, StoreOn, durable_store
 from headwater.testing.sim_trace import RuleBroken, Trace
 from headwater.testing.sim_workload import Author, Load
 
@@ -42,6 +43,7 @@ __all__ = ["NO_FAULTS", "Faults", "Load", "RuleBroken", "Simulation", "Summary",
 
 PLAY_US: Final = 3 * 24 * 3_600_000_000
 HEAL_US: Final = 600_000_000
+PASSING_US: Final = 4_000_000
 MAX_STEPS: Final = 200_000
 
 
@@ -67,7 +69,9 @@ class Simulation:
 
     __slots__ = (
         "_authors",
+        "_forks",
         "_misfortune",
+        "_operator",
         "_stack",
         "_steps",
         "clock",
@@ -106,8 +110,8 @@ class Simulation:
         if not 1 <= count <= len(WRITERS):
             raise AuthoringError(f"Simulation(replicas={count}): use 1 to {len(WRITERS)}")
         users = [draws.choice(WRITERS[: number + 1]) for number in range(count)]
-        if count > 2 and draws.random() < 0.2:
-            users[-1] = READER
+        if count > 2 and draws.random() < 0.35:
+            users[-1] = draws.choice((READER, READER, STRANGER))
         self.replicas = [
             ReplicaProcess(
                 f"r{number}",
@@ -125,8 +129,13 @@ class Simulation:
             self.replicas[0].doubles_share = 0.3
         load = load or Load()
         self._authors = [
-            Author(process, clock, clock.randomness(f"author of {process.name}"), load) for process in self.replicas
+            Author(process, clock, clock.randomness(f"author of {process.name}"), load, users)
+            for process in self.replicas
         ]
+        self._operator = Operator(
+            clock, clock.randomness("operator"), self.server, self.replicas, self.oracle, self.trace
+        )
+        self._forks = draws.choice(load.forks)
         self._misfortune = Misfortune(
             clock, clock.randomness("faults"), faults or Faults(), self.network, self.server, self.replicas, self.trace
         )
@@ -194,12 +203,16 @@ class Simulation:
         for author in self._authors:
             author.start()
         self._misfortune.schedule()
+        self._operator.schedule(self._forks, PASSING_US)
         self._run(self.clock.now_us() + PLAY_US, lambda: all(author.is_done for author in self._authors))
+        for author in self._authors:
+            author.stop()
         self.settle()
 
     def settle(self) -> None:
         """Heal everything, wait until nothing is left to do, and check all rules."""
         self._misfortune.end()
+        self._operator.end()
         self.network.calm()
         self.server.heal()
         for process in self.replicas:

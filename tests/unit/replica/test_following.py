@@ -12,6 +12,7 @@ from headwater.data.value import ABSENT
 from headwater.engine.follow import linked
 from headwater.engine.limits import Limits
 from headwater.protocol.messages import Sync, Watched
+from headwater.replica.document import NOT_HERE
 from tests.counts import scaled
 from tests.unit.replica.kit import Client, Told, World, bump, doc, putting, reading, together
 
@@ -232,7 +233,7 @@ class TestFollowing:
         reader.up()
         world.settle()
         assert not reader.replica.is_here(doc("k"))
-        assert len(reader.replica._stale) == 0
+        assert all(each.stale is NOT_HERE for each in reader.replica.documents.held())
 
     @pytest.mark.parametrize("how", ["claim-on-the-way", "commit-on-top", "told-in-a-lost-frame", "claim-lost"])
     def test_nothing_that_is_no_longer_watched_is_read_as_if_it_were_current(self, how: str) -> None:

@@ -33,10 +33,11 @@ def push(
     return layer
 
 
-def sent(*layers: Layer) -> None:
+def sent(replica: Replica, *layers: Layer) -> None:
     """As if they were on the wire."""
     for layer in layers:
         layer.fate = Fate.SENT
+        replica.pending.sent(layer)
 
 
 def named(replica: Replica, path: Path, depth: Depth = Depth.DEEP) -> tuple[tuple[int, int], ...]:
@@ -122,7 +123,7 @@ class TestWhatAReadStandsOn:
     def test_a_layer_that_does_not_fit_what_is_under_it_shows_nothing_there_and_is_not_named(self) -> None:
         """It may fit again when the engine judges it; whoever read beside it must not say that he saw it."""
         replica = holding(d={"x": 0, "m": {"k": 0}})
-        sent(push(replica, replace(("x",), 1), replace(("m", "k"), 1)))
+        sent(replica, push(replica, replace(("x",), 1), replace(("m", "k"), 1)))
         replica.integrate(Sync(2, (Patched(D, 2, (replace(("m",), 0),)),)))
         assert replica.visible(D) == {"x": 0, "m": 0}
         assert named(replica, ("x",)) == ()
@@ -169,7 +170,7 @@ class TestTheCascade:
             push(replica, replace(("w",), 1), told=tolds[3]),
             push(replica, replace(("w",), 2), reads=(("w",),), told=tolds[4]),
         ]
-        sent(*layers)
+        sent(replica, *layers)
         replica.rejected(1, NO)
         assert replica.visible(D) == {"x": 0, "y": 0, "z": 0, "w": 2}
         assert tolds[0].rejection == NO
@@ -181,7 +182,7 @@ class TestTheCascade:
     def test_they_fall_at_once_and_in_one_notification(self) -> None:
         replica = holding(d={"x": 0, "y": 0})
         layers = [push(replica, replace(("x",), 1)), push(replica, replace(("y",), 1), reads=(("x",),))]
-        sent(*layers)
+        sent(replica, *layers)
         heard: list[object] = []
         replica.feed.subscribe(lambda n: heard.append((n.kind, n.changes[0].before, n.changes[0].after)))
         replica.rejected(1, NO)
@@ -191,7 +192,7 @@ class TestTheCascade:
         replica = holding(d={"x": 0, "y": 0})
         told = Told()
         layers = [push(replica, replace(("x",), 1)), push(replica, replace(("y",), 1), reads=(("x",),), told=told)]
-        sent(*layers)
+        sent(replica, *layers)
         replica.rejected(1, NO)
         assert len(replica.pending) == 1
         assert local_seqs(replica.pending.undecided()) == [2]
@@ -204,14 +205,14 @@ class TestTheCascade:
 
     def test_a_doomed_layer_that_was_never_sent_owes_no_verdict(self) -> None:
         replica = holding(d={"x": 0, "y": 0})
-        sent(push(replica, replace(("x",), 1)))
+        sent(replica, push(replica, replace(("x",), 1)))
         push(replica, replace(("y",), 1), reads=(("x",),))
         replica.rejected(1, NO)
         assert len(replica.pending) == 0
 
     def test_an_engine_that_accepts_a_doomed_layer_is_not_believed(self) -> None:
         replica = holding(d={"x": 0, "y": 0})
-        sent(push(replica, replace(("x",), 1)), push(replica, replace(("y",), 1), reads=(("x",),)))
+        sent(replica, push(replica, replace(("x",), 1)), push(replica, replace(("y",), 1), reads=(("x",),)))
         replica.rejected(1, NO)
         with pytest.raises(InvariantViolation, match="commit 2 was accepted although a layer under it was not"):
             replica.accepted(2, 9)
@@ -219,7 +220,7 @@ class TestTheCascade:
     def test_a_transaction_over_a_layer_that_died_meanwhile_is_refused_before_it_is_sent(self) -> None:
         replica = holding(d={"x": 0, "y": 0})
         taken: list[Layer] = []
-        sent(push(replica, replace(("x",), 1)))
+        sent(replica, push(replica, replace(("x",), 1)))
         transaction = replica.begin()
         transaction.read(D, ("x",))
         transaction.write(D, replace(("y",), 1))
@@ -233,7 +234,7 @@ class TestTheCascade:
 
     def test_one_that_only_saw_other_things_is_not(self) -> None:
         replica = holding(d={"x": 0, "y": 0})
-        sent(push(replica, replace(("x",), 1)))
+        sent(replica, push(replica, replace(("x",), 1)))
         transaction = replica.begin()
         transaction.read(D, ("y",))
         transaction.write(D, replace(("y",), 1))
@@ -243,7 +244,7 @@ class TestTheCascade:
 
     def test_a_layer_over_an_accepted_one_stays(self) -> None:
         replica = holding(d={"x": 0})
-        sent(push(replica, replace(("x",), 1)), push(replica, replace(("x",), 2), reads=(("x",),)))
+        sent(replica, push(replica, replace(("x",), 1)), push(replica, replace(("x",), 2), reads=(("x",),)))
         replica.accepted(1, 2)
         replica.rejected(2, NO)
         assert replica.visible(D) == {"x": 1}
@@ -251,7 +252,7 @@ class TestTheCascade:
     def test_the_ones_under_a_rejected_layer_stay(self) -> None:
         replica = holding(d={"x": 0})
         for _ in range(3):
-            sent(push(replica, increment(("x",)), reads=(("x",),)))
+            sent(replica, push(replica, increment(("x",)), reads=(("x",),)))
         replica.rejected(3, NO)
         assert replica.visible(D) == {"x": 2}
         replica.rejected(2, NO)
@@ -262,7 +263,7 @@ class TestVerdicts:
     def test_a_verdict_said_twice_is_heard_once(self) -> None:
         replica = holding(d={"x": 0})
         yes, no = Told(), Told()
-        sent(push(replica, replace(("x",), 1), told=yes), push(replica, replace(("x",), 2), told=no))
+        sent(replica, push(replica, replace(("x",), 1), told=yes), push(replica, replace(("x",), 2), told=no))
         for _ in range(2):
             replica.accepted(1, 2)
             replica.rejected(2, NO)
@@ -279,7 +280,7 @@ class TestVerdicts:
         replica = holding(d={"n": 0})
         mirror = Mirror(replica)
         mirror.values[D] = replica.visible(D)
-        sent(push(replica, increment(("n",))))
+        sent(replica, push(replica, increment(("n",))))
         replica.accepted(1, 3)
         assert replica.visible(D) == {"n": 1}
         replica.integrate(Sync(2, (Patched(D, 2, (increment(("n",), 10),)),)))
@@ -291,7 +292,7 @@ class TestVerdicts:
 
     def test_a_whole_document_that_includes_an_own_commit_does_not_count_it_twice(self) -> None:
         replica = holding(d={"n": 0})
-        sent(push(replica, increment(("n",))))
+        sent(replica, push(replica, increment(("n",))))
         replica.accepted(1, 3)
         replica.integrate(Sync(3, (Whole(D, 3, True, {"n": 8}),)))
         assert replica.visible(D) == {"n": 8}
@@ -299,7 +300,7 @@ class TestVerdicts:
     def test_a_verdict_that_comes_after_what_covers_it_settles_it_all_the_same(self) -> None:
         replica = holding(d={"n": 0})
         told = Told()
-        sent(push(replica, increment(("n",)), told=told))
+        sent(replica, push(replica, increment(("n",)), told=told))
         replica.integrate(Sync(3, (Whole(D, 3, True, {"n": 1}),)))
         replica.accepted(1, 3)
         assert told.landed
@@ -309,28 +310,28 @@ class TestVerdicts:
     def test_callbacks_are_let_go_when_they_have_been_called(self) -> None:
         replica = holding(d={"x": 0})
         layers = [push(replica, replace(("x",), 1)), push(replica, replace(("x",), 2))]
-        sent(*layers)
+        sent(replica, *layers)
         replica.accepted(1, 2)
         replica.rejected(2, NO)
-        assert [layer.settled for layer in layers] == [[], []]
+        assert [layer.settled for layer in layers] == [None, None]
 
 
 class TestWhatIsShown:
     def test_a_patch_that_does_not_fit_any_more_is_left_out(self) -> None:
         replica = holding(d={"m": {"k": 0}, "x": 0})
-        sent(push(replica, replace(("m", "k"), 1)), push(replica, replace(("x",), 1)))
+        sent(replica, push(replica, replace(("m", "k"), 1)), push(replica, replace(("x",), 1)))
         replica.integrate(Sync(2, (Patched(D, 2, (replace(("m",), 0),)),)))
         assert replica.visible(D) == {"m": 0, "x": 1}
 
     def test_layers_apply_in_order_over_what_arrives(self) -> None:
         replica = holding(d={"l": []})
-        sent(push(replica, append(("l",), ["a"])), push(replica, append(("l",), ["b"])))
+        sent(replica, push(replica, append(("l",), ["a"])), push(replica, append(("l",), ["b"])))
         replica.integrate(Sync(2, (Patched(D, 2, (append(("l",), ["foreign"]),)),)))
         assert replica.visible(D) == {"l": ("foreign", "a", "b")}
 
     def test_a_foreign_delete_under_a_pending_write(self) -> None:
         replica = holding(d={"x": 0})
-        sent(push(replica, replace(("x",), 1)))
+        sent(replica, push(replica, replace(("x",), 1)))
         replica.integrate(Sync(2, (Patched(D, 2, (remove(()),)),)))
         assert replica.visible(D) is ABSENT
         replica.rejected(1, Conflict())

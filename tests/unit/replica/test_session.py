@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.data.patch import increment, replace
+from headwater.data.patch import add, increment, replace
 from headwater.engine.limits import Limits
 from headwater.errors import ProtocolError
 from headwater.protocol.messages import (
@@ -24,7 +24,7 @@ from headwater.replica.feed import Kind
 from headwater.replica.replica import Replica
 from headwater.replica.session import Link, Session
 from headwater.replica.watches import Watches
-from tests.unit.replica.kit import Client, Told, bump, counting, doc, local_seqs
+from tests.unit.replica.kit import Client, Told, World, bump, counting, doc, local_seqs
 
 D = doc("d")
 EXPIRY_US = Limits().session_kept_us
@@ -339,3 +339,23 @@ def test_the_stack_is_sent_in_order_and_judged_in_order() -> None:
     assert all(told.landed for told in tolds)
     assert world.value("d") == {"n": 4, "x": 0}
     assert order == sorted(order)
+
+
+def test_what_an_open_transaction_stands_on_is_not_given_up_before_it_is_over() -> None:
+    """C4: the engine may forget what is acknowledged, and would call a layer dead that landed."""
+    world = World()
+    client = world.join("a")
+    client.up()
+    client.watch("d")
+    world.settle()
+    client.write("d", add((), {"n": 0}))
+    world.settle()
+    client.write("d", replace(("n",), 1))  # commit 2, which the transaction may name
+    opened = client.replica.begin()
+    opened.read(doc("d"), ("n",))
+    for value in range(6):
+        client.write("d", replace(("n",), value))
+        world.settle()
+    assert client.session._releasable() == 1
+    client.replica.drop(opened)
+    assert client.session._releasable() > 1

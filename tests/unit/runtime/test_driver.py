@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,24 @@ import pytest
 from headwater.backoff import Backoff
 from headwater.clock import RealClock
 from headwater.data.patch import replace
+from headwater.data.value import ABSENT
 from headwater.engine.limits import DEFAULT_LIMITS
 from headwater.errors import AuthoringError, HeadwaterError
+from headwater.protocol.messages import (
+    Ack,
+    FromReplica,
+    Opened,
+    Sync,
+    Verdicts,
+    Watch,
+    Watched,
+    Welcome,
+    state_of,
+)
+from headwater.protocol.verdict import Accepted
 from headwater.replica.replica import Replica
 from headwater.replica.session import Link, Session
-from headwater.runtime.driver import RECONNECT, Driver
+from headwater.runtime.driver import ACKS, RECONNECT, Driver
 from headwater.runtime.retry import RetryPolicy
 from headwater.runtime.transport import Connection, Heard, Lost
 from headwater.runtime.websocket import WebSocket, WebSocketLimits
@@ -165,3 +179,79 @@ def test_a_server_that_never_answers_is_given_up() -> None:
         await server.wait_closed()
 
     run(story)
+
+
+class Scripted:
+    """A transport whose other end says what the test makes it say, and remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.heard: list[FromReplica] = []
+        self.say: Heard = lambda message: None
+
+    async def connect(self, heard: Heard, lost: Lost) -> Connection:
+        self.say = heard
+        return self
+
+    def send(self, messages: Iterable[FromReplica]) -> None:
+        self.heard += messages
+
+    def close(self) -> None: ...
+
+
+def test_whoever_waits_for_a_verdict_goes_on_before_what_came_behind_it_is_taken_in() -> None:
+    async def story() -> None:
+        order: list[str] = []
+        wire = Scripted()
+        async with Driver(session(), wire) as driver:
+            await opened_by(wire, driver)
+            driver.watch([doc()])
+            (watch,) = [message for message in wire.heard if isinstance(message, Watch)]
+            wire.say(Watched(watch.id, 0, (state_of(doc(), 0, ABSENT),)))
+            transaction = driver.session.replica.begin()
+            transaction.write(doc(), replace((), 1))
+            future = driver.expected()
+            driver.session.replica.commit(transaction, lambda layer, rejection: future.set_result(None))
+
+            async def waiting() -> None:
+                await future
+                order.append(f"verdict, at {driver.session.replica.confirmed.seq}")
+
+            task = asyncio.ensure_future(waiting())
+            await asyncio.sleep(0)
+            wire.say(Verdicts((Accepted(1, 1),)))
+            wire.say(Sync(1, ()))
+            await task
+            await driver.until(lambda: driver.session.replica.confirmed.seq == 1)
+        assert order == ["verdict, at 0"]
+
+    run(story)
+
+
+def test_acknowledgements_are_few_and_the_last_one_stands_for_all() -> None:
+    async def story() -> None:
+        wire = Scripted()
+        async with Driver(session(), wire) as driver:
+            await opened_by(wire, driver)
+            for seq in range(1, ACKS):
+                wire.say(Sync(seq, ()))
+                await asyncio.sleep(0)
+            assert not [message for message in wire.heard if isinstance(message, Ack)]
+            wire.say(Sync(ACKS, ()))
+            while not isinstance(wire.heard[-1], Ack):
+                await asyncio.sleep(0)
+            assert wire.heard[-1] == Ack(ACKS)
+            wire.say(Sync(ACKS + 1, ()))
+            while wire.heard[-1] != Ack(ACKS + 1):  # not for ever
+                await asyncio.sleep(0)
+            assert sum(isinstance(message, Ack) for message in wire.heard) == 2
+
+    run(story)
+
+
+async def opened_by(wire: Scripted, driver: Driver) -> None:
+    while not wire.heard:
+        await asyncio.sleep(0)
+    wire.say(Welcome(1))
+    await driver.until(lambda: driver.session.link is Link.OPENING)
+    wire.say(Opened("s", 0, resumed=False))
+    await driver.opened()

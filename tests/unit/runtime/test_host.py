@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from headwater.clock import VirtualClock
+from headwater.data.address import Depth
 from headwater.data.patch import replace
 from headwater.engine.engine import Engine
 from headwater.engine.host import Host, InlineHost, ThreadHost
@@ -18,8 +19,19 @@ from headwater.engine.limits import DEFAULT_LIMITS
 from headwater.engine.peer import Peer, PeerState
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.errors import LimitError, StorageError
-from headwater.protocol.commit import Commit, Operation
-from headwater.protocol.messages import FromEngine, Open, Opened, Problem, Selector, Transact, Verdicts, Watch, Watched
+from headwater.protocol.commit import Commit, Operation, Read
+from headwater.protocol.messages import (
+    FromEngine,
+    Open,
+    Opened,
+    Problem,
+    Selector,
+    Sync,
+    Transact,
+    Verdicts,
+    Watch,
+    Watched,
+)
 from headwater.protocol.verdict import Accepted
 from tests.unit.runtime.kit import doc
 
@@ -126,22 +138,45 @@ def test_what_comes_while_it_is_busy_is_processed_together(threaded: ThreadHost)
     assert all(ear.verdicts() == [1] for ear in ears)
 
 
-def test_who_lost_conflicts_goes_first_and_everybody_s_own_order_stays(threaded: ThreadHost) -> None:
-    winner, loser, other = Ear("winner"), Ear("loser"), Ear("other")
-    for ear in (winner, loser, other):
+def modify(local_seq: int, basis: int) -> Transact:
+    """A write of what was read at a seq."""
+    read = Read(doc(), (), Depth.DEEP, basis)
+    return Transact((Commit(local_seq, (Operation(doc(), (replace((), local_seq),)),), (read,)),))
+
+
+def test_who_has_the_turn_goes_first_and_everybody_s_own_order_stays(threaded: ThreadHost) -> None:
+    winner, loser = Ear("winner"), Ear("loser")
+    for ear in (winner, loser):
         threaded.post(ear.peer, ear.open)
     threaded.call(lambda engine, hub: None)
     free = hold(threaded)
-    for n in (1, 2):
-        threaded.post(winner.peer, write(n))
-    threaded.post(other.peer, write(1), 1)
-    for n in (1, 2):
-        threaded.post(loser.peer, write(n), 5)
+    threaded.post(winner.peer, modify(1, 0))
+    threaded.post(loser.peer, modify(1, 0))
     free()
     threaded.call(lambda engine, hub: None)
+    assert [message.turn for message in loser.told if isinstance(message, Sync)] == [0]
+    for message in (modify(2, 1), modify(3, 1)):
+        threaded.post(winner.peer, message)  # Comes first, and is still not the first.
+    for message in (modify(2, 1), write(3)):
+        threaded.post(loser.peer, message)
+    threaded.call(lambda engine, hub: None)
     logged = threaded.call(lambda engine, hub: engine.changes().items)
-    order = [f"{entry.session} {entry.commit.local_seq}" for entry in logged]
-    assert order == ["loser 1", "loser 2", "other 1", "winner 1", "winner 2"]
+    assert [f"{entry.session} {entry.commit.local_seq}" for entry in logged] == ["winner 1", "loser 2", "loser 3"]
+
+
+def test_a_turn_that_nobody_uses_passes_on_without_any_message(threaded: ThreadHost) -> None:
+    ears = [Ear(f"s{n}") for n in range(3)]
+    for ear in ears:
+        threaded.post(ear.peer, ear.open)
+    threaded.call(lambda engine, hub: None)
+    told = threading.Event()
+    ears[2].peer.send = lambda message: told.set() if isinstance(message, Sync) and message.turn == 0 else None
+    free = hold(threaded)
+    for ear in ears:
+        threaded.post(ear.peer, modify(1, 0))
+    free()
+    assert told.wait(10)  # The second had its turn before, and said nothing.
+    assert [message.turn for message in ears[1].told if isinstance(message, Sync)] == [0]
 
 
 def test_a_full_inbox_refuses_and_drops_nothing(threaded: ThreadHost) -> None:

@@ -284,7 +284,7 @@ def test_a_peer_that_does_not_read_is_closed_and_costs_bounded_memory(tmp_path: 
             await busy.say(write(n, "big", {"n": n, "text": "x" * 20_000}))
             while not isinstance(await busy.hear(), Verdicts):
                 pass
-            held = max(held, *(connection._queued_bytes for connection in server.door._connections))
+            held = max(held, *(connection.queued_bytes for connection in server.door._connections))
             if len(server.door._connections) == 1:
                 break
         assert len(server.door._connections) == 1

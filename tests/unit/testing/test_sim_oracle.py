@@ -115,7 +115,7 @@ def test_a_change_that_the_feed_did_not_tell_is_noticed() -> None:
     space, oracle, replica, books = watched(notes)
     space.submit("s", commit(2, Operation(DOC, (replace((), 2),))))
     oracle.follow(space)
-    replica.feed._listeners.clear()
+    replica.feed._listeners = ()
     replica.integrate(Sync(2, (Whole(DOC, 2, True, 2),)))
     books.check()
     assert [finding.rule for finding in notes.findings] == ["C9"]

@@ -1,0 +1,137 @@
+"""The one trace: what components say happened, as typed records.
+
+Tests assert on it, commands print it, people look at it; no decision reads it (P10). Nodes are named by their ids, so
+that a trace of one run can be compared with that of another.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+E = TypeVar("E", bound="TraceEvent")
+
+
+@dataclass(frozen=True, slots=True)
+class TraceEvent:
+    """Something that happened to a node."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Registered(TraceEvent):
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Removed(TraceEvent):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Invalidated(TraceEvent):
+    """A value that it read differs."""
+
+    address: str
+    writer: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted(TraceEvent):
+    """An attempt begins."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Suspended(TraceEvent):
+    """The attempt was dropped: something that it reads must run or arrive first."""
+
+    waits_for: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ran(TraceEvent):
+    """A run was completed. `local_seq` 0: it changed nothing."""
+
+    local_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failed(TraceEvent):
+    """A run was completed by raising."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunSkipped(TraceEvent):
+    """Its turn came and it did not run."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Parked(TraceEvent):
+    """It waits for a moment."""
+
+    until_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected(TraceEvent):
+    """The engine did not accept its commit."""
+
+    local_seq: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Demanded(TraceEvent):
+    """It became live."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exhausted(TraceEvent):
+    """It ran as often as a pass allows and is still invalid."""
+
+    runs: int
+
+
+@dataclass(frozen=True, slots=True)
+class PassEnded(TraceEvent):
+    """No node: `node` is empty."""
+
+    runs: int
+    iterations: int
+
+
+class Trace(Protocol):
+    """Where components report."""
+
+    def emit(self, event: TraceEvent) -> None: ...
+
+
+class Recorder:
+    """Keeps the newest events."""
+
+    __slots__ = ("events",)
+
+    def __init__(self, entries: int) -> None:
+        self.events: deque[TraceEvent] = deque(maxlen=entries)
+
+    def emit(self, event: TraceEvent) -> None:
+        self.events.append(event)
+
+    def of(self, kind: type[E]) -> list[E]:
+        return [event for event in self.events if type(event) is kind]
+
+    def runs(self) -> list[str]:
+        """Who completed a run, in order."""
+        return [event.node for event in self.events if isinstance(event, (Ran, Failed))]
+
+    def __iter__(self) -> Iterator[TraceEvent]:
+        return iter(self.events)

@@ -1,0 +1,92 @@
+"""Documents as this process holds them: one object for each, which everything that refers to it shares.
+
+A document keeps what is confirmed, the pending layers on top of it and what is shown, side by side, so that looking at
+it costs no search. What nobody holds any more vanishes with the last reference to it. Never decides what is shown;
+`Replica` does.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Final
+from weakref import WeakValueDictionary
+
+from headwater.data.address import DocKey
+from headwater.data.path import Path
+from headwater.data.spots import Twig
+from headwater.data.value import MaybeValue
+
+if TYPE_CHECKING:
+    from headwater.replica.pending import Layer
+    from headwater.replica.replica import Replica
+
+
+class NotLoaded(enum.Enum):
+    """The type of `NOT_HERE`."""
+
+    NOT_HERE = "not here"
+
+
+NOT_HERE: Final = NotLoaded.NOT_HERE
+"""In the place of a value that is not known here, which is not the same as a document that does not exist."""
+
+
+class Document:
+    """One document of one space, on the branch that its replica shows."""
+
+    __slots__ = ("__weakref__", "confirmed", "home", "key", "layers", "stale", "twig", "value", "writers", "written")
+
+    def __init__(self, key: DocKey, home: Replica) -> None:
+        self.key = key
+        self.home = home
+        self.value: MaybeValue | NotLoaded = NOT_HERE  # what is shown: confirmed, with the layers on top
+        self.confirmed: MaybeValue | NotLoaded = NOT_HERE  # as of the replica's one seq
+        self.written = 0  # the seq of the last write that was heard of; 0: none was
+        self.stale: MaybeValue | NotLoaded = NOT_HERE  # shown before a gap, and not read again since
+        self.layers: list[Layer] = []  # live layers that write it, in order
+        self.twig: Twig | None = None  # who reads it, by path; the scheduler's
+        self.writers: tuple[object, ...] = ()  # the nodes whose declared output it is; the scheduler's
+
+    def __repr__(self) -> str:
+        return f"<document {self.key.scope}:{self.key.id}>"
+
+    def written_by(self, layers: tuple[Layer, ...] | list[Layer]) -> list[Path]:
+        """The paths in this document that these layers write."""
+        return [path for layer in layers for path in layer.written(self.key)]
+
+
+class Documents:
+    """The documents of one replica. Held: something is known of them. Loose: somebody refers to them, no more."""
+
+    __slots__ = ("_held", "_home", "_loose")
+
+    def __init__(self, home: Replica) -> None:
+        self._home = home
+        self._held: dict[DocKey, Document] = {}
+        self._loose: WeakValueDictionary[DocKey, Document] = WeakValueDictionary()
+
+    def get(self, key: DocKey) -> Document | None:
+        return self._held.get(key) or self._loose.get(key)
+
+    def of(self, key: DocKey) -> Document:
+        """The one object for a document. Asking for it loads nothing."""
+        document = self._held.get(key) or self._loose.get(key)
+        if document is None:
+            document = self._loose[key] = Document(key, self._home)
+        return document
+
+    def hold(self, key: DocKey) -> Document:
+        """The document, kept until `release`, whether anybody refers to it or not."""
+        document = self._held.get(key)
+        if document is None:
+            document = self._held[key] = self.of(key)
+            del self._loose[key]
+        return document
+
+    def release(self, document: Document) -> None:
+        """Nothing is known of it any more: it stays only as long as somebody refers to it."""
+        if self._held.pop(document.key, None) is not None:
+            self._loose[document.key] = document
+
+    def held(self) -> list[Document]:
+        return list(self._held.values())

@@ -1,0 +1,45 @@
+"""The transactions that are open. Each goes on with what it saw (C8), however long it lasts.
+
+Before a document is shown differently, every open transaction keeps what was. One that nobody refers to any more is
+forgotten.
+"""
+
+from __future__ import annotations
+
+from weakref import ref
+
+from headwater.replica.document import Document
+from headwater.replica.transaction import Transaction
+
+
+class Opened:
+    """Transactions between their beginning and their end."""
+
+    __slots__ = ("_open",)
+
+    def __init__(self) -> None:
+        self._open: dict[int, ref[Transaction]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._open)
+
+    def add(self, transaction: Transaction) -> None:
+        number, opened = id(transaction), self._open
+        opened[number] = ref(transaction, lambda _: opened.pop(number, None))
+
+    def end(self, transaction: Transaction) -> None:
+        transaction.finished = True
+        self._open.pop(id(transaction), None)
+
+    def changing(self, document: Document) -> None:
+        """C8: whoever looked already goes on with what was shown until now."""
+        if self._open:
+            for opened in tuple(self._open.values()):
+                transaction = opened()
+                if transaction is not None:
+                    transaction.keep(document)
+
+    def oldest(self, default: int) -> int:
+        """The first layer that one of them may name."""
+        opened = [transaction() for transaction in self._open.values()]
+        return min((each.oldest for each in opened if each is not None), default=default)

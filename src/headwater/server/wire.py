@@ -1,0 +1,184 @@
+"""The wire: the bytes of one WebSocket connection of the server, without a task between a message and its socket.
+
+A frame that arrives is handed over in the moment it is parsed; what is sent is written to the socket at once, by
+whichever thread says it: a verdict leaves from the host's thread, without waking the event loop. What the socket does
+not take waits here, in order, and the event loop gives it on; it is bounded by whoever puts it here. Never looks into a
+message. Opening, pinging and closing are uvicorn's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import struct
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+EXTENSION: Final = "headwater.wire"  # where an application finds the wire of its connection
+FLUSHED: Final = "headwater.flushed"  # the event that tells an application that its last words were given to the socket
+
+Taker = Callable[[bytes, bool], object]
+"""Takes in the payload of one message, and whether it came as text."""
+
+
+def framed(payload: bytes, *, text: bool) -> bytes:
+    """A message as one WebSocket frame of a server (RFC 6455, section 5.2): whole, not masked."""
+    kind, length = 0x81 if text else 0x82, len(payload)
+    if length < 126:
+        return bytes((kind, length)) + payload
+    if length < 65_536:
+        return struct.pack("!BBH", kind, 126, length) + payload
+    return struct.pack("!BBQ", kind, 127, length) + payload
+
+
+class _Shared:
+    """A transport that only one thread at a time writes to. Everything else is the event loop's alone."""
+
+    __slots__ = ("_lock", "_transport")
+
+    def __init__(self, transport: asyncio.Transport, lock: threading.Lock) -> None:
+        self._transport = transport
+        self._lock = lock
+
+    def write(self, data: bytes) -> None:
+        with self._lock:
+            self._transport.write(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+class Wire(WebSocketsSansIOProtocol):
+    """One connection, as uvicorn makes it. An application that does not `attach` is served as by uvicorn alone."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.queued_bytes = 0  # given to the wire, and not taken by the socket yet
+        self._lock = threading.Lock()  # of all that follows, and of every write
+        self._queue: deque[bytes] = deque()
+        self._socket: asyncio.Transport | None = None  # until it is gone
+        self._file = -1  # to write to from any thread; -1: only the event loop may write
+        self._is_woken = False
+        self._is_ending = False
+        self._take: Taker | None = None
+        self._taken: Callable[[], object] | None = None
+
+    # ---- any thread --------------------------------------------------------------------------------
+
+    def put(self, data: bytes, *, last: bool = False) -> int:
+        """Send frames; no more can be sent after the last. Answers how many bytes wait for the socket now.
+
+        On a connection that is gone it does nothing.
+        """
+        with self._lock:
+            if self._socket is None or self._is_ending or self._socket.is_closing():
+                return 0
+            if last:
+                self._is_ending = True
+                self._wake()
+            # Only behind nothing else: what waits here or in the transport goes first.
+            if self._file >= 0 and not self._queue and not self._socket.get_write_buffer_size():
+                try:
+                    data = data[os.write(self._file, data) :]
+                except BlockingIOError:
+                    pass  # It takes nothing now.
+                except OSError:
+                    return 0  # It is gone, and the event loop is about to hear it.
+                if not data:
+                    return 0
+            self._queue.append(data)
+            self.queued_bytes += len(data)
+            self._wake()
+            return self.queued_bytes
+
+    def end(self) -> None:
+        """Say no more. When all that was said is given to the socket, the application hears FLUSHED."""
+        with self._lock:
+            self._is_ending = True
+            self._wake()
+
+    def _wake(self) -> None:
+        if not self._is_woken:
+            self._is_woken = True
+            self.loop.call_soon_threadsafe(self._flush)
+
+    # ---- the event loop's thread -------------------------------------------------------------------
+
+    def attach(self, take: Taker, taken: Callable[[], object]) -> None:
+        """From now on messages go to `take`, and `taken` is called after all that came in one read.
+
+        The application's `receive` hears of the end only.
+        """
+        self._take, self._taken = take, taken
+
+    def drop(self) -> None:
+        """Break the connection off: its peer takes nothing any more."""
+        with self._lock:
+            self._queue.clear()
+            self.queued_bytes = 0
+        self.transport.abort()
+
+    def hold(self) -> None:
+        """Read no more, for now. What was read already is still handed over."""
+        if not self.read_paused and not self.disconnected:
+            self.read_paused = True
+            self.transport.pause_reading()
+
+    def release(self) -> None:
+        if self.read_paused and not self.disconnected:
+            self.read_paused = False
+            self.transport.resume_reading()
+
+    def _flush(self) -> None:
+        with self._lock:
+            self._is_woken = False
+            while self._queue and self._socket is not None and self.writable.is_set():
+                data = self._queue.popleft()
+                self.queued_bytes -= len(data)
+                self._socket.write(data)
+            flushed = self._is_ending and not self._queue
+        if flushed and not self.disconnected:
+            event: Any = {"type": FLUSHED}
+            self.queue.put_nowait(event)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        shared: Any = _Shared(transport, self._lock)  # type: ignore[arg-type]
+        super().connection_made(shared)
+        self._socket = transport  # type: ignore[assignment]
+        if transport.get_extra_info("ssl_object") is None:
+            self._file = transport.get_extra_info("socket").fileno()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        # Before the transport closes its file: its number may mean another one right after that.
+        with self._lock:
+            self._socket, self._file = None, -1
+            self._queue.clear()
+            self.queued_bytes = 0
+        super().connection_lost(exc)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self.loop.call_soon(self._flush)  # Not now: the transport may be in the middle of a write.
+
+    async def run_asgi(self) -> None:
+        extensions: Any = {**(self.scope["extensions"] or {}), EXTENSION: self}
+        self.scope["extensions"] = extensions
+        await super().run_asgi()
+
+    def handle_events(self) -> None:
+        super().handle_events()
+        if self._taken is not None:
+            self._taken()
+
+    def send_receive_event_to_app(self) -> None:
+        if self._take is None:
+            super().send_receive_event_to_app()
+            return
+        data = self.frames[0] if len(self.frames) == 1 else b"".join(self.frames)
+        self.frames = []
+        if not self.close_sent and not self.disconnected:
+            self._take(bytes(data), self.curr_msg_data_type == "text")

@@ -1,0 +1,201 @@
+"""Spots: `match` is what comparing before and after at every registered spot would find, and costs far less."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+import headwater.data.spots as spots_module
+from headwater.data.address import Depth
+from headwater.data.patch import (
+    Patch,
+    PatchError,
+    add,
+    add_unique,
+    append,
+    apply,
+    increment,
+    remove,
+    remove_value,
+    replace,
+    splice,
+)
+from headwater.data.path import Path, lookup
+from headwater.data.spots import Spot, Twig, detach, match, shape_differs
+from headwater.data.value import ABSENT, MaybeValue, equal, freeze
+from tests.counts import scaled
+
+STEPS: tuple[str | int, ...] = ("a", "b", "c", 0, 1, 2)
+
+
+def naive(root: Twig, before: MaybeValue, after: MaybeValue) -> set[Spot]:
+    """The definition: whoever would be shown something else."""
+    found = set()
+    for spot in root.spots():
+        was, now = lookup(before, spot.path), lookup(after, spot.path)
+        if not equal(was, now) if spot.depth is Depth.DEEP else shape_differs(was, now):
+            found.add(spot)
+    return found
+
+
+def random_path(rng: random.Random, most: int = 4) -> Path:
+    return tuple(rng.choice(STEPS) for _ in range(rng.randrange(most)))
+
+
+def random_value(rng: random.Random, depth: int = 3) -> MaybeValue:
+    choice = rng.randrange(6) if depth else rng.randrange(3)
+    if choice < 3:
+        return freeze(rng.choice((0, 1, 1.0, True, False, None, "x", -0.0)))
+    if choice < 5:
+        return freeze({rng.choice("abc"): random_value(rng, depth - 1) for _ in range(rng.randrange(4))})
+    return freeze([random_value(rng, depth - 1) for _ in range(rng.randrange(4))])
+
+
+def random_patch(rng: random.Random) -> Patch:
+    path, value = random_path(rng), random_value(rng, 2)
+    match rng.randrange(9):
+        case 0:
+            return append(path, [value])
+        case 1:
+            return splice(path, rng.randrange(3), rng.randrange(3), [value])
+        case 2:
+            return increment(path, rng.choice((0, 1)))
+        case 3:
+            return remove(path)
+        case 4:
+            return add_unique(path, value)
+        case 5:
+            return remove_value(path, value)
+        case 6:
+            return replace(path, value)
+        case _:
+            return add(path, value)
+
+
+@pytest.mark.random
+def test_match_finds_exactly_the_spots_that_differ_after_every_step() -> None:
+    applied = 0
+    for seed in range(scaled(3_000)):
+        rng = random.Random(seed)
+        root = Twig()
+        value = random_value(rng)
+        readers: list[Spot] = []
+        for _ in range(25):
+            if rng.random() < 0.5 or not readers:
+                spot = Spot("doc", random_path(rng), rng.choice((Depth.DEEP, Depth.SHAPE)))
+                if root.find(spot.path, spot.depth) is None:
+                    root.attach(spot)
+                    readers.append(spot)
+            elif rng.random() < 0.3:
+                detach(readers.pop(rng.randrange(len(readers))))
+            before, touched = value, []
+            for _ in range(rng.randint(1, 3)):
+                try:
+                    value, more = apply(value, random_patch(rng))
+                except PatchError:
+                    continue
+                applied += 1
+                touched += [touch.path for touch in more]
+            expected = naive(root, before, value)
+            assert set(match(root, before, value, None)) == expected, (seed, before, value)
+            assert set(match(root, before, value, touched)) == expected, (seed, before, value, touched)
+            above = [path[: rng.randrange(len(path) + 1)] for path in touched]
+            more_than_enough = [*touched, *above, random_path(rng)]
+            rng.shuffle(more_than_enough)
+            assert set(match(root, before, value, more_than_enough)) == expected, (seed, before, value, touched)
+            assert len(match(root, before, value, more_than_enough)) == len(expected), "a spot was found twice"
+    assert applied > scaled(3_000)
+
+
+@pytest.mark.random
+def test_detaching_leaves_a_trie_as_if_the_spot_had_never_been_there() -> None:
+    for seed in range(scaled(2_000)):
+        rng = random.Random(seed)
+        root, spots = Twig(), []
+        for _ in range(rng.randrange(30)):
+            spot = Spot("doc", random_path(rng, 6), rng.choice((Depth.DEEP, Depth.SHAPE)))
+            if root.find(spot.path, spot.depth) is None:
+                root.attach(spot)
+                spots.append(spot)
+        rng.shuffle(spots)
+        while spots:
+            gone = spots.pop()
+            detach(gone)
+            detach(gone)
+            assert root.find(gone.path, gone.depth) is None
+            assert set(root.spots()) == set(spots)
+            assert all(root.find(spot.path, spot.depth) is spot for spot in spots)
+        assert root.is_empty()
+
+
+@contextmanager
+def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Counts steps down a value and comparisons that `match` makes."""
+    count = [0]
+    step, compare = spots_module._step, equal
+
+    def counted_step(value: MaybeValue, at: str | int) -> MaybeValue:
+        count[0] += 1
+        return step(value, at)
+
+    def counted_equal(a: MaybeValue, b: MaybeValue) -> bool:
+        count[0] += 1
+        return compare(a, b)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(spots_module, "_step", counted_step)
+        patched.setattr(spots_module, "equal", counted_equal)
+        yield count
+
+
+@pytest.mark.parametrize("path", [("k0",), ("k0", "leaf")], ids=str)
+def test_work_does_not_depend_on_how_many_readers_other_paths_have(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
+    work = []
+    for readers in (10, 10_000):
+        root = Twig()
+        root.attach(Spot("doc", (), Depth.SHAPE))
+        for index in range(readers):
+            for depth in Depth:
+                root.attach(Spot("doc", (f"k{index}", "leaf"), depth))
+        value = freeze({f"k{index}": {"leaf": 0} for index in range(readers)})
+        after, touched = apply(value, replace(path, {"leaf": 1} if len(path) == 1 else 1))
+        with counted(monkeypatch) as count:
+            found = match(root, value, after, [touch.path for touch in touched])
+        assert {spot.path for spot in found} == {("k0", "leaf")}
+        work.append(count[0])
+    assert work[0] == work[1]
+
+
+def test_a_place_that_nobody_can_step_into_is_absent_and_not_an_error() -> None:
+    root = Twig()
+    spots = [Spot("doc", path, Depth.DEEP) for path in ((0,), ("a", 0), ("a", "b", "c"), (-1,))]
+    for spot in spots:
+        root.attach(spot)
+    assert match(root, ABSENT, freeze("text"), None) == []
+    assert match(root, freeze("text"), freeze({"a": "text"}), None) == []
+    assert match(root, ABSENT, freeze(["x"]), None) == [spots[0]]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "differs"),
+    [
+        ({"a": 1}, {"a": 2}, False),
+        ({"a": 1}, {"b": 1}, True),
+        ([1, 2], [3, 4], False),
+        ([1], [1, 2], True),
+        ({}, [], True),
+        (1, 2, True),
+        (1, 1.0, False),
+        (1, True, True),
+        (ABSENT, None, True),
+        (ABSENT, {}, True),
+    ],
+)
+def test_a_shape_is_keys_length_or_the_leaf_itself(before: object, after: object, differs: bool) -> None:
+    was = ABSENT if before is ABSENT else freeze(before)
+    now = ABSENT if after is ABSENT else freeze(after)
+    assert shape_differs(was, now) is differs
+    assert shape_differs(now, was) is differs
