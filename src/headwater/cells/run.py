@@ -1,0 +1,68 @@
+"""The open run, as handles see it: where reads are noted and writes go.
+
+Runs are serialised, so a runtime has at most one, and `Current` is where it is. A read that the last run of the
+same node made in the same place costs a comparison; anything else is the scheduler's business. Nothing here decides
+what runs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from headwater.data.spots import Spot
+
+if TYPE_CHECKING:
+    from headwater.data.patch import Patch
+    from headwater.replica.document import Document
+    from headwater.replica.feed import Notification
+    from headwater.replica.transaction import Transaction
+
+
+class Tracker(Protocol):
+    """What the scheduler does with what is read and written inside a run."""
+
+    def missed(self, run: Run, spot: Spot) -> Spot:
+        """A first look that was not foreseen: note it, and stop the attempt if what is there is not fresh."""
+
+    def absent(self, run: Run, document: Document) -> None:
+        """A document was read that is not here. Stops the attempt."""
+
+    def write(self, run: Run, document: Document, patch: Patch) -> None:
+        """Write inside the run's surface; raises where it lies outside."""
+
+
+class Run:
+    """One run of one node. The same object serves one run after the other."""
+
+    __slots__ = ("causes", "fresh", "log", "node", "number", "overlay", "place", "reads", "tracker", "transaction")
+
+    def __init__(self, tracker: Tracker) -> None:
+        self.tracker = tracker
+        self.number = 0  # rises with every attempt; a spot's stamp says in which one it was looked at
+        self.node: object | None = None
+        self.reads: list[Spot | None] = [None]  # what the last run looked at first, in order; ends with None
+        self.place = 0  # how far this run looked at the same
+        self.log: list[Spot] | None = None  # what it looked at, from the first difference on
+        self.fresh: dict[tuple[object, ...], Spot] | None = None  # spots in `log` that nobody else reads yet
+        self.causes: dict[Spot, Notification] | None = None  # why it runs
+        self.overlay: dict[Document, None] | None = None  # documents that it wrote itself
+        self.transaction: Transaction | None = None  # from its first write on
+
+    def look(self, spot: Spot) -> Spot:
+        """Note that a spot is read; the one to remember for the next time."""
+        if spot.stamp != self.number:
+            spot.stamp = self.number
+            if self.reads[self.place] is spot:
+                self.place += 1
+            else:
+                return self.tracker.missed(self, spot)
+        return spot
+
+
+class Current:
+    """Where the open run of a runtime is, if there is one."""
+
+    __slots__ = ("run",)
+
+    def __init__(self) -> None:
+        self.run: Run | None = None
