@@ -7,8 +7,13 @@ from collections.abc import Callable
 
 from bench import engine, sync
 from bench.figures import Figures, note
+from bench.reactive import run as reactive
 
-BENCHES: dict[str, Callable[[Figures], None]] = {"engine": engine.run, "sync": sync.run}
+BENCHES: dict[str, Callable[[Figures], None]] = {
+    "engine": engine.run,
+    "sync": sync.run,
+    "reactive": reactive.run,
+}
 
 
 def main(names: list[str]) -> int:

@@ -27,7 +27,7 @@ class Folded:
         self.changes = [
             change for start in range(0, engine.last_seq, 50) for change in engine.changes(since=start, limit=50).items
         ]
-        self.branches = {branch.name: branch for branch in engine.branches()}
+        self.branches = {branch.name: branch for branch in engine.branches().items}
 
     def visible(self, branch: str, on: str, seq: int, at: int) -> bool:
         """Whether a commit made on one branch at `seq` is part of another branch at moment `at`."""
@@ -74,7 +74,7 @@ def random_space(random: Random, engine: Engine, steps: int) -> None:
     for step in range(steps):
         if random.random() < 0.1 and len(names) < 4:
             parent = random.choice(names)
-            forks = {branch.name: branch.fork_seq for branch in engine.branches()}
+            forks = {branch.name: branch.fork_seq for branch in engine.branches().items}
             at = random.randrange(forks[parent], engine.last_seq + 1)
             engine.fork(f"b{step}", parent=parent, at=at)
             names.append(f"b{step}")

@@ -1,0 +1,83 @@
+"""One space of a runtime: its replica, the session that speaks for it, and what waits for its documents.
+
+Keeps watched what somebody reads, and for a while what was read last; beyond that, values are let go. Never decides
+what runs.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
+
+from headwater.data.address import DocKey
+from headwater.errors import LimitError
+from headwater.protocol.verdict import Conflict
+from headwater.replica.document import NOT_HERE, Document
+from headwater.replica.replica import Replica
+
+KEPT_UNREAD: Final = 1_000
+"""Documents that nobody reads any more and that are still here, the last ones."""
+MAX_DEFERRED: Final = 10_000
+"""Writes that wait for their documents."""
+
+
+class Channel(Protocol):
+    """Whoever speaks with the engine for a replica: a session's driver, or nobody."""
+
+    def watch(self, docs: Iterable[DocKey]) -> None: ...
+
+    def unwatch(self, doc: DocKey) -> bool: ...
+
+    def flush(self) -> None: ...
+
+    def is_ready(self, conflict: Conflict) -> bool: ...
+
+    def is_durable(self) -> bool: ...
+
+
+class LocalSpace:
+    """A space as one runtime has it."""
+
+    __slots__ = ("_deferred", "_unread", "channel", "name", "replica")
+
+    def __init__(self, name: str, replica: Replica, channel: Channel) -> None:
+        self.name = name
+        self.replica = replica
+        self.channel = channel
+        self._unread: OrderedDict[Document, None] = OrderedDict()
+        self._deferred: dict[Document, list[Callable[[], object]]] = {}
+
+    def document(self, id: str, scope: str = "space") -> Document:
+        return self.replica.documents.of(DocKey(scope, id))
+
+    def load(self, document: Document) -> None:
+        """Somebody reads or writes it: watch it, and fetch it if it is not here."""
+        self._unread.pop(document, None)
+        self.channel.watch((document.key,))
+
+    def release(self, document: Document) -> None:
+        """Nobody does any more. It stays for a while, since it may be looked at again."""
+        self._unread[document] = None
+        while len(self._unread) > KEPT_UNREAD:
+            oldest, _ = self._unread.popitem(last=False)
+            if oldest.twig is None and oldest not in self._deferred:
+                self.channel.unwatch(oldest.key)
+
+    def when_here(self, document: Document, act: Callable[[], object]) -> None:
+        """Act at once, or as soon as the document has arrived, in the order of the calls."""
+        if document.value is not NOT_HERE and document not in self._deferred:
+            act()
+            return
+        waiting = self._deferred.setdefault(document, [])
+        if len(waiting) >= MAX_DEFERRED:
+            raise LimitError(f"{len(waiting)} writes wait for {document!r} to arrive: await them, or write less often")
+        waiting.append(act)
+        self.load(document)
+        self.arrived()
+
+    def arrived(self) -> None:
+        """Something arrived: whatever waited for it goes on."""
+        for document in [each for each in self._deferred if each.value is not NOT_HERE]:
+            for act in self._deferred.pop(document):
+                act()

@@ -1,0 +1,80 @@
+"""What becomes of a run's commit after it was applied here. Part of the runner component.
+
+A conflict puts the node back, with its causes, as soon as what won against it is here; that costs none of its budget.
+A refusal that is no conflict is told once and not repeated. Nothing else happens to an accepted commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import cast
+
+from headwater.data.spots import Spot
+from headwater.data.trace import Rejected as RejectedEvent
+from headwater.data.trace import Trace
+from headwater.errors import CommitRejected
+from headwater.protocol.verdict import Conflict, Rejected, Rejection, as_error
+from headwater.replica.feed import Notification
+from headwater.replica.pending import Layer
+from headwater.replica.replica import Replica
+from headwater.scheduler.node import CLEAN, INVALID, NEVER_RAN, Marks, Node
+
+
+class Fates:
+    """Verdicts of nodes' commits."""
+
+    __slots__ = ("_enqueue", "_marks", "_on_refused", "_ready", "_waiting", "trace")
+
+    def __init__(
+        self,
+        marks: Marks,
+        *,
+        enqueue: Callable[[Node], object],
+        ready: Callable[[Replica, Conflict], bool],
+        on_refused: Callable[[Node, Exception], object],
+    ) -> None:
+        self._marks = marks
+        self._enqueue = enqueue
+        self._ready = ready  # whether what won against a commit is here
+        self._on_refused = on_refused
+        self._waiting: list[tuple[Node, Conflict]] = []
+        self.trace: Trace | None = None
+
+    def on_settled(self, layer: Layer, rejection: Rejection | None) -> None:
+        """A layer of some node's run has its end."""
+        node = layer.source
+        if rejection is None or not isinstance(node, Node) or node.removed:
+            return
+        if self.trace is not None:
+            self.trace.emit(RejectedEvent(node.id, layer.local_seq, type(rejection).__name__))
+        if not isinstance(rejection, Conflict):
+            error = as_error(Rejected(layer.local_seq, rejection))
+            self._on_refused(node, error if isinstance(error, CommitRejected) else CommitRejected(str(error)))
+            return
+        self._rearm(node, cast("Mapping[Spot, Notification] | None", layer.causes))
+        if rejection.collisions and not self._ready(node.home, rejection):
+            self._waiting.append((node, rejection))
+        else:
+            self._enqueue(node)
+
+    def _rearm(self, node: Node, causes: Mapping[Spot, Notification] | None) -> None:
+        """The run did not happen after all: what made it run still does (I8)."""
+        self._marks.count += 1
+        if node.status != NEVER_RAN:
+            node.status = INVALID
+        node.causes = {**(causes or {}), **(node.causes or {})} or None
+
+    def heard(self) -> None:
+        """Something arrived: whoever waited for it may go on."""
+        if self._waiting:
+            waiting, self._waiting = self._waiting, []
+            for node, conflict in waiting:
+                if node.removed or node.status == CLEAN:
+                    continue
+                if self._ready(node.home, conflict):
+                    self._enqueue(node)
+                else:
+                    self._waiting.append((node, conflict))
+
+    def forget(self, node: Node) -> None:
+        self._waiting = [(other, conflict) for other, conflict in self._waiting if other is not node]

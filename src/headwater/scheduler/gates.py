@@ -1,0 +1,211 @@
+"""Gates: when a node may run. Debounce, throttle and backoff are one moment, and one timer waits for the earliest.
+
+A node whose time has not come stays invalid and is left out of the pass; nothing below it runs early, since only real
+changes make anything invalid. Gates never decide that something must run. Upholds I6 together with `settle`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+
+from headwater.clock import Clock
+from headwater.errors import AuthoringError
+from headwater.scheduler.gate import Gate
+from headwater.scheduler.limits import SchedulerLimits
+from headwater.scheduler.node import Node, NodeKind
+
+
+class Gates:
+    """The times of all gated nodes, and the one wake timer."""
+
+    __slots__ = (
+        "_alarm_count",
+        "_alarms",
+        "_clock",
+        "_limits",
+        "_on_open",
+        "_random",
+        "_set_timer",
+        "_stale",
+        "_timer_at",
+        "_waiting",
+    )
+
+    def __init__(
+        self,
+        clock: Clock,
+        limits: SchedulerLimits,
+        *,
+        on_open: Callable[[Node], object],
+        set_timer: Callable[[int | None], object],
+    ) -> None:
+        self._clock = clock
+        self._limits = limits
+        self._random = clock.randomness("gates")
+        self._on_open = on_open  # its time has come
+        self._set_timer = set_timer  # wake at that moment, and forget the one said before; None: never
+        self._waiting: list[tuple[int, int, Node]] = []
+        self._alarms: list[tuple[int, int, Callable[[], object]]] = []
+        self._alarm_count = 0
+        self._stale = 0  # about how many in the heap are not waited for any more
+        self._timer_at: int | None = None
+
+    def now_us(self) -> int:
+        return self._clock.monotonic_us()
+
+    # ---- whether ------------------------------------------------------------------------------------
+
+    def is_open(self, node: Node) -> bool:
+        """Whether its time has come. If not, the timer knows."""
+        gate = node.gate
+        if gate is None:
+            return True
+        at = gate.eligible_at
+        if at <= self.now_us():
+            return True
+        self.wait(node, at)
+        return False
+
+    def eligible_at(self, node: Node) -> int:
+        return 0 if node.gate is None else node.gate.eligible_at
+
+    # ---- what moves it ------------------------------------------------------------------------------
+
+    def invalidated(self, node: Node) -> None:
+        """Debounce: the quiet time begins anew."""
+        gate = node.gate
+        if gate is not None and gate.debounce_us:
+            gate.debounce_until = self.now_us() + gate.debounce_us
+
+    def started(self, node: Node) -> None:
+        """Throttle: the next run may begin this long after this one."""
+        gate = node.gate
+        if gate is not None and gate.throttle_us:
+            gate.throttle_until = self.now_us() + gate.throttle_us
+
+    def exhausted(self, node: Node) -> None:
+        """It spent its runs in this pass: held back, twice as long each time."""
+        gate = self._gate(node)
+        gate.backoff_until = self.now_us() + self._limits.exhausted.delay_us(gate.exhaustions, self._random)
+        gate.exhaustions += 1
+
+    def failed(self, node: Node, failures: int) -> None:
+        """A transient failure: another try after a while."""
+        self._gate(node).backoff_until = self.now_us() + self._limits.transient.delay_us(failures, self._random)
+
+    def finished(self, node: Node) -> None:
+        """A pass ended with it clean: what it did before is forgiven."""
+        if node.gate is not None and node.gate.exhaustions:
+            node.gate.exhaustions = 0
+            node.gate.backoff_until = 0
+
+    def took(self, node: Node, spent_us: int) -> None:
+        """An effect that is slow on average gets some quiet time, unless its author said no."""
+        limits = self._limits
+        gate = self._gate(node)
+        gate.spent_us += spent_us
+        gate.timed_runs += 1
+        if gate.no_auto or gate.debounce_us or gate.timed_runs < limits.auto_debounce_runs:
+            return
+        if gate.spent_us >= limits.auto_debounce_average_us * gate.timed_runs:
+            gate.debounce_us, gate.is_auto = limits.auto_debounce_us, True
+
+    def holds_idle(self, node: Node) -> bool:
+        """Whether somebody who waits for quiet still waits for it: not for ever if it does not come to an end (L7)."""
+        gate = node.gate
+        return node.live and gate is not None and 0 < gate.exhaustions < self._limits.idle_exhaustions
+
+    # ---- options ------------------------------------------------------------------------------------
+
+    def configure(
+        self,
+        node: Node,
+        *,
+        debounce_us: int | None = None,
+        throttle_us: int | None = None,
+        no_auto: bool | None = None,
+    ) -> None:
+        """Set or, with 0, clear an option; also while it waits."""
+        for name, value in (("debounce", debounce_us), ("throttle", throttle_us)):
+            if value is not None and value < 0:
+                raise AuthoringError(f"{name} of {node.id} is {value / 1_000:g} ms: write 0 or more")
+        gate = self._gate(node)
+        if debounce_us is not None:
+            if gate.debounce_until:
+                gate.debounce_until = max(0, gate.debounce_until - gate.debounce_us + debounce_us)
+            gate.debounce_us, gate.is_auto = debounce_us, False
+            if not debounce_us:
+                gate.debounce_until = 0
+        if throttle_us is not None:
+            if gate.throttle_until:
+                gate.throttle_until = max(0, gate.throttle_until - gate.throttle_us + throttle_us)
+            gate.throttle_us = throttle_us
+            if not throttle_us:
+                gate.throttle_until = 0
+        if no_auto is not None:
+            gate.no_auto = no_auto
+            if no_auto and gate.is_auto:
+                gate.debounce_us, gate.is_auto, gate.debounce_until = 0, False, 0
+        if gate.waits_for:
+            self.wait(node, max(gate.eligible_at, 1))
+
+    def _gate(self, node: Node) -> Gate:
+        if node.gate is None:
+            node.gate = Gate(no_auto=node.kind is not NodeKind.EFFECT)
+        return node.gate
+
+    # ---- the timer ----------------------------------------------------------------------------------
+
+    def wait(self, node: Node, at: int) -> None:
+        gate = self._gate(node)
+        if gate.waits_for != at:
+            self._stale += gate.waits_for != 0
+            gate.waits_for = at
+            heappush(self._waiting, (at, node.order, node))
+        self._arm()
+
+    def forget(self, node: Node) -> None:
+        """It is removed, or dormant: nobody wakes for it."""
+        if node.gate is not None and node.gate.waits_for:
+            node.gate.waits_for = 0
+            self._stale += 1
+            self._arm()
+
+    def alarm(self, at: int, act: Callable[[], object]) -> None:
+        """Act at a moment, on the same timer. What is not wanted any more by then finds nothing to do."""
+        self._alarm_count += 1
+        heappush(self._alarms, (at, self._alarm_count, act))
+        self._arm()
+
+    def wake(self) -> None:
+        """The timer went off: hand on everybody whose time has come."""
+        self._timer_at = None
+        now = self.now_us()
+        while self._alarms and self._alarms[0][0] <= now:
+            heappop(self._alarms)[2]()
+        while self._waiting and self._waiting[0][0] <= now:
+            at, _, node = heappop(self._waiting)
+            if node.gate is not None and node.gate.waits_for == at:
+                node.gate.waits_for = 0
+                self._on_open(node)
+        self._arm()
+
+    def _arm(self) -> None:
+        """One timer, for the earliest of all. What is not waited for any more is dropped from the front."""
+        waiting = self._waiting
+        if self._stale > 8 + len(waiting) // 2:
+            self._stale = 0
+            waiting[:] = [each for each in waiting if each[2].gate is not None and each[2].gate.waits_for == each[0]]
+            heapify(waiting)
+        while waiting and (waiting[0][2].gate is None or waiting[0][2].gate.waits_for != waiting[0][0]):
+            heappop(waiting)
+        at = waiting[0][0] if waiting else None
+        if self._alarms and (at is None or self._alarms[0][0] < at):
+            at = self._alarms[0][0]
+        if at != self._timer_at:
+            self._timer_at = at
+            self._set_timer(at)
+
+    def waiting(self) -> list[Node]:
+        return [node for at, _, node in self._waiting if node.gate is not None and node.gate.waits_for == at]

@@ -1,0 +1,181 @@
+"""The graph: reader tries of documents, the static writer map, envelopes; liveness and heights as they follow.
+
+Registration and read deltas are the only ways in. A delta that changes nothing costs a comparison (P6). It never
+reads a value, never marks and never runs: the matcher is `match`, and only `invalidation` is given it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import cast
+
+from headwater.data.path import starts_with
+from headwater.data.spots import Spot, Twig, detach
+from headwater.errors import InvariantViolation
+from headwater.replica.document import Document
+from headwater.scheduler.graph.edges import readers_of, writers_of
+from headwater.scheduler.graph.heights import Heights
+from headwater.scheduler.graph.liveness import Liveness
+from headwater.scheduler.node import CLEAN, Node
+
+
+class Graph:
+    """Every edge there is, and what follows from them."""
+
+    __slots__ = ("_envelopes", "_heights", "_is_untidy", "_liveness", "_nodes", "_on_read", "_on_unread", "deltas")
+
+    def __init__(
+        self,
+        nodes: Iterable[Node],
+        *,
+        on_live: Callable[[Node], object],
+        on_raised: Callable[[Node], object],
+        on_read: Callable[[Document], object],
+        on_unread: Callable[[Document], object],
+    ) -> None:
+        self._nodes = nodes  # all there are
+        self._liveness = Liveness(on_live)
+        self._heights = Heights(on_raised, self._cycle)
+        self._on_read = on_read  # somebody reads the document now: it must be watched
+        self._on_unread = on_unread
+        self._envelopes: dict[Document, dict[Node, None]] = {}
+        self._is_untidy = False
+        self.deltas = 0  # read sets that changed, for tests that count work
+
+    @property
+    def has_envelopes(self) -> bool:
+        return bool(self._envelopes)
+
+    @property
+    def is_cyclic(self) -> bool:
+        """Whether a cycle was seen and is not known to be gone."""
+        return self._liveness.cyclic
+
+    @property
+    def liveness(self) -> Liveness:
+        return self._liveness
+
+    def _cycle(self) -> None:
+        self._liveness.cyclic = True
+
+    # ---- nodes -------------------------------------------------------------------------------------
+
+    def add(self, node: Node) -> None:
+        """Enter its write surface. Nodes that read there before it was registered become its readers (L2)."""
+        for document in node.outputs:
+            document.writers = (*document.writers, node)
+        for document, _ in node.envelope:
+            self._envelopes.setdefault(document, {})[node] = None
+        read_already = list(readers_of(node))
+        if read_already:
+            self._heights.below(node)
+            for reader in read_already:
+                if reader.live:
+                    self._liveness.gained(node)
+
+    def remove(self, node: Node) -> None:
+        """Take it out, with everything it contributed."""
+        self.apply_read_delta(node, [None])
+        for document in node.outputs:
+            document.writers = tuple(writer for writer in document.writers if writer is not node)
+        for document, _ in node.envelope:
+            inside = self._envelopes.get(document)
+            if inside is not None:
+                inside.pop(node, None)
+                if not inside:
+                    del self._envelopes[document]
+        node.live_refs = 0
+        node.rooted = node.provisional = node.live = False
+
+    def tidy(self) -> None:
+        """Edges were withdrawn from a graph with a cycle: what the cycle kept out of order may be in order again."""
+        if self._is_untidy:
+            self._is_untidy = False
+            if self._heights.tidy(self._nodes):
+                self._liveness.cyclic = False
+
+    # ---- reads -------------------------------------------------------------------------------------
+
+    def canonical(self, spot: Spot) -> Spot:
+        """The spot that everybody else reads at the same place, or this one if nobody does."""
+        if spot.twig is not None:
+            return spot
+        twig = cast(Document, spot.document).twig
+        return spot if twig is None else twig.find(spot.path, spot.depth) or spot
+
+    def apply_read_delta(self, node: Node, reads: list[Spot | None]) -> None:
+        """From now on the node reads these, and is heard of where it was not. `reads` ends with None."""
+        before = node.reads
+        node.reads = node.expect = reads
+        now = set(reads)
+        gone = [spot for spot in before if spot not in now]
+        come = [spot for spot in reads if spot is not None and node not in spot.readers]
+        if not (gone or come):
+            return  # The same in another order.
+        self.deltas += 1
+        for spot in come:
+            self._subscribe(node, spot)
+        if come or gone:
+            self._heights.place(node)
+        for spot in come:
+            if node.live:
+                for writer in writers_of(cast(Document, spot.document)):
+                    if writer is not node:
+                        self._liveness.gained(writer)
+        if gone and self._heights.is_cyclic:
+            self._is_untidy = True
+        left: list[Node] = []
+        for gone_spot in gone:
+            if gone_spot is not None:
+                self._unsubscribe(node, gone_spot)
+                if node.live:
+                    for writer in writers_of(cast(Document, gone_spot.document)):
+                        if writer is not node:
+                            left.append(writer)
+        self._liveness.lost(left)
+
+    def add_reads(self, node: Node, spots: Iterable[Spot]) -> None:
+        """An attempt that was stopped looked at these: whatever comes there wakes it."""
+        more = [spot for spot in dict.fromkeys(spots) if node not in spot.readers]
+        if more:
+            self.apply_read_delta(node, [*[spot for spot in node.reads if spot is not None], *more, None])
+        node.expect = [None]  # These are no edges that anything was ordered by: each is looked at anew.
+
+    def _subscribe(self, node: Node, spot: Spot) -> None:
+        document = cast(Document, spot.document)
+        if spot.twig is None:
+            if document.twig is None:
+                document.twig = Twig()
+                self._on_read(document)
+            if document.twig.find(spot.path, spot.depth) is not None:
+                raise InvariantViolation(f"two spots for one place: {spot!r}")
+            document.twig.attach(spot)
+        spot.readers[node] = None
+
+    def _unsubscribe(self, node: Node, spot: Spot) -> None:
+        spot.readers.pop(node, None)
+        if not spot.readers:
+            detach(spot)
+            document = cast(Document, spot.document)
+            if document.twig is not None and document.twig.is_empty():
+                document.twig = None
+                self._on_unread(document)
+
+    # ---- envelopes ---------------------------------------------------------------------------------
+
+    def dirty_envelopes(self, spots: Iterable[Spot | None]) -> list[Node]:
+        """Materializers that have something to do, in whose envelope one of these spots lies."""
+        if not self._envelopes:
+            return []
+        found: dict[Node, None] = {}
+        for spot in spots:
+            if spot is None:
+                continue
+            document = cast(Document, spot.document)
+            for node in self._envelopes.get(document, ()):
+                if node.status != CLEAN and any(
+                    document is at and (starts_with(spot.path, path) or starts_with(path, spot.path))
+                    for at, path in node.envelope
+                ):
+                    found[node] = None
+        return list(found)

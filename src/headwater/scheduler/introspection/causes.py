@@ -1,0 +1,237 @@
+"""Why a node ran: the chain of causes of its last run, as exact as it is known and no longer than a bound.
+
+Owns how a cause is read out of what the scheduler keeps anyway: a node keeps the notification of every spot whose
+change made its last run, and a notification says which node's commit it tells of. A chain goes on through a writer only
+while what the writer remembers belongs to that very commit; where it has run again since, the chain says so and ends.
+Cycles are cut where they close.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, cast
+
+from headwater.data.address import doc_text
+from headwater.data.json_form import json_form
+from headwater.data.path import lookup
+from headwater.data.spots import Spot
+from headwater.data.text import shown
+from headwater.data.value import ABSENT, MaybeValue
+from headwater.replica.document import Document
+from headwater.replica.feed import Kind, Notification
+from headwater.scheduler.node import STATUS, Node
+
+__all__ = ["Cause", "End", "Explanation", "Step", "cause_of", "why"]
+
+Causes = Mapping[Spot, Notification]
+
+
+class End(Enum):
+    """Why a chain goes no further at a step."""
+
+    GOES_ON = "goes on"  # it does: what made the writer run follows
+    OUTSIDE = "outside"  # no node wrote it
+    FIRST_RUN = "first run"  # the writer ran because it was demanded, not because something changed
+    NOT_KEPT = "not kept"  # the writer has run again, or may have: what made it run then is not known any more
+    REMOVED = "removed"  # the writer is no more
+    SHOWN_ABOVE = "shown above"  # the writer's causes are in the chain already: a cycle, or two ways to it
+    TOO_LONG = "too long"  # the bound of the chain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """One place that was shown differently, the commit that made it so, and who wrote that."""
+
+    address: str
+    depth: str
+    before: MaybeValue
+    after: MaybeValue
+    known_before: bool  # False: it was not here, or its writer failed or recovered: the values do not tell
+    kind: str  # commit, integrate, revert, pull or reset; "failure": its writer failed, or does so no more
+    seq: int  # the seq of confirmed state when it was told
+    local_seq: int  # of the commit, if it was made here; 0: it was not
+    writer: str  # the id of the node; "" if it was no node
+    who: str  # the writer, for people
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain JSON data. A value that is absent or not known is left out."""
+        record: dict[str, Any] = {"address": self.address, "depth": self.depth}
+        if self.known_before and self.before is not ABSENT:
+            record["before"] = json_form(self.before)
+        if self.after is not ABSENT:
+            record["after"] = json_form(self.after)
+        return record | {
+            "known_before": self.known_before,
+            "kind": self.kind,
+            "seq": self.seq,
+            "local_seq": self.local_seq,
+            "writer": self.writer,
+            "who": self.who,
+        }
+
+    def __str__(self) -> str:
+        if self.kind == _FAILURE:
+            return f"{self.address}: {self.who}"
+        before = _text(self.before) if self.known_before else "not known"
+        number = f"commit {self.local_seq} on seq {self.seq}" if self.local_seq else f"seq {self.seq}"
+        shape = "" if self.depth == "deep" else f" ({self.depth})"
+        return f"{self.address}{shape}: {before} -> {_text(self.after)}, {self.kind}, {number}, by {self.who}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One cause in a chain. `level` is how many writers lie between it and the node that was asked about."""
+
+    level: int
+    node: str  # whose run it caused
+    cause: Cause
+    end: End
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """The answer of `why`. Steps are in reading order: a cause, then what caused its writer's run, one level deeper."""
+
+    node: str
+    kind: str
+    status: str
+    runs: int
+    steps: tuple[Step, ...]
+    pending: tuple[Cause, ...]  # why it is invalid now, if it is
+    left_out: int  # causes beyond the bound, of runs that are in the chain
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "node": self.node,
+            "kind": self.kind,
+            "status": self.status,
+            "runs": self.runs,
+            "steps": [
+                {"level": step.level, "node": step.node, "end": step.end.value, "cause": step.cause.as_json()}
+                for step in self.steps
+            ],
+            "pending": [cause.as_json() for cause in self.pending],
+            "left_out": self.left_out,
+        }
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> list[str]:
+        lines = [f"{self.kind} {self.node}, {self.status}, {self.runs} runs"]
+        if not self.runs:
+            lines.append("  it has not run")
+        elif not self.steps:
+            lines.append("  its last run was not caused by a change: its first one, or another try")
+        else:
+            lines.append("  its last run was caused by")
+        for step in self.steps:
+            ends = "" if step.end in (End.GOES_ON, End.OUTSIDE) else f" [{step.end.value}]"
+            lines.append(f"  {'  ' * (step.level + 1)}{step.cause}{ends}")
+        if self.left_out:
+            lines.append(f"  and {self.left_out} more")
+        if self.pending:
+            lines.append("  it is invalid because of")
+            lines += [f"    {cause}" for cause in self.pending]
+        return lines
+
+
+_FAILURE = "failure"
+
+
+def why(node: Node, steps: int) -> Explanation:
+    """The chain of causes of a node's last run, at most so many steps of it. Depth costs no stack."""
+    made: list[Step] = []
+    left_out = 0
+    entered = {node}
+    waiting = [(0, node, spot, told) for spot, told in reversed((node.last_causes or {}).items())]
+    while waiting:
+        level, caused, spot, told = waiting.pop()
+        if len(made) >= steps:
+            left_out += 1
+            continue
+        end = _end_at(caused, spot, told, entered)
+        writer = told.source
+        if end is End.GOES_ON and isinstance(writer, Node):
+            if len(made) + 1 >= steps:
+                end = End.TOO_LONG
+            else:
+                entered.add(writer)
+                above = reversed((writer.last_causes or {}).items())
+                waiting.extend((level + 1, writer, at, notification) for at, notification in above)
+        made.append(Step(level=level, node=caused.id, cause=cause_of(spot, told), end=end))
+    return Explanation(
+        node=node.id,
+        kind=node.kind.value,
+        status=STATUS[node.status],
+        runs=node.runs,
+        steps=tuple(made),
+        pending=tuple(cause_of(spot, told) for spot, told in list((node.causes or {}).items())[:steps]),
+        left_out=left_out,
+    )
+
+
+def _end_at(caused: Node, spot: Spot, told: Notification, entered: set[Node]) -> End:
+    """Whether what made its writer run is known and not shown yet."""
+    writer = told.source
+    if not isinstance(writer, Node):
+        return End.OUTSIDE
+    if writer.removed:
+        return End.REMOVED
+    if told.layer:
+        is_of_last_run = writer.wrote == told.layer
+    else:
+        # It failed. If it did so again, that was told as well. A recovery looks like a failure and is not followed.
+        is_of_last_run = writer.error is not None and (caused.causes or {}).get(spot, told) is told
+    if not is_of_last_run:
+        return End.NOT_KEPT
+    if not writer.last_causes:
+        return End.FIRST_RUN
+    return End.SHOWN_ABOVE if writer in entered else End.GOES_ON
+
+
+def cause_of(spot: Spot, told: Notification) -> Cause:
+    """What a notification says of one spot."""
+    document = cast(Document, spot.document)
+    before: MaybeValue = ABSENT
+    after: MaybeValue = ABSENT
+    known_before = False
+    for change in told.changes:
+        if change.document is document:
+            before, after = lookup(change.before, spot.path), lookup(change.after, spot.path)
+            known_before = change.known_before
+    writer = told.source.id if isinstance(told.source, Node) else ""
+    is_failure = bool(writer) and not told.layer
+    return Cause(
+        address=doc_text(document.key, spot.path),
+        depth=spot.depth.name.lower(),
+        before=before,
+        after=after,
+        known_before=known_before,
+        kind=_FAILURE if is_failure else told.kind.value,
+        seq=told.seq,
+        local_seq=told.layer,
+        writer=writer,
+        who=f"{writer} failed, or does so no more" if is_failure else writer or _who(told),
+    )
+
+
+def _who(told: Notification) -> str:
+    """Who it was if it was no node."""
+    if told.source is not None:
+        return str(getattr(told.source, "id", "")) or type(told.source).__name__
+    match told.kind:
+        case Kind.COMMIT:
+            return "a write outside of any run"
+        case Kind.INTEGRATE:
+            return "the log of the space"
+        case Kind.REVERT:
+            return "a commit that was rejected"
+        case Kind.PULL | Kind.RESET:
+            return "its arrival"
+
+
+def _text(value: MaybeValue) -> str:
+    return "absent" if value is ABSENT else shown(value)

@@ -1,0 +1,110 @@
+"""Non-settling: which nodes go round, through which addresses, when one of them has spent its runs.
+
+Owns what an episode is: it begins when a node spends its runs and ends when a pass leaves everybody in it clean. One
+report for each, however often its nodes are held back, and whoever is only driven by them belongs to it. The way round
+is found in what made nodes run, so that it is what really happened. Never holds anybody back: gates do.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from headwater.scheduler.introspection.causes import Cause, cause_of
+from headwater.scheduler.introspection.ways import Edge, causes_of, upstream, way_back, way_round_above
+from headwater.scheduler.node import CLEAN, Node
+from headwater.scheduler.registry import Registry
+
+__all__ = ["NonSettling", "NonSettlingReport"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NonSettlingReport:
+    """One episode. `links` are the way round: each is the writer's write that made the next node run."""
+
+    node: str  # who was the first to spend its runs
+    runs: int  # of it, without a pause
+    nodes: tuple[str, ...]  # who goes round, each once; empty: nobody, it is driven from outside
+    links: tuple[tuple[str, Cause], ...]  # (the node that was made to run, why), in the order of `nodes`
+    outside: tuple[Cause, ...]  # what made it run and was written by no node
+    left_out: int  # nodes of the way round beyond the bound
+
+    def __str__(self) -> str:
+        lines = [f"{self.node} ran {self.runs} times and does not come to an end"]
+        if self.links:
+            more = f" and {self.left_out} more" if self.left_out else ""
+            lines.append(f"  these make each other run: {', '.join(self.nodes)}{more}")
+            lines += [f"    {node} because of {cause}" for node, cause in self.links]
+        else:
+            lines += [f"  it is driven by {cause}" for cause in self.outside]
+        return "\n".join(lines)
+
+
+class NonSettling:
+    """All episodes that are under way, and the newest reports. Nodes are kept by id: one that is removed is not."""
+
+    __slots__ = ("_episodes", "_member_of", "_on_report", "_registry", "_shown", "reports")
+
+    def __init__(
+        self, registry: Registry, shown: int, entries: int, on_report: Callable[[NonSettlingReport], object]
+    ) -> None:
+        self._registry = registry
+        self._shown = shown  # links of a report
+        self._on_report = on_report
+        self._episodes: dict[NonSettlingReport, dict[str, None]] = {}  # with everybody who belongs to it
+        self._member_of: dict[str, NonSettlingReport] = {}
+        self.reports: deque[NonSettlingReport] = deque(maxlen=entries)
+
+    def under_way(self) -> tuple[NonSettlingReport, ...]:
+        """The reports of episodes that have not ended."""
+        self.pass_ended()
+        return tuple(self._episodes)
+
+    def exhausted(self, node: Node) -> None:
+        """It spent its runs and is held back."""
+        if node.id not in self._member_of:
+            report = self._begin(node)
+            self._join(node, report)
+
+    def pass_ended(self) -> None:
+        """Episodes end when a pass leaves everybody in them clean. It looks until it finds one who is not."""
+        for report in [report for report, members in self._episodes.items() if self._is_settled(members)]:
+            for member in self._episodes.pop(report):
+                del self._member_of[member]
+
+    def _is_settled(self, members: Iterable[str]) -> bool:
+        nodes = (self._registry.get(member) for member in members)
+        return all(node is None or node.status == CLEAN or not node.live for node in nodes)
+
+    def _join(self, node: Node, report: NonSettlingReport) -> None:
+        self._episodes[report][node.id] = None
+        self._member_of[node.id] = report
+
+    def _begin(self, node: Node) -> NonSettlingReport:
+        """A new episode; or one that is under way, if that is what drives the node."""
+        way = way_back(node)
+        for writer in [writer for writer, _, _ in way] or upstream(node):
+            if writer.id in self._member_of:
+                return self._member_of[writer.id]
+        way = way or way_round_above(node)
+        report = self._report(node, way)
+        self._episodes[report] = {}
+        for writer, _, _ in way:
+            self._join(writer, report)
+        self.reports.append(report)
+        self._on_report(report)
+        return report
+
+    def _report(self, node: Node, way: list[Edge]) -> NonSettlingReport:
+        readers = [writer for writer, _, _ in way[1:]] + [writer for writer, _, _ in way[:1]]
+        links = [(reader.id, cause_of(spot, told)) for reader, (_, spot, told) in zip(readers, way, strict=True)]
+        outside = [cause_of(spot, told) for writer, spot, told in causes_of(node) if writer is None]
+        return NonSettlingReport(
+            node=node.id,
+            runs=node.pass_runs,
+            nodes=tuple(writer.id for writer, _, _ in way[: self._shown]),
+            links=tuple(links[: self._shown]),
+            outside=tuple(outside[: self._shown]),
+            left_out=max(0, len(way) - self._shown),
+        )

@@ -1,0 +1,153 @@
+"""Counts: of all nodes at one moment, and of each node's runs since counting was switched on.
+
+Owns what is counted. Totals are added up when somebody asks; tallies follow the trace, one for each node that is
+registered, and leave with their node. Times are measured around attempts, suspended ones included.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from headwater.data.trace import Failed, Parked, Ran, Rejected, Removed, RunStarted, Suspended, TraceEvent
+from headwater.scheduler.gates import Gates
+from headwater.scheduler.graph.graph import Graph
+from headwater.scheduler.introspection.taps import Taps
+from headwater.scheduler.node import STATUS, Node, NodeKind
+from headwater.scheduler.registry import Registry
+from headwater.scheduler.settle import Settle
+
+__all__ = ["NodeStats", "RunStats", "Stats", "Tally", "totals"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stats:
+    """All nodes that are registered now. Runs of nodes that were removed are not in it."""
+
+    nodes: int
+    by_kind: dict[str, int]
+    by_status: dict[str, int]
+    live: int
+    dormant: int
+    queued: int
+    suspended: int
+    loading: int
+    gated: int  # the wake timer waits for them
+    failing: int
+    reads: int
+    runs: int
+    attempts: int
+    passes: int  # from one moment of quiet to the next, those that found nothing to do included
+    read_deltas: int  # read sets that changed
+
+
+def totals(registry: Registry, graph: Graph, gates: Gates, settle: Settle) -> Stats:
+    """Add up. Costs the number of nodes."""
+    nodes = list(registry)
+    kinds = Counter(node.kind for node in nodes)
+    statuses = Counter(node.status for node in nodes)
+    live = sum(node.live for node in nodes)
+    return Stats(
+        nodes=len(nodes),
+        by_kind={kind.value: kinds[kind] for kind in NodeKind},
+        by_status={name: statuses[status] for status, name in enumerate(STATUS)},
+        live=live,
+        dormant=len(nodes) - live,
+        queued=sum(node.queued >= 0 for node in nodes),
+        suspended=sum(node.suspended for node in nodes),
+        loading=sum(bool(node.loading) for node in nodes),
+        gated=len(gates.waiting()),
+        failing=sum(node.error is not None for node in nodes),
+        reads=sum(len(node.reads) - 1 for node in nodes),
+        runs=sum(node.runs for node in nodes),
+        attempts=sum(node.attempts for node in nodes),
+        passes=settle.number - 1,
+        read_deltas=graph.deltas,
+    )
+
+
+@dataclass(slots=True)
+class Tally:
+    """What happened to one node since counting was switched on."""
+
+    runs: int = 0  # completed, failed ones included
+    failures: int = 0
+    suspensions: int = 0
+    rejections: int = 0
+    parked: int = 0
+    spent_us: int = 0  # all attempts
+    longest_us: int = 0  # one attempt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeStats:
+    """One node: its own counts since it was registered, and its tally if counting is on."""
+
+    node: str
+    runs: int
+    attempts: int
+    tally: Tally | None
+
+
+class RunStats:
+    """Tallies of nodes, while they are switched on."""
+
+    __slots__ = ("_gates", "_is_on", "_started_us", "_tallies", "_taps")
+
+    def __init__(self, taps: Taps, gates: Gates) -> None:
+        self._taps = taps
+        self._gates = gates  # the one clock of the scheduler is theirs
+        self._tallies: dict[str, Tally] = {}
+        self._started_us = 0
+        self._is_on = False
+
+    def switch(self, *, on: bool) -> None:
+        """Begin to count, from nothing; or stop, and forget."""
+        if on != self._is_on:
+            self._is_on = on
+            self._tallies.clear()
+            self._taps.on_event(self._count, on)
+
+    def of(self, node: Node) -> NodeStats:
+        tally = self._tallies.setdefault(node.id, Tally()) if self._is_on and not node.removed else None
+        return NodeStats(node=node.id, runs=node.runs, attempts=node.attempts, tally=tally)
+
+    def slowest(self, count: int) -> list[tuple[str, Tally]]:
+        """Whose attempts took longest, all together."""
+        ranked = sorted(self._tallies.items(), key=lambda item: (-item[1].spent_us, item[0]))
+        return ranked[:count]
+
+    def _count(self, event: TraceEvent) -> None:
+        match event:
+            case RunStarted():
+                self._started_us = self._gates.now_us()
+            case Ran():
+                self._attempt(event.node).runs += 1
+            case Failed():
+                tally = self._attempt(event.node)
+                tally.runs += 1
+                tally.failures += 1
+            case Suspended():
+                self._attempt(event.node).suspensions += 1
+            case Rejected():
+                self._tally(event.node).rejections += 1
+            case Parked():
+                self._tally(event.node).parked += 1
+            case Removed():
+                self._tallies.pop(event.node, None)
+            case _:
+                pass  # The other kinds say nothing about how a node fares.
+
+    def _tally(self, node: str) -> Tally:
+        tally = self._tallies.get(node)
+        if tally is None:
+            tally = self._tallies[node] = Tally()
+        return tally
+
+    def _attempt(self, node: str) -> Tally:
+        """An attempt is over. Attempts are never inside one another, so that one start time is enough."""
+        tally = self._tally(node)
+        spent_us = self._gates.now_us() - self._started_us
+        tally.spent_us += spent_us
+        tally.longest_us = max(tally.longest_us, spent_us)
+        return tally

@@ -1,0 +1,90 @@
+"""Taps: one place where diagnostics listen to the trace and to completed runs, and that costs nothing while none does.
+
+Owns which listeners there are and that their errors stay with them: an error of a diagnosis is handed to `on_error`
+when the listener raised it and never reaches the run that was looked at. It never drops or changes an event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from headwater.data.trace import Trace, TraceEvent
+from headwater.replica.pending import Layer
+from headwater.scheduler.node import Node
+from headwater.scheduler.runner import Runner
+from headwater.scheduler.settle import Settle
+
+__all__ = ["Taps"]
+
+OnEvent = Callable[[TraceEvent], object]
+OnRan = Callable[[Node, "Layer | None"], object]
+Listener = TypeVar("Listener")
+
+
+class Taps:
+    """Listeners, in the order in which they came. Each is there once."""
+
+    __slots__ = ("_on_error", "_on_event", "_on_ran", "_runner", "_set_trace", "_settle")
+
+    def __init__(
+        self,
+        runner: Runner,
+        settle: Settle,
+        set_trace: Callable[[Trace | None], object],
+        on_error: Callable[[Exception], object],
+    ) -> None:
+        self._runner = runner
+        self._settle = settle
+        self._set_trace = set_trace
+        self._on_error = on_error
+        self._on_event: tuple[OnEvent, ...] = ()
+        self._on_ran: tuple[OnRan, ...] = ()
+
+    def on_event(self, listener: OnEvent, on: bool) -> None:
+        """Hear every event of the trace, or no more."""
+        self._on_event = _switched(self._on_event, listener, on)
+        self._set_trace(self if self._on_event else None)
+
+    def on_ran(self, listener: OnRan, on: bool) -> None:
+        """Hear of every completed run after its commit, or no more."""
+        self._on_ran = _switched(self._on_ran, listener, on)
+        self._runner.on_ran = self._ran if self._on_ran else None
+
+    def on_passes(self, exhausted: Callable[[Node], object], ended: Callable[[], object]) -> None:
+        """Hear of every node that spent its runs in a pass, and of every pass that ended. One listener, always on."""
+
+        def on_exhausted(node: Node) -> None:
+            try:
+                exhausted(node)
+            except Exception as error:  # P10, as below.
+                self._on_error(error)
+
+        def on_pass_end() -> None:
+            try:
+                ended()
+            except Exception as error:  # P10, as below.
+                self._on_error(error)
+
+        self._settle.on_exhausted = on_exhausted
+        self._settle.on_pass_end = on_pass_end
+
+    def emit(self, event: TraceEvent) -> None:
+        """The trace that components report to."""
+        for listener in self._on_event:
+            try:
+                listener(event)
+            except Exception as error:  # P10: what looks on does not decide, not even by failing.
+                self._on_error(error)
+
+    def _ran(self, node: Node, layer: Layer | None) -> None:
+        for listener in self._on_ran:
+            try:
+                listener(node, layer)
+            except Exception as error:  # P10, as above.
+                self._on_error(error)
+
+
+def _switched(listeners: tuple[Listener, ...], listener: Listener, on: bool) -> tuple[Listener, ...]:
+    others = tuple(other for other in listeners if other != listener)
+    return (*others, listener) if on else others

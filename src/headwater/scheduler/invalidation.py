@@ -1,0 +1,98 @@
+"""Turns changes of visible state into invalid nodes. Upholds I3 and I5. Spec 001 section 6.1.
+
+The only door into scheduling (P1). Never orders, runs or marks transitively. A node that nobody demands is marked and
+left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from headwater.data.address import doc_text
+from headwater.data.spots import Spot, Twig, match
+from headwater.data.trace import Invalidated, Trace
+from headwater.replica.document import Document
+from headwater.replica.feed import Changed, Notification
+from headwater.scheduler.gates import Gates
+from headwater.scheduler.loads import Loads
+from headwater.scheduler.node import CLEAN, INVALID, Marks, Node
+
+
+class Invalidation:
+    """Listens to feeds."""
+
+    __slots__ = ("_enqueue", "_gates", "_loads", "_marks", "trace")
+
+    def __init__(self, gates: Gates, loads: Loads, marks: Marks, enqueue: Callable[[Node], object]) -> None:
+        self._gates = gates
+        self._loads = loads
+        self._marks = marks
+        self._enqueue = enqueue  # a live node became invalid
+        self.trace: Trace | None = None
+
+    def on_notification(self, notification: Notification) -> None:
+        """Mark whoever read something that is shown differently now."""
+        twig = notification.document.twig
+        if twig is not None:
+            if not twig.children and twig.shape is None:
+                spot = twig.deep  # Everybody reads all of it, and it differs.
+                if spot is not None:
+                    self._mark(spot, notification)
+            else:
+                for spot in _spots(twig, notification):
+                    self._mark(spot, notification)
+        if not notification.known_before:
+            self._arrived(notification.document)
+        for change in notification.others:
+            if not change.known_before:
+                self._arrived(change.document)
+            twig = change.document.twig
+            if twig is not None:
+                for spot in _spots(twig, change):
+                    self._mark(spot, notification)
+
+    def _arrived(self, document: Document) -> None:
+        """Somebody may have waited for it: to read it, or because it is going to be replaced."""
+        for node in self._loads.arrived(document):
+            self._enqueue(node)
+
+    def _mark(self, spot: Spot, notification: Notification) -> None:
+        source = notification.source
+        node: Node
+        for node in spot.readers:  # type: ignore[assignment]  # Nobody else subscribes.
+            if node is source:
+                continue  # I5: a run never invalidates itself (P5: identity, not id).
+            self._marks.count += 1
+            # I3: a value in its registered read set differs, and nothing else makes it invalid.
+            if node.status == CLEAN:
+                node.status = INVALID
+                node.causes = {spot: notification}
+            elif node.causes is None:
+                node.causes = {spot: notification}
+            else:
+                node.causes[spot] = notification
+            if node.gate is not None:
+                self._gates.invalidated(node)
+            if node.loading is not None:
+                self._loads.forget(node)  # It may need something else now: the attempt tells.
+            if self.trace is not None:
+                self._tell(node, spot, notification)
+            if node.live and node.queued < 0:
+                self._enqueue(node)
+
+    def _tell(self, node: Node, spot: Spot, notification: Notification) -> None:
+        if self.trace is not None:
+            writer = getattr(notification.source, "id", "") or notification.kind.value
+            self.trace.emit(Invalidated(node.id, address_of(spot), writer))
+
+
+def _spots(twig: Twig, change: Changed) -> Iterable[Spot]:
+    if not change.known_before:
+        return list(twig.spots())  # It was not here: nobody knows what it was, so it counts as changed.
+    return match(twig, change.before, change.after, change.touched)
+
+
+def address_of(spot: Spot) -> str:
+    """Where a spot is, for people."""
+    key = getattr(spot.document, "key", None)
+    return repr(spot.document) if key is None else doc_text(key, spot.path)

@@ -1,0 +1,139 @@
+"""The node: everything the scheduler knows about one computation or effect, in one record.
+
+Each field says when it changes and what always holds of it; `check_node` is that, for tests. Nothing else keeps state
+of a node. It decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from headwater.data.path import Path
+from headwater.data.spots import Spot
+from headwater.data.value import MaybeValue
+from headwater.errors import InvariantViolation
+from headwater.replica.document import Document
+from headwater.replica.feed import Notification
+from headwater.replica.replica import Replica
+from headwater.scheduler.gate import Gate
+
+NEVER_RAN: Final = 0
+"""No run of it was ever completed: it has no reads to go by."""
+CLEAN: Final = 1
+"""Nothing that it read has changed since its last completed run began."""
+INVALID: Final = 2
+"""Something that it read has changed, or its commit was rejected."""
+
+STATUS: Final = ("never-ran", "clean", "invalid")
+
+
+class Marks:
+    """How often any node was made invalid. What was seen to be fresh stays so while this stands still."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+class NodeKind(Enum):
+    """What a run of the node is for."""
+
+    COMPUTATION = "computation"  # its result is written to its output; runs while somebody reads that
+    EFFECT = "effect"  # something happens here; runs whenever what it reads has changed
+    MATERIALIZER = "materializer"  # writes anywhere in its envelope; runs when nothing else has to
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """One node. Compared by identity only (P5)."""
+
+    # ---- fixed at registration ----
+    id: str  # durable identity; also what messages and traces call it
+    kind: NodeKind
+    fn: Callable[[], object]
+    order: int  # rises with registration; breaks ties
+    home: Replica  # the space that its transactions write
+    outputs: tuple[Document, ...] = ()  # primary output first; then static side-write targets (P4)
+    returns: bool = True  # whether what `fn` returns is written to the primary output
+    encode: Callable[[object, MaybeValue], MaybeValue] | None = None  # result -> value; None: it is one already
+    envelope: tuple[tuple[Document, Path], ...] = ()  # materializers only; never marks anybody
+    declared: tuple[Document, ...] = ()  # named in its code or by its author; ordering hints, never edges
+    parent: Node | None = None  # whose run created it
+    rank: int = 0  # its depth below the outermost parent; parents come before children on ties
+    transient: tuple[type[Exception], ...] = ()  # errors after which another try is worth it
+    # ---- what it read ----
+    reads: list[Spot | None] = field(default_factory=lambda: [None])  # registered; each once; ends with None
+    expect: list[Spot | None] = field(default_factory=lambda: [None])  # `reads`, or [None] to look at each read anew
+    # ---- validity ----
+    status: int = NEVER_RAN
+    causes: dict[Spot, Notification] | None = None  # why it is invalid; empty when it is clean; bounded by its reads
+    last_causes: dict[Spot, Notification] | None = None  # why its last run was
+    error: Exception | None = None  # what its last completed run raised; readers of its output get it
+    # ---- demand ----
+    live: bool = False  # `rooted`, provisional, or read by a live node: equals a full rebuild after every mutation
+    live_refs: int = 0  # how many (live node, spot of one of the outputs) pairs there are, itself left out
+    rooted: bool = False  # a demand source: effects, materializers, pulls
+    provisional: bool = False  # created in a live run; until the later of its first run and that pass's end
+    # ---- order ----
+    height: int = 0  # above every node whose output it reads, but for edges that close a cycle
+    queued: int = -1  # its turn while it waits to run; -1: it does not wait
+    suspended: bool = False  # an attempt of it waits for others to run
+    verified: int = -1  # the count of marks at which nothing above it was known to be invalid
+    loading: Document | None = None  # what its last attempt waits for; as long as it does, it does not run
+    # ---- bounds ----
+    gate: Gate | None = None  # None: no time ever kept it from running
+    pass_number: int = 0  # the pass that `pass_runs` counts
+    pass_runs: int = 0  # runs in that pass
+    failures: int = 0  # transient failures in a row
+    # ---- for people ----
+    runs: int = 0  # completed runs, failed ones included
+    attempts: int = 0  # all, suspended ones included
+    wrote: int = 0  # the local_seq of the commit of its last completed run; 0: it changed nothing
+    cleanup: Callable[[], object] | None = None  # what an effect's last run returned, to be called before the next
+    children: dict[Node, None] | None = None  # nodes that its last run created
+    removed: bool = False
+
+    def __repr__(self) -> str:
+        return f"<{self.kind.value} {self.id} {STATUS[self.status]}{' live' if self.live else ''}>"
+
+    @property
+    def turn(self) -> int:
+        """Where its turn is in a sweep: by height, then parents before children, then as they were registered."""
+        return (self.height << 44) + (min(self.rank, 15) << 40) + self.order
+
+    @property
+    def is_runnable(self) -> bool:
+        """Invalid and live; whether its time has come is the gates' to say."""
+        return self.status != CLEAN and self.live and not self.removed and self.loading is None
+
+
+def check_node(node: Node) -> None:
+    """What holds of every node between two steps. For tests: it costs the node's reads."""
+    problems = []
+    spots = node.reads[:-1]
+    if node.reads[-1] is not None or node.expect[-1] is not None:
+        problems.append("its reads do not end with None")
+    if len(set(spots)) != len(spots):
+        problems.append("it reads a spot twice")
+    if any(spot is None or node not in spot.readers or spot.twig is None for spot in spots):
+        problems.append("a spot that it reads does not know of it")
+    if node.expect is not node.reads and node.expect != [None]:
+        problems.append("it expects reads that are not its own")
+    if node.status == CLEAN and node.causes:
+        problems.append("it is clean and has causes")
+    if node.causes and len(node.causes) > max(len(spots), 1) + 8:
+        problems.append("it has more causes than reads")
+    if node.live is not (node.rooted or node.provisional or node.live_refs > 0) and not node.removed:
+        problems.append(f"live is {node.live} with {node.live_refs} live readers")
+    if node.removed and (spots or node.live_refs or node.children):
+        problems.append("it was removed and left something behind")
+    if node.kind is NodeKind.EFFECT and node.outputs:
+        problems.append("an effect has no outputs")
+    if node.envelope and node.kind is not NodeKind.MATERIALIZER:
+        problems.append("only a materializer has an envelope")
+    if problems:
+        raise InvariantViolation(f"{node!r}: {'; '.join(problems)}")

@@ -1,0 +1,110 @@
+"""The registry: which nodes there are. Owns identity, registration order and the tie between parents and children.
+
+Registration costs index inserts: nothing is read, nothing runs and nothing is fetched (I2). Removal leaves nothing
+behind. It decides nothing about running.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from headwater.data.path import Path
+from headwater.data.value import MaybeValue
+from headwater.errors import AuthoringError
+from headwater.replica.document import Document
+from headwater.replica.replica import Replica
+from headwater.scheduler.node import Node, NodeKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSpec:
+    """What is registered. Everything about what a node may write is here, and never changes (P4)."""
+
+    id: str
+    kind: NodeKind
+    fn: Callable[[], object]
+    home: Replica
+    outputs: tuple[Document, ...] = ()
+    returns: bool = True
+    encode: Callable[[object, MaybeValue], MaybeValue] | None = None
+    envelope: tuple[tuple[Document, Path], ...] = ()
+    declared: tuple[Document, ...] = ()
+    parent: Node | None = None
+    transient: tuple[type[Exception], ...] = ()
+    debounce_ms: float = 0
+    throttle_ms: float = 0
+    no_auto_debounce: bool = False
+
+
+class Registry:
+    """All nodes, by id."""
+
+    __slots__ = ("_nodes", "_order")
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, Node] = {}
+        self._order = 0
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(tuple(self._nodes.values()))
+
+    def get(self, id: str) -> Node | None:
+        return self._nodes.get(id)
+
+    def add(self, spec: NodeSpec) -> Node:
+        """The record of a new node, dormant and never run."""
+        _check(spec)
+        if spec.id in self._nodes:
+            raise AuthoringError(f"there is a node {spec.id!r} already: remove it first, or choose another id")
+        self._order += 1
+        parent = spec.parent
+        node = Node(
+            spec.id,
+            spec.kind,
+            spec.fn,
+            self._order,
+            spec.home,
+            spec.outputs,
+            spec.returns and bool(spec.outputs),
+            spec.encode,
+            spec.envelope,
+            spec.declared,
+            parent,
+            0 if parent is None else parent.rank + 1,
+            spec.transient,
+        )
+        self._nodes[spec.id] = node
+        if parent is not None:
+            if parent.children is None:
+                parent.children = {}
+            parent.children[node] = None
+        return node
+
+    def drop(self, node: Node) -> None:
+        if self._nodes.get(node.id) is node:
+            del self._nodes[node.id]
+        node.removed = True
+        if node.parent is not None and node.parent.children is not None:
+            node.parent.children.pop(node, None)
+            if not node.parent.children:
+                node.parent.children = None
+        node.children = None
+        node.causes = node.last_causes = None
+
+
+def _check(spec: NodeSpec) -> None:
+    if spec.kind is NodeKind.EFFECT and (spec.outputs or spec.envelope):
+        raise AuthoringError(f"effect {spec.id!r} writes: make it a computation, or post an event to a handler")
+    if spec.kind is NodeKind.COMPUTATION and not spec.outputs:
+        raise AuthoringError(f"computation {spec.id!r} has no output: say which document its result goes to")
+    if spec.envelope and spec.kind is not NodeKind.MATERIALIZER:
+        raise AuthoringError(f"{spec.kind.value} {spec.id!r} has an envelope: make it a materializer")
+    if spec.kind is NodeKind.MATERIALIZER and not spec.envelope:
+        raise AuthoringError(f"materializer {spec.id!r} has no envelope: say inside which documents it writes")
+    for document in (*spec.outputs, *(inside for inside, _ in spec.envelope)):
+        if document.home is not spec.home:
+            raise AuthoringError(f"{spec.id!r} writes {document!r} of another space: a run writes its own space only")

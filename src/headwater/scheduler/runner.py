@@ -1,0 +1,389 @@
+"""The runner: one attempt of one node in one transaction, and what becomes of its commit.
+
+Before the attempt the node is clean, so that whatever changes meanwhile makes it invalid again. What it reads is
+compared with what it read last time; only a difference costs more. A read of something that is not fresh stops the
+attempt: nothing of it is kept, and `settle` runs what was missing first. Upholds I5, I8. It never chooses what runs.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import cast
+
+from headwater.cells.run import Current, Run
+from headwater.data.address import doc_text
+from headwater.data.patch import Patch
+from headwater.data.path import starts_with
+from headwater.data.spots import Spot
+from headwater.data.trace import Failed, Ran, RunStarted, Suspended, Trace
+from headwater.data.value import ABSENT, MaybeValue, freeze
+from headwater.errors import AuthoringError, InvariantViolation, UpstreamFailedError
+from headwater.replica.document import NOT_HERE, Document
+from headwater.replica.feed import Notification
+from headwater.replica.pending import Layer
+from headwater.scheduler.gates import Gates
+from headwater.scheduler.graph.edges import writers_of
+from headwater.scheduler.graph.graph import Graph
+from headwater.scheduler.loads import Loads
+from headwater.scheduler.node import CLEAN, Marks, Node, NodeKind
+from headwater.scheduler.suspension import Attempts, Suspend, Suspension, invalid_above
+
+_SCALARS = frozenset({int, str, bool, float})
+_AFRESH: list[Spot | None] = [None]
+
+
+class Runner:
+    """Runs nodes, one at a time."""
+
+    __slots__ = (
+        "_attempts",
+        "_current",
+        "_gates",
+        "_graph",
+        "_loads",
+        "_marks",
+        "_on_cleanup_failed",
+        "_on_failed",
+        "_on_missing",
+        "_poisoned",
+        "_run",
+        "_stopped",
+        "on_ran",
+        "trace",
+    )
+
+    def __init__(
+        self,
+        current: Current,
+        graph: Graph,
+        gates: Gates,
+        loads: Loads,
+        attempts: Attempts,
+        marks: Marks,
+        *,
+        on_failed: Callable[[Node, Exception | None, bool], object],
+        on_cleanup_failed: Callable[[Node, Exception], object],
+        on_missing: Callable[[Document], object],
+    ) -> None:
+        self._current = current
+        self._graph = graph
+        self._gates = gates
+        self._loads = loads
+        self._attempts = attempts
+        self._marks = marks
+        self._on_failed = on_failed  # its last run raised, or does so no more: its readers are to know
+        self._on_cleanup_failed = on_cleanup_failed
+        self._on_missing = on_missing  # a document that a run needs is not here
+        self._run = Run(self)
+        self._stopped: Suspension | None = None
+        self._poisoned = False  # it was shown the failure of another node, and may have gone on
+        self.on_ran: Callable[[Node, Layer | None], object] | None = None  # for diagnosis; decides nothing
+        self.trace: Trace | None = None
+
+    # ---- an attempt ----------------------------------------------------------------------------------
+
+    def attempt(self, node: Node) -> Suspension | None:
+        """Run it. Something comes back if it was stopped, and says what it waits for."""
+        if self.trace is not None:
+            self.trace.emit(RunStarted(node.id, node.attempts + 1))
+        if node.returns and node.outputs[0].value is NOT_HERE:
+            return self._load_output(node)
+        run = self._run
+        status, causes = node.status, node.causes
+        node.status, node.causes = CLEAN, None
+        node.attempts += 1
+        run.number += 1
+        run.node = node
+        run.reads = node.expect
+        run.place = 0
+        run.log = None
+        run.causes = causes
+        self._stopped = None
+        if node.gate is not None:
+            self._gates.started(node)
+        failure: Exception | None = None
+        layer: Layer | None = None
+        result: object = None
+        if node.cleanup is not None:
+            self.clean_up(node)
+        self._current.run = run
+        try:
+            if node.kind is NodeKind.EFFECT:
+                result = self._effect(node)
+            else:
+                result = node.fn()
+        except Suspend:
+            pass
+        except Exception as error:  # Whatever an author's function raises is the node's failure.
+            failure = error
+        except BaseException:
+            node.status, node.causes = status, causes
+            self._discard(run)
+            raise
+        finally:
+            self._current.run = None
+        if node.removed:  # By its own run: nothing of it is kept.
+            self._discard(run)
+            return None
+        stopped: Suspension | None = self._stopped
+        if stopped is not None:
+            return self._drop(node, run, stopped, status, causes)
+        self._apply_reads(node, run)
+        if failure is None and (node.returns or run.transaction is not None):
+            try:
+                layer = self._commit(node, run, result)
+            except Exception as error:  # A result that is no value is the node's failure, too.
+                failure = error
+        node.runs += 1
+        node.verified = self._marks.count  # Its own write is told: whoever it concerns is marked.
+        node.last_causes = causes
+        node.wrote = 0 if layer is None else layer.local_seq
+        if failure is not None:
+            self._failed(node, run, failure)
+        else:
+            if node.error is not None:
+                node.error = None
+                self._on_failed(node, None, False)
+            node.failures = 0
+            if self.trace is not None:
+                self.trace.emit(Ran(node.id, 0 if layer is None else layer.local_seq))
+        if self.on_ran is not None:
+            self.on_ran(node, None if failure is not None else layer)
+        return None
+
+    def _effect(self, node: Node) -> object:
+        """How long an effect takes decides about a debounce; what it returns is called before its next run."""
+        if node.runs < 8 or not node.runs & 15:  # Looking at the clock costs more than a small effect does.
+            began_us = self._gates.now_us()
+            result = node.fn()
+            spent_us = self._gates.now_us() - began_us
+            if spent_us > 1_000 or node.gate is not None:
+                self._gates.took(node, spent_us)
+        else:
+            result = node.fn()
+        if result is not None and callable(result):
+            node.cleanup = result
+        return None
+
+    def clean_up(self, node: Node) -> None:
+        """Call what the last run of an effect left behind, outside any run. If that raises, it is told, and no more."""
+        cleanup, node.cleanup = node.cleanup, None
+        if cleanup is not None:
+            outer, self._current.run = self._current.run, None
+            try:
+                cleanup()
+            except Exception as error:  # The effect goes on without it.
+                self._on_cleanup_failed(node, error)
+            finally:
+                self._current.run = outer
+
+    def _apply_reads(self, node: Node, run: Run) -> None:
+        """P6: what it read is what it is subscribed to. The same reads as last time cost nothing."""
+        if run.log is None:
+            place = run.place
+            if node.reads[place] is not None:  # It looked at less than last time.
+                self._graph.apply_read_delta(node, [*node.reads[:place], None])
+        else:
+            self._graph.apply_read_delta(node, [*run.log, None])
+        if self._poisoned:
+            node.expect = _AFRESH  # What failed may be well the next time: every read is looked at anew.
+            self._poisoned = False
+
+    def _drop(
+        self, node: Node, run: Run, stopped: Suspension, status: int, causes: dict[Spot, Notification] | None
+    ) -> Suspension:
+        """The attempt was stopped: no commit, no run counted, and what made it run still does."""
+        self._stopped = None
+        self._poisoned = False
+        node.status = status
+        node.causes = {**(causes or {}), **(node.causes or {})} or None
+        self._discard(run)
+        if self.trace is not None:
+            waits_for = [target.id for target in stopped.targets]
+            if stopped.document is not None:
+                waits_for.append(doc_text(stopped.document.key))
+            self.trace.emit(Suspended(node.id, tuple(waits_for)))
+        if stopped.document is not None:
+            self._await(node, stopped.document, run.log or [])
+        return stopped
+
+    def _load_output(self, node: Node) -> Suspension:
+        """What it will replace is not here yet: a result is told as a difference to it."""
+        stopped = Suspension(document=node.outputs[0])
+        if self.trace is not None:
+            self.trace.emit(Suspended(node.id, (doc_text(node.outputs[0].key),)))
+        self._await(node, node.outputs[0], [])
+        return stopped
+
+    def _await(self, node: Node, document: Document, log: list[Spot]) -> None:
+        """It goes on when the document arrives, which may be at once."""
+        self._loads.wait(node, document)
+        self._graph.add_reads(node, log)
+        self._on_missing(document)
+        if document.value is not NOT_HERE:
+            self._loads.forget(node)
+
+    def _discard(self, run: Run) -> None:
+        if run.transaction is not None:
+            cast(Node, run.node).home.drop(run.transaction)
+            run.transaction = run.overlay = None
+
+    def _failed(self, node: Node, run: Run, failure: Exception) -> None:
+        """It stays subscribed and clean: it runs again when something that it read changes, or if it may pass."""
+        self._discard(run)
+        before, node.error = node.error, failure
+        if self.trace is not None:
+            self.trace.emit(Failed(node.id, f"{type(failure).__name__}: {failure}"))
+        # I3: a failure that is the one its readers know already makes nobody run again.
+        self._on_failed(node, failure, type(before) is type(failure) and str(before) == str(failure))
+
+    # ---- the commit ----------------------------------------------------------------------------------
+
+    def _commit(self, node: Node, run: Run, result: object) -> Layer | None:
+        """Write its result. I8: the transaction says which node it was, and what made it run."""
+        if run.transaction is not None:
+            return self._commit_journal(node, run, result)
+        document = node.outputs[0]
+        before = document.value
+        if before is NOT_HERE:
+            raise InvariantViolation(f"{node.id}: its output {document!r} was let go while it ran")
+        value = (
+            freeze(result)
+            if result.__class__ in _SCALARS and node.encode is None
+            else self._value(node, result, before)
+        )
+        # I8: provenance: the node by identity, its id, and the spots whose change made it run.
+        return node.home.write_whole(document, value, node.reads, node, None, node.id, run.causes, True)
+
+    def _commit_journal(self, node: Node, run: Run, result: object) -> Layer | None:
+        """The same for a run that wrote by itself: one transaction with all of it."""
+        transaction = run.transaction
+        assert transaction is not None
+        if node.returns and node.outputs:
+            document = node.outputs[0]
+            key = document.key
+            value = self._value(node, result, transaction.peek(key))
+            transaction.write(key, Patch("remove", (), None) if value is ABSENT else Patch("add", (), value))
+        for spot in node.reads:
+            if spot is not None:
+                seen = cast(Document, spot.document)
+                if seen.home is node.home:
+                    transaction.saw(seen.key, spot.path, spot.depth)
+        # I8: provenance of a run that wrote by itself, too.
+        transaction.trigger = run.causes
+        transaction.causes = tuple((cast(Document, spot.document).key, spot.path) for spot in run.causes or ())
+        run.transaction = run.overlay = None
+        made = node.home.commit(transaction)
+        return made if isinstance(made, Layer) else None
+
+    def _value(self, node: Node, result: object, before: MaybeValue) -> MaybeValue:
+        if node.encode is not None:
+            return node.encode(result, before)
+        if result is ABSENT:
+            return ABSENT
+        if inspect.iscoroutine(result):
+            result.close()
+            raise AuthoringError(f"{node.id} is an async function: a run never awaits. Make it a resource.")
+        return freeze(result)
+
+    # ---- what the run does (the tracker of its handles) ---------------------------------------------
+
+    def missed(self, run: Run, spot: Spot) -> Spot:
+        """A look that the last run did not make at this point."""
+        node = cast(Node, run.node)
+        found = self._graph.canonical(spot)
+        if found is not spot:
+            if found.stamp == run.number:
+                return found
+            found.stamp = run.number
+            if run.reads[run.place] is found:  # A handle made for the moment looks where another one did.
+                run.place += 1
+                return found
+        elif spot.twig is None:
+            place = (spot.document, spot.path, spot.depth)
+            if run.log is None or run.fresh is None:
+                run.fresh = {}
+            found = run.fresh.setdefault(place, spot)
+            if found is not spot:
+                return found
+        if run.log is None:
+            run.log = cast("list[Spot]", run.reads[: run.place])
+            run.reads, run.place = _AFRESH, 0
+        run.log.append(found)
+        writers = writers_of(cast(Document, found.document))
+        if writers:
+            self._check_fresh(node, found, writers)
+        if self._graph.has_envelopes:
+            for each in self._graph.dirty_envelopes((found,)):
+                if each.loading is not None and each is not node:
+                    self._stop(Suspension(document=each.loading))
+                self._need(node, [each])
+        return found
+
+    def _check_fresh(self, node: Node, spot: Spot, writers: tuple[Node, ...]) -> None:
+        """Stop the attempt unless what it is about to read is what its writers make of what is there now."""
+        # I1: a run that is kept has read nothing but what clean nodes made of what is shown.
+        for writer in writers:
+            if writer is node:
+                continue
+            if self._loads:
+                document = self._loads.above(writer)
+                if document is not None and not writer.suspended:
+                    self._stop(Suspension(document=document))  # It waits with what it reads.
+            if writer.status != CLEAN:
+                self._need(node, [writer])
+            else:
+                lowest = self._attempts.lowest()
+                if not writer.live or writer.height > lowest:
+                    # Something above its writer may still be to run: nothing ordered that before this node.
+                    self._need(node, invalid_above(writer, self._marks.count, lowest))
+            if writer.error is not None:
+                self._poisoned = True
+                raise upstream_failed(writer)
+
+    def _need(self, node: Node, targets: list[Node]) -> None:
+        """These run first, as far as waiting for them is of use."""
+        wanted = [each for each in targets if self._attempts.may_wait_for(node, each)]
+        if wanted:
+            self._stop(Suspension(targets=wanted))
+
+    def absent(self, run: Run, document: Document) -> None:
+        """A document was read that is not here."""
+        if run.log is None:
+            run.log = cast("list[Spot]", run.reads[: run.place])
+            run.reads, run.place = _AFRESH, 0
+        self._stop(Suspension(document=document))
+
+    def _stop(self, suspension: Suspension) -> None:
+        self._stopped = suspension
+        raise Suspend
+
+    def write(self, run: Run, document: Document, patch: Patch) -> None:
+        """A side write. P4: only inside what was declared."""
+        node = cast(Node, run.node)
+        if document not in node.outputs and not any(
+            document is inside and (starts_with(patch.path, path)) for inside, path in node.envelope
+        ):
+            raise AuthoringError(
+                f"{node.id} writes {doc_text(document.key, patch.path)}, which it did not declare: a "
+                f"{node.kind.value} is repeated. Declare it with writes=(...) or a materializer's envelope=(...), "
+                "or do it in a handler."
+            )
+        if document.value is NOT_HERE:
+            self.absent(run, document)
+        if run.transaction is None:
+            run.transaction = node.home.begin(source=node, node=node.id, derived=True)
+            run.overlay = {}
+        run.transaction.write(document.key, patch)
+        cast("dict[Document, None]", run.overlay)[document] = None
+
+
+def upstream_failed(writer: Node) -> UpstreamFailedError:
+    """What a reader of a failed node gets: the failure that is at the bottom of it, however far up that is."""
+    cause: BaseException | None = writer.error
+    while isinstance(cause, UpstreamFailedError) and cause.__cause__ is not None:
+        cause = cause.__cause__
+    error = UpstreamFailedError(f"{writer.id} could not be computed: {cause}")
+    error.__cause__ = cause
+    return error

@@ -1,0 +1,233 @@
+"""The facade: composes the components and delegates. It decides nothing itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from headwater.cells.run import Current
+from headwater.clock import Clock
+from headwater.data.trace import Demanded, Registered, Removed, Trace
+from headwater.data.value import ABSENT
+from headwater.errors import NotSettlingError
+from headwater.protocol.verdict import Conflict
+from headwater.replica.document import NOT_HERE, Document
+from headwater.replica.feed import Feed, Kind, Notification
+from headwater.replica.replica import Replica
+from headwater.scheduler.fates import Fates
+from headwater.scheduler.gates import Gates
+from headwater.scheduler.graph.edges import readers_of
+from headwater.scheduler.graph.graph import Graph
+from headwater.scheduler.introspection.introspection import Introspection
+from headwater.scheduler.invalidation import Invalidation
+from headwater.scheduler.limits import SchedulerLimits
+from headwater.scheduler.loads import Loads
+from headwater.scheduler.node import CLEAN, INVALID, NEVER_RAN, Marks, Node, NodeKind
+from headwater.scheduler.registry import NodeSpec, Registry
+from headwater.scheduler.runner import Runner
+from headwater.scheduler.settle import Settle
+from headwater.scheduler.suspension import Suspend
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What the error channel is told: which node, why it ran, and what it raised."""
+
+    node: str
+    error: Exception
+    causes: tuple[str, ...] = ()
+
+
+class Driver(Protocol):
+    """What the scheduler needs from whoever owns the loop."""
+
+    def request_tick(self) -> None:
+        """Call `tick` soon."""
+
+    def set_timer(self, at_us: int | None) -> None:
+        """Call `wake` at that moment of the monotonic clock, and forget the one said before."""
+
+    def load(self, document: Document) -> None:
+        """Somebody reads a document: watch it, and fetch it if it is not here."""
+
+    def release(self, document: Document) -> None:
+        """Nobody reads it any more."""
+
+    def is_ready(self, replica: Replica, conflict: Conflict) -> bool:
+        """Whether what won against a commit is here."""
+
+    def on_failure(self, failure: Failure) -> None:
+        """The error channel."""
+
+
+class Scheduler:
+    """Everything of one runtime that is scheduled."""
+
+    def __init__(self, clock: Clock, driver: Driver, limits: SchedulerLimits | None = None) -> None:
+        self.limits = limits or SchedulerLimits()
+        self.current = Current()
+        self._driver = driver
+        self._faults = Feed()  # failures are told through the one door, too (P1)
+        self.marks = Marks()
+        self.loads = Loads()
+        self.registry = Registry()
+        self.gates = Gates(clock, self.limits, on_open=self._opened, set_timer=driver.set_timer)
+        self.graph = Graph(
+            self.registry, on_live=self._demanded, on_raised=self._raised, on_read=driver.load, on_unread=driver.release
+        )
+        self.settle = Settle(self.limits, self.graph, self.gates, self.marks, driver.request_tick)
+        self.runner = Runner(
+            self.current,
+            self.graph,
+            self.gates,
+            self.loads,
+            self.settle,
+            self.marks,
+            on_failed=self._failed,
+            on_cleanup_failed=self._cleanup_failed,
+            on_missing=driver.load,
+        )
+        self.settle.use(self.runner)
+        self.invalidation = Invalidation(self.gates, self.loads, self.marks, self.settle.enqueue)
+        self.fates = Fates(self.marks, enqueue=self.settle.enqueue, ready=driver.is_ready, on_refused=self._refused)
+        self._faults.subscribe(self.invalidation.on_notification)
+        self._trace: Trace | None = None
+        self.introspection = Introspection(
+            self.current,
+            self.registry,
+            self.graph,
+            self.gates,
+            self.settle,
+            self.runner,
+            self.limits,
+            set_trace=self.set_trace,
+            on_error=lambda error: driver.on_failure(Failure("a diagnosis", error)),
+            on_non_settling=lambda report: driver.on_failure(Failure(report.node, NotSettlingError(str(report)))),
+        )
+
+    # ---- spaces ------------------------------------------------------------------------------------
+
+    def attach(self, replica: Replica) -> Callable[[], None]:
+        """Hear everything that a replica shows, until the returned function is called."""
+        replica.on_settled = self.fates.on_settled
+        return replica.feed.subscribe(self.invalidation.on_notification)
+
+    def heard(self) -> None:
+        """Something arrived from an engine."""
+        self.fates.heard()
+
+    # ---- nodes -------------------------------------------------------------------------------------
+
+    def register(self, spec: NodeSpec, *, rooted: bool | None = None) -> Node:
+        """Enter a node. It runs when somebody demands it."""
+        self._structural()
+        creator = self.current.run.node if self.current.run is not None else None
+        # I2: index inserts and nothing else. No value is looked at, nothing is fetched, and without demand nothing runs.
+        node = self.registry.add(spec)
+        self.marks.count += 1  # It may be above nodes that were seen to be fresh.
+        self.graph.add(node)
+        if spec.debounce_ms or spec.throttle_ms or spec.no_auto_debounce:
+            self.gates.configure(
+                node,
+                debounce_us=round(spec.debounce_ms * 1_000) or None,
+                throttle_us=round(spec.throttle_ms * 1_000) or None,
+                no_auto=spec.no_auto_debounce or None,
+            )
+        if self._trace is not None:
+            self._trace.emit(Registered(node.id, node.kind.value))
+        if rooted if rooted is not None else node.kind is not NodeKind.COMPUTATION:
+            self.graph.liveness.set_root(node, True)
+        elif isinstance(creator, Node) and creator.live and not node.live:
+            self.settle.provisional(node)
+            self.graph.liveness.set_provisional(node, True)
+        return node
+
+    def remove(self, node: Node) -> None:
+        """Take it out, and the nodes that its runs created. Nothing of it stays behind."""
+        self._structural()
+        waiting = [node]
+        while waiting:
+            gone = waiting.pop()
+            if gone.removed:
+                continue
+            waiting.extend(gone.children or ())
+            self.settle.leave(gone)
+            self.gates.forget(gone)
+            self.fates.forget(gone)
+            self.loads.forget(gone)
+            if gone.error is not None:
+                gone.error = None
+                self._failed(gone, None, False)  # Its failure ends with it.
+            self.registry.drop(gone)
+            self.graph.remove(gone)
+            for document in gone.outputs:
+                if document.twig is None and not document.writers:
+                    self._driver.release(document)
+            self.runner.clean_up(gone)
+            if self._trace is not None:
+                self._trace.emit(Removed(gone.id))
+
+    def _structural(self) -> None:
+        """A run that only checks another one changes no graph: it ends here, undecided."""
+        run = self.current.run
+        if run is not None and run.tracker is not self.runner:
+            raise Suspend
+
+    # ---- running -----------------------------------------------------------------------------------
+
+    def tick(self) -> bool:
+        """One slice of work. True: there is more."""
+        return self.settle.slice(self.limits.slice_runs)
+
+    def wake(self) -> None:
+        """The wake timer went off."""
+        self.gates.wake()
+
+    def is_quiet(self) -> bool:
+        """Nothing is runnable, and nothing is held back that somebody who waits for quiet should wait for."""
+        return self.settle.is_quiet() and not any(self.gates.holds_idle(node) for node in self.gates.waiting())
+
+    # ---- what components say -----------------------------------------------------------------------
+
+    def set_trace(self, trace: Trace | None) -> None:
+        """P10: who listens changes nothing."""
+        self._trace = trace
+        for component in (self.settle, self.runner, self.invalidation, self.fates):
+            component.trace = trace
+
+    def _demanded(self, node: Node) -> None:
+        if self._trace is not None:
+            self._trace.emit(Demanded(node.id))
+        if node.status != CLEAN:
+            self.settle.enqueue(node)
+
+    def _raised(self, node: Node) -> None:
+        self.settle.raised(node)
+
+    def _opened(self, node: Node) -> None:
+        self.settle.enqueue(node)
+
+    def _failed(self, node: Node, error: Exception | None, is_known: bool) -> None:
+        """Its last run raised, or does so no more: its readers look again, and somebody is told."""
+        if not is_known:
+            for reader in readers_of(node):
+                reader.expect = [None]
+            for document in node.outputs:
+                value = ABSENT if document.value is NOT_HERE else document.value
+                self._faults.emit(Notification(Kind.REVERT, document, value, value, None, False, 0, node))
+        if error is None:
+            return
+        self._driver.on_failure(Failure(node.id, error, tuple(repr(spot) for spot in node.last_causes or ())))
+        if isinstance(error, node.transient) and node.failures < self.limits.transient_retries:
+            self.gates.failed(node, node.failures)
+            node.failures += 1
+            node.status = INVALID if node.status != NEVER_RAN else NEVER_RAN
+            self.marks.count += 1
+            self.settle.enqueue(node)
+
+    def _cleanup_failed(self, node: Node, error: Exception) -> None:
+        self._driver.on_failure(Failure(node.id, error, ("its cleanup",)))
+
+    def _refused(self, node: Node, error: Exception) -> None:
+        self._driver.on_failure(Failure(node.id, error, tuple(repr(spot) for spot in node.last_causes or ())))

@@ -1,0 +1,350 @@
+"""The pass: runs what is invalid, live and eligible, from low to high, until nothing is. Spec 001 section 7.
+
+A sweep goes up through the heights; what must go back waits for the next sweep. Sweeps and runs of one node are
+bounded, and whoever spends its runs is held back alone (I6). A stopped attempt waits on a stack of records, never on
+Python's, so that depth costs nothing but memory. It marks nothing invalid. Upholds I6, I9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Final
+
+from headwater.data.trace import Exhausted, Parked, PassEnded, RunSkipped, Trace
+from headwater.scheduler.gates import Gates
+from headwater.scheduler.graph.edges import writers_above
+from headwater.scheduler.graph.graph import Graph
+from headwater.scheduler.limits import SchedulerLimits
+from headwater.scheduler.node import CLEAN, NEVER_RAN, Marks, Node, NodeKind
+from headwater.scheduler.runner import Runner
+from headwater.scheduler.suspension import Suspension, invalid_above
+
+_ABOVE_ALL: Final = 1 << 60
+
+
+class Frame:
+    """An attempt that waits for others to run. The frames are one chain: each waits for the one on top of it."""
+
+    __slots__ = ("node", "targets")
+
+    def __init__(self, node: Node, targets: list[Node]) -> None:
+        self.node = node
+        self.targets = targets
+
+
+class Settle:
+    """The one pass that is under way, if any."""
+
+    __slots__ = (
+        "_at",
+        "_effects",
+        "_forgiven",
+        "_gates",
+        "_graph",
+        "_idle",
+        "_is_ticking",
+        "_later",
+        "_limits",
+        "_marks",
+        "_next",
+        "_now",
+        "_provisional",
+        "_request_tick",
+        "_runner",
+        "_spenders",
+        "_stack",
+        "iteration",
+        "number",
+        "on_exhausted",
+        "on_pass_end",
+        "runs",
+        "trace",
+    )
+
+    def __init__(
+        self, limits: SchedulerLimits, graph: Graph, gates: Gates, marks: Marks, request_tick: Callable[[], object]
+    ) -> None:
+        self._limits = limits
+        self._graph = graph
+        self._gates = gates
+        self._marks = marks
+        self._runner: Runner | None = None
+        self._request_tick = request_tick
+        self._effects: list[tuple[int, Node]] = []  # they write nothing: their turn is when computations are done
+        self._now: list[tuple[int, Node]] = []  # this sweep
+        self._next: list[tuple[int, Node]] = []  # the next one: what is behind where this one is
+        self._later: list[Node] = []  # the next pass: what a pass had no sweep left for
+        self._idle: dict[Node, None] = {}  # materializers, for when nothing else is to do
+        self._stack: list[Frame] = []
+        self._provisional: list[Node] = []
+        self._forgiven: list[Node] = []  # held back before, and run in this pass
+        self._spenders: list[Node] = []  # ran as often as they may without a pause
+        self._at = -1  # the turn that the sweep is at
+        self._is_ticking = False  # a tick was requested, or is under way
+        self.number = 1
+        self.iteration = 0
+        self.runs = 0
+        self.on_pass_end: Callable[[], object] | None = None  # for diagnosis; decides nothing
+        self.on_exhausted: Callable[[Node], object] | None = None  # for diagnosis; decides nothing
+        self.trace: Trace | None = None
+
+    def use(self, runner: Runner) -> None:
+        self._runner = runner
+
+    # ---- what waits ----------------------------------------------------------------------------------
+
+    def enqueue(self, node: Node) -> None:
+        """A node became runnable. It gets its turn in this pass, or in one that is requested now."""
+        if node.queued >= 0 or node.suspended or node.status == CLEAN or not node.live or node.removed:
+            return
+        if node.loading is not None:
+            return
+        if node.gate is not None and not self._gates.is_open(node):
+            if self.trace is not None:
+                self.trace.emit(Parked(node.id, self._gates.eligible_at(node)))
+            return
+        if node.kind is NodeKind.MATERIALIZER:
+            self._idle[node] = None
+        else:
+            turn = node.queued = (node.height << 44) + (min(node.rank, 15) << 40) + node.order
+            if node.kind is NodeKind.EFFECT:
+                heappush(self._effects, (turn, node))
+            else:
+                # I9: a sweep only goes up. What lies behind it has its turn in the next one.
+                heappush(self._now if turn > self._at else self._next, (turn, node))
+        if not self._is_ticking:
+            self._is_ticking = True
+            self._request_tick()
+
+    def raised(self, node: Node) -> None:
+        """It waits for its turn and is higher than it was: it takes its turn there."""
+        turn = node.queued = node.turn
+        if node.kind is NodeKind.EFFECT:
+            heappush(self._effects, (turn, node))
+        else:
+            heappush(self._now if turn > self._at else self._next, (turn, node))
+
+    def leave(self, node: Node) -> None:
+        """It is removed: its turn is nobody's."""
+        self._idle.pop(node, None)
+        node.queued = -1
+
+    def provisional(self, node: Node) -> None:
+        self._provisional.append(node)
+
+    def is_quiet(self) -> bool:
+        """Nothing has a turn to come."""
+        return not (self._now or self._effects or self._next or self._later or self._stack or self._idle)
+
+    # ---- what the runner asks ------------------------------------------------------------------------
+
+    def lowest(self) -> int:
+        """The height of the lowest computation that waits for its turn, in this sweep or the next."""
+        lowest = self._lowest(self._now)
+        return min(lowest, self._lowest(self._next)) if self._next else lowest
+
+    def may_wait_for(self, node: Node, target: Node) -> bool:
+        """Not for itself, round a cycle, for what is held back by time, or for what has spent its runs."""
+        if target is node or target.suspended or target.removed or target.loading is not None or self.is_spent(target):
+            return False
+        return target.status == NEVER_RAN or self._gates.is_open(target)
+
+    def is_spent(self, node: Node) -> bool:
+        """Whether it ran as often as it may without a pause."""
+        return node.pass_number == self.number and node.pass_runs >= self._limits.node_runs
+
+    def _lowest(self, turns: list[tuple[int, Node]]) -> int:
+        """The height of the lowest node that waits there."""
+        while turns:
+            turn, node = turns[0]
+            if node.queued == turn:
+                if node.is_runnable:
+                    return turn >> 44
+                node.queued = -1
+            heappop(turns)
+        return _ABOVE_ALL
+
+    # ---- the pass ------------------------------------------------------------------------------------
+
+    def slice(self, attempts: int) -> bool:
+        """So many attempts at most. False: the pass is over, and nothing waits for another one."""
+        self._is_ticking = True
+        self._graph.tidy()
+        while attempts > 0:
+            attempts -= 1
+            if not self._step():
+                self._end()
+                if self.is_quiet():
+                    break
+        self._is_ticking = not self.is_quiet()
+        return self._is_ticking
+
+    def _step(self) -> bool:
+        """One attempt. False: this pass has nothing more to do."""
+        if self._stack:
+            node = self._resumed()
+            if node is not None:
+                return self._attempt(node)
+        if self._now:
+            node = self._next_in(self._now, is_sweep=True)
+            if node is not None:
+                return self._attempt(node)
+        if self._next:
+            return self._sweep()
+        if self._effects:
+            node = self._next_in(self._effects, is_sweep=False)
+            if node is not None:
+                return self._attempt(node)
+        if self._idle:
+            node = next(iter(self._idle))
+            del self._idle[node]
+            return self._attempt(node) if node.is_runnable and self._gates.is_open(node) else True
+        return False
+
+    def _next_in(self, turns: list[tuple[int, Node]], *, is_sweep: bool) -> Node | None:
+        """Whose turn it is, if it still has something to do and may."""
+        while turns:
+            turn, node = heappop(turns)
+            if node.queued != turn:
+                continue  # It waits elsewhere by now.
+            node.queued = -1
+            if is_sweep:
+                self._at = turn
+            if node.status == CLEAN or not node.live or node.removed or node.loading is not None:
+                self._skip(node, "it is not live or not invalid any more")
+            elif node.gate is None or self._gates.is_open(node):
+                return node
+        return None
+
+    def _resumed(self) -> Node | None:
+        """The stopped attempt that can go on now, everything that it waited for having run. None: there is none."""
+        stack = self._stack
+        while stack:
+            frame = stack[-1]
+            if frame.targets:
+                target = frame.targets.pop()
+                if target.status != CLEAN and self.may_wait_for(frame.node, target):
+                    self._demand(target)
+                continue
+            stack.pop()
+            node = frame.node
+            node.suspended = False
+            if node.status != CLEAN and not node.removed and node.loading is None:
+                return node
+        return None
+
+    def _demand(self, node: Node) -> None:
+        """Somebody's attempt waits for it: it runs next, after whatever is invalid above it."""
+        node.suspended = True
+        # A node that never ran reads nothing yet: its attempt finds what it needs.
+        above = [] if node.status == NEVER_RAN else invalid_above(node, self._marks.count, self.lowest())
+        self._stack.append(Frame(node, above))  # Whatever of these it cannot wait for is left out.
+
+    def _promote(self, node: Node, writers: list[Node]) -> bool:
+        """These have something to do and write where the node reads: they run before it."""
+        targets = [each for each in dict.fromkeys(writers) if self.may_wait_for(node, each)]
+        if targets:
+            node.suspended = True
+            self._stack.append(Frame(node, targets))
+        return bool(targets)
+
+    def _invalid_writers(self, node: Node) -> list[Node]:
+        """Where a cycle is or was, heights may be out of order: what it reads is looked at before its run."""
+        return [writer for writer in writers_above(node) if writer.status != CLEAN]
+
+    def _attempt(self, node: Node) -> bool:
+        if node.pass_number != self.number:
+            node.pass_number, node.pass_runs = self.number, 0
+        elif node.pass_runs >= self._limits.node_runs:
+            self._exhaust()  # I6: no more runs of it without a pause.
+            self._gates.is_open(node)  # The timer knows now.
+            return True
+        if self._idle:
+            self._idle.pop(node, None)
+        if self._graph.has_envelopes and self._promote(node, self._graph.dirty_envelopes(node.reads)):
+            return True
+        if self._graph.is_cyclic and self._promote(node, self._invalid_writers(node)):
+            return True
+        node.queued = -1
+        runner = self._runner
+        assert runner is not None
+        stopped = runner.attempt(node)
+        if stopped is not None:
+            self._wait(node, stopped)
+            return True
+        node.pass_runs += 1
+        self.runs += 1
+        if node.pass_runs == self._limits.node_runs:
+            self._spenders.append(node)
+        if node.gate is not None and node.gate.exhaustions:
+            self._forgiven.append(node)
+        if node.status != CLEAN:
+            self.enqueue(node)
+        return True
+
+    def _wait(self, node: Node, stopped: Suspension) -> None:
+        if stopped.targets:
+            node.suspended = True
+            self._stack.append(Frame(node, stopped.targets))
+        elif node.loading is None:
+            self.enqueue(node)  # It arrived while it was asked for.
+
+    def _sweep(self) -> bool:
+        """Go back and begin the next sweep; if there were too many, the rest waits for the next pass."""
+        self._at = -1
+        if self.iteration + 1 < self._limits.pass_iterations:
+            self.iteration += 1
+            self._now, self._next = self._next, self._now
+            return True
+        waiting, self._next = self._next, []
+        for turn, node in waiting:
+            if node.queued == turn:
+                node.queued = -1
+                self._later.append(node)
+        if any(self.is_spent(node) for node in self._later):
+            self._exhaust()
+        return bool(self._idle)
+
+    def _exhaust(self) -> None:
+        """I6: only those who spent their runs are held back, together, and longer each time."""
+        spenders, self._spenders = self._spenders, []
+        for node in spenders:
+            if not node.removed:
+                self._gates.exhausted(node)
+                if self.on_exhausted is not None:
+                    self.on_exhausted(node)
+                if self.trace is not None:
+                    self.trace.emit(Exhausted(node.id, node.pass_runs))
+                node.pass_runs = 0  # After the pause it may run as often again.
+
+    def _skip(self, node: Node, why: str) -> None:
+        if self.trace is not None:
+            self.trace.emit(RunSkipped(node.id, why))
+
+    def _end(self) -> None:
+        """The pass is over: provisional demand expires, and what it had no sweep left for is next."""
+        if self.trace is not None and self.runs:
+            self.trace.emit(PassEnded("", self.runs, self.iteration + 1))
+        if self.on_pass_end is not None:
+            self.on_pass_end()
+        for node in self._forgiven:
+            if node.status == CLEAN and not self.is_spent(node):
+                self._gates.finished(node)
+        self._forgiven.clear()
+        if not self._later:
+            # Runs are counted from one moment of quiet to the next: passes that follow each other are one effort.
+            self.number += 1
+            self._spenders.clear()
+        self.iteration = 0
+        self.runs = 0
+        self._at = -1
+        if self._provisional:
+            kept = [node for node in self._provisional if node.provisional and not node.removed and not node.runs]
+            for node in self._provisional:
+                if node.provisional and not node.removed and node.runs:
+                    self._graph.liveness.set_provisional(node, False)
+            self._provisional = kept
+        later, self._later = self._later, []
+        for node in later:
+            self.enqueue(node)

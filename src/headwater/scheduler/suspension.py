@@ -1,0 +1,62 @@
+"""Suspension: how an attempt stops because something it reads is not fresh, and what it then waits for.
+
+The signal is no `Exception`, and the runner goes by what was asked for, not by whether the signal came through: an
+author who catches everything does not swallow it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from headwater.replica.document import Document
+from headwater.scheduler.graph.edges import writers_above
+from headwater.scheduler.node import CLEAN, Node
+
+
+class Suspend(BaseException):
+    """Internal: the attempt is over. It is started again when what was missing is there."""
+
+
+@dataclass(slots=True)
+class Suspension:
+    """What an attempt waits for: nodes to run, or a document to arrive."""
+
+    targets: list[Node] = field(default_factory=list)
+    document: Document | None = None
+
+
+class Attempts(Protocol):
+    """What the runner asks about the pass it is part of."""
+
+    def lowest(self) -> int:
+        """The height of the lowest node that waits for its turn."""
+
+    def may_wait_for(self, node: Node, target: Node) -> bool:
+        """Whether waiting for another node to run is of use to this one."""
+
+
+def invalid_above(node: Node, marks: int, lowest: int) -> list[Node]:
+    """The nearest nodes above one that are not clean, highest first. Walks up through clean ones only.
+
+    What is live and not above the lowest turn has nothing invalid above it, and what was seen to be fresh is so until
+    somebody is marked.
+    """
+    if node.verified == marks:
+        return []
+    found: dict[Node, None] = {}
+    seen = {node}
+    waiting = [node]
+    while waiting:
+        for writer in writers_above(waiting.pop()):
+            if writer in seen:
+                continue
+            seen.add(writer)
+            if writer.status != CLEAN:
+                found[writer] = None
+            elif writer.verified != marks and not (writer.live and writer.height <= lowest):
+                waiting.append(writer)
+    if not found:
+        for fresh in seen:
+            fresh.verified = marks
+    return sorted(found, key=lambda each: (-each.height, -each.order))

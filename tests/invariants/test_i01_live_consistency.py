@@ -1,0 +1,161 @@
+"""I1: at quiescence every live node's last run saw what is shown now; recomputing everything gives the same."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from headwater.data.value import equal, freeze
+from headwater.replica.document import NOT_HERE
+from headwater.replica.replica import Replica
+from headwater.scheduler.limits import SchedulerLimits
+from headwater.testing.sched_checks import check_world, unsettled
+from headwater.testing.sched_graphs import FAILING, KINDS, Built, Expected, random_plan, random_rule
+from headwater.testing.sched_kit import World
+from headwater.testing.sched_watch import Watcher
+from tests.counts import scaled
+
+
+def assert_consistent(built: Built, note: str) -> None:
+    """Every live node shows what a recomputation from the cells makes."""
+    world, expected = built.world, Expected(built.plan)
+    for node in world.nodes():
+        if not node.live:
+            continue
+        should = expected.of(node.id)
+        if node.id in built.plan.effects:
+            assert same(built.made.get(node.id), should), (
+                f"{note}: {node.id} made {built.made.get(node.id)}, not {should}"
+            )
+        elif isinstance(should, type):
+            assert type(node.error) is should, f"{note}: {node.id} has error {node.error!r}, not {should}"
+        else:
+            shown = node.outputs[0].value
+            assert node.error is None, f"{note}: {node.id} failed with {node.error!r}"
+            assert shown is not NOT_HERE
+            assert equal(shown, freeze(should)), f"{note}: {node.id} is {shown!r}, not {should!r}"
+    assert unsettled(world) == [], note
+
+
+def same(a: Any, b: Any) -> bool:
+    if isinstance(a, type) or isinstance(b, type) or a is None:
+        return a is b
+    return equal(freeze(a), freeze(b))
+
+
+@pytest.mark.random
+@pytest.mark.parametrize("kinds", [KINDS, FAILING], ids=["sound", "failing"])
+def test_live_nodes_show_what_a_recomputation_makes(kinds: tuple[str, ...]) -> None:
+    """Random graphs with reads that rewire, effects that come and go, several changes at once."""
+    for seed in range(scaled(2_500)):
+        rng = random.Random(seed)
+        world = World()
+        built = Built(world, random_plan(rng, kinds=kinds))
+        waiting = [*built.plan.nodes, *built.plan.effects]
+        rng.shuffle(waiting)
+        later = waiting[: rng.randrange(len(waiting) + 1)] if rng.random() < 0.3 else []
+        for name in waiting:
+            if name not in later:
+                built.register(name)
+        for step in range(8):
+            choice = rng.random()
+            if choice < 0.6:
+                for _ in range(rng.choice((1, 1, 1, 3))):
+                    built.change(rng)
+            elif choice < 0.75 and later:
+                built.register(later.pop())
+            elif choice < 0.85:
+                present = [name for name in built.plan.effects if world.scheduler.registry.get(name)]
+                if present:
+                    name = rng.choice(present)
+                    world.scheduler.remove(world.node(name))
+                    later.append(name)
+            if all(name not in later for name in built.plan.nodes):
+                world.settle()
+                check_world(world)
+                assert_consistent(built, f"seed {seed} step {step}")
+
+
+@pytest.mark.random
+def test_a_graph_whose_rules_change_shows_what_a_recomputation_makes() -> None:
+    """A node is removed and registered anew with another rule: its readers see the new one."""
+    for seed in range(scaled(1_000)):
+        rng = random.Random(seed)
+        world = World()
+        built = Built(world, random_plan(rng))
+        for name in [*built.plan.nodes, *built.plan.effects]:
+            built.register(name)
+        names = list(built.plan.nodes)
+        for step in range(6):
+            if rng.random() < 0.5:
+                index = rng.randrange(len(names))
+                world.scheduler.remove(world.node(names[index]))
+                built.plan.nodes[names[index]] = random_rule(rng, [*built.plan.cells, *names[:index]], KINDS)
+                if rng.random() < 0.5:
+                    built.change(rng)
+                    world.settle()
+                built.register(names[index])
+            else:
+                built.change(rng)
+            world.settle()
+            check_world(world)
+            assert_consistent(built, f"seed {seed} step {step}")
+
+
+@pytest.mark.random
+def test_gated_nodes_catch_up_when_their_time_has_come() -> None:
+    for seed in range(scaled(1_000)):
+        rng = random.Random(seed)
+        world = World()
+        built = Built(world, random_plan(rng, kinds=FAILING))
+        for name in [*built.plan.nodes, *built.plan.effects]:
+            gate = rng.choice(({}, {"debounce_ms": rng.choice((5, 20))}, {"throttle_ms": rng.choice((5, 20))}))
+            built.register(name, **gate)
+        for _ in range(8):
+            built.change(rng)
+            world.advance(rng.choice((0, 1, 4, 10, 30)))
+            if rng.random() < 0.2:
+                node = rng.choice(world.nodes())
+                world.scheduler.gates.configure(node, debounce_us=rng.choice((0, 3_000, 50_000)))
+        world.advance(1_000)
+        check_world(world)
+        assert_consistent(built, f"seed {seed}")
+        assert world.driver.timer_at is None, f"seed {seed}"
+
+
+@pytest.mark.random
+def test_what_happens_between_two_slices_of_a_pass_is_not_lost() -> None:
+    """Slices of one attempt: cells change, nodes come and go while others wait for their turn or for each other."""
+    for seed in range(scaled(2_500)):
+        rng = random.Random(seed)
+        replica = Replica()
+        watcher = Watcher(replica)
+        world = World(limits=SchedulerLimits(slice_runs=1), replica=replica)
+        watcher.join(world)
+        built = Built(world, random_plan(rng, kinds=FAILING))
+        names = [*built.plan.nodes, *built.plan.effects]
+        rng.shuffle(names)
+        gone = list(names)
+        for step in range(60):
+            choice = rng.random()
+            if choice < 0.25 and gone:
+                built.register(gone.pop())
+            elif choice < 0.35 and len(gone) < len(names):
+                name = rng.choice([name for name in names if name not in gone])
+                world.scheduler.remove(world.node(name))
+                gone.append(name)
+            elif choice < 0.5:
+                built.change(rng)
+            else:
+                world.tick()
+            if step % 5 == 0:
+                check_world(world)
+        for name in gone:
+            built.register(name)
+        world.settle(5_000)
+        check_world(world)
+        assert_consistent(built, f"seed {seed}")
+        assert watcher.problems == [], f"seed {seed}"
+        assert watcher.unfounded == [], f"seed {seed}"

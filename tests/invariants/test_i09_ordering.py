@@ -1,0 +1,142 @@
+"""I9: within a sweep a writer runs, or is skipped, before its reader. Nobody sees half of a change."""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+
+import pytest
+
+from headwater.data.trace import Exhausted, Ran, RunStarted
+from headwater.scheduler.graph.edges import writers_above
+from headwater.scheduler.node import CLEAN, Node
+from headwater.testing.sched_checks import check_world, reachable
+from headwater.testing.sched_graphs import KINDS, Built, random_plan
+from headwater.testing.sched_kit import World
+from tests.counts import scaled
+
+
+def watch_order(world: World) -> list[str]:
+    """What completed runs saw that was not in order: a known writer that was invalid and could have run before."""
+    problems: list[str] = []
+
+    def on_ran(node: Node, _: object) -> None:
+        above = reachable(world.nodes())
+        for writer in set(writers_above(node)):
+            if writer.status == CLEAN or writer.suspended or node in above[writer]:
+                continue  # What is suspended waits for this very node: a cycle that is not known yet.
+            if world.scheduler.gates.is_open(writer):
+                problems.append(f"{node.id} ran although {writer.id} above it is {writer!r}")
+
+    world.scheduler.runner.on_ran = on_ran
+    return problems
+
+
+@pytest.mark.random
+@pytest.mark.parametrize("cycles", [False, True], ids=["acyclic", "cyclic"])
+def test_a_run_has_nothing_invalid_directly_above_it_that_is_on_no_cycle_with_it(cycles: bool) -> None:
+    for seed in range(scaled(2_500)):
+        rng = random.Random(seed)
+        world = World()
+        problems = watch_order(world)
+        built = Built(world, random_plan(rng, cycles=cycles, kinds=KINDS))
+        names = [*built.plan.nodes, *built.plan.effects]
+        rng.shuffle(names)
+        for name in names:
+            built.register(name)
+        for step in range(6):
+            world.settle()
+            if not cycles:
+                assert problems == [], f"seed {seed} step {step}"
+            for _ in range(rng.choice((1, 2))):
+                built.change(rng)
+        if not world.trace.of(Exhausted):
+            # Whoever spent its runs is read as it is.
+            assert problems == [], f"seed {seed}"
+
+
+class Torn:
+    """A graph whose every value says from which version of the cell it was made, and who saw two versions at once."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.world = World()
+        self.source = self.world.cell(0)
+        self.size = rng.randint(2, 10)
+        self.handles = [self.world.cell([0], id=f"n{index}") for index in range(self.size)]
+        self.chosen = [rng.sample(range(index), rng.randint(0, index)) for index in range(self.size)]
+        self.seen: list[str] = []
+        order = list(range(self.size))
+        rng.shuffle(order)
+        for index in order:
+            self.world.computed(partial(self.run, index), id=f"n{index}", output=self.handles[index].document)
+        for index in rng.sample(range(self.size), rng.randint(1, self.size)):
+            self.world.effect(self.handles[index].get)
+
+    def run(self, index: int) -> object:
+        now = int(self.source.get())
+        which = self.chosen[index] if now % 3 else self.chosen[index][: now % 2 + 1]
+        for above in which:
+            version = self.handles[above].get()[0]
+            if version != now:
+                self.seen.append(f"n{index} at {now} saw n{above} at {version}")
+        return [now, index]
+
+
+@pytest.mark.random
+def test_every_run_sees_one_state_of_the_cells() -> None:
+    """No glitches: in every run all that is read is made from the same cells."""
+    for seed in range(scaled(2_500)):
+        torn = Torn(random.Random(seed))
+        for value in range(1, 7):
+            torn.world.settle()
+            torn.source.set(value)
+        torn.world.settle()
+        assert torn.seen == [], f"seed {seed}"
+        check_world(torn.world)
+
+
+def test_ties_break_by_registration_and_stay_so() -> None:
+    world = World()
+    source = world.cell(0)
+    names = [f"eye{index}" for index in range(20)]
+    for name in names:
+        world.effect(source.get, id=name)
+    world.settle()
+    assert world.ran() == names
+    for value in range(1, 6):
+        assert world.ran_after(lambda value=value: source.set(value)) == names  # type: ignore[misc]
+
+
+def test_parents_come_before_children_on_ties() -> None:
+    world = World()
+    source = world.cell(0)
+    parent = world.effect(lambda: None, id="unrelated")
+    late = world.effect(source.get, id="grandchild", parent=world.effect(source.get, id="child", parent=parent))
+    world.effect(source.get, id="second parent")
+    world.settle()
+    assert late.rank == 2
+    assert world.ran_after(lambda: source.set(1)) == ["second parent", "child", "grandchild"]
+
+
+@pytest.mark.random
+def test_the_same_seed_gives_the_same_trace_with_and_without_a_listener() -> None:
+    """P10: who listens changes nothing."""
+    for seed in range(scaled(500)):
+        traces = []
+        for is_listening in (True, False):
+            rng = random.Random(seed)
+            world = World(traced=is_listening)
+            built = Built(world, random_plan(rng, cycles=rng.random() < 0.5))
+            ran: list[str] = []
+            world.scheduler.runner.on_ran = lambda node, _, ran=ran: ran.append(node.id)
+            for name in [*built.plan.nodes, *built.plan.effects]:
+                built.register(name)
+            for _ in range(4):
+                world.settle()
+                built.change(rng)
+            world.advance(3_000)
+            traces.append(ran)
+            if is_listening:
+                starts = [event.node for event in world.trace.of(RunStarted)]
+                assert len(starts) >= len(world.trace.of(Ran))
+        assert traces[0] == traces[1], f"seed {seed}"
