@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from headwater.data.address import DocKey
 from headwater.data.link import Link
 from headwater.data.value import ABSENT
+from headwater.replica.detached import Detached
+from headwater.replica.replica import Replica
 from headwater.scheduler.node import Node
 from headwater.testing.sched_checks import check_world
 from headwater.testing.sched_kit import Handle, World
@@ -222,3 +225,24 @@ def test_a_failing_computation_is_told_once_and_recovers_by_itself() -> None:
     divisor.set(4)
     world.settle()
     assert seen == [25]
+
+
+def test_a_run_reads_two_spaces_and_writes_its_own() -> None:
+    world = World()
+    elsewhere, key = Replica(), DocKey("space", "rate")
+    Detached(elsewhere).watch([key])
+    world.scheduler.attach(elsewhere)
+    here, there = world.cell(1), Handle(world, elsewhere.documents.of(key))
+    there.set(10)
+    result = world.computed(lambda: here.get() * there.get(), id="result")
+    seen = world.look(result)
+    world.settle()
+    there.set(20)
+    world.settle()
+    here.set(2)
+    world.settle()
+    assert seen == [10, 20, 40]
+    world.effect(lambda: there.set(1), id="foreign")
+    world.settle()
+    assert [failure.node for failure in world.driver.failures] == ["foreign"]
+    check_world(world)

@@ -67,7 +67,7 @@ def skip_the_cascade() -> AbstractContextManager[object]:
     """A rejection kills the layer alone."""
 
     def kill(self: Pending, layer: Layer, rejection: Rejection) -> list[Layer]:
-        del self._live[layer.local_seq]
+        del self.live_layers[layer.local_seq]
         self._lift(layer)
         self._wire.pop(layer.local_seq, None)
         layer.rejection, layer.fate = rejection, Fate.DEAD
@@ -119,7 +119,7 @@ def forget_shape_reads() -> AbstractContextManager[object]:
 def own_changes_twice() -> AbstractContextManager[object]:
     """An accepted layer stays on top of the confirmed state that includes it."""
     return patch.object(
-        Pending, "covered", lambda self, seq: [layer for layer in self._live.values() if 0 < layer.seq <= seq]
+        Pending, "covered", lambda self, seq: [layer for layer in self.live_layers.values() if 0 < layer.seq <= seq]
     )
 
 

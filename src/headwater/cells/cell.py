@@ -2,23 +2,38 @@
 
 Inside a run a write belongs to the run's transaction; outside, each is a transaction of its own. A write through a
 link that redirects lands where the link leads. There is no write by index.
+
+A write reads nothing, with two exceptions, which are reads of a shape: the links on its way, and that something is
+absent which it makes because its type implies it. Without the second, two writers who both make a Mapping for their
+first key would overwrite each other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, overload
 
 from headwater.cells.arrays import FrozensetCodec, TupleCodec
-from headwater.cells.handle import Input
+from headwater.cells.filling import Root, fill, is_required
+from headwater.cells.handle import Input, Site
+from headwater.cells.scalars import FloatCodec, IntCodec
 from headwater.cells.typecodec import TypeCodec
+from headwater.data.address import Depth, doc_text
+from headwater.data.kinds import Kind, PatchError
+from headwater.data.link import Link
 from headwater.data.patch import Patch
-from headwater.data.path import Path, lookup
+from headwater.data.path import lookup
 from headwater.data.value import ABSENT, MaybeValue, Value, equal
-from headwater.errors import AuthoringError
-from headwater.replica.document import Document
+from headwater.errors import AbsentError, AuthoringError, LimitError
+from headwater.replica.document import NOT_HERE, Document
+
+__all__ = ["Cell"]
 
 T = TypeVar("T")
+U = TypeVar("U")
+E = TypeVar("E")
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class Cell(Input[T]):
@@ -26,80 +41,161 @@ class Cell(Input[T]):
 
     __slots__ = ()
 
+    def key(self: Cell[Mapping[K, V]], k: K, /) -> Cell[V]:
+        """The handle of one entry of a Mapping."""
+        return super().key(k)  # type: ignore[return-value]
+
+    def at(self, path: Callable[[T], U], /) -> Cell[U]:
+        """The handle of a field at any depth: `at(lambda card: card.title)`."""
+        return super().at(path)  # type: ignore[return-value]
+
+    # ---- whole values ------------------------------------------------------------------------------
+
     def set(self, value: T, /, *, group: object | None = None) -> None:
         """Replace the value. What this program's version of a Model does not know is kept."""
-        document, path, old = self._place(None)
-        if self._memo is None:
-            self._memo = self._codec.memo()
-        raw = self._memo.merge(old, value, path)
-        if old is not ABSENT and self._current.run is None and equal(old, raw):
+        if self._current.run is not None:
+            self._set(value)
             return
-        self._write(document, self._put(document, path, raw), group)
+        document = self._document
+        old = document.value
+        if not self._path and old is not NOT_HERE and old.__class__ is not Link:
+            self._host.check_thread()
+            raw = self.memo().merge(old, value)
+            if not document.layers and equal(old, raw):
+                return
+            if not equal(old, raw):
+                self._host.put(document, raw, lambda: self.set(value, group=group), group)
+                return
+        self._codec.encode(value, self._path)  # What does not fit is refused here, not when its turn comes.
+        self._host.write(self, lambda: self._set(value), group)
 
     def update(self, fn: Callable[[T], T], /, *, group: object | None = None) -> None:
         """Read, change and replace. Outside a run it is done again if somebody else was faster."""
-        if self._current.run is None:
-            self._host.update(self, fn, group)
-        else:
-            self.set(fn(self.get()), group=group)
+        self._act(lambda: self._set(fn(self.get())), group)
 
     def delete(self, *, group: object | None = None) -> None:
         """Remove it. Nothing happens if nothing is there."""
-        document, path, old = self._place(None)
-        if old is not ABSENT:
-            self._write(document, (Patch("remove", path, None),), group)
+        self._act(self._delete, group)
 
     # ---- intents -----------------------------------------------------------------------------------
 
-    def push(self, *items: Any, keep: int | None = None, group: object | None = None) -> None:
+    def push(self: Cell[tuple[E, ...]], *items: E, keep: int | None = None, group: object | None = None) -> None:
         """Append, and keep the last `keep` only. Merges with what others append; reads nothing."""
+        if keep is not None and (type(keep) is not int or keep < 0):
+            raise AuthoringError(f"push to {self!r} with keep={keep!r}: write how many elements stay, 0 or more")
         element = self._element("push", TupleCodec)
         raw = tuple(element.encode(item, self._path) for item in items)
-        self._intend("append", (raw, keep), group)
+        if raw or keep is not None:
+            self._act(lambda: self._intend("append", (raw, keep), ()), group)
 
-    def add(self, item: Any, /, *, group: object | None = None) -> None:
+    @overload
+    def add(self: Cell[frozenset[E]], item: E, /, *, group: object | None = None) -> None: ...
+    @overload
+    def add(self: Cell[tuple[E, ...]], item: E, /, *, group: object | None = None) -> None: ...
+    def add(self: Cell[Any], item: Any, /, *, group: object | None = None) -> None:
         """Append what is not there yet. Merges with what others add."""
-        self._intend("add_unique", self._element("add", TupleCodec, FrozensetCodec).encode(item, self._path), group)
+        raw = self._element("add", TupleCodec, FrozensetCodec).encode(item, self._path)
+        self._act(lambda: self._intend("add_unique", raw, ()), group)
 
-    def discard(self, item: Any, /, *, group: object | None = None) -> None:
+    @overload
+    def discard(self: Cell[frozenset[E]], item: E, /, *, group: object | None = None) -> None: ...
+    @overload
+    def discard(self: Cell[tuple[E, ...]], item: E, /, *, group: object | None = None) -> None: ...
+    def discard(self: Cell[Any], item: Any, /, *, group: object | None = None) -> None:
         """Take out every element that is equal. Merges with what others discard."""
-        codec = self._element("discard", TupleCodec, FrozensetCodec)
-        self._intend("remove_value", codec.encode(item, self._path), group)
+        raw = self._element("discard", TupleCodec, FrozensetCodec).encode(item, self._path)
+        self._act(lambda: self._intend("remove_value", raw, ()), group)
 
-    def increment(self, by: Any = 1, /, *, group: object | None = None) -> None:
+    @overload
+    def increment(self: Cell[int], by: int = 1, /, *, group: object | None = None) -> None: ...
+    @overload
+    def increment(self: Cell[float], by: float = 1, /, *, group: object | None = None) -> None: ...
+    def increment(self: Cell[Any], by: Any = 1, /, *, group: object | None = None) -> None:
         """Add to a number. Merges with what others add; something absent starts from 0."""
-        if isinstance(by, bool) or not isinstance(by, (int, float)):
-            raise AuthoringError(f"increment of {self!r} by {by!r}: write a number")
-        self._intend("increment", by, group)
+        if not isinstance(self._codec, (IntCodec, FloatCodec)):
+            raise AuthoringError(f"increment needs a cell of int or float, {self!r} is {self._codec.expected}")
+        raw = self._codec.encode(by, self._path)
+        self._act(lambda: self._intend("increment", raw, 0), group)
 
     def _element(self, what: str, *kinds: type) -> TypeCodec[Any]:
         codec = self._codec
         if not isinstance(codec, (TupleCodec, FrozensetCodec)) or not isinstance(codec, kinds):
-            raise AuthoringError(f"{what} needs a cell of a tuple or a frozenset, {self!r} is {codec.expected}")
+            wanted = " or ".join("a tuple" if kind is TupleCodec else "a frozenset" for kind in kinds)
+            raise AuthoringError(f"{what} needs a cell of {wanted}, {self!r} is {codec.expected}")
         return codec.element
 
-    def _intend(self, kind: Any, arg: Any, group: object | None) -> None:
-        document, path, _ = self._place(None)
-        patches: tuple[Patch, ...] = ()
-        if self._default is not ABSENT and _root_of(self, document, path) is ABSENT:
-            patches = self._put(document, path, self._default)  # An intent stands on what a reader would see.
-        self._write(document, (*patches, Patch(kind, path, arg)), group)
+    # ---- what is done inside a transaction ---------------------------------------------------------
 
-    # ---- where it goes -----------------------------------------------------------------------------
-
-    def _put(self, document: Document, path: Path, raw: Value) -> tuple[Patch, ...]:
-        """Put a value at a place whose containers may not be there yet."""
-        return (Patch("add", path, raw),)
-
-    def _write(self, document: Document, patches: tuple[Patch, ...], group: object | None) -> None:
-        run = self._current.run
-        if run is None:
+    def _act(self, act: Callable[[], None], group: object | None) -> None:
+        """In the open run, or in a transaction of its own."""
+        if self._current.run is not None:
+            act()
+        else:
             self._host.check_thread()
-            self._host.write(document, patches, group)
+            self._host.write(self, act, group)
+
+    def _set(self, value: T) -> None:
+        site = self._find(None)
+        raw = self.memo().merge(site.value, value, site.path)
+        self._fill(site, is_whole=True)
+        self._write(site.document, Patch("add", site.path, raw))
+
+    def _delete(self) -> None:
+        site = self._find(None)
+        if site.value is ABSENT:
+            # Not there as far as anybody knows: that is something it stands on.
+            self._touch(site.document, site.path, Depth.SHAPE)
             return
-        for patch in patches:
+        if self._root_ is not None and site.cell is not None:
+            cell = lookup(self._root(site.document), site.path[: site.cell])
+            if is_required(self._root_, cell, site.path[site.cell :]):
+                raise AuthoringError(f"{self!r} is a field without a default and cannot be deleted: set it instead")
+        self._write(site.document, Patch("remove", site.path, None))
+
+    def _intend(self, kind: Kind, arg: Value, start: Value) -> None:
+        """An intent stands on what a reader would see. What it would start from anyway need not be put there."""
+        site = self._find(None)
+        self._fill(site, is_whole=False, start=start)
+        self._write(site.document, Patch(kind, site.path, arg))
+
+    def _fill(self, site: Site, *, is_whole: bool, start: MaybeValue = ABSENT) -> None:
+        """Put what the type implies on the way to a place, and at it if what is there is to be changed."""
+        if site.value is not ABSENT or (is_whole and not site.path):
+            return
+        if site.cell is None:
+            self._check_way(site)
+            return
+        root = self._root_ or Root(self._codec, self._default)
+        anchor, below = site.path[: site.cell], site.path[site.cell :]
+        filled = fill(root, lookup(self._root(site.document), anchor), below)
+        for path, value in filled.puts:
+            if len(path) == len(below) and (is_whole or equal(value, start)):
+                continue
+            self._touch(site.document, anchor + path, Depth.SHAPE)  # Whoever makes it first wins.
+            self._write(site.document, Patch("add", anchor + path, value))
+        if filled.reached < len(below):
+            raise self._no_way(site, len(anchor) + filled.reached)
+        if anchor:
+            self._check_way(site)
+
+    def _check_way(self, site: Site) -> None:
+        """Everything above a place has to be there: nothing implies it."""
+        root = self._root(site.document)
+        for steps in range(len(site.path)):
+            if lookup(root, site.path[:steps]) is ABSENT:
+                raise self._no_way(site, steps)
+
+    def _no_way(self, site: Site, steps: int) -> AbsentError:
+        self._touch(site.document, site.path[:steps], Depth.SHAPE)
+        where = doc_text(site.document.key, site.path[:steps])
+        return AbsentError(f"{self!r} cannot be written, because nothing is at {where}: write that first")
+
+    def _write(self, document: Document, patch: Patch) -> None:
+        run = self._current.run
+        assert run is not None
+        self._host.check_thread()
+        try:
             run.tracker.write(run, document, patch)
-
-
-def _root_of(cell: Cell[Any], document: Document, path: Path) -> MaybeValue:
-    return lookup(cell._root(document), path)
+        except PatchError as error:
+            kind = LimitError if error.is_limit else AuthoringError
+            raise kind(f"{self!r} cannot be written: {error}. Write a value of its type with set()") from None

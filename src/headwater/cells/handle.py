@@ -7,11 +7,13 @@ decides what runs; the run's tracker does.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar, overload
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from typing import Any, Final, Generic, NamedTuple, TypeVar, overload
 
+from headwater.cells.filling import Root, fill
 from headwater.cells.host import Host, Subscription
-from headwater.cells.scalars import LinkCodec
+from headwater.cells.not_a_value import NotAValue
+from headwater.cells.run import Run
 from headwater.cells.selector import step
 from headwater.cells.typecodec import Memo, TypeCodec
 from headwater.cells.view import open_view
@@ -20,16 +22,21 @@ from headwater.data.link import Link
 from headwater.data.path import Path, lookup
 from headwater.data.spots import Spot
 from headwater.data.value import ABSENT, MaybeValue
-from headwater.errors import AbsentError, AuthoringError, NotReadyError
-from headwater.replica.document import NOT_HERE, Document, NotLoaded
+from headwater.errors import AbsentError, AuthoringError
+from headwater.replica.document import NOT_HERE, Document
+
+__all__ = ["Input", "Site"]
 
 T_co = TypeVar("T_co", covariant=True)
-T = TypeVar("T")
 D = TypeVar("D")
 U = TypeVar("U")
+K = TypeVar("K")
+V = TypeVar("V")
 
 MAX_HOPS: Final = 32
 """Links on the way to one value."""
+MAX_PARTS: Final = 4_096
+"""Handles of parts that a handle keeps, so that what they have decoded is not decoded again."""
 
 
 class _Raise:
@@ -39,10 +46,32 @@ class _Raise:
 _RAISE: Final = _Raise()
 
 
-class Input(Generic[T_co]):
+class Site(NamedTuple):
+    """Where a handle leads in the end, and what is stored there."""
+
+    document: Document
+    path: Path
+    value: MaybeValue
+    cell: int | None  # how many steps of the path lead to the cell; None: a link inside the cell led elsewhere
+
+
+class Input(NotAValue, Generic[T_co]):
     """A handle that can be read: a place in a document, and the type of what is there."""
 
-    __slots__ = ("_codec", "_current", "_default", "_document", "_exact", "_host", "_memo", "_path", "_shape", "_spot")
+    __slots__ = (
+        "_codec",
+        "_current",
+        "_default",
+        "_document",
+        "_exact",
+        "_host",
+        "_memo",
+        "_parts",
+        "_path",
+        "_root_",
+        "_shape",
+        "_spot",
+    )
 
     def __init__(
         self,
@@ -51,6 +80,7 @@ class Input(Generic[T_co]):
         codec: TypeCodec[Any],
         path: Path = (),
         default: MaybeValue = ABSENT,
+        root: Root | None = None,
     ) -> None:
         self._host = host
         self._current = host.current
@@ -59,9 +89,25 @@ class Input(Generic[T_co]):
         self._codec = codec
         self._exact = None if path else codec.exact
         self._default = default  # what is there as long as nothing was written
+        self._root_ = root  # the cell that it is a part of; None: it is that itself
         self._memo: Memo[Any] | None = None
+        self._parts: dict[tuple[Path, int], Any] | None = None
         self._spot = Spot(document, path, Depth.DEEP)
         self._shape: Spot | None = None
+
+    @property
+    def document(self) -> Document:
+        return self._document
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    def memo(self) -> Memo[Any]:
+        """What it has decoded, for whoever writes what it reads."""
+        if self._memo is None:
+            self._memo = self._codec.memo()
+        return self._memo
 
     # ---- reading -----------------------------------------------------------------------------------
 
@@ -89,98 +135,111 @@ class Input(Generic[T_co]):
 
     def exists(self) -> bool:
         """Whether something is there. Inside a run this subscribes to that, not to what it is."""
-        return self._raw(Depth.SHAPE) is not ABSENT or self._default is not ABSENT
+        self._touch(self._document, self._path, Depth.SHAPE)
+        return self._otherwise(self._find(Depth.SHAPE)) is not ABSENT
 
     def view(self) -> Any:
         """A lazy, read-only look: inside a run, only what is touched is read."""
-        document, path, raw = self._place(Depth.SHAPE if self._current.run is None else None)
+        site = self._find(None)
+        document, path, raw, _ = site
         if raw is ABSENT:
-            raw = self._default
             self._touch(document, path, Depth.SHAPE)
-        if raw is ABSENT:
-            raise self._absent()
-        run = self._current.run
+            raw = self._otherwise(site)
+            if raw is ABSENT:
+                raise self._absent()
+        current, run = self._current, self._current.run
+        number = 0 if run is None else run.number
 
         def touch(where: Path, depth: Depth) -> None:
-            if run is not None and self._current.run is run:
-                run.look(Spot(document, where, depth))
+            now = current.run
+            if now is None:
+                return
+            if now is not run or now.number != number:
+                raise AuthoringError(f"this view of {self!r} was opened outside this run: call view() inside it")
+            now.look(Spot(document, where, depth))
 
         return open_view(self._codec, raw, path, touch)
 
     def _value(self, default: Any) -> Any:
-        raw = self._raw(None)
+        site = self._find(Depth.DEEP)
+        raw = site.value
         if raw is ABSENT:
-            raw = self._default
+            raw = self._otherwise(site)
             if raw is ABSENT:
                 if default is _RAISE:
                     raise self._absent()
                 return default
         codec = self._codec
-        if raw.__class__ is codec.exact or codec.plain:
+        if raw.__class__ is codec.exact:
             return raw
         memo = self._memo
         if memo is None:
-            memo = self._memo = codec.memo()
+            memo = self.memo()
         return memo.decode(raw, self._path)
 
-    def _raw(self, depth: Depth | None) -> MaybeValue:
-        """What is stored, with links on the way followed. `depth` None: the read of this place is noted already."""
-        return self._place(depth)[2]
+    def _otherwise(self, site: Site) -> MaybeValue:
+        """What a place reads as: what is stored, or a default of the cell or of a field on the way."""
+        if site.value is not ABSENT:
+            return site.value
+        if self._root_ is None or site.cell is None:
+            return self._default
+        return fill(
+            self._root_, lookup(self._root(site.document), site.path[: site.cell]), site.path[site.cell :]
+        ).value
 
-    def _place(self, depth: Depth | None) -> tuple[Document, Path, MaybeValue]:
-        """Where it is in the end, and what is there."""
+    # ---- where it is -------------------------------------------------------------------------------
+
+    def _find(self, depth: Depth | None) -> Site:
+        """Where it is in the end. The read of its own place is noted by the caller; None: nothing is read there."""
         document, path = self._document, self._path
-        if depth is not None:
-            self._touch(document, path, depth)
         root = self._root(document)
+        cell = len(self._root_.path) if self._root_ is not None else len(path)
         if not path and root.__class__ is not Link:
-            return document, path, root
+            return Site(document, path, root, cell)
         at_link, value = _walk(root, path)
         if at_link is None or (at_link == len(path) and self._holds_links()):
-            return document, path, value
-        return self._follow(document, path, depth or Depth.DEEP)
+            return Site(document, path, value, cell)
+        return self._follow(document, path, cell, depth)
 
-    def _follow(self, document: Document, path: Path, depth: Depth) -> tuple[Document, Path, MaybeValue]:
+    def _follow(self, document: Document, path: Path, cell: int | None, depth: Depth | None) -> Site:
         """Links lead elsewhere. Each is read as a shape: what it points at is what matters, not what is there."""
-        hops: list[str] = []
+        hops: list[tuple[Document, Path]] = []
         while True:
-            at_link, value = _walk(self._root(document), path)
+            root = self._root(document)
+            at_link, value = _walk(root, path)
             if at_link is None or (at_link == len(path) and self._holds_links()):
-                self._touch(document, path, depth)
-                return document, path, value
-            hops.append(doc_text(document.key, path[:at_link]))
-            if len(hops) > MAX_HOPS:
-                raise AuthoringError(f"links go round in circles, or too far: {' -> '.join(hops[:8])} -> ...")
-            self._touch(document, path[:at_link], Depth.SHAPE)
-            link = lookup(self._root(document), path[:at_link])
+                if depth is not None:
+                    self._touch(document, path, depth)
+                return Site(document, path, value, cell)
+            here = (document, path[:at_link])
+            self._touch(*here, Depth.SHAPE)
+            is_circle = here in hops
+            hops.append(here)
+            if is_circle or len(hops) > MAX_HOPS:
+                way = " -> ".join(doc_text(each.key, at) for each, at in hops[-8:])
+                problem = "round in circles" if is_circle else "too far"
+                raise AuthoringError(f"links go {problem}: {way}. Let one of them point elsewhere.")
+            link = lookup(root, path[:at_link])
             assert type(link) is Link
-            rest = path[at_link:]
-            document, path = self._host.resolve(document, link)
-            path += rest
+            document, target = self._host.resolve(document, link)
+            # A link at the cell or above it leads to all of it; one inside leads to a part, whose cell is elsewhere.
+            cell = None if cell is None or at_link > cell else len(target) + cell - at_link
+            path = target + path[at_link:]
 
     def _holds_links(self) -> bool:
-        return isinstance(self._codec, LinkCodec)
+        return Link in self._codec.kinds
 
     def _root(self, document: Document) -> MaybeValue:
         """The document as this run sees it, or as it is shown now."""
         run = self._current.run
         if run is None:
-            self._host.check_thread()
-            value = document.value
-            if value is NOT_HERE:
-                raise NotReadyError(f"{doc_text(document.key)} has not arrived yet: await pull() first")
-            if value is ABSENT and document.writers and not any(getattr(w, "runs", 1) for w in document.writers):
-                raise NotReadyError(f"{doc_text(document.key)} was never computed: await pull() first")
-            return value
+            return self._host.visible(document)
         if run.overlay is not None and document in run.overlay and run.transaction is not None:
             return run.transaction.peek(document.key)
-        return self._here(document.value, document)
+        value = document.value
+        return self._missing(run, document) if value is NOT_HERE else value
 
-    def _here(self, value: MaybeValue | NotLoaded, document: Document) -> MaybeValue:
-        if value is not NOT_HERE:
-            return value
-        run = self._current.run
-        assert run is not None
+    def _missing(self, run: Run, document: Document) -> MaybeValue:
         run.tracker.absent(run, document)
         raise AssertionError("the attempt was stopped")  # pragma: no cover
 
@@ -204,18 +263,30 @@ class Input(Generic[T_co]):
 
     # ---- further down ------------------------------------------------------------------------------
 
-    def key(self, k: Any, /) -> Any:
+    def key(self: Input[Mapping[K, V]], k: K, /) -> Input[V]:
         """The handle of one entry of a Mapping."""
-        return self._below(*step(self._codec, k))
+        return self._part(*step(self._codec, k))  # type: ignore[no-any-return]
 
-    def at(self, path: Callable[[Any], Any], /) -> Any:
+    def at(self, path: Callable[[T_co], U], /) -> Input[U]:
         """The handle of a field at any depth: `at(lambda card: card.title)`."""
-        return self._below(*self._host.selector.select(self._codec, path))
+        return self._part(*self._host.selector.select(self._codec, path))  # type: ignore[no-any-return]
 
-    def _below(self, path: Path, codec: TypeCodec[Any]) -> Any:
+    def _part(self, path: Path, codec: TypeCodec[Any]) -> Any:
+        """The handle of a part. The same one for the same part, so that it knows what it has decoded."""
+        parts = self._parts
+        if parts is None:
+            parts = self._parts = {}
+        known = parts.get((path, id(codec)))
+        if known is not None:
+            return known
         default = self._default
         below = ABSENT if default is ABSENT else lookup(default, path)
-        return type(self)(self._host, self._document, codec, self._path + path, below)
+        root = self._root_ or Root(self._codec, default, self._path)
+        made = type(self)(self._host, self._document, codec, self._path + path, below, root)
+        if len(parts) >= MAX_PARTS:
+            parts.clear()
+        parts[path, id(codec)] = made  # The codec is kept by the handle, so that its id is nobody else's.
+        return made
 
     # ---- observing ---------------------------------------------------------------------------------
 
@@ -231,47 +302,8 @@ class Input(Generic[T_co]):
         """Call `fn` with the value now and whenever it changes, but not for changes made with the same group."""
         return self._host.sink(self, fn, group)
 
-    # ---- what a handle is not ----------------------------------------------------------------------
-
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {doc_text(self._document.key, self._path)}>"
-
-    def __bool__(self) -> object:
-        return self._no("truth")
-
-    def __hash__(self) -> int:
-        return id(self) >> 4
-
-    def _no(self, what: str) -> NoReturn:
-        raise AuthoringError(f"{self!r} is a handle, not a value, and has no {what}: write .get()")
-
-    if not TYPE_CHECKING:  # Type checkers find these uses better where they do not see the methods.
-
-        def __eq__(self, other: object) -> bool:
-            return self is other if isinstance(other, Input) else self._no("comparison with a value")
-
-        def __ne__(self, other: object) -> bool:
-            return not self == other
-
-        def __lt__(self, other: object) -> bool:
-            self._no("order")
-
-        __le__ = __gt__ = __ge__ = __lt__
-
-        def __iter__(self) -> Any:
-            self._no("elements")
-
-        def __contains__(self, item: object) -> bool:
-            self._no("elements")
-
-        def __len__(self) -> int:
-            return self._no("length")
-
-        def __format__(self, spec: str) -> str:
-            self._no("text")
-
-        def __str__(self) -> str:
-            return self._no("text")
 
 
 def _walk(value: MaybeValue, path: Path) -> tuple[int | None, MaybeValue]:
@@ -282,8 +314,3 @@ def _walk(value: MaybeValue, path: Path) -> tuple[int | None, MaybeValue]:
             return steps, at
         at = lookup(at, (each,))
     return (len(path), at) if at.__class__ is Link else (None, at)
-
-
-def raw_of(handle: Input[Any]) -> tuple[Document, Path, MaybeValue]:
-    """Where a handle leads now and what is there, for writes; noted as no read beyond the links on the way."""
-    return handle._place(None)

@@ -9,14 +9,16 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headwater.data.link import Link
-from headwater.data.patch import Patch
 from headwater.data.path import Path
+from headwater.data.value import MaybeValue, Value
 from headwater.replica.document import Document
 
 if TYPE_CHECKING:
+    from headwater.cells.cell import Cell
     from headwater.cells.handle import Input
     from headwater.cells.run import Current
     from headwater.cells.selector import Selector
+    from headwater.cells.sending import Stream, Topic
 
 
 class Subscription:
@@ -41,16 +43,22 @@ class Host(Protocol):
     selector: Selector
 
     def check_thread(self) -> None:
-        """Raises unless this is the runtime's own thread."""
+        """Raises unless this is the runtime's own thread, and no run of another runtime is open on it."""
+
+    def visible(self, document: Document) -> MaybeValue:
+        """What a document shows outside any run. NotReadyError: it has not arrived, or was never computed."""
 
     def resolve(self, document: Document, link: Link) -> tuple[Document, Path]:
         """Where a link leads that is stored in a document."""
 
-    def write(self, document: Document, patches: tuple[Patch, ...], group: object | None) -> None:
-        """Write outside any run: a transaction of its own. A refusal that nobody awaits goes to the error channel."""
+    def put(self, document: Document, value: Value, again: Callable[[], object], group: object | None) -> None:
+        """Replace a whole document, outside any run. `again` is the same write, for when it never left."""
 
-    def update(self, handle: Input[Any], fn: Callable[[Any], Any], group: object | None) -> None:
-        """Read and write outside any run, again if what was read is stale."""
+    def write(self, cell: Cell[Any], act: Callable[[], object], group: object | None) -> None:
+        """Have `act` called in a transaction of its own, again if what it read is stale, later if it is not here.
+
+        A refusal that nobody awaits goes to the error channel.
+        """
 
     def pull(self, handle: Input[Any]) -> Coroutine[Any, Any, Any]:
         """Bring up to date, and answer with the value."""
@@ -60,3 +68,9 @@ class Host(Protocol):
 
     def watch(self, handle: Input[Any]) -> AsyncIterator[Any]:
         """The value now, then the latest whenever it changed; never a backlog."""
+
+    def post(self, stream: Stream[Any], payload: Value) -> None:
+        """Send an event. Refused where a run is repeated."""
+
+    def emit(self, topic: Topic[Any], record: Value) -> None:
+        """Emit a record. Refused where a run is repeated."""

@@ -7,6 +7,7 @@ what runs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from headwater.data.spots import Spot
@@ -40,7 +41,7 @@ class Run:
         self.tracker = tracker
         self.number = 0  # rises with every attempt; a spot's stamp says in which one it was looked at
         self.node: object | None = None
-        self.reads: list[Spot | None] = [None]  # what the last run looked at first, in order; ends with None
+        self.reads: Sequence[Spot | None] = (None,)  # what the last run looked at first, in order; ends with None
         self.place = 0  # how far this run looked at the same
         self.log: list[Spot] | None = None  # what it looked at, from the first difference on
         self.fresh: dict[tuple[object, ...], Spot] | None = None  # spots in `log` that nobody else reads yet
@@ -62,7 +63,8 @@ class Run:
 class Current:
     """Where the open run of a runtime is, if there is one."""
 
-    __slots__ = ("run",)
+    __slots__ = ("run", "transactions")
 
     def __init__(self) -> None:
         self.run: Run | None = None
+        self.transactions = 0  # outside any node, so far: numbered downwards, so that no run of a node has their number

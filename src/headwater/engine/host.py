@@ -1,12 +1,12 @@
-"""The host: the one thread that a space's engine and hub run on, and the inbox of everybody who talks to them.
+"""The host: the one thread at a time that a space's engine and hub run on, and the inbox of all who talk to them.
 
-What arrives while the thread is busy is processed together, so that commits share an fsync; what arrives alone
-is processed alone, at once. The inbox is bounded: a full one refuses, it never drops. Closing answers everything
-that was accepted. Peers are told on this thread; whoever gives them a way to send crosses over by itself.
+What arrives while it is busy is processed together, so that commits share an fsync; what arrives alone is processed
+alone, at once. The inbox is bounded: a full one refuses, it never drops. Closing answers everything that was accepted.
+Peers are told on the thread that processes; whoever gives them a way to send crosses over by itself.
 
-Those who came together are expected to come together again, and whoever has the turn after a conflict (`engine.turns`)
-is expected first: both are waited for, for a moment. Otherwise the one who just won, and is always the first to know
-what it stands on, would keep all others out for ever.
+Handing work to a thread costs as much as the work. So whoever has an event loop may lend it (`work_here`): what that
+loop's thread posts is processed there, after everything else that the loop has read in the same turn, as long as the
+disk is quick. A slow disk must not stop an event loop: then, and for everything else, there is a thread of the host's.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from headwater.clock import Clock, RealClock
@@ -23,12 +22,15 @@ from headwater.engine.hub import Hub
 from headwater.engine.limits import DEFAULT_LIMITS, Limits
 from headwater.engine.peer import Peer, PeerState
 from headwater.engine.turns import TURN_US
-from headwater.errors import LimitError, StorageError
+from headwater.errors import InvariantViolation, LimitError, StorageError
 from headwater.protocol.messages import FromReplica, Problem, Transact
 
 T = TypeVar("T")
 
 GATHER_US: Final = 200  # how long those who came together are waited for: about an fsync, which is what that saves
+SLOW_US: Final = 1_000  # what a step takes, lately, when the disk is too slow for an event loop to wait for it,
+MESSAGE_US: Final = 100  # without what each message costs
+LONGEST_US: Final = 4_000  # as if no step took longer: one that did says little about the next
 
 
 class Host(Protocol):
@@ -87,24 +89,32 @@ _Item = _Message | _Lost | _Work | None  # None: no more will come
 
 
 class ThreadHost:
-    """Runs the hub on a thread of its own."""
+    """Runs the hub on a thread of its own, or on one that was lent."""
 
     __slots__ = (
+        "_busy",
         "_clock",
         "_closing",
         "_engine",
         "_expected",
         "_expire_at_us",
         "_failed",
+        "_here",
         "_hub",
         "_inbox",
+        "_is_scheduled",
+        "_is_timed",
         "_limits",
         "_lock",
         "_on_failed",
         "_on_processed",
         "_peers",
+        "_runner",
+        "_signal",
+        "_soon",
         "_taken",
         "_thread",
+        "_waits_us",
         "batches",
         "messages",
     )
@@ -123,16 +133,27 @@ class ThreadHost:
         self._clock = clock or RealClock()
         self._limits = limits
         self._hub = Hub(engine, self._clock, limits, keeps_time=True)
-        self._lock = threading.Lock()  # held while putting, so that nothing comes after the end
-        self._inbox: SimpleQueue[_Item] = SimpleQueue()
-        self._peers: dict[Peer, None] = {}  # those who posted and are not lost; of this thread
-        self._taken: deque[_Item] = deque()  # out of the inbox, and not processed yet; of this thread
+        self._hub.turns.is_coming = self._is_coming
+        self._lock = threading.Lock()  # of the inbox, the signal and what follows up to `_failed`
+        self._inbox: deque[_Item] = deque()
+        self._signal = threading.Lock()  # free: the host's thread has something to look at
+        self._signal.acquire()
+        self._is_scheduled = False  # the thread that was lent is going to look at the inbox
         self._closing = False
         self._failed: BaseException | None = None
-        self._on_processed = on_processed or _nothing  # after each step, on this thread: peers were told all of it
+        self._busy = threading.Lock()  # held by the thread that processes; of all that follows
+        self._runner = 0  # which one that is
+        self._is_timed = False  # the host's thread wakes up in time for turns
+        self._taken: deque[_Item] = deque()  # out of the inbox, and not processed yet
+        self._peers: dict[Peer, None] = {}  # those who posted and are not lost
+        self._on_processed = on_processed or _nothing  # after each step: peers were told all of it
+        self._hub.on_answered = self._on_processed
         self._on_failed = on_failed
         self._expire_at_us = 0
         self._expected = 0  # peers whose commits were judged together last time
+        self._waits_us = 0.0  # for the disk, in one step, lately
+        self._here = 0  # the thread that was lent, and how to have something called there
+        self._soon: Callable[[Callable[[], object]], object] = _never
         self.messages = 0  # taken in, and in how many batches: their quotient is what group commit gained
         self.batches = 0
         self._thread = threading.Thread(target=self._run, name=f"headwater-host-{name}", daemon=True)
@@ -141,29 +162,42 @@ class ThreadHost:
     @property
     def depth(self) -> int:
         """How much waits now."""
-        return self._inbox.qsize()
+        return len(self._inbox) + self._hub.turns.held
 
     @property
     def failed(self) -> BaseException | None:
         """The bug or the damage that stopped this host, if one did."""
         return self._failed
 
+    def work_here(self, soon: Callable[[Callable[[], object]], object]) -> None:
+        """Lend the calling thread: what it posts may be processed by it, when `soon` calls what it was given."""
+        with self._lock:
+            self._here, self._soon = threading.get_ident(), soon
+
     def post(self, peer: Peer, message: FromReplica) -> None:
         with self._lock:
             self._check_open()
-            if self._inbox.qsize() >= self._limits.backlog_frames:
+            if self.depth >= self._limits.backlog_frames:
                 raise LimitError(
-                    f"{self._inbox.qsize()} messages wait for this space, which is the limit. Come back a little later."
+                    f"{self.depth} messages wait for this space, which is the limit. Come back a little later."
                 )
-            self._inbox.put(_Message(peer, message))
+            self._inbox.append(_Message(peer, message))
+            if self._is_scheduled:
+                return
+            if self._waits_us < SLOW_US and threading.get_ident() == self._here:
+                self._is_scheduled = True
+                self._soon(self._run_here)
+            else:
+                self._wake()
 
     def lost(self, peer: Peer) -> None:
         with self._lock:
             if not self._closing and self._failed is None:
-                self._inbox.put(_Lost(peer))
+                self._inbox.append(_Lost(peer))
+                self._wake()
 
     def call(self, work: Callable[[Engine, Hub], T]) -> T:
-        if threading.current_thread() is self._thread:
+        if threading.get_ident() == self._runner:
             return work(self._engine, self._hub)
         done = threading.Event()
         results: list[T] = []
@@ -183,7 +217,8 @@ class ThreadHost:
 
         with self._lock:
             self._check_open()
-            self._inbox.put(_Work(run, fail))
+            self._inbox.append(_Work(run, fail))
+            self._wake()
         done.wait()
         if errors:
             raise errors[0]
@@ -193,7 +228,8 @@ class ThreadHost:
         with self._lock:
             already, self._closing = self._closing, True
             if not already:
-                self._inbox.put(None)
+                self._inbox.append(None)
+            self._wake()
         self._thread.join()
         if not already:
             self._engine.close()
@@ -204,28 +240,96 @@ class ThreadHost:
         if self._closing:
             raise StorageError("this space is closed: nothing more can be sent to it")
 
-    # ---- on the host's thread --------------------------------------------------------------------
+    def _wake(self) -> None:
+        """The host's thread looks at the inbox, now or once more. The lock is held."""
+        if self._signal.locked():
+            self._signal.release()
+
+    def _is_coming(self, peer: Peer) -> bool:
+        """Whether a peer has sent more than what is being processed."""
+        with self._lock:
+            return any(isinstance(item, _Message) and item.peer is peer for item in self._inbox)
+
+    # ---- on the thread that was lent -------------------------------------------------------------------
+
+    def _run_here(self) -> None:
+        """Process what has arrived, unless the host's own thread does, or has to."""
+        if self._busy.acquire(blocking=False):
+            try:
+                self._runner = self._here
+                with self._lock:
+                    self._is_scheduled = False
+                    if all(isinstance(item, _Message) for item in self._inbox):
+                        self._taken.extend(self._inbox)
+                        self._inbox.clear()
+                self._process_taken()
+            except BaseException as error:
+                self._stop(error)
+                if not isinstance(error, Exception):
+                    raise
+            finally:
+                self._runner = 0
+                self._busy.release()
+        with self._lock:
+            self._is_scheduled = False
+            if self._inbox or self._failed is not None or (len(self._hub.turns) and not self._is_timed):
+                self._wake()
+
+    # ---- on the host's own thread ----------------------------------------------------------------------
 
     def _run(self) -> None:
-        try:
-            while self._step():
-                pass
-        except BaseException as error:
-            # A bug, here or in whatever a peer sends with: nobody may believe that this space still answers.
-            self._stop(error)
+        goes_on = True
+        while goes_on:
+            self._is_timed = bool(len(self._hub.turns))
+            self._signal.acquire(timeout=(TURN_US if self._is_timed else self._limits.session_kept_us // 2) / 1e6)
+            with self._busy:
+                if self._failed is not None:
+                    return
+                self._runner = threading.get_ident()
+                try:
+                    goes_on = self._step()
+                except BaseException as error:
+                    # A bug, here or in whatever a peer sends with: nobody may believe that this space still answers.
+                    self._stop(error)
+                    return
+                finally:
+                    self._runner = 0
 
     def _step(self) -> bool:
-        """Process what waits; wait for something if nothing does. False: this was the end."""
-        self._expire()
-        idle_us = TURN_US if len(self._hub.turns) else self._limits.session_kept_us // 2
-        try:
-            self._taken.append(self._inbox.get(timeout=idle_us / 1e6))
-        except Empty:
+        """Process what waits, or what time has brought if nothing does. False: this was the end."""
+        if not self._take():
+            self._expire()
             self._hub.process(())  # Turns pass on, and what was kept back for them is told.
             self._on_processed()
-            return True
-        self._gather()
-        batch: list[_Message] = []
+        while self._taken:
+            self._gather()
+            if not self._process_taken():
+                return False
+            self._take()
+        return True
+
+    def _take(self) -> bool:
+        with self._lock:
+            for _ in range(min(len(self._inbox), self._limits.group_commits)):
+                self._taken.append(self._inbox.popleft())
+        return bool(self._taken)
+
+    def _gather(self) -> None:
+        """Those who came together are expected to come together again, and waited for, for a moment."""
+        until_us = self._clock.monotonic_us() + GATHER_US
+        while len(self._taken) < self._limits.group_commits:
+            here = {item.peer for item in self._taken if isinstance(item, _Message)}
+            left_us = until_us - self._clock.monotonic_us()
+            if len(here) >= self._expected or left_us <= 0 or not self._signal.acquire(timeout=left_us / 1e6):
+                return
+            self._take()
+
+    # ---- on whichever thread processes -----------------------------------------------------------------
+
+    def _process_taken(self) -> bool:
+        """All that was taken, in order. False: there was the end."""
+        self._expire()
+        batch: list[tuple[Peer, FromReplica]] = []
         while self._taken:
             item = self._taken.popleft()
             if isinstance(item, _Message):
@@ -236,52 +340,31 @@ class ThreadHost:
                 self._taken.appendleft(item)  # its turn comes after them
                 self._process(batch)
                 batch = []
-            elif item is None:
-                return False
-            elif isinstance(item, _Work):
-                item.run()
+                continue
+            self._hub.settle()  # what is kept back came before it
+            if item is None:
                 self._on_processed()
+                return False
+            if isinstance(item, _Work):
+                item.run()
             else:
                 self._peers.pop(item.peer, None)
                 self._hub.lost(item.peer)
-                self._on_processed()
+            self._on_processed()
         self._process(batch)
         return True
 
-    def _gather(self) -> None:
-        """Take what has arrived, and wait a moment for those who are about to come."""
-        most = self._limits.group_commits
-        # This thread alone takes out, so that what is counted is there.
-        for _ in range(min(self._inbox.qsize(), most)):
-            self._taken.append(self._inbox.get_nowait())
-        now_us = self._clock.monotonic_us()
-        holders = [(peer, until_us) for peer, until_us in self._hub.turns.holders() if until_us > now_us]
-        until_us = now_us + GATHER_US
-        while len(self._taken) < most:
-            here = {item.peer for item in self._taken if isinstance(item, _Message)}
-            absent = [until for peer, until in holders if peer not in here]
-            if not absent and (holders or len(here) >= self._expected):
-                return
-            left_us = (max(absent) if absent else until_us) - self._clock.monotonic_us()
-            try:
-                self._taken.append(self._inbox.get(timeout=max(left_us, 0) / 1e6))
-            except Empty:
-                return
-
-    def _process(self, batch: list[_Message]) -> None:
-        if batch:
-            self.messages += len(batch)
-            self.batches += 1
-            self._expected = len({item.peer for item in batch if isinstance(item.message, Transact)})
-            self._hub.process([(item.peer, item.message) for item in self._in_turn(batch)])
-            self._on_processed()
-
-    def _in_turn(self, batch: list[_Message]) -> list[_Message]:
-        """Whoever has a turn goes first. The messages of one peer stay in their order."""
-        holders = {peer for peer, _ in self._hub.turns.holders()}
-        if holders:
-            batch.sort(key=lambda item: item.peer not in holders)  # stable
-        return batch
+    def _process(self, batch: list[tuple[Peer, FromReplica]]) -> None:
+        if not batch:
+            return
+        began_us = self._clock.monotonic_us()
+        self.messages += len(batch)
+        self.batches += 1
+        self._expected = len({peer for peer, message in batch if isinstance(message, Transact)})
+        self._hub.process(batch)
+        self._on_processed()
+        waited_us = min(self._clock.monotonic_us() - began_us - MESSAGE_US * len(batch), LONGEST_US)
+        self._waits_us += (max(waited_us, 0) - self._waits_us) / 8
 
     def _expire(self) -> None:
         now_us = self._clock.monotonic_us()
@@ -292,8 +375,9 @@ class ThreadHost:
     def _stop(self, error: BaseException) -> None:
         with self._lock:
             self._failed = error
-            left = [self._inbox.get_nowait() for _ in range(self._inbox.qsize())]
-        for item in (*self._taken, *left):
+            left = [*self._taken, *self._inbox]
+            self._inbox.clear()
+        for item in left:
             if isinstance(item, _Work):
                 item.fail(error)
             elif isinstance(item, _Message):
@@ -311,3 +395,7 @@ class ThreadHost:
 
 def _nothing() -> None:
     """For peers that are told at once."""
+
+
+def _never(_: Callable[[], object]) -> None:
+    raise InvariantViolation("no thread was lent to this host")

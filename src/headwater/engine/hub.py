@@ -7,24 +7,23 @@ on the engine's thread; does no input or output. Upholds C5 and C9 on the engine
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import assert_never
 
 from headwater.clock import Clock
-from headwater.data.address import check_id
 from headwater.data.patch import replace
 from headwater.engine.access import ACCESS, founding
-from headwater.engine.asking import answered
+from headwater.engine.asking import answer
 from headwater.engine.engine import Engine
 from headwater.engine.group import Outcome
 from headwater.engine.limits import Limits
+from headwater.engine.opening import opened
 from headwater.engine.peer import Peer, PeerState
 from headwater.engine.problems import problem_code
 from headwater.engine.turns import Turns
 from headwater.engine.watching import Kept, Watching
 from headwater.engine.windows import Windows
 from headwater.errors import (
-    AbsentError,
     AccessError,
     HeadwaterError,
     InvariantViolation,
@@ -75,6 +74,7 @@ class Hub:
         "_told",
         "_watching",
         "_windows",
+        "on_answered",
         "turns",
     )
 
@@ -94,6 +94,8 @@ class Hub:
         self._access_changed = False
         self._founded = False  # known to be; nothing takes that back but a group that was lost
         self._owed: dict[Peer, None] = {}  # peers that something may have to be told
+        # Called when those whose turn it is were told, with the verdicts. What follows can wait for them.
+        self.on_answered: Callable[[], object] = _nothing
 
     @property
     def sessions(self) -> int:
@@ -102,6 +104,8 @@ class Hub:
     def process(self, batch: Sequence[tuple[Peer, FromReplica]]) -> None:
         """Take in what arrived. Commits gather until a message of another kind needs their effects."""
         self._catch_up()
+        if self._keeps_time:
+            batch = self.turns.in_order(batch, self._clock.monotonic_us())
         for peer, message in batch:
             if peer.is_closed():
                 continue
@@ -116,14 +120,22 @@ class Hub:
             except HeadwaterError as error:
                 self._refuse(peer, error)
         self._commit()
-        self.pass_turns()
+        if self.pass_turns():
+            self.on_answered()
         self.flush()
 
-    def pass_turns(self) -> None:
+    def pass_turns(self) -> bool:
         """Whose turn it is to try again after a conflict is told so, with the news that it needs for that."""
-        for peer in self.turns.give(self._clock.monotonic_us()) if len(self.turns) else ():
-            if peer.state is PeerState.OPEN:
-                self._flush(peer, turn=0)
+        given = self.turns.give(self._clock.monotonic_us()) if len(self.turns) else []
+        for peer in given:
+            self._tell(peer, 0)
+        return bool(given)
+
+    def settle(self) -> None:
+        """Wait for nobody who has a turn: what was kept back is judged now."""
+        if self.turns.held:
+            self.turns.release()
+            self.process(())
 
     def lost(self, peer: Peer) -> None:
         """A connection is gone. Its watches are kept for a while, the keys of its commits for ever."""
@@ -150,7 +162,7 @@ class Hub:
             case Unwatch(id):
                 self._watching.unwatch(self._opened(peer), id)
             case Query():
-                self._query(self._opened(peer), message)
+                answer(self._engine, self._opened(peer), message, self._limits)
             case Ack(seq, local_seq):
                 self._windows.heard(self._opened(peer), seq)
                 peer.heard_seq = max(peer.heard_seq, min(seq, peer.sent_seq))
@@ -190,24 +202,9 @@ class Hub:
     # ---- opening -----------------------------------------------------------------------------------
 
     def _open(self, peer: Peer, message: Open) -> None:
-        if peer.state is not PeerState.GREETED:
-            raise ProtocolError("a connection opens one session, after it has said hello")
-        check_id(message.session)
-        if len(message.sent) > self._limits.in_flight:
-            raise LimitError(f"a session has at most {self._limits.in_flight} commits on the wire")
-        if not self._engine.has_branch(message.branch):
-            raise AbsentError(f"there is no branch {message.branch!r} in this space")
-        if not self._engine.may_see(ACCESS, peer.principal, message.session):
-            raise AccessError(f"{peer.principal!r} may not read this space. Ask one of its owners.")
-        try:
-            session = self._engine.resume_session(message.session, peer.principal, message.resume, message.following)
-        except ProtocolError as error:
-            peer.send(Problem("stale_token", str(error), fatal=False))
+        session = opened(self._engine, peer, message, self._limits)
+        if session is None:
             return
-        if message.acked:
-            self._engine.acknowledge(session.key, message.acked)
-        peer.session, peer.branch = message.session, message.branch
-        peer.state = PeerState.OPEN
         resumed = self._take_over(peer, message.seen, message.watching)
         self._peers[peer.session] = peer
         landed = self._engine.landed(session.key, message.sent)
@@ -355,12 +352,6 @@ class Hub:
         peer.sent_seq = seq
         peer.send(Watched(message.id, seq, tuple(self._watching.state(peer, doc) for doc in docs)))
 
-    def _query(self, peer: Peer, message: Query) -> None:
-        try:
-            peer.send(answered(self._engine, peer, message, self._limits))
-        except HeadwaterError as error:
-            peer.send(Problem(problem_code(error), str(error), False, message.id))
-
     # ---- telling -----------------------------------------------------------------------------------
 
     def flush(self) -> None:
@@ -370,13 +361,17 @@ class Hub:
         for peer in owed:
             if now_us and self._keeps_time and self.turns.may_wait(peer, now_us):
                 self._owed[peer] = None
-            elif peer.state is PeerState.OPEN and peer.is_owed():
-                try:
-                    self._flush(peer, turn=self.turns.before(peer) if now_us else None)
-                except HeadwaterError as error:
-                    # What it was owed is read again from its last seq on its next connection.
-                    peer.sent_seq = min(peer.sent_seq, peer.heard_seq)
-                    self._refuse(peer, error)
+            elif peer.is_owed():
+                self._tell(peer, self.turns.before(peer) if now_us else None)
+
+    def _tell(self, peer: Peer, turn: int | None) -> None:
+        if peer.state is PeerState.OPEN:
+            try:
+                self._flush(peer, turn=turn)
+            except HeadwaterError as error:
+                # What it was owed is read again from its last seq on its next connection.
+                peer.sent_seq = min(peer.sent_seq, peer.heard_seq)
+                self._refuse(peer, error)
 
     def _flush(
         self, peer: Peer, *, at_least_seq: bool = False, past_window: bool = False, turn: int | None = None
@@ -398,3 +393,7 @@ class Hub:
         self._windows.sent(peer, seq)
         states = tuple(self._watching.state(peer, doc) for doc in arrived)
         peer.send(Sync(seq, tuple(changes), states, tuple(arrived.values()), tuple(left), turn))
+
+
+def _nothing() -> None:
+    """Whoever is told is told at once."""

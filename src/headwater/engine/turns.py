@@ -2,33 +2,38 @@
 
 When several write one document from what they read in it, one wins and the others come back. All at once they would
 lose again, all but one. So whoever lost stands in line at the document; when something lands there, the first in line
-is told that it is its turn, together with the fresh value, and has it for a few milliseconds. What the others would be
-told of writes in between is stale before they could use it, so it is kept back for a moment. Only hints: whoever does
-not know or wait for turns is judged like everybody else, a turn that is not used passes on by itself, and nothing of
-this is remembered beyond a connection.
+is told that it is its turn, together with the fresh value, and has it for a few milliseconds: until all that it sent is
+judged. Commits of others to the same document are kept back for it meanwhile: the one who just won is always the first
+to know what it stands on, and would keep all others out for ever. What those in line would be told of writes in between
+is stale before they could use it, so it is kept back for a moment. Only order and hints: no verdict depends on them, a
+turn that is not used passes on by itself, and nothing of this is remembered beyond a connection.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from headwater.data.address import DocKey
 from headwater.engine.peer import Peer
+from headwater.protocol.messages import FromReplica, Transact
 from headwater.protocol.verdict import Accepted, Conflict, Verdict
 
 TURN_US: Final = 4_000  # how long somebody has the turn: a few round trips
 QUIET_US: Final = 20_000  # how long somebody in line is not bothered with what others write
 LINE: Final = 256  # how many stand in line at one document; whoever comes later waits by itself
 
+Arrived = tuple[Peer, FromReplica]
+
 
 class Line:
     """Those who want to write one document."""
 
-    __slots__ = ("holder", "until_us", "waiting")
+    __slots__ = ("holder", "is_served", "until_us", "waiting")
 
     def __init__(self) -> None:
         self.holder: Peer | None = None  # whose turn it is, and until when
+        self.is_served = False  # it has written, and keeps the turn only for the rest of what it sent
         self.until_us = 0
         self.waiting: dict[Peer, None] = {}  # the others, in their order
 
@@ -36,20 +41,33 @@ class Line:
 class Turns:
     """The lines at the documents of one space. A peer stands in one line at a time."""
 
-    __slots__ = ("_lines", "_places", "_quiet_until_us")
+    __slots__ = ("_held", "_lines", "_places", "_quiet_until_us", "is_coming")
 
     def __init__(self) -> None:
         self._lines: dict[tuple[str, DocKey], Line] = {}
         self._places: dict[Peer, tuple[str, DocKey]] = {}
         self._quiet_until_us: dict[Peer, int] = {}
+        self._held: list[Arrived] = []  # kept back for those who have a turn
+        self.is_coming: Callable[[Peer], bool] = _unknown  # whether more of it has arrived, and is not processed yet
 
     def __len__(self) -> int:
         return len(self._lines)
 
+    @property
+    def held(self) -> int:
+        """How many messages are kept back."""
+        return len(self._held)
+
+    # ---- who stands where ----------------------------------------------------------------------------
+
     def judged(self, peer: Peer, verdict: Verdict, now_us: int) -> None:
         """Whoever lost to somebody else stands in line where that happened, until something of it lands."""
         if isinstance(verdict, Accepted):
-            self.leave(peer)
+            key = self._places.get(peer)
+            if key is not None and self._lines[key].holder is peer:
+                self._lines[key].is_served = True
+            elif key is not None:
+                self.leave(peer)
         elif isinstance(verdict.rejection, Conflict):
             won = next((one for one in verdict.rejection.collisions if one.session != peer.session), None)
             if won is not None:
@@ -62,7 +80,7 @@ class Turns:
             self.leave(peer)
         line = self._lines.setdefault(key, Line())
         if line.holder is peer:
-            line.holder = None  # Somebody was faster, in its turn: it is still the first.
+            line.holder, line.is_served = None, False  # Somebody was faster, in its turn: it is still the first.
             line.waiting = {peer: None, **line.waiting}
         elif len(line.waiting) < LINE:
             line.waiting[peer] = None
@@ -83,10 +101,11 @@ class Turns:
         """Give every turn that nobody has any more to the next in line: these are to be told."""
         given = []
         for key, line in tuple(self._lines.items()):
-            if line.holder is not None and line.until_us <= now_us:
-                self.leave(line.holder)  # It does not come. If it still does, it is judged like anybody.
+            holder = line.holder
+            if holder is not None and (line.until_us <= now_us or (line.is_served and not self.is_coming(holder))):
+                self.leave(holder)  # If it still comes, it is judged like anybody.
             if line.holder is None and line.waiting:
-                line.holder = next(iter(line.waiting))
+                line.holder, line.is_served = next(iter(line.waiting)), False
                 del line.waiting[line.holder]
                 line.until_us = now_us + TURN_US
                 given.append(line.holder)
@@ -109,3 +128,51 @@ class Turns:
     def holders(self) -> Iterable[tuple[Peer, int]]:
         """Whose turn it is, and until when."""
         return [(line.holder, line.until_us) for line in self._lines.values() if line.holder is not None]
+
+    # ---- what is processed when ------------------------------------------------------------------------
+
+    def in_order(self, arrived: Sequence[Arrived], now_us: int) -> Sequence[Arrived]:
+        """What to process now: whoever has a turn first, and nothing else that its commit could collide with.
+
+        What is kept back comes after it, or when its time is over. The messages of one peer stay in their order.
+        """
+        if self._held:
+            arrived, self._held = [*self._held, *arrived], []
+        lines = {
+            k: line.holder for k, line in self._lines.items() if line.holder is not None and line.until_us > now_us
+        }
+        if not lines or not arrived:
+            return arrived
+        holders = set(lines.values())
+        here = {peer for peer, message in arrived if isinstance(message, Transact)}
+        awaited = {key for key, holder in lines.items() if holder not in here and not self._lines[key].is_served}
+        kept_back: set[Peer] = set()
+        now: list[Arrived] = []
+        for peer, message in sorted(arrived, key=lambda one: one[0] not in holders):  # stable
+            if peer in kept_back or (awaited and peer not in holders and _competes(peer, message, awaited)):
+                kept_back.add(peer)
+                self._held.append((peer, message))
+            else:
+                now.append((peer, message))
+        return now
+
+    def release(self) -> None:
+        """Wait for nobody any more: all turns are over."""
+        self._lines.clear()
+        self._places.clear()
+        self._quiet_until_us.clear()
+
+
+def _competes(peer: Peer, message: FromReplica, awaited: set[tuple[str, DocKey]]) -> bool:
+    """Whether a frame looks at or writes a document where somebody else is awaited."""
+    if not isinstance(message, Transact):
+        return False
+    for commit in message.commits:
+        docs = {*[operation.doc for operation in commit.operations], *[read.doc for read in commit.reads]}
+        if any((peer.branch, doc) in awaited for doc in docs):
+            return True
+    return False
+
+
+def _unknown(_: Peer) -> bool:
+    return False

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from headwater.data.address import DocKey
-from headwater.data.value import ABSENT
-from headwater.protocol.messages import state_of
 from headwater.protocol.verdict import Conflict
 from headwater.replica.pending import Layer
 from headwater.replica.replica import Replica
@@ -25,16 +23,13 @@ class Detached:
         self.replica = replica
         self._wave: list[Layer] = []
         self.frames = 0  # waves that were confirmed
-        replica.on_layer = self._take
-
-    def _take(self, layer: Layer) -> None:
-        self._wave.append(layer)
+        replica.on_layer = self._wave.append
 
     def watch(self, docs: Iterable[DocKey]) -> None:
         """There is nothing to be fetched: what was never written is absent."""
         missing = [doc for doc in docs if not self.replica.is_here(doc)]
         if missing:
-            self.replica.arrive([state_of(doc, 0, ABSENT) for doc in missing], self.replica.confirmed.seq)
+            self.replica.appear(missing)
 
     def unwatch(self, doc: DocKey) -> bool:
         """Nothing can be let go: it is nowhere else."""
@@ -51,6 +46,7 @@ class Detached:
     def flush(self) -> None:
         """Confirm everything that was committed since the last time, as one frame."""
         if self._wave:
-            wave, self._wave = self._wave, []
+            wave = self._wave[:]
+            self._wave.clear()  # The same list goes on taking layers.
             self.frames += 1
             self.replica.confirm(wave)

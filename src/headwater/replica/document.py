@@ -8,8 +8,8 @@ it costs no search. What nobody holds any more vanishes with the last reference 
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Final
-from weakref import WeakValueDictionary
+from typing import TYPE_CHECKING, Final, cast
+from weakref import ref
 
 from headwater.data.address import DocKey
 from headwater.data.path import Path
@@ -55,38 +55,64 @@ class Document:
         return [path for layer in layers for path in layer.written(self.key)]
 
 
+class _Loose(ref["Document"]):
+    """A reference that does not keep its document, and knows its key."""
+
+    __slots__ = ("key",)
+
+    key: DocKey
+
+
 class Documents:
     """The documents of one replica. Held: something is known of them. Loose: somebody refers to them, no more."""
 
-    __slots__ = ("_held", "_home", "_loose")
+    __slots__ = ("_held", "_home", "_loose", "_vanished")
 
     def __init__(self, home: Replica) -> None:
         self._home = home
         self._held: dict[DocKey, Document] = {}
-        self._loose: WeakValueDictionary[DocKey, Document] = WeakValueDictionary()
+        loose: dict[DocKey, _Loose] = {}
+        self._loose = loose
+
+        def vanished(reference: ref[Document]) -> None:
+            key = cast(_Loose, reference).key
+            if loose.get(key) is reference:
+                del loose[key]
+
+        self._vanished = vanished
 
     def get(self, key: DocKey) -> Document | None:
-        return self._held.get(key) or self._loose.get(key)
+        document = self._held.get(key)
+        if document is None:
+            reference = self._loose.get(key)
+            return None if reference is None else reference()
+        return document
 
     def of(self, key: DocKey) -> Document:
         """The one object for a document. Asking for it loads nothing."""
-        document = self._held.get(key) or self._loose.get(key)
+        document = self.get(key)
         if document is None:
-            document = self._loose[key] = Document(key, self._home)
+            document = Document(key, self._home)
+            self._let_loose(document)
         return document
 
     def hold(self, key: DocKey) -> Document:
         """The document, kept until `release`, whether anybody refers to it or not."""
         document = self._held.get(key)
         if document is None:
-            document = self._held[key] = self.of(key)
-            del self._loose[key]
+            document = self.get(key) or Document(key, self._home)
+            self._held[key] = document
+            self._loose.pop(key, None)
         return document
 
     def release(self, document: Document) -> None:
         """Nothing is known of it any more: it stays only as long as somebody refers to it."""
         if self._held.pop(document.key, None) is not None:
-            self._loose[document.key] = document
+            self._let_loose(document)
+
+    def _let_loose(self, document: Document) -> None:
+        reference = self._loose[document.key] = _Loose(document, self._vanished)
+        reference.key = document.key
 
     def held(self) -> list[Document]:
         return list(self._held.values())

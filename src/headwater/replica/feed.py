@@ -139,14 +139,17 @@ class Feed:
             self._waiting.append(notification)  # C9: what a listener causes is heard after what caused it
             return
         self._delivering = True
-        self._deliver(notification)
-        while self._waiting:
-            self._deliver(self._waiting.popleft())
-        self._delivering = False
-
-    def _deliver(self, notification: Notification) -> None:
-        for listener in self._listeners:
-            try:
-                listener(notification)
-            except Exception as error:  # the others hear it all the same, and so does whoever answers for errors
-                self.errors.append(error)
+        try:
+            while True:
+                for listener in self._listeners:
+                    try:
+                        listener(notification)
+                    except (
+                        Exception
+                    ) as error:  # the others hear it all the same, and so does whoever answers for errors
+                        self.errors.append(error)
+                if not self._waiting:
+                    return
+                notification = self._waiting.popleft()
+        finally:
+            self._delivering = False  # An interrupt of one listener does not silence the feed.

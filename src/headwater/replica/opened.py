@@ -15,21 +15,24 @@ from headwater.replica.transaction import Transaction
 class Opened:
     """Transactions between their beginning and their end."""
 
-    __slots__ = ("_open",)
+    __slots__ = ("_open", "count")
 
     def __init__(self) -> None:
         self._open: dict[int, ref[Transaction]] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._open)
+        self.count = 0
 
     def add(self, transaction: Transaction) -> None:
-        number, opened = id(transaction), self._open
-        opened[number] = ref(transaction, lambda _: opened.pop(number, None))
+        number = id(transaction)
+        self._open[number] = ref(transaction, lambda _: self._forget(number))
+        self.count = len(self._open)
 
     def end(self, transaction: Transaction) -> None:
         transaction.finished = True
-        self._open.pop(id(transaction), None)
+        self._forget(id(transaction))
+
+    def _forget(self, number: int) -> None:
+        self._open.pop(number, None)
+        self.count = len(self._open)
 
     def changing(self, document: Document) -> None:
         """C8: whoever looked already goes on with what was shown until now."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
+from typing import Final
 
 from headwater.data.address import DocKey
 from headwater.data.patch import PatchError, Touch, apply
 from headwater.data.path import Path
 from headwater.data.spots import Spot
-from headwater.data.value import MaybeValue
+from headwater.data.value import ABSENT, MaybeValue
 from headwater.errors import InvariantViolation
 from headwater.protocol.commit import Commit
 from headwater.protocol.verdict import Conflict, Rejection
@@ -31,6 +32,9 @@ class Fate(Enum):
     ACCEPTED = "accepted"  # has a seq, which the confirmed state does not cover yet
     LOCAL = "local"  # derived without the right to write: stays here and yields to any confirmed value
     DEAD = "dead"  # will not land; if it was sent, its verdict is still to come
+
+
+_QUEUED: Final = Fate.QUEUED
 
 
 def named_by(commit: Commit) -> frozenset[int]:
@@ -77,13 +81,27 @@ class Layer:
         source: object | None,
         group: object | None,
         causes: Mapping[Spot, object] | None = None,
+        document: Document | None = None,
+        before: MaybeValue = ABSENT,
+        after: MaybeValue = ABSENT,
+        spots: Sequence[Spot | None] = (),
+        basis: int = 0,
+        node: str = "",
+        derived: bool = False,
     ) -> None:
         self.local_seq = local_seq
         self.source = source
         self.group = group
         self.causes = causes  # the spots whose change made its run; they come back if it is rejected
-        self.fate = Fate.QUEUED
-        self.document: Document | None = None  # what it replaces, until it is told as a commit
+        self.fate = _QUEUED
+        # Until it is told as a commit: what it replaces by what, what it looked at as of when, and whose run it was.
+        self.document = document
+        self.before = before
+        self.after = after
+        self.spots = spots
+        self.basis = basis
+        self.node = node
+        self.derived = derived
         self.seq = 0
         self.settled: list[Settled] | None = None
         self.misfits: set[DocKey] | None = None  # documents that it does not fit as they are now
@@ -92,25 +110,6 @@ class Layer:
         self._named: frozenset[int] | None = None
         self.frame = 0  # the first local_seq of the frame it was sent in
         self.rejection: Rejection | None = None
-
-    def replaces(
-        self,
-        document: Document,
-        before: MaybeValue,
-        after: MaybeValue,
-        spots: Sequence[Spot | None],
-        basis: int,
-        node: str,
-        derived: bool,
-    ) -> None:
-        """It replaces one document, having looked at some spots."""
-        self.document = document
-        self.before = before
-        self.after = after
-        self.spots = spots
-        self.basis = basis
-        self.node = node
-        self.derived = derived
 
     @property
     def commit(self) -> Commit:
@@ -184,40 +183,36 @@ class Layer:
 class Pending:
     """The live layers in order, those without a verdict, and the dead ones whose verdict is still to come."""
 
-    __slots__ = ("_accepted", "_changing", "_documents", "_doomed", "_live", "_wire")
+    __slots__ = ("_accepted", "_changing", "_documents", "_doomed", "_local", "_wire", "live_layers")
 
     def __init__(self, documents: Documents, changing: Callable[[Document], object]) -> None:
         self._documents = documents
         self._changing = changing  # told before a layer comes upon a document or leaves it
-        self._live: dict[int, Layer] = {}
+        self.live_layers: dict[int, Layer] = {}
         self._doomed: dict[int, Layer] = {}
         self._wire: dict[int, Layer] = {}  # sent and without a verdict, doomed or not, in order
         self._accepted: dict[int, Layer] = {}  # with a seq, and not covered yet
+        self._local: dict[int, Layer] = {}  # shown here and never sent: no verdict, no name, no part of any count
 
     def __len__(self) -> int:
-        return len(self._live) + len(self._doomed)
+        return len(self.live_layers) + len(self._doomed)
 
     def push(self, layer: Layer) -> None:
-        self._live[layer.local_seq] = layer
+        self.live_layers[layer.local_seq] = layer
         for doc in layer.docs():
             document = self._documents.hold(doc)
             self._changing(document)
             document.layers.append(layer)
 
-    def push_whole(self, layer: Layer, document: Document) -> None:
-        """The same for a layer that writes one document, which is held."""
-        self._live[layer.local_seq] = layer
-        document.layers.append(layer)
-
     def live(self) -> tuple[Layer, ...]:
-        return tuple(self._live.values())
+        return tuple(self.live_layers.values())
 
     def on(self, doc: DocKey) -> Iterator[Layer]:
         document = self._documents.get(doc)
         return iter(()) if document is None else iter(document.layers)
 
     def get(self, local_seq: int) -> Layer | None:
-        return self._live.get(local_seq) or self._doomed.get(local_seq)
+        return self.live_layers.get(local_seq) or self._doomed.get(local_seq)
 
     def shown(self, document: Document, value: MaybeValue) -> MaybeValue:
         """A document as this replica shows it: confirmed, with the live layers on top."""
@@ -235,10 +230,22 @@ class Pending:
         self._accepted[layer.local_seq] = layer
 
     def queued(self) -> list[Layer]:
-        return [layer for layer in self._live.values() if layer.fate is Fate.QUEUED]
+        return [layer for layer in self.live_layers.values() if layer.fate is Fate.QUEUED]
+
+    def keep_here(self, layer: Layer) -> None:
+        """It is never sent: from now on it counts nowhere but in what is shown."""
+        layer.fate = Fate.LOCAL
+        del self.live_layers[layer.local_seq]
+        self._local[layer.local_seq] = layer
 
     def local(self) -> list[Layer]:
-        return [layer for layer in self._live.values() if layer.fate is Fate.LOCAL]
+        return list(self._local.values())
+
+    def take_back(self, layer: Layer) -> None:
+        """What stayed here gives way."""
+        del self._local[layer.local_seq]
+        self._lift(layer)
+        layer.fate = Fate.DEAD
 
     def in_flight(self) -> int:
         """How many commits are on the wire without a verdict."""
@@ -250,14 +257,14 @@ class Pending:
 
     def oldest(self) -> int | None:
         """The first layer that is still alive or owed a verdict."""
-        first = [next(iter(layers)) for layers in (self._live, self._wire) if layers]
+        first = [next(iter(layers)) for layers in (self.live_layers, self._wire) if layers]
         return min(first, default=None)
 
     def covered(self, seq: int) -> list[Layer]:
         """Take out the accepted layers that confirmed state at `seq` includes."""
         done = [layer for layer in self._accepted.values() if layer.seq <= seq]
         for layer in done:
-            del self._live[layer.local_seq], self._accepted[layer.local_seq]
+            del self.live_layers[layer.local_seq], self._accepted[layer.local_seq]
             self._lift(layer)
         return done
 
@@ -265,7 +272,7 @@ class Pending:
         """Take out layers that are confirmed as they are, all there are."""
         for layer in layers:
             layer.fate, layer.seq = Fate.ACCEPTED, seq
-            self._live.pop(layer.local_seq, None)
+            self.live_layers.pop(layer.local_seq, None)
             document = layer.document
             if document is not None and len(document.layers) == 1:
                 self._changing(document)
@@ -274,21 +281,20 @@ class Pending:
                 self._lift(layer)
 
     def yielded(self, document: Document) -> list[Layer]:
-        """Take out the layers that stay here, and those on them, since there is a confirmed value in their place."""
-        fallen: list[Layer] = []
-        for layer in tuple(document.layers):
-            if layer.fate is Fate.LOCAL:
-                fallen += self.kill(layer, Conflict(dead_layers=(layer.local_seq,)))
+        """Take out the layers that stay here, since there is a confirmed value in their place."""
+        fallen = [layer for layer in document.layers if layer.fate is Fate.LOCAL]
+        for layer in fallen:
+            self.take_back(layer)
         return fallen
 
     def kill(self, layer: Layer, rejection: Rejection) -> list[Layer]:
         """C4: the layer is dead, and so is every live layer that stands on it, transitively. In order."""
         fallen: list[Layer] = []
         dead = {layer.local_seq}
-        for other in tuple(self._live.values()):
+        for other in tuple(self.live_layers.values()):
             if other is layer or (other.local_seq > layer.local_seq and other.named & dead):
                 dead.add(other.local_seq)
-                del self._live[other.local_seq]
+                del self.live_layers[other.local_seq]
                 self._lift(other)
                 other.rejection = rejection if other is layer else Conflict(dead_layers=(layer.local_seq,))
                 if other.fate is Fate.SENT and other is not layer:

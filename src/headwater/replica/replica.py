@@ -30,6 +30,7 @@ from headwater.replica.telling import told
 from headwater.replica.transaction import Transaction
 
 _ROOT: Final[tuple[Path, ...]] = ((),)
+_COMMIT: Final = Kind.COMMIT
 
 
 class Replica:
@@ -172,21 +173,20 @@ class Replica:
             return None
         local_seq = self.next_local_seq
         self.next_local_seq = local_seq + 1
-        layer = Layer(local_seq, None, None, source, group, causes)
         seq = self.confirmed.seq
-        layer.replaces(document, before, value, spots, seq, node, derived)
+        layer = Layer(local_seq, None, None, source, group, causes, document, before, value, spots, seq, node, derived)
         if settled is not None:
             layer.settled = [settled]
-        if self._opened:
+        if self._opened.count:
             self._opened.changing(document)
-        self.pending.push_whole(layer, document)
+        self.pending.live_layers[local_seq] = layer
+        document.layers.append(layer)
         self._untold.append(layer)
         document.value = value
         self._shown = None
         self.on_layer(layer)
-        feed = self.feed
-        feed.emit(Notification(Kind.COMMIT, document, before, value, _ROOT, True, seq, source, group, local_seq))
-        if feed.errors:
+        self.feed.emit(Notification(_COMMIT, document, before, value, _ROOT, True, seq, source, group, local_seq))
+        if self.feed.errors:
             self.report()
         return layer
 
@@ -260,10 +260,10 @@ class Replica:
     def revert_local(self) -> None:
         """The right to write was given: what stayed here is taken back, and whoever derived it does so again."""
         self.tell()
-        fallen: list[Layer] = []
-        for layer in self.pending.local():
-            if layer.fate is Fate.LOCAL:
-                fallen += self.pending.kill(layer, Conflict(dead_layers=(layer.local_seq,)))
+        fallen = self.pending.local()
+        for layer in fallen:
+            layer.rejection = Conflict(dead_layers=(layer.local_seq,))
+            self.pending.take_back(layer)
         self._fall(fallen)
 
     def _fall(self, fallen: list[Layer]) -> None:
@@ -284,6 +284,15 @@ class Replica:
         self._end(yielded)
         if sync.arrived:
             self.arrive(sync.arrived, sync.seq)
+
+    def appear(self, docs: Iterable[DocKey]) -> None:
+        """Without an engine: these are not written yet, and from now on that is known. No layer is on them."""
+        for doc in docs:
+            document = self.confirmed.put(doc, ABSENT, 0)
+            document.value = ABSENT
+            self._shown = None
+            self.feed.emit(Notification(Kind.PULL, document, ABSENT, ABSENT, None, False, self.confirmed.seq))
+        self.report()
 
     def arrive(self, documents: Iterable[State], seq: int) -> None:
         """Documents that were asked for, as of `seq`."""

@@ -36,11 +36,14 @@ from headwater.protocol.messages import (
 )
 from headwater.protocol.verdict import Accepted, Conflict, Rejected, RuleRefused
 from headwater.replica.pending import Fate, Layer
+from headwater.replica.queries import Queries, Reply, unread
 from headwater.replica.replica import Replica
 from headwater.replica.watches import Watches
-from headwater.replica.wave import thinned
+from headwater.replica.wave import size_of_commit, thinned
 
 MAX_WAVE: Final = 256  # commits in one frame
+MAX_WAVE_BYTES: Final = 1 << 20  # about, of one frame of several commits
+MAX_COMMIT_BYTES: Final = 12 << 20  # about, of one commit: what a server takes in one message, with room to spare
 MAX_IN_FLIGHT: Final = 512  # commits on the wire without a verdict; an engine takes at least as many
 CAPABILITIES: Final = ("waves", "follow")
 
@@ -97,7 +100,7 @@ class Session:
         self._heard = 0  # verdicts up to here have arrived
         self._wave: list[Layer] = []
         self._watches = Watches(replica, self._say)
-        self._queries: dict[int, tuple[Query, Callable[[Answer | LoadError], object]]] = {}
+        self._queries = Queries()
         replica.on_layer = self._take
 
     # ---- the connection ----------------------------------------------------------------------------
@@ -106,7 +109,7 @@ class Session:
         """A connection is there: introduce ourselves. What an earlier one did not send is not sent now."""
         if self.link is Link.GONE:
             raise SessionExpiredError(f"session {self.key!r} is over. Open a new one.")
-        self._fail_queries("the connection was replaced")
+        self._queries.fail("the connection was replaced")
         self.outgoing.clear()
         self._wave.clear()
         self.link = Link.GREETING
@@ -123,7 +126,7 @@ class Session:
         if self.link is not Link.GONE:
             self.link = Link.DOWN
         self.outgoing.clear()
-        self._fail_queries("the connection was lost")
+        self._queries.fail("the connection was lost")
 
     def close(self) -> None:
         """Say goodbye: every verdict is here and nothing will be replayed."""
@@ -156,7 +159,7 @@ class Session:
                 self._watches.followed(message)
                 self._acknowledge()
             case Answer():
-                self._answered(message)
+                self._queries.answered(message.id, message)
             case Renewed():
                 pass  # Nothing here depends on it: the next connection says the new token in any case.
             case Problem():
@@ -211,6 +214,9 @@ class Session:
             self._heard = max(self._heard, local_seq)
             self.replica.accepted(local_seq, seq)
         self.replica.revert_unsent()
+        if not self.replica.may_write:
+            self.replica.may_write = True  # It may have been given meanwhile: the next verdict tells.
+            self.replica.revert_local()
 
     def _replay(self, layers: list[Layer]) -> None:
         """C10: what was on the wire, byte for byte, and a frame as the frame it was: its commits lean on each other."""
@@ -229,7 +235,7 @@ class Session:
         """A new layer: computations of one pass travel together, everything else at once."""
         derived = layer.is_derived()
         if derived and not self.replica.may_write:
-            layer.fate = Fate.LOCAL
+            self.replica.pending.keep_here(layer)
             return
         self._wave.append(layer)
         if not derived:
@@ -244,13 +250,20 @@ class Session:
         room = MAX_IN_FLIGHT - self.replica.pending.in_flight()
         waiting, self._wave = self._wave[: max(room, 0)], self._wave[max(room, 0) :]
         wave: list[Layer] = []
+        length = 0
         for layer in waiting:
             if layer.fate is not Fate.QUEUED:
                 continue  # C4: refused before it is sent
+            size = size_of_commit(layer.commit)
+            if size > MAX_COMMIT_BYTES:
+                detail = f"it is about {size} bytes long; {MAX_COMMIT_BYTES} can be sent. Write less at once."
+                self.replica.rejected(layer.local_seq, RuleRefused("commit_bytes", detail))
+                continue
             derived = layer.commit.provenance.derived
-            if not derived or len(wave) == MAX_WAVE:
+            length += size
+            if not derived or len(wave) == MAX_WAVE or length > MAX_WAVE_BYTES:
                 self._send(wave)
-                wave = []
+                wave, length = [], size
             wave.append(layer)
             if not derived:
                 self._send(wave)
@@ -273,6 +286,12 @@ class Session:
             case Accepted(local_seq, seq):
                 self.replica.accepted(local_seq, seq)
             case Rejected(local_seq, rejection):
+                layer = self.replica.pending.get(local_seq)
+                refused = isinstance(rejection, RuleRefused) and rejection.rule == "access"
+                if refused and layer is not None and layer.is_derived():
+                    # Without the right to write, what is derived here stays here: it is derived again, and not sent.
+                    self.replica.may_write = False
+                    rejection = Conflict(dead_layers=(local_seq,))
                 self.replica.rejected(local_seq, rejection)
             case _:
                 assert_never(verdict)
@@ -319,25 +338,15 @@ class Session:
 
     # ---- asking ------------------------------------------------------------------------------------
 
-    def query(self, query: Query, reply: Callable[[Answer | LoadError], object]) -> None:
+    def query(self, query: Query, reply: Reply) -> None:
         """Ask once. `query.id` is chosen here."""
         number = self._watches.new_number()
         asked = Query(number, query.scope, query.doc, query.at, query.after, query.limit)
         if self.link is not Link.UP:
-            reply(LoadError(f"{query.scope}:{query.doc or '*'} cannot be read: there is no connection"))
+            reply(LoadError(unread(query, "there is no connection")))
             return
-        self._queries[number] = (asked, reply)
+        self._queries.add(asked, reply)
         self.outgoing.append(asked)
-
-    def _answered(self, message: Answer) -> None:
-        waiting = self._queries.pop(message.id, None)
-        if waiting is not None:
-            waiting[1](message)
-
-    def _fail_queries(self, why: str) -> None:
-        waiting, self._queries = self._queries, {}
-        for query, reply in waiting.values():
-            reply(LoadError(f"{query.scope}:{query.doc or '*'} cannot be read: {why}"))
 
     def _problem(self, message: Problem) -> None:
         error = ProtocolError(f"the engine refused: {message.message}")
@@ -345,9 +354,7 @@ class Session:
         if docs is not None:
             self.on_load_failed(docs, LoadError(message.message))
             return
-        query = self._queries.pop(message.id, None)
-        if query is not None:
-            query[1](LoadError(message.message))
+        if self._queries.answered(message.id, LoadError(message.message)):
             return
         if message.code == "stale_token" and self.link is Link.OPENING and not self._retried:
             # The Open whose answer was lost had been heard: what it chose is the token now.
@@ -367,7 +374,7 @@ class Session:
         self.link = Link.GONE
         self.outgoing.clear()
         expired = SessionExpiredError(f"session {self.key!r} is gone: {message.message}")
-        self._fail_queries("the session is gone")
+        self._queries.fail("the session is gone")
         gone = RuleRefused("session_gone", f"session {self.key!r} is gone, and whether this commit landed is unknown")
         for layer in self.replica.pending.undecided():
             self.replica.rejected(layer.local_seq, gone)

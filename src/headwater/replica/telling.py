@@ -14,7 +14,7 @@ from headwater.errors import InvariantViolation
 from headwater.protocol.commit import Commit, Operation, Provenance, Read
 from headwater.replica.document import Document
 from headwater.replica.pending import Layer
-from headwater.replica.transaction import difference, overlapping, ranges
+from headwater.replica.transaction import difference, overlapping, ranges, sent_ones
 
 if TYPE_CHECKING:
     from headwater.replica.replica import Replica
@@ -26,26 +26,26 @@ def told(layer: Layer, replica: Replica) -> None:
     if document is None:
         raise InvariantViolation(f"layer {own} was told twice")
     patches, leaning = difference(document.key, layer.before, layer.after, [((), _under(document, own))])
-    reads: dict[tuple[object, ...], Read] = {}
+    reads: dict[Read, None] = {}
     for spot in layer.spots:
         if spot is None:
             continue
         seen = spot.document
         # Another space's log does not check what this one stands on.
         if isinstance(seen, Document) and seen.home is replica:
-            under = overlapping(seen.key, spot.path, _under(seen, own))
+            under = sent_ones(overlapping(seen.key, spot.path, _under(seen, own)), reads)
             layers = ranges([each.local_seq for each in under])
             # C3: the one seq that everything here was as of, and every layer that had a say.
-            reads[seen.key, spot.path, spot.depth] = Read(seen.key, spot.path, spot.depth, layer.basis, layers)
+            reads[Read(seen.key, spot.path, spot.depth, layer.basis, layers)] = None
     for path in leaning:
-        under = overlapping(document.key, path, _under(document, own))
+        under = sent_ones(overlapping(document.key, path, _under(document, own)), reads)
         layers = ranges([each.local_seq for each in under])
-        reads[document.key, path, Depth.SHAPE] = Read(document.key, path, Depth.SHAPE, layer.basis, layers)
+        reads[Read(document.key, path, Depth.SHAPE, layer.basis, layers)] = None
     causes = tuple((spot.document.key, spot.path) for spot in layer.causes or () if isinstance(spot.document, Document))
     commit = Commit(
         own,
         (Operation(document.key, patches),),
-        tuple(reads.values()),
+        tuple(reads),
         (),
         replica.branch,
         (),

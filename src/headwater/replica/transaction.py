@@ -191,11 +191,11 @@ class Transaction:
     def reads(self) -> tuple[Read, ...]:
         """C3: every read with its true basis, and with every pending layer that its view stood on."""
         # C3: the one seq that everything here is as of, and every layer that had a say.
-        reads = []
+        reads: dict[Read, None] = {}
         for doc, path, depth in self._reads:
-            under = self.stood_on(doc, path)
+            under = sent_ones(self.stood_on(doc, path), reads)
             self._stood.update(dict.fromkeys(under))
-            reads.append(Read(doc, path, depth, self.basis, ranges([layer.local_seq for layer in under])))
+            reads[Read(doc, path, depth, self.basis, ranges([layer.local_seq for layer in under]))] = None
         return tuple(reads)
 
     def stood_on(self, doc: DocKey, path: Path) -> list[Layer]:
@@ -234,6 +234,17 @@ class Transaction:
 def _showing(document: Document) -> tuple[Layer, ...]:
     """The layers on a document that show something in it now."""
     return tuple(layer for layer in document.layers if layer.fits(document.key))
+
+
+def sent_ones(layers: list[Layer], reads: dict[Read, None]) -> list[Layer]:
+    """Those of the layers that the engine hears of. Of the others, what they were made of is added to the reads.
+
+    C1: what stays here is a function of what it read. Whoever looks at it depends on that.
+    """
+    for layer in layers:
+        if layer.fate is Fate.LOCAL:
+            reads.update(dict.fromkeys(layer.commit.reads))
+    return [layer for layer in layers if layer.fate is not Fate.LOCAL]
 
 
 def overlapping(doc: DocKey, path: Path, layers: Sequence[Layer]) -> list[Layer]:

@@ -16,7 +16,17 @@ from headwater.replica.replica import Replica
 class Watches:
     """The watches of one session, over any number of connections."""
 
-    __slots__ = ("_followed", "_loading", "_next", "_replica", "_say", "_watch_of", "_watches", "generation")
+    __slots__ = (
+        "_followed",
+        "_loading",
+        "_narrower",
+        "_next",
+        "_replica",
+        "_say",
+        "_watch_of",
+        "_watches",
+        "generation",
+    )
 
     def __init__(self, replica: Replica, say: Callable[[FromReplica], object]) -> None:
         self.generation = 0  # rises with every load begun and every load ended
@@ -26,6 +36,7 @@ class Watches:
         self._watches: dict[int, tuple[Selector, ...]] = {}
         self._followed: dict[DocKey, int] = {}  # came with the watch of another document
         self._loading: dict[int, tuple[Selector, ...]] = {}
+        self._narrower: dict[int, tuple[Selector, ...]] = {}  # watches that are being widened, as they were
         self._next = 1
 
     def new_number(self) -> int:
@@ -56,6 +67,8 @@ class Watches:
                 number = None
             if number is None:
                 number = self._watch_of[doc] = self.new_number()
+            elif self._replica.is_here(doc):
+                self._narrower[number] = self._watches[number]
             self._watches[number] = self._loading[number] = (Selector(doc, follow or follows),)
             self.generation += 1
             self._say(Watch(number, self._watches[number]))
@@ -101,6 +114,7 @@ class Watches:
     def arrived(self, message: Watched) -> bool:
         """Documents that were asked for. False: they are not wanted any more."""
         selectors = self._loading.pop(message.id, None)
+        self._narrower.pop(message.id, None)
         if selectors is None:
             return False
         self.generation += 1
@@ -124,8 +138,12 @@ class Watches:
         if selectors is None:
             return None
         self.generation += 1
-        self._watches.pop(number, None)
         docs = tuple(selector.doc for selector in selectors)
+        narrower = self._narrower.pop(number, None)
+        if narrower is not None:
+            self._watches[number] = narrower  # It could not be widened: what was watched is watched on.
+            return docs
+        self._watches.pop(number, None)
         for doc in docs:
             self._watch_of.pop(doc, None)
         return docs

@@ -11,6 +11,7 @@ import msgspec
 
 from headwater.data.patch import Patch
 from headwater.data.path import starts_with
+from headwater.data.value import size_of
 from headwater.protocol.commit import Commit, Read
 from headwater.replica.transaction import PLAIN, ranges
 
@@ -33,6 +34,18 @@ def thinned(frame: list[Commit]) -> tuple[Commit, ...]:
             msgspec.structs.replace(commit, reads=tuple(kept), after=ranges(sorted(after))) if after else commit
         )
     return tuple(sent)
+
+
+def size_of_commit(commit: Commit) -> int:
+    """About how many bytes a commit is on the wire."""
+    size = 64 + 48 * len(commit.reads)
+    for operation in commit.operations:
+        size += 32 + sum(24 + size_of(patch.arg) for patch in operation.patches)
+    for event in commit.events:
+        size += 64 + size_of(event.payload)
+    for record in commit.records:
+        size += 64 + size_of(record.payload)
+    return size
 
 
 def _answered_by(earlier: list[Commit], read: Read) -> int | None:

@@ -17,41 +17,77 @@ from headwater.replica.confirmed import NotHere
 from headwater.replica.document import Document
 from headwater.replica.replica import Replica
 from headwater.replica.transaction import Transaction
+from headwater.scheduler.freshness import upstream_failed
+from headwater.scheduler.node import Node
 
 T = TypeVar("T")
+
+
+class Missing(NotHere):
+    """A document that is not here, of this space or of another one."""
+
+    def __init__(self, document: Document) -> None:
+        super().__init__(document.key)
+        self.document = document
+
+
+class Elsewhere(AuthoringError):
+    """A write to a document of another space than the transaction's."""
+
+    def __init__(self, document: Document) -> None:
+        super().__init__(f"{document!r} is of another space: a transaction writes one space only")
+        self.home = document.home
+
+
+def check_computed(document: Document) -> bool:
+    """Whether what a document shows was computed, if it is to be. UpstreamFailedError: it could not be."""
+    for writer in document.writers:
+        if isinstance(writer, Node) and writer.error is not None:
+            raise upstream_failed(writer)
+    return not document.writers or any(isinstance(each, Node) and each.runs for each in document.writers)
 
 
 class Authored:
     """The tracker of one transaction."""
 
-    __slots__ = ("_home", "_transaction")
+    __slots__ = ("_home", "_transaction", "_visible")
 
-    def __init__(self, home: Replica, transaction: Transaction) -> None:
+    def __init__(self, home: Replica, transaction: Transaction, visible: Callable[[Document], object]) -> None:
         self._home = home
         self._transaction = transaction
+        self._visible = visible  # raises where what is shown is not to be read outside a run
 
     def missed(self, run: Run, spot: Spot) -> Spot:
         document = cast(Document, spot.document)
+        if document.writers:
+            self._visible(document)
         if document.home is self._home:
             self._transaction.saw(document.key, spot.path, spot.depth)
         return spot
 
     def absent(self, run: Run, document: Document) -> None:
-        raise NotHere(document.key)
+        raise Missing(document)
 
     def write(self, run: Run, document: Document, patch: Patch) -> None:
         if document.home is not self._home:
-            raise AuthoringError(f"{document!r} is of another space: a transaction writes one space only")
+            raise Elsewhere(document)
         self._transaction.write(document.key, patch)
         cast("dict[Document, None]", run.overlay)[document] = None
 
 
-def call_in(current: Current, home: Replica, transaction: Transaction, fn: Callable[[], T]) -> T:
+def call_in(
+    current: Current,
+    home: Replica,
+    transaction: Transaction,
+    visible: Callable[[Document], object],
+    fn: Callable[[], T],
+) -> T:
     """Call a function whose handles read and write through a transaction."""
     if current.run is not None:
         raise AuthoringError("a transaction cannot begin inside a run: it is one already")
-    run = Run(Authored(home, transaction))
-    run.number = -(id(run) & 0xFFFFFFFF) - 1  # No spot was looked at in it.
+    run = Run(Authored(home, transaction, visible))
+    current.transactions += 1
+    run.number = -current.transactions  # No spot was looked at in it.
     run.transaction = transaction
     run.overlay = {}
     current.run = run

@@ -9,34 +9,35 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Any, Protocol, TypeVar
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from typing import Any, Protocol
+from weakref import WeakSet
 
 from headwater.cells.cell import Cell
 from headwater.cells.codec import codec_for
 from headwater.cells.handle import Input
 from headwater.cells.host import Subscription
 from headwater.cells.selector import Selector
+from headwater.cells.sending import Stream, Topic
 from headwater.clock import Clock
+from headwater.data.address import DocKey, check_id, check_scope, doc_text
 from headwater.data.link import Link
-from headwater.data.patch import Patch
 from headwater.data.path import Path
-from headwater.data.value import ABSENT, MaybeValue
-from headwater.errors import AuthoringError, HeadwaterError
-from headwater.protocol.verdict import Conflict, Rejected, Rejection, as_error
-from headwater.replica.document import Document
-from headwater.replica.pending import Layer
+from headwater.data.value import ABSENT, MaybeValue, Value
+from headwater.errors import AuthoringError, HeadwaterError, NotReadyError, UpstreamFailedError
+from headwater.protocol.verdict import Conflict
+from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.replica import Replica
-from headwater.runtime.authored import call_in
+from headwater.runtime.authored import check_computed
 from headwater.runtime.observing import Observing
 from headwater.runtime.space import Channel, LocalSpace
 from headwater.runtime.timepiece import Timepiece
+from headwater.runtime.writing import Writing
 from headwater.scheduler.limits import SchedulerLimits
 from headwater.scheduler.node import Node
 from headwater.scheduler.registry import NodeSpec
 from headwater.scheduler.scheduler import Failure, Scheduler
 
-T = TypeVar("T")
 MAX_ERRORS = 1_000
 """Errors that are kept for whoever asks to hear them first after they happened."""
 
@@ -51,6 +52,18 @@ class Loop(Protocol):
         """Call `Core.wake` at that moment of the monotonic clock, and forget the one said before."""
 
 
+class Sending(Protocol):
+    """Whoever takes events and records: the door for what comes with handlers and reactions."""
+
+    def post(self, stream: Stream[Any], payload: Value) -> None: ...
+
+    def emit(self, topic: Topic[Any], record: Value) -> None: ...
+
+
+_ON_THREAD: dict[int, WeakSet[Core]] = {}
+"""The runtimes of each thread. While a run of one is open, the handles of the others refuse."""
+
+
 class Core:
     """One runtime."""
 
@@ -58,17 +71,22 @@ class Core:
         self.clock = clock
         self._loop = loop
         self._thread = threading.get_ident()
+        _ON_THREAD.setdefault(self._thread, WeakSet()).add(self)
         self._spaces: dict[str, LocalSpace] = {}
         self._of_replica: dict[Replica, LocalSpace] = {}
         self._listeners: list[Callable[[Failure], object]] = []
         self._unheard: deque[Failure] = deque(maxlen=MAX_ERRORS)
         self._after: deque[Callable[[], object]] = deque()
+        self._numbered = 0
         self.selector = Selector()
         self.scheduler = Scheduler(clock, self, limits)
         self.current = self.scheduler.current
         self.time = Timepiece(clock, self.current, self.scheduler.gates.alarm)
         self.scheduler.attach(self.time.replica)
         self.observing = Observing(self)
+        self.writing = Writing(self)
+        self.sending: Sending | None = None
+        self.open_space: Callable[[str], LocalSpace] | None = None  # for a space that nobody named before
 
     # ---- spaces ------------------------------------------------------------------------------------
 
@@ -78,13 +96,22 @@ class Core:
             raise AuthoringError(f"this runtime has a space {name!r} already")
         space = self._spaces[name] = self._of_replica[replica] = LocalSpace(name, replica, channel)
         self.scheduler.attach(replica)
+        self.observing.follow(replica)
         return space
 
     def space(self, name: str) -> LocalSpace:
-        try:
-            return self._spaces[name]
-        except KeyError:
-            raise AuthoringError(f"this runtime has no space {name!r}: open it first") from None
+        space = self._spaces.get(name)
+        if space is not None:
+            return space
+        if self.open_space is not None:
+            return self.open_space(name)
+        raise AuthoringError(f"this runtime has no space {name!r}: open it first")
+
+    def space_of(self, document: Document) -> LocalSpace:
+        return self._of_replica[document.home]
+
+    def space_of_replica(self, replica: Replica) -> LocalSpace:
+        return self._of_replica[replica]
 
     def spaces(self) -> tuple[LocalSpace, ...]:
         return tuple(self._spaces.values())
@@ -93,7 +120,19 @@ class Core:
         """The handle of a document: what is there, and its type."""
         codec = codec_for(of)
         raw: MaybeValue = ABSENT if default is ABSENT else codec.encode(default)
-        return Cell(self, self.space(space).document(id, scope), codec, (), raw)
+        return Cell(self, self._document(space, id, scope), codec, (), raw)
+
+    def stream(self, space: str, id: str, of: Any, *, scope: str = "space") -> Stream[Any]:
+        """The handle of a stream of events."""
+        return Stream(self, self._document(space, id, scope), codec_for(of))
+
+    def topic(self, space: str, id: str, of: Any, *, scope: str = "space") -> Topic[Any]:
+        """The handle of a topic of records."""
+        return Topic(self, self._document(space, id, scope), codec_for(of))
+
+    def _document(self, space: str, id: str, scope: str) -> Document:
+        self.check_thread()
+        return self.space(space).document(check_id(id), check_scope(scope))
 
     # ---- nodes -------------------------------------------------------------------------------------
 
@@ -102,23 +141,32 @@ class Core:
         self.check_thread()
         return self.scheduler.register(spec, rooted=rooted)
 
+    def next_number(self) -> int:
+        """A number for a node that has no name of its own."""
+        self._numbered += 1
+        return self._numbered
+
     def remove(self, node: Node) -> None:
+        self.check_thread()
         self.scheduler.remove(node)
 
     # ---- moving ------------------------------------------------------------------------------------
 
     def tick(self) -> bool:
         """One slice of work, and what follows from it. True: there is more."""
-        more = self.scheduler.tick()
+        self.writing.catch_up()
+        self.scheduler.tick()
         for space in self._spaces.values():
             space.channel.flush()
-        while self._after:
+        for _ in range(len(self._after)):  # Those who come meanwhile have their turn in the next slice.
             act = self._after.popleft()
             try:
                 act()
             except Exception as error:  # An observer's failure is its own.
                 self.report("an observer", error)
         self.observing.look()
+        # Observers may have written: whether there is more is only known now.
+        more = bool(self._after) or bool(self.writing) or not self.scheduler.settle.is_quiet()
         if more:
             self._loop.request_tick()
         return more
@@ -129,10 +177,40 @@ class Core:
 
     def heard(self) -> None:
         """Something arrived from an engine."""
-        for space in self._spaces.values():
+        for space in tuple(self._spaces.values()):
             space.arrived()
         self.scheduler.heard()
         self.observing.look()
+        self._loop.request_tick()
+
+    def load_failed(self, space: LocalSpace, docs: Iterable[DocKey], error: HeadwaterError) -> None:
+        """The engine refuses documents: whoever reads them waits on, whoever awaits or writes them is told."""
+        named = tuple(docs)
+        dropped = space.load_failed(named, error)
+        for doc in named:
+            self.report(f"{space.name}/{doc_text(doc)}", error)
+        for _ in dropped:
+            self.report("a write outside any run", error)
+        self.observing.look()
+
+    def ended(self, space: LocalSpace, error: Exception) -> None:
+        """Nothing will be heard from a space any more."""
+        space.ended = error
+        self.report(f"space {space.name}", error)
+        self.observing.look()
+
+    def why_not(self, document: Document) -> Exception | None:
+        """Why a document will not arrive, if that is known."""
+        space = self._of_replica.get(document.home)
+        return None if space is None else space.why_not(document)
+
+    async def loaded(self, document: Document) -> None:
+        """Wait until a document is here. Raises why it will not come, if that is known."""
+        self.load(document)
+        await self.observing.until(lambda: document.value is not NOT_HERE or self.why_not(document) is not None)
+        error = self.why_not(document)
+        if document.value is NOT_HERE and error is not None:
+            raise error
 
     def afterwards(self, act: Callable[[], object]) -> None:
         """Call outside any run, when this slice is over."""
@@ -141,12 +219,12 @@ class Core:
 
     def is_quiet(self) -> bool:
         """Nothing is runnable, running or parked on local work. What waits for the network does not count."""
-        return self.scheduler.is_quiet() and not self._after
+        return self.scheduler.is_quiet() and not self._after and not self.writing
 
     def settle(self, slices: int = 1_000_000) -> None:
         """Run until there is nothing to run now. For programs without a loop, and for tests."""
         for _ in range(slices):
-            if not self.tick() and not self._after:
+            if not self.tick():
                 return
         raise HeadwaterError(f"the graph did not settle in {slices} slices")
 
@@ -157,10 +235,17 @@ class Core:
         self._listeners.append(listener)
         while self._unheard:
             listener(self._unheard.popleft())
-        return Subscription(lambda: self._listeners.remove(listener))
+
+        def close() -> None:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+
+        return Subscription(close)
 
     def on_failure(self, failure: Failure) -> None:
-        """The error channel."""
+        """The error channel. Whoever only reads what could not be computed adds nothing to what was said of that."""
+        if isinstance(failure.error, UpstreamFailedError) and failure.error.__cause__ is not None:
+            return
         if not self._listeners:
             self._unheard.append(failure)
         for listener in tuple(self._listeners):
@@ -174,61 +259,29 @@ class Core:
     def check_thread(self) -> None:
         if threading.get_ident() != self._thread:
             raise AuthoringError("a runtime belongs to one thread: call rt.call(fn) to have fn called there")
+        if self.current.run is None and len(_ON_THREAD[self._thread]) > 1:
+            for other in _ON_THREAD[self._thread]:
+                if other.current.run is not None:
+                    raise AuthoringError("a run of another runtime is open: inside it, use the handles of that runtime")
+
+    def visible(self, document: Document) -> MaybeValue:
+        self.check_thread()
+        value = document.value
+        if document.writers and not check_computed(document) and (value is ABSENT or value is NOT_HERE):
+            raise NotReadyError(f"{doc_text(document.key)} was never computed: await pull() first")
+        if value is NOT_HERE:
+            raise NotReadyError(f"{doc_text(document.key)} has not arrived yet: await pull() first")
+        return value
 
     def resolve(self, document: Document, link: Link) -> tuple[Document, Path]:
-        home = self._of_replica[document.home] if link.space is None else self.space(link.space)
+        home = self.space_of(document) if link.space is None else self.space(link.space)
         return home.document(link.id, link.scope), link.path
 
-    def write(self, document: Document, patches: tuple[Patch, ...], group: object | None) -> None:
-        space = self._of_replica[document.home]
-        space.when_here(document, lambda: self._written(space, document, patches, group))
+    def put(self, document: Document, value: Value, again: Callable[[], object], group: object | None) -> None:
+        self.writing.put(document, value, again, group)
 
-    def _written(self, space: LocalSpace, document: Document, patches: tuple[Patch, ...], group: object | None) -> None:
-        replica = document.home
-        only = patches[0] if len(patches) == 1 else None
-        if only is not None and only.kind == "add" and not only.path:
-            replica.write_whole(document, only.arg, (), None, group, "", None, False, self._settled)
-        else:
-            transaction = replica.begin(group=group)
-            try:
-                transaction.write(document.key, *patches)
-            except BaseException:
-                replica.drop(transaction)
-                raise
-            replica.commit(transaction, self._settled)
-        self._loop.request_tick()
-
-    def _settled(self, layer: Layer, rejection: Rejection | None) -> None:
-        """A write that nobody awaits: if it does not land, the error channel hears of it."""
-        if rejection is not None:
-            self.report("a write outside any run", as_error(Rejected(layer.local_seq, rejection)))
-
-    def update(self, handle: Input[Any], fn: Callable[[Any], Any], group: object | None) -> None:
-        cell = handle
-        assert isinstance(cell, Cell)
-        space = self._of_replica[handle._document.home]
-        space.when_here(handle._document, lambda: self._updated(space, cell, fn, group))
-
-    def _updated(self, space: LocalSpace, cell: Cell[Any], fn: Callable[[Any], Any], group: object | None) -> None:
-        """Read and write in one transaction; once more for each time that somebody else was faster."""
-        transaction = space.replica.begin(group=group)
-        try:
-            call_in(self.current, space.replica, transaction, lambda: cell.set(fn(cell.get())))
-        except BaseException:
-            space.replica.drop(transaction)
-            raise
-
-        def settled(layer: Layer, rejection: Rejection | None) -> None:
-            if isinstance(rejection, Conflict):
-                self._retry(space, rejection, lambda: self._updated(space, cell, fn, group))
-            else:
-                self._settled(layer, rejection)
-
-        space.replica.commit(transaction, settled)
-        self._loop.request_tick()
-
-    def _retry(self, space: LocalSpace, conflict: Conflict, again: Callable[[], object]) -> None:
-        self.observing.when(lambda: space.channel.is_ready(conflict), lambda: self.afterwards(again))
+    def write(self, cell: Cell[Any], act: Callable[[], object], group: object | None) -> None:
+        self.writing.write(cell, act, group)
 
     def pull(self, handle: Input[Any]) -> Coroutine[Any, Any, Any]:
         return self.observing.pull(handle)
@@ -238,6 +291,22 @@ class Core:
 
     def watch(self, handle: Input[Any]) -> AsyncIterator[Any]:
         return self.observing.watch(handle)
+
+    def post(self, stream: Stream[Any], payload: Value) -> None:
+        self._sending("posts to", stream).post(stream, payload)
+
+    def emit(self, topic: Topic[Any], record: Value) -> None:
+        self._sending("emits to", topic).emit(topic, record)
+
+    def _sending(self, does: str, where: Stream[Any] | Topic[Any]) -> Sending:
+        """Whoever sends events and records, unless the run that asks for it is one that may be repeated."""
+        self.check_thread()
+        node = None if self.current.run is None else self.current.run.node
+        if isinstance(node, Node):
+            raise AuthoringError(f"{node.id} {does} {where!r}: a {node.kind.value} is repeated. Do it in a handler.")
+        if self.sending is None:
+            raise AuthoringError(f"nothing here takes what is sent to {where!r}: this runtime has no handlers")
+        return self.sending
 
     # ---- the driver of the scheduler ---------------------------------------------------------------
 

@@ -203,14 +203,15 @@ class Driver:
     def _heard(self, message: FromEngine) -> None:
         """Take in a message, or keep it for the next turn of the loop.
 
-        A Sync follows nearly every verdict in the same bytes. Whoever waits for the verdict goes on first, and what it
+        A Sync follows nearly every verdict in the same bytes. Whoever waits for the verdicts goes on first, and what it
         sends next is on its way while the rest is taken in.
         """
-        if self._yielding:
+        are_verdicts = isinstance(message, Verdicts)
+        if self._yielding and (self._later or not are_verdicts):
             self._later.append(message)
             return
         self._take_in(message)
-        if isinstance(message, Verdicts):
+        if are_verdicts and not self._yielding:
             self._yielding = True
             asyncio.get_running_loop().call_soon(self._hear_later)  # After whoever was woken just now.
 

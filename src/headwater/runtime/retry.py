@@ -46,6 +46,7 @@ class Writer:
         "_against",
         "_clock",
         "_driver",
+        "_goes_alone",
         "_hold",
         "_in_a_row",
         "_policy",
@@ -61,8 +62,9 @@ class Writer:
         self._policy = policy or RetryPolicy()
         self._clock = clock or RealClock()
         self._random = self._clock.randomness(f"retries of {driver.session.key}")
-        self._hold: asyncio.Future[None] | None = None  # what keeps everything back that was rejected together
+        self._hold: list[asyncio.Future[bool]] | None = None  # those who wait behind the first that was rejected
         self._against: list[Conflict] = []  # why
+        self._goes_alone = True  # nothing else was held back with what goes on now
         self._in_a_row = 0  # holds since something landed
         self._round_trip_us = 0.0  # of a commit and its verdict, lately
         self.attempts = 0
@@ -119,7 +121,7 @@ class Writer:
         self.attempts += 1
         self._driver.turn = None  # whatever was said before was about earlier attempts
         self._driver.session.replica.commit(transaction, end)
-        if again:
+        if again and not self._goes_alone:
             self._driver.flush_soon()  # With all that was held back together: it lands together or not at all.
         else:
             self._driver.flush()
@@ -135,15 +137,32 @@ class Writer:
         """
         self._against.append(conflict)
         if self._hold is not None:
-            held, _ = await asyncio.wait([self._hold], timeout=max(0, left_us) / 1e6)
-            return bool(held)
-        hold = self._hold = asyncio.get_running_loop().create_future()
+            return await self._behind(self._hold, left_us)
+        hold: list[asyncio.Future[bool]] = []
+        self._hold = hold
         try:
-            return await self._until_useful(left_us)
+            is_useful = await self._until_useful(left_us)
         finally:
             self._hold = None
             self._against.clear()
-            hold.set_result(None)
+            loop = asyncio.get_running_loop()
+            first: asyncio.Future[bool] = loop.create_future()
+            # All of them go on in one turn of the loop, so that what they send next travels in one piece.
+            loop.call_soon(_let_go, [first, *hold])
+        self._goes_alone = not hold
+        if hold:
+            await first
+        return is_useful
+
+    async def _behind(self, hold: list[asyncio.Future[bool]], left_us: int) -> bool:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[bool] = loop.create_future()
+        hold.append(future)
+        timer = loop.call_later(max(0, left_us) / 1e6, _give_up, future)
+        try:
+            return await future
+        finally:
+            timer.cancel()
 
     async def _until_useful(self, left_us: int) -> bool:
         driver = self._driver
@@ -176,3 +195,14 @@ class Writer:
         seen = driver.session.replica.confirmed.seq
         confirmed = driver.session.replica.confirmed
         await driver.until(lambda: confirmed.seq > seen, within_us=min(delay_us, policy.news_us))
+
+
+def _let_go(held: list[asyncio.Future[bool]]) -> None:
+    for future in held:
+        if not future.done():
+            future.set_result(True)
+
+
+def _give_up(future: asyncio.Future[bool]) -> None:
+    if not future.done():
+        future.set_result(False)

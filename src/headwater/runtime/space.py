@@ -1,4 +1,4 @@
-"""One space of a runtime: its replica, the session that speaks for it, and what waits for its documents.
+"""One space of a runtime: its replica, the channel that speaks for it, and what waits for its documents.
 
 Keeps watched what somebody reads, and for a while what was read last; beyond that, values are let go. Never decides
 what runs.
@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from headwater.data.address import DocKey
-from headwater.errors import LimitError
+from headwater.errors import HeadwaterError, LimitError
 from headwater.protocol.verdict import Conflict
 from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.replica import Replica
+from headwater.replica.transaction import Transaction
 
 KEPT_UNREAD: Final = 1_000
 """Documents that nobody reads any more and that are still here, the last ones."""
@@ -39,12 +40,15 @@ class Channel(Protocol):
 class LocalSpace:
     """A space as one runtime has it."""
 
-    __slots__ = ("_deferred", "_unread", "channel", "name", "replica")
+    __slots__ = ("_deferred", "_unread", "channel", "ended", "failed_loads", "name", "replica", "retry")
 
     def __init__(self, name: str, replica: Replica, channel: Channel) -> None:
         self.name = name
         self.replica = replica
         self.channel = channel
+        self.retry: Callable[[Callable[[Transaction], object]], object] | None = None  # see to it that it lands
+        self.ended: Exception | None = None  # why nothing will be heard any more
+        self.failed_loads: dict[Document, HeadwaterError] = {}  # refused by the engine; the next read asks again
         self._unread: OrderedDict[Document, None] = OrderedDict()
         self._deferred: dict[Document, list[Callable[[], object]]] = {}
 
@@ -54,6 +58,7 @@ class LocalSpace:
     def load(self, document: Document) -> None:
         """Somebody reads or writes it: watch it, and fetch it if it is not here."""
         self._unread.pop(document, None)
+        self.failed_loads.pop(document, None)
         self.channel.watch((document.key,))
 
     def release(self, document: Document) -> None:
@@ -61,11 +66,13 @@ class LocalSpace:
         self._unread[document] = None
         while len(self._unread) > KEPT_UNREAD:
             oldest, _ = self._unread.popitem(last=False)
-            if oldest.twig is None and oldest not in self._deferred:
+            if oldest.twig is None and not oldest.writers and oldest not in self._deferred:
                 self.channel.unwatch(oldest.key)
 
+    # ---- waiting for documents -----------------------------------------------------------------------
+
     def when_here(self, document: Document, act: Callable[[], object]) -> None:
-        """Act at once, or as soon as the document has arrived, in the order of the calls."""
+        """Act at once, or as soon as the document has arrived, in the order of the calls. `act` does not raise."""
         if document.value is not NOT_HERE and document not in self._deferred:
             act()
             return
@@ -76,8 +83,30 @@ class LocalSpace:
         self.load(document)
         self.arrived()
 
+    def waits_for(self, document: Document) -> bool:
+        """Whether writes wait for it: one that comes now has its turn after them."""
+        return document in self._deferred
+
     def arrived(self) -> None:
         """Something arrived: whatever waited for it goes on."""
-        for document in [each for each in self._deferred if each.value is not NOT_HERE]:
-            for act in self._deferred.pop(document):
-                act()
+        if self._deferred:
+            for document in [each for each in self._deferred if each.value is not NOT_HERE]:
+                for act in self._deferred.pop(document, ()):
+                    act()
+
+    def load_failed(self, docs: Iterable[DocKey], error: HeadwaterError) -> list[Callable[[], object]]:
+        """The engine refused these. Answers with what waited for them, and will not happen."""
+        dropped: list[Callable[[], object]] = []
+        for doc in docs:
+            document = self.replica.documents.of(doc)
+            self.failed_loads[document] = error
+            dropped += self._deferred.pop(document, ())
+        return dropped
+
+    def deferred(self) -> int:
+        """How many writes wait for documents."""
+        return sum(map(len, self._deferred.values()))
+
+    def why_not(self, document: Document) -> Exception | None:
+        """Why a document will not arrive, if it is known that it will not."""
+        return self.failed_loads.get(document) or self.ended

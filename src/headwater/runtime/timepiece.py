@@ -2,13 +2,12 @@
 
 `past(when)` is false until that moment, `now(every)` the time rounded down to a step. Both are ordinary reads of
 ordinary documents, so that a node wakes for them through the one door (P1); the alarms wait on the one timer.
-What nobody reads any more has no alarm.
+What no live node reads has no alarm: it is brought up to date when somebody reads it again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
 
 from headwater.cells.run import Current
 from headwater.clock import Clock
@@ -18,6 +17,7 @@ from headwater.errors import AuthoringError
 from headwater.replica.detached import Detached
 from headwater.replica.document import Document
 from headwater.replica.replica import Replica
+from headwater.scheduler.node import Node
 
 
 class Timepiece:
@@ -36,7 +36,7 @@ class Timepiece:
     def past(self, when_us: int) -> bool:
         """Whether a moment has come. Wakes its reader when it does."""
         if self._clock.now_us() >= when_us:
-            return True
+            return True  # It stays so: there is nothing to wait for.
         document = self._document(f"past:{when_us}")
         if document not in self._steps:
             self._show(document, False)
@@ -45,16 +45,18 @@ class Timepiece:
         return False
 
     def now(self, every_us: int) -> int:
-        """The time, rounded down to a step. Wakes its reader at each step."""
+        """The time, rounded down to a step: one value for everybody until the next step. Wakes its reader then."""
         if every_us <= 0:
             raise AuthoringError(f"now(every_ms={every_us / 1_000:g}): write how often it changes, more than 0")
-        current = self._clock.now_us() // every_us * every_us
         document = self._document(f"now:{every_us}")
-        if document not in self._steps:
+        if document not in self._steps or self._clock.now_us() >= self._steps[document][0] + every_us:
+            current = self._clock.now_us() // every_us * every_us
             self._show(document, current)
-            self._arm(document, current + every_us, every_us)
+            if document not in self._steps:
+                self._arm(document, current + every_us, every_us)
         self._look(document)
-        return current
+        assert type(document.value) is int
+        return document.value
 
     def _document(self, id: str) -> Document:
         key = DocKey("space", id)
@@ -67,7 +69,9 @@ class Timepiece:
             run.look(Spot(document, (), Depth.DEEP))
 
     def _show(self, document: Document, value: bool | int) -> None:
-        self.replica.write_whole(document, value, ())
+        """Others who read it are to know. The run that is open is not: it is about to see it."""
+        run = self._current.run
+        self.replica.write_whole(document, value, (), None if run is None else run.node)
         self._session.flush()
 
     def _arm(self, document: Document, at_us: int, every_us: int) -> None:
@@ -76,7 +80,7 @@ class Timepiece:
         self._alarm(self._clock.monotonic_us() + delay_us, lambda: self._due(document))
 
     def _due(self, document: Document) -> None:
-        """Its moment has come. If nobody reads it, it is let go."""
+        """Its moment has come. What nobody looks at any more is shown as it is now, once, and let go."""
         at_us, every_us = self._steps.pop(document)
         if document.twig is None:
             self.replica.let_go(document.key)
@@ -86,10 +90,19 @@ class Timepiece:
             self._arm(document, at_us, every_us)  # The clock was set back.
         elif every_us:
             self._show(document, now_us // every_us * every_us)
-            self._arm(document, (now_us // every_us + 1) * every_us, every_us)
+            if _is_looked_at(document):
+                self._arm(document, (now_us // every_us + 1) * every_us, every_us)
         else:
             self._show(document, True)
 
     def moments(self) -> int:
         """How many are waited for."""
-        return len(cast("dict[Document, object]", self._steps))
+        return len(self._steps)
+
+
+def _is_looked_at(document: Document) -> bool:
+    """Whether somebody reads it whom somebody demands."""
+    twig = document.twig
+    if twig is None:
+        return False
+    return any(isinstance(node, Node) and node.live for spot in twig.spots() for node in spot.readers)

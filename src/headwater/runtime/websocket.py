@@ -17,11 +17,13 @@ from websockets.client import ClientProtocol
 from websockets.exceptions import InvalidState, InvalidURI
 from websockets.frames import Frame, Opcode
 from websockets.http11 import Response
+from websockets.protocol import State
 from websockets.typing import Subprotocol
 from websockets.uri import WebSocketURI, parse_uri
 
 from headwater.data.limits import DEFAULT_VALUE_LIMITS, ValueLimits
 from headwater.errors import AuthoringError, ProtocolError
+from headwater.protocol.framing import BINARY, MASKED, TEXT, cut, framed_masked
 from headwater.protocol.messages import Encoding, FromReplica, decode_from_engine, encode
 from headwater.runtime.transport import Heard, Lost
 
@@ -99,6 +101,11 @@ class WebSocketConnection(asyncio.Protocol):
         self._lost = lost
         self._loop = loop
         self._transport: asyncio.Transport | None = None
+        self._kind = BINARY if encoding == "msgpack" else TEXT
+        self._is_open = False  # the handshake is over, and the protocol engine is between two frames
+        self._is_broken = False  # nothing more is heard
+        self._rest = bytearray()  # the beginning of a frame, and how many bytes it has to have to go on
+        self._needed = 0
         self._parts: list[bytes] = []
         self._reason = "the server closed the connection"
         self._last_byte_at = loop.time()
@@ -106,14 +113,11 @@ class WebSocketConnection(asyncio.Protocol):
         self.ready: asyncio.Future[None] = loop.create_future()
 
     def send(self, messages: Iterable[FromReplica]) -> None:
-        protocol = self._protocol
-        put = protocol.send_binary if self._encoding == "msgpack" else protocol.send_text
-        try:
-            for message in messages:
-                put(encode(message, self._encoding))
-        except InvalidState:
+        if self._transport is None or self._protocol.state is not State.OPEN:
             return  # Gone, or going: `lost` says so.
-        self._write()
+        text = self._encoding == "json"
+        frames = [framed_masked(encode(message, self._encoding), text=text) for message in messages]
+        self._transport.write(b"".join(frames) if len(frames) > 1 else frames[0])
 
     def close(self) -> None:
         self._reason = "it was closed here"
@@ -140,7 +144,36 @@ class WebSocketConnection(asyncio.Protocol):
         self._watch()
 
     def data_received(self, data: bytes) -> None:
+        """Messages in one frame are taken here; everything else is given to the protocol engine, frame by frame."""
         self._last_byte_at = self._loop.time()
+        if not self._is_open:
+            _, ended, behind = data.partition(b"\r\n\r\n")
+            was_answered = self.ready.done()
+            self._parse(data)
+            # With anything behind the answer the protocol engine may be anywhere, and parses all that follows.
+            self._is_open = bool(ended) and not behind and not was_answered and self.ready.done()
+            return
+        if self._rest:
+            self._rest += data
+            if len(self._rest) < self._needed:
+                return
+            data, self._rest = bytes(self._rest), bytearray()
+        at, size, most = 0, len(data), self._limits.message_bytes
+        while at < size and self._protocol.state is State.OPEN:
+            begin, end = cut(data, at)
+            is_short = end - begin <= most
+            if end == 0 or (end > size and is_short):
+                self._rest, self._needed = bytearray(data[at:]), end - at
+                return
+            if data[at] == self._kind and not data[at + 1] & MASKED and is_short and not self._parts:
+                self._hear(data[begin:end])
+            else:
+                self._parse(data[at:end])
+            at = end
+        if at < size:
+            self._parse(data[at:])  # Closing: only a parser knows what still counts.
+
+    def _parse(self, data: bytes) -> None:
         self._protocol.receive_data(data)
         for event in self._protocol.events_received():
             if isinstance(event, Frame):
@@ -188,17 +221,23 @@ class WebSocketConnection(asyncio.Protocol):
             if not frame.fin:
                 return
             data, self._parts = b"".join(self._parts), []
-            try:
-                self._heard(decode_from_engine(data, self._encoding, self._limits.values))
-            except ProtocolError as error:
-                self._end(str(error))
+            self._hear(data)
         elif frame.opcode is Opcode.CLOSE:
             reason = self._protocol.close_rcvd
             if reason is not None:
                 self._reason = f"the server closed the connection: {reason.code} {reason.reason}".rstrip()
 
+    def _hear(self, data: bytes) -> None:
+        if self._is_broken:
+            return
+        try:
+            self._heard(decode_from_engine(data, self._encoding, self._limits.values))
+        except ProtocolError as error:
+            self._end(str(error))
+
     def _end(self, reason: str) -> None:
         self._reason = reason
+        self._is_broken = True
         self.abort()
 
     def _write(self) -> None:

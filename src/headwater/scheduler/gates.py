@@ -111,6 +111,10 @@ class Gates:
         if gate.spent_us >= limits.auto_debounce_average_us * gate.timed_runs:
             gate.debounce_us, gate.is_auto = limits.auto_debounce_us, True
 
+    def is_exhausted(self, node: Node) -> bool:
+        """Whether it is held back because it spent its runs."""
+        return node.live and node.gate is not None and node.gate.exhaustions > 0
+
     def holds_idle(self, node: Node) -> bool:
         """Whether somebody who waits for quiet still waits for it: not for ever if it does not come to an end (L7)."""
         gate = node.gate

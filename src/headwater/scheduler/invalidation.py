@@ -21,17 +21,27 @@ from headwater.scheduler.node import CLEAN, INVALID, Marks, Node
 class Invalidation:
     """Listens to feeds."""
 
-    __slots__ = ("_enqueue", "_gates", "_loads", "_marks", "trace")
+    __slots__ = ("_enqueue", "_gates", "_impulse", "_loads", "_marks", "trace")
 
     def __init__(self, gates: Gates, loads: Loads, marks: Marks, enqueue: Callable[[Node], object]) -> None:
         self._gates = gates
         self._loads = loads
         self._marks = marks
+        self._impulse = 0  # what came from outside and made the notification that is being told
         self._enqueue = enqueue  # a live node became invalid
         self.trace: Trace | None = None
 
     def on_notification(self, notification: Notification) -> None:
         """Mark whoever read something that is shown differently now."""
+        source = notification.source
+        running = self._marks.running
+        if running is not None:
+            self._impulse = running.impulse
+        elif isinstance(source, Node):
+            self._impulse = source.impulse
+        else:
+            self._marks.impulse += 1
+            self._impulse = self._marks.impulse
         twig = notification.document.twig
         if twig is not None:
             if not twig.children and twig.shape is None:
@@ -57,12 +67,14 @@ class Invalidation:
             self._enqueue(node)
 
     def _mark(self, spot: Spot, notification: Notification) -> None:
-        source = notification.source
+        source, impulse = notification.source, self._impulse
         node: Node
         for node in spot.readers:  # type: ignore[assignment]  # Nobody else subscribes.
             if node is source:
                 continue  # I5: a run never invalidates itself (P5: identity, not id).
             self._marks.count += 1
+            if node.due < impulse:
+                node.due = impulse
             # I3: a value in its registered read set differs, and nothing else makes it invalid.
             if node.status == CLEAN:
                 node.status = INVALID

@@ -1,23 +1,24 @@
 """Who waits for which document to arrive. Part of the runner component.
 
 A node that waits does not run; whatever comes for it, the document or a change of something else that it read, lets it
-try again. It fetches nothing.
+try again. What stands on it is known, so that a reader can tell at once that it is not fresh. It fetches nothing.
 """
 
 from __future__ import annotations
 
 from headwater.replica.document import Document
-from headwater.scheduler.graph.edges import readers_of, writers_above
+from headwater.scheduler.graph.edges import readers_of
 from headwater.scheduler.node import Node
 
 
 class Loads:
     """The nodes that wait, by document."""
 
-    __slots__ = ("_waiting",)
+    __slots__ = ("_stale", "_waiting")
 
     def __init__(self) -> None:
         self._waiting: dict[Document, dict[Node, None]] = {}
+        self._stale: dict[Node, Document] = {}  # who waits, and whoever stands on them, with what is waited for
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
@@ -27,13 +28,16 @@ class Loads:
         self.forget(node)
         node.loading = document
         self._waiting.setdefault(document, {})[node] = None
-        seen = {node}
-        below = [node]
+        self._spread(node, document)
+
+    def _spread(self, origin: Node, document: Document) -> None:
+        self._stale[origin] = document
+        below = [origin]
         while below:
             for reader in readers_of(below.pop()):
-                if reader not in seen:
-                    seen.add(reader)
-                    reader.expect = [None]
+                if reader not in self._stale:
+                    self._stale[reader] = document
+                    reader.expect = (None,)
                     below.append(reader)
 
     def forget(self, node: Node) -> None:
@@ -45,24 +49,24 @@ class Loads:
                 waiting.pop(node, None)
                 if not waiting:
                     del self._waiting[document]
+            self._derive()
 
     def arrived(self, document: Document) -> list[Node]:
         """Everybody who waited for it, and waits no more."""
         nodes = list(self._waiting.pop(document, ()))
         for node in nodes:
             node.loading = None
+        if nodes:
+            self._derive()
         return nodes
+
+    def _derive(self) -> None:
+        """Somebody waits no more: who still stands on somebody who does?"""
+        self._stale = {}
+        for document, nodes in self._waiting.items():
+            for node in nodes:
+                self._spread(node, document)
 
     def above(self, node: Node) -> Document | None:
         """A document that something above a node waits for, or the node itself."""
-        seen = {node}
-        waiting = [node]
-        while waiting:
-            at = waiting.pop()
-            if at.loading is not None:
-                return at.loading
-            for writer in writers_above(at):
-                if writer not in seen:
-                    seen.add(writer)
-                    waiting.append(writer)
-        return None
+        return self._stale.get(node)

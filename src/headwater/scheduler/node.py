@@ -6,8 +6,8 @@ of a node. It decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
@@ -33,10 +33,12 @@ STATUS: Final = ("never-ran", "clean", "invalid")
 class Marks:
     """How often any node was made invalid. What was seen to be fresh stays so while this stands still."""
 
-    __slots__ = ("count",)
+    __slots__ = ("count", "impulse", "running")
 
     def __init__(self) -> None:
         self.count = 0
+        self.impulse = 0  # how many changes came from outside
+        self.running: Node | None = None  # whose attempt is under way: what is written meanwhile comes from it
 
 
 class NodeKind(Enum):
@@ -66,8 +68,8 @@ class Node:
     rank: int = 0  # its depth below the outermost parent; parents come before children on ties
     transient: tuple[type[Exception], ...] = ()  # errors after which another try is worth it
     # ---- what it read ----
-    reads: list[Spot | None] = field(default_factory=lambda: [None])  # registered; each once; ends with None
-    expect: list[Spot | None] = field(default_factory=lambda: [None])  # `reads`, or [None] to look at each read anew
+    reads: Sequence[Spot | None] = (None,)  # registered; each once; ends with None; replaced, never changed in place
+    expect: Sequence[Spot | None] = (None,)  # `reads`, or (None,) to look at each read anew
     # ---- validity ----
     status: int = NEVER_RAN
     causes: dict[Spot, Notification] | None = None  # why it is invalid; empty when it is clean; bounded by its reads
@@ -80,6 +82,7 @@ class Node:
     provisional: bool = False  # created in a live run; until the later of its first run and that pass's end
     # ---- order ----
     height: int = 0  # above every node whose output it reads, but for edges that close a cycle
+    low: int = 0  # the part of its turn that does not depend on its height
     queued: int = -1  # its turn while it waits to run; -1: it does not wait
     suspended: bool = False  # an attempt of it waits for others to run
     verified: int = -1  # the count of marks at which nothing above it was known to be invalid
@@ -87,7 +90,9 @@ class Node:
     # ---- bounds ----
     gate: Gate | None = None  # None: no time ever kept it from running
     pass_number: int = 0  # the pass that `pass_runs` counts
-    pass_runs: int = 0  # runs in that pass
+    pass_runs: int = 0  # runs in that pass, since something came from outside
+    due: int = 0  # the newest thing from outside that made it invalid, directly or through others
+    impulse: int = 0  # the one that `pass_runs` counts from; what its writes make others due for
     failures: int = 0  # transient failures in a row
     # ---- for people ----
     runs: int = 0  # completed runs, failed ones included
@@ -103,7 +108,7 @@ class Node:
     @property
     def turn(self) -> int:
         """Where its turn is in a sweep: by height, then parents before children, then as they were registered."""
-        return (self.height << 44) + (min(self.rank, 15) << 40) + self.order
+        return (self.height << 44) + self.low
 
     @property
     def is_runnable(self) -> bool:
@@ -121,7 +126,7 @@ def check_node(node: Node) -> None:
         problems.append("it reads a spot twice")
     if any(spot is None or node not in spot.readers or spot.twig is None for spot in spots):
         problems.append("a spot that it reads does not know of it")
-    if node.expect is not node.reads and node.expect != [None]:
+    if node.expect is not node.reads and tuple(node.expect) != (None,):
         problems.append("it expects reads that are not its own")
     if node.status == CLEAN and node.causes:
         problems.append("it is clean and has causes")

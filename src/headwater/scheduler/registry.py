@@ -17,7 +17,7 @@ from headwater.replica.replica import Replica
 from headwater.scheduler.node import Node, NodeKind
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # Not frozen: that would make a registration cost a third more.
 class NodeSpec:
     """What is registered. Everything about what a node may write is here, and never changes (P4)."""
 
@@ -62,6 +62,8 @@ class Registry:
             raise AuthoringError(f"there is a node {spec.id!r} already: remove it first, or choose another id")
         self._order += 1
         parent = spec.parent
+        if parent is not None and parent.removed:
+            raise AuthoringError(f"{spec.id!r} would be the child of {parent.id!r}, which was removed")
         node = Node(
             spec.id,
             spec.kind,
@@ -77,6 +79,7 @@ class Registry:
             0 if parent is None else parent.rank + 1,
             spec.transient,
         )
+        node.low = (min(node.rank, 15) << 40) + node.order
         self._nodes[spec.id] = node
         if parent is not None:
             if parent.children is None:

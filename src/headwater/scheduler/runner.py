@@ -18,27 +18,27 @@ from headwater.data.path import starts_with
 from headwater.data.spots import Spot
 from headwater.data.trace import Failed, Ran, RunStarted, Suspended, Trace
 from headwater.data.value import ABSENT, MaybeValue, freeze
-from headwater.errors import AuthoringError, InvariantViolation, UpstreamFailedError
+from headwater.errors import AuthoringError, InvariantViolation
 from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.feed import Notification
 from headwater.replica.pending import Layer
+from headwater.scheduler.freshness import AFRESH, Freshness
 from headwater.scheduler.gates import Gates
-from headwater.scheduler.graph.edges import writers_of
 from headwater.scheduler.graph.graph import Graph
 from headwater.scheduler.loads import Loads
 from headwater.scheduler.node import CLEAN, Marks, Node, NodeKind
-from headwater.scheduler.suspension import Attempts, Suspend, Suspension, invalid_above
+from headwater.scheduler.suspension import Attempts, Suspend, Suspension
 
+_EFFECT = NodeKind.EFFECT
 _SCALARS = frozenset({int, str, bool, float})
-_AFRESH: list[Spot | None] = [None]
 
 
 class Runner:
     """Runs nodes, one at a time."""
 
     __slots__ = (
-        "_attempts",
         "_current",
+        "_fresh",
         "_gates",
         "_graph",
         "_loads",
@@ -46,9 +46,7 @@ class Runner:
         "_on_cleanup_failed",
         "_on_failed",
         "_on_missing",
-        "_poisoned",
         "_run",
-        "_stopped",
         "on_ran",
         "trace",
     )
@@ -70,14 +68,12 @@ class Runner:
         self._graph = graph
         self._gates = gates
         self._loads = loads
-        self._attempts = attempts
+        self._fresh = Freshness(graph, loads, attempts, marks)
         self._marks = marks
         self._on_failed = on_failed  # its last run raised, or does so no more: its readers are to know
         self._on_cleanup_failed = on_cleanup_failed
         self._on_missing = on_missing  # a document that a run needs is not here
         self._run = Run(self)
-        self._stopped: Suspension | None = None
-        self._poisoned = False  # it was shown the failure of another node, and may have gone on
         self.on_ran: Callable[[Node, Layer | None], object] | None = None  # for diagnosis; decides nothing
         self.trace: Trace | None = None
 
@@ -87,9 +83,9 @@ class Runner:
         """Run it. Something comes back if it was stopped, and says what it waits for."""
         if self.trace is not None:
             self.trace.emit(RunStarted(node.id, node.attempts + 1))
-        if node.returns and node.outputs[0].value is NOT_HERE:
-            return self._load_output(node)
-        run = self._run
+        if node.returns and node.outputs[0].value is NOT_HERE and not self._has_output(node):
+            return Suspension(document=node.outputs[0])
+        run, current, fresh = self._run, self._current, self._fresh
         status, causes = node.status, node.causes
         node.status, node.causes = CLEAN, None
         node.attempts += 1
@@ -97,22 +93,18 @@ class Runner:
         run.node = node
         run.reads = node.expect
         run.place = 0
-        run.log = None
+        run.log = run.fresh = None
         run.causes = causes
-        self._stopped = None
+        fresh.stopped = None
         if node.gate is not None:
             self._gates.started(node)
-        failure: Exception | None = None
-        layer: Layer | None = None
-        result: object = None
         if node.cleanup is not None:
             self.clean_up(node)
-        self._current.run = run
+        failure: Exception | None = None
+        result: object = None
+        current.run = run
         try:
-            if node.kind is NodeKind.EFFECT:
-                result = self._effect(node)
-            else:
-                result = node.fn()
+            result = node.fn() if node.kind is not _EFFECT else self._effect(node)
         except Suspend:
             pass
         except Exception as error:  # Whatever an author's function raises is the node's failure.
@@ -122,14 +114,16 @@ class Runner:
             self._discard(run)
             raise
         finally:
-            self._current.run = None
+            current.run = None
         if node.removed:  # By its own run: nothing of it is kept.
             self._discard(run)
             return None
-        stopped: Suspension | None = self._stopped
+        stopped: Suspension | None = fresh.stopped
         if stopped is not None:
             return self._drop(node, run, stopped, status, causes)
-        self._apply_reads(node, run)
+        if run.log is not None or fresh.saw_failure or node.reads[run.place] is not None:
+            self._apply_reads(node, run)
+        layer: Layer | None = None
         if failure is None and (node.returns or run.transaction is not None):
             try:
                 layer = self._commit(node, run, result)
@@ -141,16 +135,30 @@ class Runner:
         node.wrote = 0 if layer is None else layer.local_seq
         if failure is not None:
             self._failed(node, run, failure)
-        else:
-            if node.error is not None:
-                node.error = None
-                self._on_failed(node, None, False)
-            node.failures = 0
-            if self.trace is not None:
-                self.trace.emit(Ran(node.id, 0 if layer is None else layer.local_seq))
+        elif node.error is not None or node.failures:
+            self._recovered(node)
+        if self.trace is not None and failure is None:
+            self.trace.emit(Ran(node.id, node.wrote))
         if self.on_ran is not None:
             self.on_ran(node, None if failure is not None else layer)
         return None
+
+    def _recovered(self, node: Node) -> None:
+        node.failures = 0
+        if node.error is not None:
+            node.error = None
+            self._on_failed(node, None, False)
+
+    def _has_output(self, node: Node) -> bool:
+        """What it will replace is fetched: a result is told as a difference to it. It may be here at once."""
+        document = node.outputs[0]
+        self._on_missing(document)
+        if document.value is not NOT_HERE:
+            return True
+        if self.trace is not None:
+            self.trace.emit(Suspended(node.id, (doc_text(document.key),)))
+        self._await(node, document, [])
+        return False
 
     def _effect(self, node: Node) -> object:
         """How long an effect takes decides about a debounce; what it returns is called before its next run."""
@@ -186,16 +194,16 @@ class Runner:
                 self._graph.apply_read_delta(node, [*node.reads[:place], None])
         else:
             self._graph.apply_read_delta(node, [*run.log, None])
-        if self._poisoned:
-            node.expect = _AFRESH  # What failed may be well the next time: every read is looked at anew.
-            self._poisoned = False
+        if self._fresh.saw_failure:
+            node.expect = AFRESH  # What failed may be well the next time: every read is looked at anew.
+            self._fresh.saw_failure = False
 
     def _drop(
         self, node: Node, run: Run, stopped: Suspension, status: int, causes: dict[Spot, Notification] | None
     ) -> Suspension:
         """The attempt was stopped: no commit, no run counted, and what made it run still does."""
-        self._stopped = None
-        self._poisoned = False
+        self._fresh.stopped = None
+        self._fresh.saw_failure = False
         node.status = status
         node.causes = {**(causes or {}), **(node.causes or {})} or None
         self._discard(run)
@@ -206,14 +214,6 @@ class Runner:
             self.trace.emit(Suspended(node.id, tuple(waits_for)))
         if stopped.document is not None:
             self._await(node, stopped.document, run.log or [])
-        return stopped
-
-    def _load_output(self, node: Node) -> Suspension:
-        """What it will replace is not here yet: a result is told as a difference to it."""
-        stopped = Suspension(document=node.outputs[0])
-        if self.trace is not None:
-            self.trace.emit(Suspended(node.id, (doc_text(node.outputs[0].key),)))
-        self._await(node, node.outputs[0], [])
         return stopped
 
     def _await(self, node: Node, document: Document, log: list[Spot]) -> None:
@@ -248,11 +248,13 @@ class Runner:
         before = document.value
         if before is NOT_HERE:
             raise InvariantViolation(f"{node.id}: its output {document!r} was let go while it ran")
-        value = (
-            freeze(result)
-            if result.__class__ in _SCALARS and node.encode is None
-            else self._value(node, result, before)
-        )
+        kind = result.__class__
+        if node.encode is not None or kind not in _SCALARS:
+            value = self._value(node, result, before)
+        elif kind is before.__class__ and result == before:
+            return None
+        else:
+            value = freeze(result)
         # I8: provenance: the node by identity, its id, and the spots whose change made it run.
         return node.home.write_whole(document, value, node.reads, node, None, node.id, run.causes, True)
 
@@ -290,74 +292,10 @@ class Runner:
     # ---- what the run does (the tracker of its handles) ---------------------------------------------
 
     def missed(self, run: Run, spot: Spot) -> Spot:
-        """A look that the last run did not make at this point."""
-        node = cast(Node, run.node)
-        found = self._graph.canonical(spot)
-        if found is not spot:
-            if found.stamp == run.number:
-                return found
-            found.stamp = run.number
-            if run.reads[run.place] is found:  # A handle made for the moment looks where another one did.
-                run.place += 1
-                return found
-        elif spot.twig is None:
-            place = (spot.document, spot.path, spot.depth)
-            if run.log is None or run.fresh is None:
-                run.fresh = {}
-            found = run.fresh.setdefault(place, spot)
-            if found is not spot:
-                return found
-        if run.log is None:
-            run.log = cast("list[Spot]", run.reads[: run.place])
-            run.reads, run.place = _AFRESH, 0
-        run.log.append(found)
-        writers = writers_of(cast(Document, found.document))
-        if writers:
-            self._check_fresh(node, found, writers)
-        if self._graph.has_envelopes:
-            for each in self._graph.dirty_envelopes((found,)):
-                if each.loading is not None and each is not node:
-                    self._stop(Suspension(document=each.loading))
-                self._need(node, [each])
-        return found
-
-    def _check_fresh(self, node: Node, spot: Spot, writers: tuple[Node, ...]) -> None:
-        """Stop the attempt unless what it is about to read is what its writers make of what is there now."""
-        # I1: a run that is kept has read nothing but what clean nodes made of what is shown.
-        for writer in writers:
-            if writer is node:
-                continue
-            if self._loads:
-                document = self._loads.above(writer)
-                if document is not None and not writer.suspended:
-                    self._stop(Suspension(document=document))  # It waits with what it reads.
-            if writer.status != CLEAN:
-                self._need(node, [writer])
-            else:
-                lowest = self._attempts.lowest()
-                if not writer.live or writer.height > lowest:
-                    # Something above its writer may still be to run: nothing ordered that before this node.
-                    self._need(node, invalid_above(writer, self._marks.count, lowest))
-            if writer.error is not None:
-                self._poisoned = True
-                raise upstream_failed(writer)
-
-    def _need(self, node: Node, targets: list[Node]) -> None:
-        """These run first, as far as waiting for them is of use."""
-        wanted = [each for each in targets if self._attempts.may_wait_for(node, each)]
-        if wanted:
-            self._stop(Suspension(targets=wanted))
+        return self._fresh.missed(run, spot)
 
     def absent(self, run: Run, document: Document) -> None:
-        """A document was read that is not here."""
-        if run.log is None:
-            run.log = cast("list[Spot]", run.reads[: run.place])
-            run.reads, run.place = _AFRESH, 0
-        self._stop(Suspension(document=document))
-
-    def _stop(self, suspension: Suspension) -> None:
-        self._stopped = suspension
-        raise Suspend
+        self._fresh.absent(run, document)
 
     def write(self, run: Run, document: Document, patch: Patch) -> None:
         """A side write. P4: only inside what was declared."""
@@ -375,15 +313,10 @@ class Runner:
         if run.transaction is None:
             run.transaction = node.home.begin(source=node, node=node.id, derived=True)
             run.overlay = {}
+        if document not in cast("dict[Document, None]", run.overlay):
+            # C1: what was read before it was written was read, whatever is written there now.
+            for spot in run.log if run.log is not None else run.reads[: run.place]:
+                if spot is not None and spot.document is document:
+                    run.transaction.saw(document.key, spot.path, spot.depth)
         run.transaction.write(document.key, patch)
         cast("dict[Document, None]", run.overlay)[document] = None
-
-
-def upstream_failed(writer: Node) -> UpstreamFailedError:
-    """What a reader of a failed node gets: the failure that is at the bottom of it, however far up that is."""
-    cause: BaseException | None = writer.error
-    while isinstance(cause, UpstreamFailedError) and cause.__cause__ is not None:
-        cause = cause.__cause__
-    error = UpstreamFailedError(f"{writer.id} could not be computed: {cause}")
-    error.__cause__ = cause
-    return error

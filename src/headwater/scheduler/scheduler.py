@@ -123,7 +123,7 @@ class Scheduler:
         """Enter a node. It runs when somebody demands it."""
         self._structural()
         creator = self.current.run.node if self.current.run is not None else None
-        # I2: index inserts and nothing else. No value is looked at, nothing is fetched, and without demand nothing runs.
+        # I2: index inserts and nothing else: no value is looked at, nothing is fetched, nothing runs without demand.
         node = self.registry.add(spec)
         self.marks.count += 1  # It may be above nodes that were seen to be fresh.
         self.graph.add(node)
@@ -138,7 +138,7 @@ class Scheduler:
             self._trace.emit(Registered(node.id, node.kind.value))
         if rooted if rooted is not None else node.kind is not NodeKind.COMPUTATION:
             self.graph.liveness.set_root(node, True)
-        elif isinstance(creator, Node) and creator.live and not node.live:
+        elif isinstance(creator, Node) and (creator.live or self.settle.is_demanding()) and not node.live:
             self.settle.provisional(node)
             self.graph.liveness.set_provisional(node, True)
         return node
@@ -212,7 +212,7 @@ class Scheduler:
         """Its last run raised, or does so no more: its readers look again, and somebody is told."""
         if not is_known:
             for reader in readers_of(node):
-                reader.expect = [None]
+                reader.expect = (None,)
             for document in node.outputs:
                 value = ABSENT if document.value is NOT_HERE else document.value
                 self._faults.emit(Notification(Kind.REVERT, document, value, value, None, False, 0, node))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import Final
 
 from headwater.data.trace import Exhausted, Parked, PassEnded, RunSkipped, Trace
 from headwater.scheduler.gates import Gates
@@ -19,8 +18,10 @@ from headwater.scheduler.limits import SchedulerLimits
 from headwater.scheduler.node import CLEAN, NEVER_RAN, Marks, Node, NodeKind
 from headwater.scheduler.runner import Runner
 from headwater.scheduler.suspension import Suspension, invalid_above
+from headwater.scheduler.turns import Sweep
 
-_ABOVE_ALL: Final = 1 << 60
+_COMPUTATION = NodeKind.COMPUTATION
+_EFFECT = NodeKind.EFFECT
 
 
 class Frame:
@@ -37,7 +38,7 @@ class Settle:
     """The one pass that is under way, if any."""
 
     __slots__ = (
-        "_at",
+        "_computations",
         "_effects",
         "_forgiven",
         "_gates",
@@ -47,8 +48,6 @@ class Settle:
         "_later",
         "_limits",
         "_marks",
-        "_next",
-        "_now",
         "_provisional",
         "_request_tick",
         "_runner",
@@ -71,16 +70,14 @@ class Settle:
         self._marks = marks
         self._runner: Runner | None = None
         self._request_tick = request_tick
-        self._effects: list[tuple[int, Node]] = []  # they write nothing: their turn is when computations are done
-        self._now: list[tuple[int, Node]] = []  # this sweep
-        self._next: list[tuple[int, Node]] = []  # the next one: what is behind where this one is
+        self._computations = Sweep()
+        self._effects = Sweep()  # they write nothing: their turn is when computations are done
         self._later: list[Node] = []  # the next pass: what a pass had no sweep left for
-        self._idle: dict[Node, None] = {}  # materializers, for when nothing else is to do
+        self._idle: dict[Node, None] = {}  # materializers that nobody reads from, for when nothing else is to do
         self._stack: list[Frame] = []
         self._provisional: list[Node] = []
-        self._forgiven: list[Node] = []  # held back before, and run in this pass
+        self._forgiven: dict[Node, None] = {}  # held back before, and run since
         self._spenders: list[Node] = []  # ran as often as they may without a pause
-        self._at = -1  # the turn that the sweep is at
         self._is_ticking = False  # a tick was requested, or is under way
         self.number = 1
         self.iteration = 0
@@ -104,66 +101,66 @@ class Settle:
             if self.trace is not None:
                 self.trace.emit(Parked(node.id, self._gates.eligible_at(node)))
             return
-        if node.kind is NodeKind.MATERIALIZER:
-            self._idle[node] = None
+        kind = node.kind
+        if kind is _COMPUTATION:
+            sweep = self._computations
+            turn = node.queued = (node.height << 44) + node.low
+            # I9: a sweep only goes up. What lies behind it has its turn in the next one.
+            heappush(sweep.now if turn > sweep.at else sweep.next, (turn, node))
+        elif kind is _EFFECT:
+            self._effects.push(node)
+        elif node.live_refs:
+            self._computations.push(node)  # Somebody looks at what it returns: that is an output like any other.
         else:
-            turn = node.queued = (node.height << 44) + (min(node.rank, 15) << 40) + node.order
-            if node.kind is NodeKind.EFFECT:
-                heappush(self._effects, (turn, node))
-            else:
-                # I9: a sweep only goes up. What lies behind it has its turn in the next one.
-                heappush(self._now if turn > self._at else self._next, (turn, node))
+            self._idle[node] = None
         if not self._is_ticking:
             self._is_ticking = True
             self._request_tick()
 
     def raised(self, node: Node) -> None:
         """It waits for its turn and is higher than it was: it takes its turn there."""
-        turn = node.queued = node.turn
-        if node.kind is NodeKind.EFFECT:
-            heappush(self._effects, (turn, node))
-        else:
-            heappush(self._now if turn > self._at else self._next, (turn, node))
+        (self._effects if node.kind is _EFFECT else self._computations).push(node)
 
     def leave(self, node: Node) -> None:
-        """It is removed: its turn is nobody's."""
+        """It is removed: its turn is nobody's, and what only its attempt waited for is not demanded any more."""
         self._idle.pop(node, None)
+        self._forgiven.pop(node, None)
         node.queued = -1
+        if node.suspended:
+            place = next((at for at, frame in enumerate(self._stack) if frame.node is node), len(self._stack))
+            dropped = self._stack[place:]
+            del self._stack[place:]
+            for frame in dropped:
+                frame.node.suspended = False
+                if frame.node is not node:
+                    self.enqueue(frame.node)
 
     def provisional(self, node: Node) -> None:
         self._provisional.append(node)
 
+    def is_demanding(self) -> bool:
+        """Whether the attempt under way is one that another waits for: then it is demanded, live or not."""
+        return bool(self._stack)
+
     def is_quiet(self) -> bool:
         """Nothing has a turn to come."""
-        return not (self._now or self._effects or self._next or self._later or self._stack or self._idle)
+        return not (self._computations or self._effects or self._later or self._stack or self._idle)
 
     # ---- what the runner asks ------------------------------------------------------------------------
 
     def lowest(self) -> int:
         """The height of the lowest computation that waits for its turn, in this sweep or the next."""
-        lowest = self._lowest(self._now)
-        return min(lowest, self._lowest(self._next)) if self._next else lowest
+        return self._computations.lowest()
 
     def may_wait_for(self, node: Node, target: Node) -> bool:
         """Not for itself, round a cycle, for what is held back by time, or for what has spent its runs."""
         if target is node or target.suspended or target.removed or target.loading is not None or self.is_spent(target):
             return False
-        return target.status == NEVER_RAN or self._gates.is_open(target)
+        return target.status == NEVER_RAN or target.gate is None or self._gates.is_open(target)
 
     def is_spent(self, node: Node) -> bool:
-        """Whether it ran as often as it may without a pause."""
-        return node.pass_number == self.number and node.pass_runs >= self._limits.node_runs
-
-    def _lowest(self, turns: list[tuple[int, Node]]) -> int:
-        """The height of the lowest node that waits there."""
-        while turns:
-            turn, node = turns[0]
-            if node.queued == turn:
-                if node.is_runnable:
-                    return turn >> 44
-                node.queued = -1
-            heappop(turns)
-        return _ABOVE_ALL
+        """Whether it ran as often as it may without a pause or something new."""
+        return node.pass_runs >= self._limits.node_runs and node.pass_number == self.number and node.due <= node.impulse
 
     # ---- the pass ------------------------------------------------------------------------------------
 
@@ -171,13 +168,18 @@ class Settle:
         """So many attempts at most. False: the pass is over, and nothing waits for another one."""
         self._is_ticking = True
         self._graph.tidy()
-        while attempts > 0:
-            attempts -= 1
-            if not self._step():
-                self._end()
-                if self.is_quiet():
-                    break
-        self._is_ticking = not self.is_quiet()
+        try:
+            while attempts > 0:
+                attempts -= 1
+                if not self._step():
+                    self._end()
+                    if self.is_quiet():
+                        break
+        finally:
+            self._is_ticking = False
+            if not self.is_quiet():
+                self._is_ticking = True
+                self._request_tick()
         return self._is_ticking
 
     def _step(self) -> bool:
@@ -186,35 +188,46 @@ class Settle:
             node = self._resumed()
             if node is not None:
                 return self._attempt(node)
-        if self._now:
-            node = self._next_in(self._now, is_sweep=True)
-            if node is not None:
+        sweep = self._computations
+        now = sweep.now
+        while now:
+            turn, node = heappop(now)
+            if node.queued != turn:
+                continue  # It waits elsewhere by now.
+            node.queued = -1
+            sweep.at = turn
+            if node.gate is None and node.live and node.status != CLEAN and node.loading is None and not node.removed:
                 return self._attempt(node)
-        if self._next:
+            if self._has_turn(node):
+                return self._attempt(node)
+        if sweep.next:
             return self._sweep()
-        if self._effects:
-            node = self._next_in(self._effects, is_sweep=False)
-            if node is not None:
-                return self._attempt(node)
+        effect = self._next_effect()
+        if effect is not None:
+            return self._attempt(effect)
         if self._idle:
             node = next(iter(self._idle))
             del self._idle[node]
             return self._attempt(node) if node.is_runnable and self._gates.is_open(node) else True
         return False
 
-    def _next_in(self, turns: list[tuple[int, Node]], *, is_sweep: bool) -> Node | None:
-        """Whose turn it is, if it still has something to do and may."""
-        while turns:
-            turn, node = heappop(turns)
-            if node.queued != turn:
-                continue  # It waits elsewhere by now.
-            node.queued = -1
-            if is_sweep:
-                self._at = turn
-            if node.status == CLEAN or not node.live or node.removed or node.loading is not None:
-                self._skip(node, "it is not live or not invalid any more")
-            elif node.gate is None or self._gates.is_open(node):
-                return node
+    def _has_turn(self, node: Node) -> bool:
+        """The run gate, at the very turn: it may be clean, dormant, removed or gated by now."""
+        if node.status == CLEAN or not node.live or node.removed or node.loading is not None:
+            if self.trace is not None:
+                self.trace.emit(RunSkipped(node.id, "it is not live or not invalid any more"))
+            return False
+        return node.gate is None or self._gates.is_open(node)
+
+    def _next_effect(self) -> Node | None:
+        sweep = self._effects
+        while sweep.now or sweep.turn_over():
+            turn, node = heappop(sweep.now)
+            if node.queued == turn:
+                node.queued = -1
+                sweep.at = turn
+                if self._has_turn(node):
+                    return node
         return None
 
     def _resumed(self) -> Node | None:
@@ -241,7 +254,7 @@ class Settle:
         above = [] if node.status == NEVER_RAN else invalid_above(node, self._marks.count, self.lowest())
         self._stack.append(Frame(node, above))  # Whatever of these it cannot wait for is left out.
 
-    def _promote(self, node: Node, writers: list[Node]) -> bool:
+    def _put_first(self, node: Node, writers: list[Node]) -> bool:
         """These have something to do and write where the node reads: they run before it."""
         targets = [each for each in dict.fromkeys(writers) if self.may_wait_for(node, each)]
         if targets:
@@ -249,27 +262,38 @@ class Settle:
             self._stack.append(Frame(node, targets))
         return bool(targets)
 
-    def _invalid_writers(self, node: Node) -> list[Node]:
-        """Where a cycle is or was, heights may be out of order: what it reads is looked at before its run."""
-        return [writer for writer in writers_above(node) if writer.status != CLEAN]
+    def _is_put_off(self, node: Node) -> bool:
+        """Whether something else has to run first that heights do not order before it."""
+        graph = self._graph
+        if graph.has_envelopes and self._put_first(node, graph.dirty_envelopes(node.reads)):
+            return True
+        # Where a cycle is or was, heights may be out of order: what it reads is looked at before its run.
+        return graph.is_cyclic and self._put_first(
+            node, [writer for writer in writers_above(node) if writer.status != CLEAN]
+        )
 
     def _attempt(self, node: Node) -> bool:
-        if node.pass_number != self.number:
-            node.pass_number, node.pass_runs = self.number, 0
+        if node.pass_number != self.number or node.due > node.impulse:
+            # Runs are counted from quiet to quiet, and for each thing that comes from outside: a steady stream of
+            # changes is no cycle.
+            node.pass_number, node.pass_runs, node.impulse = self.number, 0, node.due
         elif node.pass_runs >= self._limits.node_runs:
             self._exhaust()  # I6: no more runs of it without a pause.
             self._gates.is_open(node)  # The timer knows now.
             return True
         if self._idle:
             self._idle.pop(node, None)
-        if self._graph.has_envelopes and self._promote(node, self._graph.dirty_envelopes(node.reads)):
-            return True
-        if self._graph.is_cyclic and self._promote(node, self._invalid_writers(node)):
+        if self._graph.is_special and self._is_put_off(node):
             return True
         node.queued = -1
-        runner = self._runner
-        assert runner is not None
-        stopped = runner.attempt(node)
+        self._marks.running = node
+        try:
+            stopped = self._runner.attempt(node)  # type: ignore[union-attr]  # `use` comes first.
+        except BaseException:
+            self.enqueue(node)  # An interrupt: its run is still to come.
+            raise
+        finally:
+            self._marks.running = None
         if stopped is not None:
             self._wait(node, stopped)
             return True
@@ -278,7 +302,7 @@ class Settle:
         if node.pass_runs == self._limits.node_runs:
             self._spenders.append(node)
         if node.gate is not None and node.gate.exhaustions:
-            self._forgiven.append(node)
+            self._forgiven[node] = None
         if node.status != CLEAN:
             self.enqueue(node)
         return True
@@ -292,19 +316,16 @@ class Settle:
 
     def _sweep(self) -> bool:
         """Go back and begin the next sweep; if there were too many, the rest waits for the next pass."""
-        self._at = -1
+        sweep = self._computations
         if self.iteration + 1 < self._limits.pass_iterations:
             self.iteration += 1
-            self._now, self._next = self._next, self._now
+            sweep.turn_over()
             return True
-        waiting, self._next = self._next, []
-        for turn, node in waiting:
-            if node.queued == turn:
-                node.queued = -1
-                self._later.append(node)
+        for node in sweep.take_next():
+            self._later.append(node)
         if any(self.is_spent(node) for node in self._later):
             self._exhaust()
-        return bool(self._idle)
+        return bool(self._idle or self._effects)
 
     def _exhaust(self) -> None:
         """I6: only those who spent their runs are held back, together, and longer each time."""
@@ -318,27 +339,25 @@ class Settle:
                     self.trace.emit(Exhausted(node.id, node.pass_runs))
                 node.pass_runs = 0  # After the pause it may run as often again.
 
-    def _skip(self, node: Node, why: str) -> None:
-        if self.trace is not None:
-            self.trace.emit(RunSkipped(node.id, why))
-
     def _end(self) -> None:
         """The pass is over: provisional demand expires, and what it had no sweep left for is next."""
         if self.trace is not None and self.runs:
             self.trace.emit(PassEnded("", self.runs, self.iteration + 1))
         if self.on_pass_end is not None:
             self.on_pass_end()
-        for node in self._forgiven:
-            if node.status == CLEAN and not self.is_spent(node):
-                self._gates.finished(node)
-        self._forgiven.clear()
+        if self._forgiven and not any(self._gates.is_exhausted(node) for node in self._gates.waiting()):
+            # Clean while a part of the same cycle is held back is not settled: all of them are forgiven together.
+            for node in self._forgiven:
+                if node.status == CLEAN and not self.is_spent(node):
+                    self._gates.finished(node)
+            self._forgiven.clear()
         if not self._later:
             # Runs are counted from one moment of quiet to the next: passes that follow each other are one effort.
             self.number += 1
             self._spenders.clear()
         self.iteration = 0
         self.runs = 0
-        self._at = -1
+        self._computations.at = self._effects.at = -1
         if self._provisional:
             kept = [node for node in self._provisional if node.provisional and not node.removed and not node.runs]
             for node in self._provisional:

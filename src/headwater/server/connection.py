@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from headwater.engine.problems import problem_code
 from headwater.errors import AccessError, HeadwaterError, LimitError, ProtocolError
+from headwater.protocol.framing import framed
 from headwater.protocol.messages import (
     Encoding,
     FromEngine,
@@ -27,7 +28,7 @@ from headwater.runtime.reception import Reception
 from headwater.server.outbox import Outbox
 from headwater.server.rate import Rate
 from headwater.server.service import Service
-from headwater.server.wire import FLUSHED, Wire, framed
+from headwater.server.wire import FLUSHED, Wire
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 SendEvent = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -175,6 +176,7 @@ class Connection:
         try:
             await self._service.spaces.enter(message.space)
             self._space, self._outbox = message.space, self._service.spaces.outbox_of(message.space)
+            self._service.spaces.host_of(message.space).work_here(self._loop.call_soon)
             self._reception.receive(message)
         except HeadwaterError as error:
             self.refuse(error)

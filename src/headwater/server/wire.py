@@ -10,29 +10,21 @@ from __future__ import annotations
 
 import asyncio
 import os
-import struct
 import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.protocol import State
+
+from headwater.protocol.framing import BINARY, MASKED, TEXT, cut, unmask
 
 EXTENSION: Final = "headwater.wire"  # where an application finds the wire of its connection
 FLUSHED: Final = "headwater.flushed"  # the event that tells an application that its last words were given to the socket
 
 Taker = Callable[[bytes, bool], object]
 """Takes in the payload of one message, and whether it came as text."""
-
-
-def framed(payload: bytes, *, text: bool) -> bytes:
-    """A message as one WebSocket frame of a server (RFC 6455, section 5.2): whole, not masked."""
-    kind, length = 0x81 if text else 0x82, len(payload)
-    if length < 126:
-        return bytes((kind, length)) + payload
-    if length < 65_536:
-        return struct.pack("!BBH", kind, 126, length) + payload
-    return struct.pack("!BBQ", kind, 127, length) + payload
 
 
 class _Shared:
@@ -64,6 +56,9 @@ class Wire(WebSocketsSansIOProtocol):
         self._file = -1  # to write to from any thread; -1: only the event loop may write
         self._is_woken = False
         self._is_ending = False
+        self._is_cut = True  # uvicorn's parser is between two frames
+        self._rest = bytearray()  # the beginning of a frame, and how many bytes it has to have to go on
+        self._needed = 0
         self._take: Taker | None = None
         self._taken: Callable[[], object] | None = None
 
@@ -163,6 +158,40 @@ class Wire(WebSocketsSansIOProtocol):
     def resume_writing(self) -> None:
         super().resume_writing()
         self.loop.call_soon(self._flush)  # Not now: the transport may be in the middle of a write.
+
+    def data_received(self, data: bytes) -> None:
+        """Messages in one frame are taken here; everything else is given to uvicorn's parser, frame by frame."""
+        if self._take is None or self._taken is None or not self._is_cut:
+            self._received_early(data)
+            return
+        if self._rest:
+            self._rest += data
+            if len(self._rest) < self._needed:
+                return
+            data, self._rest = bytes(self._rest), bytearray()
+        at, size, most = 0, len(data), self.config.ws_max_size
+        while at < size and self.conn.state is State.OPEN:
+            begin, end = cut(data, at)
+            is_short = end - begin <= most
+            if end == 0 or (end > size and is_short):
+                self._rest, self._needed = bytearray(data[at:]), end - at
+                break
+            if data[at] in (BINARY, TEXT) and data[at + 1] & MASKED and is_short and self.conn.current_size is None:
+                if not self.close_sent and not self.disconnected:
+                    self._take(unmask(data[begin:end], data[begin - 4 : begin]), data[at] == TEXT)
+            else:
+                super().data_received(data[at:end])
+            at = end
+        if at < size and not self._rest:
+            super().data_received(data[at:])  # Closing: only a parser knows what still counts.
+        self._taken()
+
+    def _received_early(self, data: bytes) -> None:
+        """The request of a connection. With anything behind it that nobody takes yet, the parser may be anywhere."""
+        _, ended, behind = data.partition(b"\r\n\r\n")
+        if self.handshake_initiated or behind or not ended:
+            self._is_cut = False
+        super().data_received(data)
 
     async def run_asgi(self) -> None:
         extensions: Any = {**(self.scope["extensions"] or {}), EXTENSION: self}

@@ -93,7 +93,8 @@ def left_behind(world: World) -> dict[str, int]:
     held = world.replica.documents.held()
     return {
         "nodes": len(world.scheduler.registry),
-        "turns": len(settle._now) + len(settle._next) + len(settle._later) + len(settle._idle) + len(settle._stack),
+        "turns": sum(len(sweep.now) + len(sweep.next) for sweep in (settle._computations, settle._effects)),
+        "waiting": len(settle._later) + len(settle._idle) + len(settle._stack),
         "provisional": len(settle._provisional),
         "gated": len(gates._waiting),
         "envelopes": len(graph._envelopes),

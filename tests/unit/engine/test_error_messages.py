@@ -36,6 +36,7 @@ ELSEWHERE = {
     "engine/follow.py",
     "engine/host.py",
     "engine/hub.py",
+    "engine/opening.py",
     "engine/watching.py",
     "engine/peer.py",
     "protocol/messages.py",

@@ -280,3 +280,22 @@ def test_a_negative_debounce_is_refused() -> None:
     node = world.effect(world.cell(0).get)
     with pytest.raises(AuthoringError, match="write 0 or more"):
         world.scheduler.gates.configure(node, debounce_us=-1)
+
+
+def test_a_listener_that_answers_every_result_with_a_write_is_no_way_round_the_bounds() -> None:
+    """A two-way binding: what is written while a pass is under way was caused by it."""
+    world = World()
+    source = world.cell(0)
+    echo = world.computed(lambda: source.get() + 1, id="echo")
+    world.look(echo)
+    world.settle()
+
+    def answer(notification: object) -> None:
+        if getattr(notification, "source", None) is world.node("echo") and echo.peek() < 1_000:
+            source.set(echo.peek())
+
+    world.replica.feed.subscribe(answer)
+    source.set(1)
+    world.settle(50)
+    assert echo.peek() < 50
+    assert world.driver.timer_at is not None

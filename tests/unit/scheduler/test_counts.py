@@ -258,3 +258,27 @@ def test_a_pass_yields_to_the_loop_and_goes_on_where_it_was() -> None:
         slices += 1
     assert slices >= 2
     assert len(world.ran()) == 2_000
+
+
+def test_a_read_that_another_run_made_for_the_first_time_is_not_taken_for_this_one() -> None:
+    """What one run noted as new is forgotten with it: the next run that looks there subscribes by itself."""
+    world = World()
+    known, place, selector = world.cell(1), world.cell(1), world.cell(0)
+    world.look(known)
+    seen: list[object] = []
+
+    def fn() -> None:
+        chosen = selector.get()
+        seen.append((known.get(), Handle(world, place.document).get()) if chosen else None)
+
+    node = world.effect(fn)
+    world.settle()
+    other = world.effect(lambda: Handle(world, place.document).get())
+    world.settle()
+    world.scheduler.remove(other)
+    selector.set(1)
+    world.settle()
+    assert len(node.reads) == 4
+    place.set(2)
+    world.settle()
+    assert seen == [None, (1, 1), (1, 2)]

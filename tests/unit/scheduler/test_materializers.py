@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from headwater.scheduler.node import NodeKind
+from headwater.scheduler.registry import NodeSpec
 from headwater.testing.sched_checks import check_world
-from headwater.testing.sched_kit import World
+from headwater.testing.sched_kit import Handle, World
 
 
 def test_it_runs_without_demand_after_everything_else_and_once_for_many_changes() -> None:
@@ -122,3 +124,48 @@ def test_two_materializers_that_feed_each_other_settle() -> None:
     world.advance(10_000)
     assert target.peek() == {"x": 5, "y": 5}
     assert seen[-1] == {"x": 5, "y": 5}
+
+
+def copying(world: World, source: Handle, target: Handle) -> Handle:
+    """A materializer that copies a cell into its envelope and returns it, too."""
+    output = Handle(world, world.document("copied"))
+
+    def fn() -> object:
+        target.at("x").set(source.get())
+        return source.get()
+
+    spec = NodeSpec(
+        id="m",
+        kind=NodeKind.MATERIALIZER,
+        fn=fn,
+        home=world.replica,
+        outputs=(output.document,),
+        envelope=((target.document, ()),),
+    )
+    world.scheduler.register(spec)
+    return output
+
+
+def test_what_it_returns_is_fresh_for_those_who_read_it() -> None:
+    world = World()
+    source, target = world.cell(0), world.cell({"x": 0})
+    output = copying(world, source, target)
+    seen = world.look(world.computed(lambda: (source.get(), output.get())))
+    world.settle()
+    source.set(1)
+    world.settle()
+    assert seen == [(0, 0), (1, 1)]
+
+
+def test_what_it_returns_is_fresh_through_a_node_that_is_read_for_the_first_time() -> None:
+    world = World()
+    source, selector, target = world.cell(0), world.cell(0), world.cell({"x": 0})
+    output = copying(world, source, target)
+    between = world.computed(lambda: output.get())
+    world.look(between)
+    seen = world.look(world.computed(lambda: (source.get(), between.get() if selector.get() else None)))
+    world.settle()
+    source.set(1)
+    selector.set(1)
+    world.settle()
+    assert seen == [(0, None), (1, 1)]

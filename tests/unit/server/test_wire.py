@@ -10,9 +10,9 @@ import pytest
 from websockets.frames import Frame
 from websockets.streams import StreamReader
 
+from headwater.protocol.framing import framed
 from headwater.protocol.messages import Answer, Query
 from headwater.server.serve import Server
-from headwater.server.wire import framed
 from tests.unit.server.test_connection import opened, served
 
 

@@ -6,7 +6,7 @@ reads a value, never marks and never runs: the matcher is `match`, and only `inv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import cast
 
 from headwater.data.path import starts_with
@@ -22,7 +22,17 @@ from headwater.scheduler.node import CLEAN, Node
 class Graph:
     """Every edge there is, and what follows from them."""
 
-    __slots__ = ("_envelopes", "_heights", "_is_untidy", "_liveness", "_nodes", "_on_read", "_on_unread", "deltas")
+    __slots__ = (
+        "_envelopes",
+        "_heights",
+        "_is_untidy",
+        "_liveness",
+        "_nodes",
+        "_on_read",
+        "_on_unread",
+        "deltas",
+        "is_special",
+    )
 
     def __init__(
         self,
@@ -40,6 +50,7 @@ class Graph:
         self._on_unread = on_unread
         self._envelopes: dict[Document, dict[Node, None]] = {}
         self._is_untidy = False
+        self.is_special = False  # there are envelopes or cycles, which heights alone do not order
         self.deltas = 0  # read sets that changed, for tests that count work
 
     @property
@@ -51,12 +62,16 @@ class Graph:
         """Whether a cycle was seen and is not known to be gone."""
         return self._liveness.cyclic
 
+    def _look(self) -> None:
+        self.is_special = bool(self._envelopes) or self._liveness.cyclic
+
     @property
     def liveness(self) -> Liveness:
         return self._liveness
 
     def _cycle(self) -> None:
         self._liveness.cyclic = True
+        self._look()
 
     # ---- nodes -------------------------------------------------------------------------------------
 
@@ -66,8 +81,9 @@ class Graph:
             document.writers = (*document.writers, node)
         for document, _ in node.envelope:
             self._envelopes.setdefault(document, {})[node] = None
-        read_already = list(readers_of(node))
-        if read_already:
+            self._look()
+        if any(document.twig is not None for document in node.outputs):
+            read_already = list(readers_of(node))
             self._heights.below(node)
             for reader in read_already:
                 if reader.live:
@@ -75,7 +91,7 @@ class Graph:
 
     def remove(self, node: Node) -> None:
         """Take it out, with everything it contributed."""
-        self.apply_read_delta(node, [None])
+        self.apply_read_delta(node, (None,))
         for document in node.outputs:
             document.writers = tuple(writer for writer in document.writers if writer is not node)
         for document, _ in node.envelope:
@@ -84,6 +100,7 @@ class Graph:
                 inside.pop(node, None)
                 if not inside:
                     del self._envelopes[document]
+                    self._look()
         node.live_refs = 0
         node.rooted = node.provisional = node.live = False
 
@@ -93,6 +110,7 @@ class Graph:
             self._is_untidy = False
             if self._heights.tidy(self._nodes):
                 self._liveness.cyclic = False
+                self._look()
 
     # ---- reads -------------------------------------------------------------------------------------
 
@@ -103,13 +121,15 @@ class Graph:
         twig = cast(Document, spot.document).twig
         return spot if twig is None else twig.find(spot.path, spot.depth) or spot
 
-    def apply_read_delta(self, node: Node, reads: list[Spot | None]) -> None:
+    def apply_read_delta(self, node: Node, reads: Sequence[Spot | None]) -> None:
         """From now on the node reads these, and is heard of where it was not. `reads` ends with None."""
         before = node.reads
         node.reads = node.expect = reads
-        now = set(reads)
-        gone = [spot for spot in before if spot not in now]
         come = [spot for spot in reads if spot is not None and node not in spot.readers]
+        gone: Sequence[Spot | None] = ()
+        if len(before) + len(come) != len(reads):  # Otherwise everything that was read is read.
+            now = set(reads)
+            gone = [spot for spot in before if spot not in now]
         if not (gone or come):
             return  # The same in another order.
         self.deltas += 1
@@ -117,11 +137,13 @@ class Graph:
             self._subscribe(node, spot)
         if come or gone:
             self._heights.place(node)
-        for spot in come:
-            if node.live:
+        if node.live:
+            for spot in come:
                 for writer in writers_of(cast(Document, spot.document)):
                     if writer is not node:
                         self._liveness.gained(writer)
+        if not gone:
+            return
         if gone and self._heights.is_cyclic:
             self._is_untidy = True
         left: list[Node] = []
@@ -139,7 +161,7 @@ class Graph:
         more = [spot for spot in dict.fromkeys(spots) if node not in spot.readers]
         if more:
             self.apply_read_delta(node, [*[spot for spot in node.reads if spot is not None], *more, None])
-        node.expect = [None]  # These are no edges that anything was ordered by: each is looked at anew.
+        node.expect = (None,)  # These are no edges that anything was ordered by: each is looked at anew.
 
     def _subscribe(self, node: Node, spot: Spot) -> None:
         document = cast(Document, spot.document)
@@ -147,7 +169,7 @@ class Graph:
             if document.twig is None:
                 document.twig = Twig()
                 self._on_read(document)
-            if document.twig.find(spot.path, spot.depth) is not None:
+            elif document.twig.find(spot.path, spot.depth) is not None:
                 raise InvariantViolation(f"two spots for one place: {spot!r}")
             document.twig.attach(spot)
         spot.readers[node] = None

@@ -1,0 +1,84 @@
+"""What is not stored and reads as if it were: a cell's default, the default of a field.
+
+Owns the walk down a type beside a value. A write below something that is only implied has to put that first, and a
+write below something that is neither stored nor implied has nowhere to go. It writes nothing itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from headwater.cells.objects import JsonCodec, MappingCodec
+from headwater.cells.records import Field, RecordCodec
+from headwater.cells.typecodec import Mismatch, TypeCodec
+from headwater.cells.unions import UnionCodec
+from headwater.data.path import Path, lookup
+from headwater.data.value import ABSENT, MaybeValue, Value
+
+__all__ = ["Filled", "Root", "fill", "is_required"]
+
+
+class Root(NamedTuple):
+    """The cell that a handle is in: its type, what it is as long as nothing was written, and where it begins."""
+
+    codec: TypeCodec[Any]
+    default: MaybeValue
+    path: Path = ()
+
+
+class Filled(NamedTuple):
+    """What is at a place, stored or implied; what to put before it can be written; and how far the way leads."""
+
+    value: MaybeValue
+    puts: tuple[tuple[Path, Value], ...]
+    reached: int
+
+
+def fill(root: Root, raw: MaybeValue, path: Path) -> Filled:
+    """Go down from the root of a cell, whose stored value is `raw`. Paths in the answer begin there."""
+    codec: TypeCodec[Any] | None = root.codec
+    implied = root.default
+    puts: list[tuple[Path, Value]] = []
+    at = raw
+    for depth in range(len(path) + 1):
+        if at is ABSENT:
+            if implied is ABSENT and depth < len(path) and isinstance(codec, MappingCodec):
+                implied = {}  # A Mapping is made by its first key, as a tuple is by its first element.
+            if implied is ABSENT:
+                return Filled(ABSENT, tuple(puts), depth)
+            at = implied
+            puts.append((path[:depth], at))
+        if depth < len(path):
+            codec, field = _below(codec, at, path[depth])
+            at = lookup(at, path[depth : depth + 1])
+            implied = ABSENT
+            if at is ABSENT and field is not None and field.default is not None:
+                implied = field.codec.encode(field.default(), path[: depth + 1])
+    return Filled(at, tuple(puts), len(path))
+
+
+def is_required(root: Root, raw: MaybeValue, path: Path) -> bool:
+    """Whether a place is a field without a default: a record without it is no record."""
+    codec: TypeCodec[Any] | None = root.codec
+    field: Field | None = None
+    for depth, step in enumerate(path):
+        codec, field = _below(codec, lookup(raw, path[:depth]), step)
+    return field is not None and field.default is None
+
+
+def _below(codec: TypeCodec[Any] | None, at: MaybeValue, step: str | int) -> tuple[TypeCodec[Any] | None, Field | None]:
+    """The type one step further down, and the field that the step names, if it does."""
+    if isinstance(codec, UnionCodec) and at is not ABSENT:
+        try:
+            codec = codec.member(at)
+        except Mismatch:
+            return None, None  # What is stored is of no type that is known here.
+    if isinstance(codec, RecordCodec):
+        for field in codec.fields:
+            if field.stored == step:
+                return field.codec, field
+    elif isinstance(codec, MappingCodec):
+        return codec.element, None
+    elif isinstance(codec, JsonCodec):
+        return codec, None
+    return None, None

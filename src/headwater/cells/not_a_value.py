@@ -1,0 +1,68 @@
+"""What a handle is not: truth, elements, order, text and arithmetic belong to values, and each use says so.
+
+Type checkers see only `__bool__`: they find the other mistakes better where they do not see a method. It never reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from headwater.errors import AuthoringError
+
+__all__ = ["NotAValue"]
+
+
+class NotAValue:
+    """Base of handles. Two handles are equal if they are the same object."""
+
+    __slots__ = ()
+
+    def __bool__(self) -> object:
+        return self._no("truth")
+
+    def __hash__(self) -> int:
+        return id(self) >> 4
+
+    def _no(self, what: str) -> NoReturn:
+        raise AuthoringError(f"{self!r} is a handle, not a value, and has no {what}: write .get()")
+
+    if not TYPE_CHECKING:
+
+        def __eq__(self, other: object) -> bool:
+            return self is other if isinstance(other, NotAValue) else self._no("comparison with a value")
+
+        def __ne__(self, other: object) -> bool:
+            return not self == other
+
+
+def _refusing(what: str) -> Callable[..., NoReturn]:
+    def refuse(self: NotAValue, *_: object) -> NoReturn:
+        self._no(what)
+
+    return refuse
+
+
+_REFUSED: Final = {
+    "order": ("lt", "le", "gt", "ge"),
+    "elements": ("iter", "contains", "reversed", "getitem", "setitem", "delitem"),
+    "length": ("len", "length_hint"),
+    "text": ("str", "format", "bytes"),
+    "number": ("int", "float", "complex", "index", "round", "trunc", "floor", "ceil"),
+    "arithmetic": (
+        *("neg", "pos", "abs", "invert"),
+        *(
+            side + name
+            for side in ("", "r", "i")
+            for name in (
+                *("add", "sub", "mul", "matmul", "truediv", "floordiv"),
+                *("mod", "divmod", "pow", "lshift", "rshift", "and", "or", "xor"),
+            )
+        ),
+    ),
+}
+"""What only a value has, and the methods that would ask for it."""
+
+for _what, _names in _REFUSED.items():
+    for _name in _names:
+        setattr(NotAValue, f"__{_name}__", _refusing(_what))

@@ -1,0 +1,38 @@
+"""Opening: whether a connection may take a session up, and what it is told if it may not.
+
+Checks all that an `Open` says before the session is touched. Never looks at who owns the session now; the hub does.
+"""
+
+from __future__ import annotations
+
+from headwater.data.address import check_id
+from headwater.engine.access import ACCESS
+from headwater.engine.engine import Engine
+from headwater.engine.limits import Limits
+from headwater.engine.peer import Peer, PeerState
+from headwater.engine.sessions import Session
+from headwater.errors import AbsentError, AccessError, LimitError, ProtocolError
+from headwater.protocol.messages import Open, Problem
+
+
+def opened(engine: Engine, peer: Peer, message: Open, limits: Limits) -> Session | None:
+    """The session, which is this peer's from now on. None: its token was stale, and the peer was told so."""
+    if peer.state is not PeerState.GREETED:
+        raise ProtocolError("a connection opens one session, after it has said hello")
+    check_id(message.session)
+    if len(message.sent) > limits.in_flight:
+        raise LimitError(f"a session has at most {limits.in_flight} commits on the wire")
+    if not engine.has_branch(message.branch):
+        raise AbsentError(f"there is no branch {message.branch!r} in this space")
+    if not engine.may_see(ACCESS, peer.principal, message.session):
+        raise AccessError(f"{peer.principal!r} may not read this space. Ask one of its owners.")
+    try:
+        session = engine.resume_session(message.session, peer.principal, message.resume, message.following)
+    except ProtocolError as error:
+        peer.send(Problem("stale_token", str(error), fatal=False))
+        return None
+    if message.acked:
+        engine.acknowledge(session.key, message.acked)
+    peer.session, peer.branch = message.session, message.branch
+    peer.state = PeerState.OPEN
+    return session

@@ -1,0 +1,66 @@
+"""Framing: a message as one WebSocket frame, and a stream of bytes as whole frames (RFC 6455, section 5.2).
+
+Most of what two ends of this protocol say fits one frame and arrives in one read. For that a general parser is most of
+the work, so that it is done here; whatever else may come (a control frame, a message in parts, a broken peer) is cut
+out whole and left to a general parser. Never looks into a payload, and keeps no state of a connection.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from typing import Final
+
+from websockets.speedups import apply_mask
+
+TEXT: Final = 0x81  # the first byte of a whole message of that kind
+BINARY: Final = 0x82
+MASKED: Final = 0x80  # in the second byte
+
+unmask = apply_mask
+"""The payload of a masked frame, given the four bytes before it."""
+
+
+def framed(payload: bytes, *, text: bool) -> bytes:
+    """A message as a server sends it: one frame, not masked."""
+    kind, length = TEXT if text else BINARY, len(payload)
+    if length < 126:
+        return bytes((kind, length)) + payload
+    if length < 65_536:
+        return struct.pack("!BBH", kind, 126, length) + payload
+    return struct.pack("!BBQ", kind, 127, length) + payload
+
+
+def framed_masked(payload: bytes, *, text: bool) -> bytes:
+    """A message as a client sends it: one frame, under a mask that nobody can foresee."""
+    kind, length, mask = TEXT if text else BINARY, len(payload), os.urandom(4)
+    if length < 126:
+        head = bytes((kind, MASKED | length))
+    elif length < 65_536:
+        head = struct.pack("!BBH", kind, MASKED | 126, length)
+    else:
+        head = struct.pack("!BBQ", kind, MASKED | 127, length)
+    return head + mask + apply_mask(payload, mask)
+
+
+def cut(data: bytes, at: int) -> tuple[int, int]:
+    """Where the payload of the frame at a place begins, and where the frame ends, which may be beyond the data.
+
+    (0, 0): so little of it is here that nobody can tell.
+    """
+    size = len(data) - at
+    if size < 2:
+        return 0, 0
+    second = data[at + 1]
+    length, begin = second & 127, at + 2
+    if length == 126:
+        if size < 4:
+            return 0, 0
+        length, begin = int.from_bytes(data[begin : begin + 2], "big"), begin + 2
+    elif length == 127:
+        if size < 10:
+            return 0, 0
+        length, begin = int.from_bytes(data[begin : begin + 8], "big"), begin + 8
+    if second & MASKED:
+        begin += 4
+    return begin, begin + length

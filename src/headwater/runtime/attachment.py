@@ -1,0 +1,155 @@
+"""Where the spaces of a runtime are: in a directory of this process, behind a server, or nowhere but here.
+
+Owns the hosts of an embedded directory. Several runtimes of one process may share a directory. A space is opened when
+somebody connects to it, off the event loop; one whose host failed is opened again: the disk decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from os import PathLike
+from typing import Protocol
+
+from headwater.clock import Clock, RealClock
+from headwater.data.address import check_space
+from headwater.engine.directory import Directory
+from headwater.engine.engine import Engine
+from headwater.engine.host import ThreadHost
+from headwater.engine.limits import DEFAULT_LIMITS, Limits
+from headwater.engine.store.database import Synchronous
+from headwater.engine.store.deferred import DeferredStore
+from headwater.errors import HeadwaterError, StorageError
+from headwater.runtime.loopback import Loopback, LoopbackConnection
+from headwater.runtime.transport import Heard, Lost, Transport
+from headwater.runtime.websocket import WebSocket
+
+
+class Attachment(Protocol):
+    """Where spaces are."""
+
+    token: str  # proves who asks, where somebody wants to know
+
+    def transport(self, space: str) -> Transport | None:
+        """The way to a space's engine. None: it has none."""
+
+    async def close(self) -> None:
+        """Let go of everything. Closing twice is harmless."""
+
+
+class Alone:
+    """No engine: what is written is confirmed at once, and gone with the process."""
+
+    __slots__ = ("token",)
+
+    def __init__(self) -> None:
+        self.token = ""
+
+    def transport(self, space: str) -> Transport | None:
+        check_space(space)
+        return None
+
+    async def close(self) -> None:
+        """There is nothing to let go of."""
+
+
+class Remote:
+    """A server, by its address `ws://host:port` or `wss://host:port`."""
+
+    __slots__ = ("_address", "token")
+
+    def __init__(self, address: str, *, token: str = "") -> None:
+        WebSocket(address)  # An address that is none is refused here.
+        self._address = address
+        self.token = token
+
+    def transport(self, space: str) -> Transport | None:
+        check_space(space)
+        return WebSocket(self._address)
+
+    async def close(self) -> None:
+        """Connections are closed by whoever opened them."""
+
+
+class Embedded:
+    """A directory that this process owns: one file and one host thread per space."""
+
+    __slots__ = ("_clock", "_directory", "_hosts", "_limits", "_lock", "_synchronous", "closed", "token")
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        *,
+        clock: Clock | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+        synchronous: Synchronous = "FULL",
+    ) -> None:
+        self.token = ""
+        self._clock = clock or RealClock()
+        self._limits = limits
+        self._synchronous: Synchronous = synchronous
+        self._directory = Directory(str(path), clock=self._clock, limits=limits)
+        self._hosts: dict[str, ThreadHost] = {}
+        self._lock = asyncio.Lock()
+        self.closed = False
+
+    async def __aenter__(self) -> Embedded:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def transport(self, space: str) -> Transport | None:
+        check_space(space)
+        return _ToHost(self, space)
+
+    async def host(self, space: str) -> ThreadHost:
+        """The host of a space, opened if it is not open or has failed."""
+        async with self._lock:
+            if self.closed:
+                raise StorageError("this directory was closed here. Open it again.")
+            host = self._hosts.get(space)
+            if host is not None and host.failed is None:
+                return host
+            if host is not None:
+                del self._hosts[space]
+                await asyncio.to_thread(host.close)
+            made = self._hosts[space] = await asyncio.to_thread(self._open, space)
+            return made
+
+    def _open(self, space: str) -> ThreadHost:
+        store = DeferredStore(self._directory.file_of(space), synchronous=self._synchronous)
+        try:
+            engine = Engine(store, clock=self._clock, limits=self._limits)
+        except BaseException:
+            store.close()
+            raise
+        return ThreadHost(engine, clock=self._clock, limits=self._limits, name=space)
+
+    async def close(self) -> None:
+        async with self._lock:
+            if not self.closed:
+                self.closed = True
+                hosts, self._hosts = tuple(self._hosts.values()), {}
+                try:
+                    for host in hosts:
+                        await asyncio.to_thread(host.close)
+                finally:
+                    self._directory.close()
+
+
+class _ToHost:
+    """Connects to one space of a directory."""
+
+    __slots__ = ("_embedded", "_space")
+
+    def __init__(self, embedded: Embedded, space: str) -> None:
+        self._embedded = embedded
+        self._space = space
+
+    async def connect(self, heard: Heard, lost: Lost) -> LoopbackConnection:
+        try:
+            host = await self._embedded.host(self._space)
+        except HeadwaterError as error:
+            # It is told, and tried again: a disk may be mended while the program runs.
+            raise ConnectionError(f"space {self._space!r} cannot be opened: {error}") from error
+        return await Loopback(lambda _: host).connect(heard, lost)

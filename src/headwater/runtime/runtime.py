@@ -1,0 +1,266 @@
+"""A runtime on asyncio's loop: spaces, handles and nodes over an engine in this process, behind a server, or none.
+
+The shell around `Core`: it owns the loop's side of it, opens and closes, and lets coroutines wait. What is decided is
+decided below. A runtime belongs to the thread that made it; others reach it through `call`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from os import PathLike, fspath
+from types import TracebackType
+from typing import Any, Final, ParamSpec, TypeVar
+
+from headwater.cells.cell import Cell
+from headwater.cells.handle import Input
+from headwater.cells.host import Subscription
+from headwater.clock import Clock, RealClock
+from headwater.data.value import ABSENT
+from headwater.errors import AuthoringError, HeadwaterError, LimitError
+from headwater.replica.detached import Detached
+from headwater.replica.replica import Replica
+from headwater.runtime.attached import Attached
+from headwater.runtime.attachment import Alone, Attachment, Embedded, Remote
+from headwater.runtime.core import Core
+from headwater.runtime.loops import ByAsyncio
+from headwater.runtime.nodes import Kind, NodeHandle, register
+from headwater.runtime.retry import RetryPolicy
+from headwater.runtime.shared_space import Space
+from headwater.runtime.space import LocalSpace
+from headwater.scheduler.introspection.causes import Explanation
+from headwater.scheduler.introspection.introspection import Introspection
+from headwater.scheduler.introspection.snapshot import GraphSnapshot
+from headwater.scheduler.limits import SchedulerLimits
+from headwater.scheduler.scheduler import Failure
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+CLOSE_S: Final = 10.0
+"""How long closing waits for what is still to be done."""
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Runtime:
+    """One runtime. Use it as an asynchronous context manager.
+
+    `source` is a directory, the address of a server (`ws://...`), an attachment that several runtimes share, or None
+    for a runtime whose spaces are nowhere but here.
+    """
+
+    def __init__(
+        self,
+        source: str | PathLike[str] | Attachment | None = None,
+        *,
+        token: str = "",
+        clock: Clock | None = None,
+        limits: SchedulerLimits | None = None,
+        policy: RetryPolicy | None = None,
+        close_s: float = CLOSE_S,
+    ) -> None:
+        self._event_loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._loop = ByAsyncio(self._event_loop)
+        self.core = Core(clock or RealClock(), self._loop, limits)
+        self.core.open_space = self._open_space
+        self._policy = policy
+        self._close_s = close_s
+        self._closed = False
+        self._channels: dict[str, Attached] = {}
+        self._owns = not (source is not None and not isinstance(source, (str, PathLike)))
+        self._attachment = _attachment(source, token)
+        self._loop.drive(self.core)
+
+    async def __aenter__(self) -> Runtime:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # ---- spaces and cells --------------------------------------------------------------------------
+
+    def space(self, name: str, /, *, user: str = "", session: str = "") -> Space:
+        """A space, for a user whom the application has authenticated. Connecting goes on by itself."""
+        self.core.check_thread()
+        return Space(self, self.core.space(name), user, session)
+
+    def _open_space(self, name: str) -> LocalSpace:
+        if self._closed:
+            raise AuthoringError("this runtime is closed: open another one")
+        transport = self._attachment.transport(name)
+        if transport is None:
+            replica = Replica()
+            return self.core.add_space(name, replica, Detached(replica))
+        channel = Attached(self.core, name, transport, token=self._attachment.token, policy=self._policy)
+        local = self.core.add_space(name, channel.replica, channel)
+        self._channels[name] = channel
+        channel.start(local)
+        return local
+
+    def channel(self, name: str) -> Attached | None:
+        """Who speaks for a space, if somebody does."""
+        return self._channels.get(name)
+
+    def cell(self, space: str, id: str, of: Any, /, *, scope: str = "space", default: Any = ABSENT) -> Cell[Any]:
+        """The handle of a document of a space: what is there, and its type."""
+        return self.core.cell(space, id, of, scope=scope, default=default)
+
+    # ---- nodes -------------------------------------------------------------------------------------
+
+    def register(
+        self,
+        fn: Callable[[], object],
+        /,
+        *,
+        kind: Kind = "computation",
+        id: str | None = None,
+        output: Input[Any] | None = None,
+        writes: Iterable[Input[Any]] = (),
+        envelope: Iterable[Input[Any]] = (),
+        reads: Iterable[Input[Any]] = (),
+        debounce_ms: float = 0,
+        throttle_ms: float = 0,
+        transient: tuple[type[Exception], ...] = (),
+        parent: NodeHandle | None = None,
+    ) -> NodeHandle:
+        """Enter a node: a computation with an output, an effect, or a materializer with an envelope."""
+        return register(
+            self.core,
+            fn,
+            kind=kind,
+            id=id,
+            output=output,
+            writes=writes,
+            envelope=envelope,
+            reads=reads,
+            debounce_ms=debounce_ms,
+            throttle_ms=throttle_ms,
+            transient=transient,
+            parent=parent,
+        )
+
+    # ---- time --------------------------------------------------------------------------------------
+
+    def past(self, when: datetime) -> bool:
+        """Whether a moment has come. Inside a run this wakes its reader when it does."""
+        if when.tzinfo is None:
+            raise AuthoringError(f"past({when.isoformat()}) has no time zone: write datetime(..., tzinfo=timezone.utc)")
+        return self.core.time.past((when - EPOCH) // timedelta(microseconds=1))
+
+    def now(self, *, every_ms: float) -> datetime:
+        """The time, rounded down to a step. Inside a run this wakes its reader at each step."""
+        return EPOCH + timedelta(microseconds=self.core.time.now(round(every_ms * 1_000)))
+
+    # ---- waiting -----------------------------------------------------------------------------------
+
+    async def idle(self) -> None:
+        """Nothing is runnable, running or parked on local work. What waits for the network is not waited for."""
+        await self.core.observing.until(self.core.is_quiet)
+
+    async def durable(self) -> None:
+        """Every commit made so far has its verdict, those included that wait for their documents to arrive."""
+        core = self.core
+        await core.observing.until(
+            lambda: (
+                all(self._is_durable(space) or space.ended is not None for space in core.spaces()) and not core.writing
+            )
+        )
+        for space in core.spaces():
+            if space.ended is not None and not self._is_durable(space):
+                raise space.ended
+
+    def _is_durable(self, space: LocalSpace) -> bool:
+        channel = self._channels.get(space.name)
+        return space.channel.is_durable() and not space.deferred() and (channel is None or not channel.retries)
+
+    async def settled(self, *, through: int | None = None, space: str | None = None) -> None:
+        """Everything that follows from a commit of a space, and from those before it, has run here."""
+        if through is not None:
+            names = [each.name for each in self.core.spaces()] if space is None else [space]
+            if len(names) != 1:
+                raise AuthoringError(
+                    f"settled(through={through}): this runtime has {len(names)} spaces; write which one, with space="
+                )
+            channel = self._channels.get(names[0])
+            if channel is not None:
+                await channel.reached(through)
+        await self.idle()
+
+    # ---- errors, threads ---------------------------------------------------------------------------
+
+    def on_error(self, fn: Callable[[Failure], object], /) -> Subscription:
+        """Hear every failure that nobody awaits."""
+        return self.core.on_error(fn)
+
+    def call(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Have a function called on the runtime's thread, and wait for what it returns. For other threads."""
+        if threading.get_ident() == self._thread:
+            return fn(*args, **kwargs)
+        result: concurrent.futures.Future[R] = concurrent.futures.Future()
+
+        def work() -> None:
+            try:
+                result.set_result(fn(*args, **kwargs))
+            except BaseException as error:  # The thread that waits raises it.
+                result.set_exception(error)
+
+        self._event_loop.call_soon_threadsafe(work)
+        return result.result()
+
+    # ---- looking inside ----------------------------------------------------------------------------
+
+    @property
+    def introspection(self) -> Introspection:
+        return self.core.scheduler.introspection
+
+    def why(self, node: NodeHandle | str) -> Explanation:
+        """The chain of causes of a node's last run."""
+        return self.introspection.why(node.node if isinstance(node, NodeHandle) else node)
+
+    def graph(self) -> GraphSnapshot:
+        """All nodes, and who reads whom."""
+        return self.introspection.snapshot()
+
+    # ---- the end -----------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Wait for what is to be done here and on the way, for so long at most, and let go of everything."""
+        if self._closed:
+            return
+        self._closed = True
+        undone: HeadwaterError | None = None
+        try:
+            async with asyncio.timeout(self._close_s):
+                await self.idle()
+                await self.durable()
+        except TimeoutError:
+            waiting = sum(len(space.replica.pending) + space.deferred() for space in self.core.spaces())
+            undone = LimitError(
+                f"closing waited {self._close_s:g} s and left {waiting} commits without a verdict: wait for durable() "
+                "before, or give it more time with close_s="
+            )
+        except HeadwaterError as error:
+            undone = error
+        for channel in self._channels.values():
+            await channel.close()
+        self._loop.stop()
+        self.core.observing.end(HeadwaterError("this runtime was closed"))
+        if self._owns:
+            await self._attachment.close()
+        if undone is not None:
+            raise undone
+
+
+def _attachment(source: str | PathLike[str] | Attachment | None, token: str) -> Attachment:
+    if source is None:
+        return Alone()
+    if not isinstance(source, (str, PathLike)):
+        return source
+    where = fspath(source)
+    return Remote(where, token=token) if where.startswith(("ws://", "wss://")) else Embedded(where)

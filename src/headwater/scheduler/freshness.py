@@ -1,0 +1,117 @@
+"""Whether what a run is about to read is fresh, and what has to run first if it is not. Part of the runner component.
+
+Freshness by suspension: a read of something that is not what its writers make of what is shown now stops the attempt.
+Notes what is read; runs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+from headwater.cells.run import Run
+from headwater.data.spots import Spot
+from headwater.errors import UpstreamFailedError
+from headwater.replica.document import Document
+from headwater.scheduler.graph.edges import writers_of
+from headwater.scheduler.graph.graph import Graph
+from headwater.scheduler.loads import Loads
+from headwater.scheduler.node import CLEAN, Marks, Node
+from headwater.scheduler.suspension import Attempts, Suspend, Suspension, invalid_above
+
+AFRESH: Sequence[Spot | None] = (None,)
+"""What a run expects to read that is to look at every read anew."""
+
+
+class Freshness:
+    """Looks at every read that the last run of the same node did not make at the same point."""
+
+    __slots__ = ("_attempts", "_graph", "_loads", "_marks", "saw_failure", "stopped")
+
+    def __init__(self, graph: Graph, loads: Loads, attempts: Attempts, marks: Marks) -> None:
+        self._graph = graph
+        self._loads = loads
+        self._attempts = attempts
+        self._marks = marks
+        self.stopped: Suspension | None = None  # why the attempt under way is over, whoever caught the signal
+        self.saw_failure = False  # it was shown the failure of another node, and may have gone on
+
+    def missed(self, run: Run, spot: Spot) -> Spot:
+        """A look that the last run did not make at this point. The spot to remember for the next time."""
+        node = cast(Node, run.node)
+        found = self._graph.canonical(spot)
+        if found is not spot:
+            if found.stamp == run.number:
+                return found
+            found.stamp = run.number
+            if run.reads[run.place] is found:  # A handle made for the moment looks where another one did.
+                run.place += 1
+                return found
+        elif spot.twig is None:
+            place = (spot.document, spot.path, spot.depth)
+            if run.fresh is None:
+                run.fresh = {}
+            found = run.fresh.setdefault(place, spot)
+            if found is not spot:
+                return found
+        if run.log is None:
+            run.log = list(cast("Sequence[Spot]", run.reads[: run.place]))
+            run.reads, run.place = AFRESH, 0
+        run.log.append(found)
+        writers = writers_of(cast(Document, found.document))
+        if writers:
+            self._check(node, writers)
+        if self._graph.has_envelopes:
+            for each in self._graph.dirty_envelopes((found,)):
+                if each.loading is not None and each is not node:
+                    self.stop(Suspension(document=each.loading))
+                self._need(node, [each])
+        return found
+
+    def absent(self, run: Run, document: Document) -> None:
+        """A document was read that is not here."""
+        if run.log is None:
+            run.log = list(cast("Sequence[Spot]", run.reads[: run.place]))
+            run.reads, run.place = AFRESH, 0
+        self.stop(Suspension(document=document))
+
+    def stop(self, suspension: Suspension) -> None:
+        self.stopped = suspension
+        raise Suspend
+
+    def _check(self, node: Node, writers: tuple[Node, ...]) -> None:
+        """Stop the attempt unless what it is about to read is what its writers make of what is there now."""
+        # I1: a run that is kept has read nothing but what clean nodes made of what is shown.
+        for writer in writers:
+            if writer is node:
+                continue
+            if self._loads:
+                document = self._loads.above(writer)
+                if document is not None and not writer.suspended:
+                    self.stop(Suspension(document=document))  # It waits with what it reads.
+            if writer.status != CLEAN:
+                self._need(node, [writer])
+            else:
+                lowest = self._attempts.lowest()
+                if not writer.live or writer.height > lowest:
+                    # Something above its writer may still be to run: nothing ordered that before this node.
+                    self._need(node, invalid_above(writer, self._marks.count, lowest))
+            if writer.error is not None:
+                self.saw_failure = True
+                raise upstream_failed(writer)
+
+    def _need(self, node: Node, targets: list[Node]) -> None:
+        """These run first, as far as waiting for them is of use."""
+        wanted = [each for each in targets if self._attempts.may_wait_for(node, each)]
+        if wanted:
+            self.stop(Suspension(targets=wanted))
+
+
+def upstream_failed(writer: Node) -> UpstreamFailedError:
+    """What a reader of a failed node gets: the failure that is at the bottom of it, however far up that is."""
+    cause: BaseException | None = writer.error
+    while isinstance(cause, UpstreamFailedError) and cause.__cause__ is not None:
+        cause = cause.__cause__
+    error = UpstreamFailedError(f"{writer.id} could not be computed: {cause}")
+    error.__cause__ = cause
+    return error

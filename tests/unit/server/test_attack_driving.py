@@ -1,0 +1,166 @@
+"""Attacks on the driver and the server together: what never ends, what ends too much, and what nobody hears of."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Awaitable
+from dataclasses import replace as changed
+from pathlib import Path
+
+from headwater.clock import RealClock
+from headwater.data.patch import replace
+from headwater.errors import HeadwaterError
+from headwater.protocol.messages import Problem
+from headwater.replica.replica import Replica
+from headwater.replica.session import Link, Session
+from headwater.runtime.driver import Driver
+from headwater.runtime.transport import Connection, Heard, Lost, Transport
+from headwater.runtime.websocket import WebSocket
+from headwater.server.limits import DEFAULT_SERVER_LIMITS
+from headwater.server.serve import Server
+from tests.unit.runtime.kit import QUICK, SPACE, Client, Rig, address, doc, on_loopback, run, serving
+
+SMALL = changed(DEFAULT_SERVER_LIMITS, message_bytes=20_000, refused_bytes=200_000)
+
+
+async def ends(work: Awaitable[object], within_s: float = 2.0) -> bool:
+    """Whether something ends at all, well or badly."""
+    try:
+        async with asyncio.timeout(within_s):
+            await work
+    except TimeoutError:
+        return False
+    except HeadwaterError:
+        return True
+    return True
+
+
+def computes(client: Client, id: str, value: object) -> None:
+    transaction = client.replica.begin(derived=True)
+    transaction.write(doc(id), replace((), value))
+    client.replica.commit(transaction)
+
+
+def test_a_reader_whose_derived_values_stay_here_is_durable_and_synced(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with on_loopback(tmp_path) as rig:
+            reader = rig.client("r")
+            reader.replica.may_write = False
+            await reader.driver.loaded(doc())
+            computes(reader, "d", 1)
+            reader.driver.flush()
+            assert await ends(reader.driver.durable())
+            assert await ends(reader.driver.synced())
+
+    run(play)
+
+
+def test_a_commit_that_is_too_long_for_one_message_has_an_end(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with serving(tmp_path, insecure_local=True, limits=SMALL) as server:
+            rig = Rig(WebSocket(address(server)), lambda _: None)
+            client = rig.client("a")
+            ended = await ends(client.create("d", "x" * 30_000))
+            await rig.close()
+            assert ended, f"sent again on each of {client.link.connects} connections"
+
+    run(play)
+
+
+def test_a_wave_of_small_commits_lands_however_long_it_is(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with serving(tmp_path, insecure_local=True, limits=SMALL) as server:
+            rig = Rig(WebSocket(address(server)), lambda _: None)
+            client = rig.client("a")
+            await client.driver.loaded(*[doc(f"d{number}") for number in range(40)])
+            for number in range(40):
+                computes(client, f"d{number}", "x" * 1_000)
+            client.driver.flush()
+            ended = await ends(client.driver.durable())
+            await rig.close()
+            assert ended, f"sent again on each of {client.link.connects} connections"
+
+    run(play)
+
+
+def test_a_session_that_is_taken_over_with_a_commit_on_the_wire_ends_without_an_accident(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with on_loopback(tmp_path) as rig:
+            client = rig.client("a")
+            await client.create("d", 1)
+            assert client.link.newest is not None
+            client.link.newest.deaf = True
+            writing = asyncio.get_running_loop().create_task(client.create("d", 2))
+            await asyncio.sleep(0)
+            client.driver._heard(Problem("revoked", "another connection has taken this session up"))
+            assert await ends(writing)
+
+    run(play)
+
+
+class Late:
+    """A transport that hears of the end of a connection only when it is told to."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self.connects = 0
+        self.ends: list[Lost] = []
+
+    async def connect(self, heard: Heard, lost: Lost) -> Connection:
+        self.connects += 1
+        return await self._transport.connect(heard, lambda _: self.ends.append(lost))
+
+
+def test_the_late_end_of_an_old_connection_does_not_end_the_new_one(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with on_loopback(tmp_path) as rig:
+            late = Late(rig.transport)
+            session = Session(Replica(), space=SPACE, key="a", new_token=RealClock().new_token)
+            errors: list[HeadwaterError] = []
+            driver = Driver(session, late, backoff=QUICK, on_error=errors.append)
+            driver.start()
+            await driver.opened()
+            driver._heard(Problem("limit", "too much waits for this space"))
+            await driver.until(lambda: late.connects == 2)
+            await driver.opened()
+            late.ends[0]("gone at last")
+            await ends(driver.until(lambda: late.connects > 2 or session.link is Link.GONE), 0.5)
+            assert (late.connects, session.link) == (2, Link.UP), errors
+            await driver.close()
+
+    run(play)
+
+
+def test_a_connection_that_cannot_be_made_for_any_reason_is_heard_of(tmp_path: Path) -> None:
+    async def play() -> None:
+        rig = Rig(WebSocket("ws://" + "a" * 70 + ".example:9"), lambda _: None)
+        client = rig.client("a")
+        await ends(client.driver.opened(), 0.5)
+        assert client.errors, "a host name that cannot be looked up"
+
+    run(play)
+
+
+def test_a_server_whose_log_ends_before_what_was_seen_is_heard_of(tmp_path: Path) -> None:
+    """As after restoring a backup: nothing that this session shows is true any more."""
+
+    async def play() -> None:
+        folder = tmp_path / "data"
+        async with serving(folder, insecure_local=True) as server:
+            port = server.address[1]
+            rig = Rig(WebSocket(address(server)), lambda _: None)
+            client = rig.client("a")
+            await client.create("d", 1)
+            await client.driver.synced()
+        shutil.rmtree(folder)
+        restored = Server(folder, port=port, insecure_local=True)
+        serves = asyncio.get_running_loop().create_task(restored.run_until_stopped())
+        ended = await ends(client.driver.loaded(doc("e")), 1.0)
+        texts = [str(error) for error in client.errors if "no connection" not in str(error)]
+        await rig.close()
+        restored.stop()
+        await serves
+        assert ended and texts, f"{client.link.connects} connections, and not a word"
+
+    run(play)
