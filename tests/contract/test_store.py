@@ -20,6 +20,7 @@ from headwater.engine.store.port import (
     LeaseRow,
     LogRow,
     MarksRow,
+    Part,
     RecordRow,
     SessionRow,
     SnapshotRow,
@@ -289,7 +290,7 @@ UNSTORABLE: dict[str, Callable[[Store], object]] = {
     "row_of_session": lambda store: store.row_of_session(1, LARGE),
     "put_doc": lambda store: store.put_doc(1, DocKey("space", LONE)),
     "doc_of": lambda store: store.doc_of(DocKey("space", LONE)),
-    "docs_after": lambda store: store.docs_after(LARGE, 1),
+    "sum_before": lambda store: store.sum_before(LARGE),
     "docs_of_scope": lambda store: store.docs_of_scope(LONE, "", 1),
     "put_heads": lambda store: store.put_heads([head_row(1, 1, LARGE)]),
     "put_session": lambda store: store.put_session(session_row(1, LONE)),
@@ -354,6 +355,7 @@ class TestVisited:
 
     def test_a_write_is_a_statement_and_visits_no_row(self, open_store: Store) -> None:
         store = open_store
+        store.put_lease(LeaseRow("l", 1, "h", 0))
         statements, rows = store.visited.statements, store.visited.rows
         store.put_lease(LeaseRow("l", 1, "h", 1))
         assert store.visited.statements == statements + 1
@@ -493,15 +495,6 @@ class TestDocuments:
             store.put_doc(number, DocKey(scope, "d"))
         assert store.docs_of_scope("user:s1", "", 10) == [(1, "d")]
         assert store.docs_of_scope("user:s%", "", 10) == []
-
-    def test_pages_of_all_documents_come_by_number(self, open_store: Store) -> None:
-        store = open_store
-        keys = {5: DocKey("user:ann", "a"), 1: DocKey("space", "z"), 3: DocKey("space", "")}
-        for number, key in keys.items():
-            store.put_doc(number, key)
-        assert store.docs_after(0, 2) == [(1, keys[1]), (3, keys[3])]
-        assert store.docs_after(3, 2) == [(5, keys[5])]
-        assert store.docs_after(5, 2) == []
 
     def test_pages_of_a_scope_join_without_a_gap_or_a_repeat(self, open_store: Store) -> None:
         store = open_store
@@ -681,13 +674,44 @@ class TestSessions:
         store.put_session(session_row(3, "b"))
         assert store.last_session() == 9
 
-    def test_pages_come_by_number(self, open_store: Store) -> None:
+
+# --- what was edited outside -----------------------------------------------------------------------------
+
+
+class TestChecks:
+    @pytest.mark.parametrize("part", Part)
+    def test_rows_that_nobody_edited_pass_however_often_they_were_written(self, open_store: Store, part: Part) -> None:
         store = open_store
-        for number in (5, 1, 3):
-            store.put_session(session_row(number, f"s{number}"))
-        assert [row.session for row in store.sessions_after(0, 2)] == [1, 3]
-        assert [row.session for row in store.sessions_after(3, 2)] == [5]
-        assert store.sessions_after(5, 2) == []
+        store.check(part)
+        for judged in (1, 2):
+            store.put_session(session_row(1, "k", judged=judged))
+            store.put_branch(branch_row(1, "main")._replace(merged_seq=judged))
+            store.put_lease(LeaseRow("l", judged, "h", 9))
+            store.put_marks(MarksRow(1, 1, judged, b"m"))
+            store.put_doc(judged, DocKey("space", f"d{judged}"))
+            store.put_events([EventRow(f"e{judged}", judged, "s", 0, b"p")])
+            store.put_records([RecordRow(judged, 0, "t", "k", b"p")])
+        store.check(part)
+
+    def test_what_was_rolled_back_is_not_counted(self, store: Store) -> None:
+        store.begin()
+        store.put_lease(LeaseRow("l", 1, "h", 9))
+        store.rollback()
+        store.check(Part.LEASES)
+
+    def test_the_sum_covers_what_commits_before_a_seq_left(self, open_store: Store) -> None:
+        store = open_store
+        sums = [store.sum_before(9)]
+        store.append(log_row(1))
+        sums.append(store.sum_before(9))
+        store.put_events([EventRow("e", 1, "s", 0, b"p")])
+        sums.append(store.sum_before(9))
+        store.put_records([RecordRow(1, 0, "t", "k", b"p")])
+        sums.append(store.sum_before(9))
+        assert sums[0] == 0
+        assert sums == sorted(set(sums))
+        store.append(log_row(9))
+        assert (store.sum_before(9), store.sum_before(1)) == (sums[-1], 0)
 
 
 # --- events, records, leases -----------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 from headwater.engine.branches import Branch, Branches
 from headwater.engine.heads import Heads
 from headwater.engine.limits import Limits
-from headwater.engine.log import COMPACTED_CHAIN, COMPACTED_SEQ, Log
+from headwater.engine.log import COMPACTED_CHAIN, COMPACTED_SEQ, KEPT_SUM, Log, number_in_meta
 from headwater.engine.snapshots import Snapshots
 from headwater.engine.store.port import HeadRow, Store
 from headwater.errors import CorruptionError
@@ -41,6 +41,12 @@ class Compaction:
         kept_from = self._boundary(before)
         if kept_from <= self._log.kept_from:
             return self._log.kept_from
+        if number_in_meta(self._store, KEPT_SUM, 0) != self._store.sum_before(self._log.kept_from):
+            # What is summed up anew below would be taken for what was kept.
+            raise CorruptionError(
+                f"what was kept from before seq {self._log.kept_from} does not match its checksum: rows, events or "
+                "records were edited or are missing. Restore a backup."
+            )
         self._heads.write_back()
         for branch in self._branches.live():
             self._rebase(branch, kept_from - 1)
@@ -49,6 +55,7 @@ class Compaction:
         self._store.put_meta(COMPACTED_SEQ, str(kept_from))
         self._store.put_meta(COMPACTED_CHAIN, str(previous.chain if previous is not None else 0))
         self._store.drop_rows(kept_from)
+        self._store.put_meta(KEPT_SUM, str(self._store.sum_before(kept_from)))
         return kept_from
 
     def _boundary(self, before: int) -> int:

@@ -32,7 +32,6 @@ from headwater.protocol.commit import (
     OriginCommitted,
     Precondition,
     checked_frame,
-    decode_commit,
     decode_frame,
     encode_commit,
     encode_frame,
@@ -167,7 +166,7 @@ class Group:
             seq = logged.seq
             # Rows of an older version lack fields that were added since: encoded anew they have them.
             encoded = encode_commit(commit)
-            if logged.encoded != encoded and encode_commit(decode_commit(logged.encoded)) != encoded:
+            if logged.encoded != encoded and encode_commit(self._log.decoded(seq, logged.encoded)) != encoded:
                 # C10: the same key with other content is a mistake of the peer, not a second commit.
                 raise ProtocolError(
                     f"commit {commit.local_seq} of session {session.key!r} was accepted at seq {seq} with other "

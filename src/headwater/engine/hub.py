@@ -11,15 +11,14 @@ from collections.abc import Callable, Sequence
 from typing import assert_never
 
 from headwater.clock import Clock
-from headwater.data.patch import replace
-from headwater.engine.access import ACCESS, founding
+from headwater.engine.access import ACCESS
 from headwater.engine.asking import answer
 from headwater.engine.engine import Engine
 from headwater.engine.group import Outcome
 from headwater.engine.limits import Limits
-from headwater.engine.opening import opened
+from headwater.engine.opening import founded, opened
 from headwater.engine.peer import Peer, PeerState
-from headwater.engine.problems import problem_code
+from headwater.engine.problems import problem_code, refused
 from headwater.engine.turns import Turns
 from headwater.engine.watching import Kept, Watching
 from headwater.engine.windows import Windows
@@ -31,7 +30,7 @@ from headwater.errors import (
     ProtocolError,
     StorageError,
 )
-from headwater.protocol.commit import Commit, Operation
+from headwater.protocol.commit import Commit
 from headwater.protocol.messages import (
     Ack,
     Bye,
@@ -54,7 +53,7 @@ from headwater.protocol.messages import (
     Watched,
     whole_of,
 )
-from headwater.protocol.verdict import Accepted, Conflict, Rejected, RuleRefused
+from headwater.protocol.verdict import Accepted, Conflict
 
 
 class Hub:
@@ -104,8 +103,21 @@ class Hub:
     def process(self, batch: Sequence[tuple[Peer, FromReplica]]) -> None:
         """Take in what arrived. Commits gather until a message of another kind needs their effects."""
         self._catch_up()
-        if self._keeps_time:
-            batch = self.turns.in_order(batch, self._clock.monotonic_us())
+        after: Sequence[tuple[Peer, FromReplica]] = ()
+        if self._keeps_time and (len(self.turns) or self.turns.held):
+            is_tick = not batch
+            batch, after = self.turns.in_order(batch, self._clock.monotonic_us())
+            if not (batch or after or is_tick):
+                return  # All of it is kept back.
+        self._take(batch)
+        if self.pass_turns():
+            self.on_answered()
+        if after:
+            self._take(after)
+            self.pass_turns()
+        self.flush()
+
+    def _take(self, batch: Sequence[tuple[Peer, FromReplica]]) -> None:
         for peer, message in batch:
             if peer.is_closed():
                 continue
@@ -120,9 +132,6 @@ class Hub:
             except HeadwaterError as error:
                 self._refuse(peer, error)
         self._commit()
-        if self.pass_turns():
-            self.on_answered()
-        self.flush()
 
     def pass_turns(self) -> bool:
         """Whose turn it is to try again after a conflict is told so, with the news that it needs for that."""
@@ -254,7 +263,7 @@ class Hub:
             return
         frames, self._frames = self._frames, []
         try:
-            self._found(frames[0][0])
+            self._founded = self._founded or founded(self._engine, frames[0][0])
             self._catch_up()
             outcomes = self._engine.submit_group([(peer.session, frame) for peer, frame in frames])
         except StorageError as error:
@@ -270,15 +279,6 @@ class Hub:
             self._answer(peer, frame, outcome)
         self._told = self._engine.last_seq
         self._recheck_access()
-
-    def _found(self, peer: Peer) -> None:
-        """The first commit of a space creates it, and whoever makes it owns it."""
-        if self._founded or not (peer.principal and self._engine.checks_access):
-            return
-        if self._engine.read(ACCESS).seq == 0:
-            operation = Operation(ACCESS, (replace((), founding(peer.principal)),))
-            self._engine.found(Commit(1, (operation,)))
-        self._founded = True
 
     def _catch_up(self) -> None:
         """Spread commits that did not come through here: merges, the founding of the space, the host's own."""
@@ -306,9 +306,7 @@ class Hub:
 
     def _answer(self, peer: Peer, frame: tuple[Commit, ...], outcome: Outcome) -> None:
         if isinstance(outcome, LimitError):
-            # No retry helps, so it is a verdict like any other: whoever made the commits hears of it.
-            refused = RuleRefused("limit", str(outcome))
-            outcome = tuple(Rejected(commit.local_seq, refused) for commit in frame)
+            outcome = refused(frame, outcome)
         if isinstance(outcome, HeadwaterError):
             self._refuse(peer, outcome)
             return

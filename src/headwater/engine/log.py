@@ -19,8 +19,8 @@ from msgspec import Raw
 from headwater.data.address import DocKey
 from headwater.data.patch import Patch
 from headwater.engine.store.port import HEADS_SEQ, LogRow, Store
-from headwater.errors import CorruptionError, InvariantViolation, ProtocolError
-from headwater.protocol.commit import Commit, decode_commit
+from headwater.errors import CorruptionError, HeadwaterError, InvariantViolation
+from headwater.protocol.commit import Commit, decode_commit, local_seq_of
 from headwater.protocol.partial import decode_outline, decode_patches, decode_provenance
 from headwater.protocol.record import Entry, decode_record, encode_record
 
@@ -36,6 +36,10 @@ COMPACTED_SEQ: Final = "compacted_seq"
 
 COMPACTED_CHAIN: Final = "compacted_chain"
 """Meta key: the chain value that the first kept row continues."""
+
+
+KEPT_SUM: Final = "kept_sum"
+"""Meta key: the sum over what is kept from before `COMPACTED_SEQ`, which the chain does not cover any more."""
 
 
 def number_in_meta(store: Store, key: str, default: int) -> int:
@@ -202,10 +206,10 @@ class Log:
         self._read = (row, entries)
         return row.session, entries[seq - row.seq]
 
-    def decoded(self, seq: int, entry: Entry) -> Commit:
+    def decoded(self, seq: int, encoded: bytes | Raw) -> Commit:
         try:
-            return decode_commit(entry.commit)
-        except (msgspec.MsgspecError, ValueError, ProtocolError) as error:
+            return decode_commit(encoded)
+        except (msgspec.MsgspecError, ValueError, HeadwaterError) as error:
             raise _unreadable(seq, error) from error
 
     def back_from(self, seq: int, key: DocKey, *, down_to: int) -> Iterator[Revision]:
@@ -261,6 +265,14 @@ class Log:
             return session, decode_provenance(entry.commit).node
         except (msgspec.MsgspecError, ValueError) as error:
             raise _unreadable(seq, error) from error
+
+
+def local_seq_at(seq: int, encoded: bytes) -> int:
+    """The number that a commit of the log has in its session, without decoding the rest."""
+    try:
+        return local_seq_of(encoded)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise _unreadable(seq, error) from error
 
 
 def _unreadable(seq: int, error: Exception) -> CorruptionError:

@@ -125,6 +125,19 @@ class Marks:
         keys = node.keys_other if node.keys_by == leave_out else node.keys_seq
         return max(latest, keys)
 
+    def writers(self, path: Path) -> set[int]:
+        """Every session whose writes `latest` could leave out at this path."""
+        node: Mark | None = self.root
+        found = {self.root.at_by}
+        for step in path:
+            node = node.children.get(step) if node is not None and node.children is not None else None
+            if node is None:
+                return found
+            found.add(node.at_by)
+        if node is not None:
+            found |= {node.below_by, node.keys_by}
+        return found
+
     def newest(self) -> int:
         """The highest seq that is named anywhere."""
         newest = 0

@@ -1,4 +1,4 @@
-"""Opening: whether a connection may take a session up, and what it is told if it may not.
+"""Opening: whether a connection may take a session up, what it is told if it may not; and the founding of a space.
 
 Checks all that an `Open` says before the session is touched. Never looks at who owns the session now; the hub does.
 """
@@ -6,12 +6,14 @@ Checks all that an `Open` says before the session is touched. Never looks at who
 from __future__ import annotations
 
 from headwater.data.address import check_id
-from headwater.engine.access import ACCESS
+from headwater.data.patch import replace
+from headwater.engine.access import ACCESS, founding
 from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
 from headwater.engine.peer import Peer, PeerState
 from headwater.engine.sessions import Session
 from headwater.errors import AbsentError, AccessError, LimitError, ProtocolError
+from headwater.protocol.commit import Commit, Operation
 from headwater.protocol.messages import Open, Problem
 
 
@@ -36,3 +38,12 @@ def opened(engine: Engine, peer: Peer, message: Open, limits: Limits) -> Session
     peer.session, peer.branch = message.session, message.branch
     peer.state = PeerState.OPEN
     return session
+
+
+def founded(engine: Engine, peer: Peer) -> bool:
+    """The first commit of a space creates it, and whoever makes it owns it. False: this peer founds nothing."""
+    if not (peer.principal and engine.checks_access):
+        return False
+    if engine.read(ACCESS).seq == 0:
+        engine.found(Commit(1, (Operation(ACCESS, (replace((), founding(peer.principal)),)),)))
+    return True

@@ -142,7 +142,7 @@ class Reads:
                     continue
                 last = seq
                 if branch is None or row.branch == branch.id:
-                    commit = self._log.decoded(seq, entry)
+                    commit = self._log.decoded(seq, entry.commit)
                     key = self._sessions.key_of(row.session)
                     found.append(Logged(seq=seq, at_us=row.at_us, session=key, commit=commit))
         return Page(items=tuple(found), next=str(last) if last < self._log.last_seq else None)

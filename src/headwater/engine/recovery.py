@@ -46,7 +46,7 @@ class Recovery:
             return
         for place, entry in enumerate(entries_of(row)):
             seq = row.seq + place
-            for operation in self._log.decoded(seq, entry).operations:
+            for operation in self._log.decoded(seq, entry.commit).operations:
                 doc = self._doc(operation.doc, seq)
                 at = (row.branch, doc)
                 head = heads.get(at) or self._stored(row.branch, doc)

@@ -17,10 +17,9 @@ from headwater.data.address import NAME_LENGTH, DocKey
 from headwater.data.patch import Touch
 from headwater.data.value import MAX_INT
 from headwater.engine.limits import Limits
-from headwater.engine.log import Log, entries_of
+from headwater.engine.log import Log, entries_of, local_seq_at
 from headwater.engine.store.port import SessionRow, Store
 from headwater.errors import ProtocolError
-from headwater.protocol.commit import local_seq_of
 from headwater.protocol.verdict import Conflict, Rejection
 
 MERGES: Final = "merge of "
@@ -255,8 +254,8 @@ class Sessions:
             # A whole row at once: a replayed wave asks for its commits one after the other.
             self._row = {}
             for place, entry in enumerate(entries_of(row)):
-                raw = bytes(entry.commit)
-                self._row[local_seq_of(raw)] = LoggedCommit(session.id, row.seq + place, row.branch, raw)
+                raw, seq = bytes(entry.commit), row.seq + place
+                self._row[local_seq_at(seq, raw)] = LoggedCommit(session.id, seq, row.branch, raw)
         found = self._row.get(local_seq)
         if found is not None and found.session != session.id:
             self._row = {}

@@ -82,6 +82,8 @@ class Turns:
         if line.holder is peer:
             line.holder, line.is_served = None, False  # Somebody was faster, in its turn: it is still the first.
             line.waiting = {peer: None, **line.waiting}
+        elif peer in line.waiting:
+            return
         elif len(line.waiting) < LINE:
             line.waiting[peer] = None
             self._places[peer] = key
@@ -103,7 +105,10 @@ class Turns:
         for key, line in tuple(self._lines.items()):
             holder = line.holder
             if holder is not None and (line.until_us <= now_us or (line.is_served and not self.is_coming(holder))):
+                was_served = line.is_served
                 self.leave(holder)  # If it still comes, it is judged like anybody.
+                if was_served and line.waiting:
+                    self._quiet_until_us[holder] = now_us + TURN_US  # It is about to write again, or has time.
             if line.holder is None and line.waiting:
                 line.holder, line.is_served = next(iter(line.waiting)), False
                 del line.waiting[line.holder]
@@ -122,8 +127,13 @@ class Turns:
         return 0 if line.holder is peer else 1 + list(line.waiting).index(peer)
 
     def may_wait(self, peer: Peer, now_us: int) -> bool:
-        """Whether news can be kept back: the peer has its turn before it, and has not been kept waiting for long."""
-        return bool(self.before(peer)) and self._quiet_until_us[peer] > now_us
+        """Whether news can be kept back: the peer had its turn, or has it before it, and did not wait for long."""
+        quiet_until_us = self._quiet_until_us.get(peer)
+        if quiet_until_us is None or self.before(peer) == 0:
+            return False
+        if quiet_until_us <= now_us and peer not in self._places:
+            del self._quiet_until_us[peer]
+        return quiet_until_us > now_us
 
     def holders(self) -> Iterable[tuple[Peer, int]]:
         """Whose turn it is, and until when."""
@@ -131,10 +141,12 @@ class Turns:
 
     # ---- what is processed when ------------------------------------------------------------------------
 
-    def in_order(self, arrived: Sequence[Arrived], now_us: int) -> Sequence[Arrived]:
-        """What to process now: whoever has a turn first, and nothing else that its commit could collide with.
+    def in_order(self, arrived: Sequence[Arrived], now_us: int) -> tuple[Sequence[Arrived], Sequence[Arrived]]:
+        """What to process now, whoever has a turn first; and what right after that, when the turn was passed on.
 
-        What is kept back comes after it, or when its time is over. The messages of one peer stay in their order.
+        What could collide with the commit of somebody who has a turn comes after it, and is kept back until that has
+        come or its time is over; then it is judged, whoever has the turn by then. The messages of one peer stay in
+        their order.
         """
         if self._held:
             arrived, self._held = [*self._held, *arrived], []
@@ -142,19 +154,22 @@ class Turns:
             k: line.holder for k, line in self._lines.items() if line.holder is not None and line.until_us > now_us
         }
         if not lines or not arrived:
-            return arrived
+            return arrived, ()
         holders = set(lines.values())
         here = {peer for peer, message in arrived if isinstance(message, Transact)}
         awaited = {key for key, holder in lines.items() if holder not in here and not self._lines[key].is_served}
-        kept_back: set[Peer] = set()
+        waits: dict[Peer, list[Arrived]] = {}  # where what a peer sends next goes, once something of it has to wait
         now: list[Arrived] = []
+        after: list[Arrived] = []
         for peer, message in sorted(arrived, key=lambda one: one[0] not in holders):  # stable
-            if peer in kept_back or (awaited and peer not in holders and _competes(peer, message, awaited)):
-                kept_back.add(peer)
-                self._held.append((peer, message))
-            else:
-                now.append((peer, message))
-        return now
+            if peer not in waits and peer not in holders and isinstance(message, Transact):
+                docs = _docs(peer, message)
+                if not docs.isdisjoint(awaited):
+                    waits[peer] = self._held
+                elif not docs.isdisjoint(lines):
+                    waits[peer] = after
+            waits.get(peer, now).append((peer, message))
+        return now, after
 
     def release(self) -> None:
         """Wait for nobody any more: all turns are over."""
@@ -163,15 +178,11 @@ class Turns:
         self._quiet_until_us.clear()
 
 
-def _competes(peer: Peer, message: FromReplica, awaited: set[tuple[str, DocKey]]) -> bool:
-    """Whether a frame looks at or writes a document where somebody else is awaited."""
-    if not isinstance(message, Transact):
-        return False
-    for commit in message.commits:
-        docs = {*[operation.doc for operation in commit.operations], *[read.doc for read in commit.reads]}
-        if any((peer.branch, doc) in awaited for doc in docs):
-            return True
-    return False
+def _docs(peer: Peer, message: Transact) -> set[tuple[str, DocKey]]:
+    """What a frame looks at or writes."""
+    docs = {operation.doc for commit in message.commits for operation in commit.operations}
+    docs |= {read.doc for commit in message.commits for read in commit.reads}
+    return {(peer.branch, doc) for doc in docs}
 
 
 def _unknown(_: Peer) -> bool:

@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from headwater.data.address import DocKey
+from headwater.data.value import ABSENT
 from headwater.protocol.verdict import Conflict
+from headwater.replica.document import NOT_HERE, Document
+from headwater.replica.feed import Kind, Notification
 from headwater.replica.pending import Layer
 from headwater.replica.replica import Replica
 
@@ -29,7 +32,7 @@ class Detached:
         """There is nothing to be fetched: what was never written is absent."""
         missing = [doc for doc in docs if not self.replica.is_here(doc)]
         if missing:
-            self.replica.appear(missing)
+            self._appear(missing)
 
     def unwatch(self, doc: DocKey) -> bool:
         """Nothing can be let go: it is nowhere else."""
@@ -49,4 +52,35 @@ class Detached:
             wave = self._wave[:]
             self._wave.clear()  # The same list goes on taking layers.
             self.frames += 1
-            self.replica.confirm(wave)
+            self._confirm(wave)
+
+    def _appear(self, docs: list[DocKey]) -> None:
+        """These are not written yet, and from now on that is known. No layer is on them."""
+        replica = self.replica
+        replica.shown_anew()
+        for doc in docs:
+            document = replica.confirmed.put(doc, ABSENT, 0)
+            document.value = ABSENT
+            replica.feed.emit(Notification(Kind.PULL, document, ABSENT, ABSENT, None, False, replica.confirmed.seq))
+        replica.report()
+
+    def _confirm(self, layers: list[Layer]) -> None:
+        """These layers are what is confirmed now. Nothing is shown differently."""
+        replica = self.replica
+        seq = replica.confirmed.seq + 1
+        replica.confirmed.move_to(seq)
+        for layer in layers:
+            for document in (layer.document,) if layer.document is not None else self._written_by(layer):
+                if document.confirmed is NOT_HERE:
+                    replica.confirmed.put(document.key, ABSENT, seq)
+                document.confirmed, document.written = document.value, seq
+        replica.untold.clear()
+        replica.pending.confirmed(layers, seq, replica.opened.count > 0)
+        for layer in layers:
+            if layer.settled is not None:
+                replica.settle(layer, layer.settled, None)
+        if replica.feed.errors:
+            replica.report()
+
+    def _written_by(self, layer: Layer) -> list[Document]:
+        return [self.replica.documents.hold(doc) for doc in layer.docs()]

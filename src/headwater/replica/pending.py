@@ -35,6 +35,7 @@ class Fate(Enum):
 
 
 _QUEUED: Final = Fate.QUEUED
+_ACCEPTED: Final = Fate.ACCEPTED
 
 
 def named_by(commit: Commit) -> frozenset[int]:
@@ -268,17 +269,19 @@ class Pending:
             self._lift(layer)
         return done
 
-    def confirmed(self, layers: list[Layer], seq: int) -> None:
-        """Take out layers that are confirmed as they are, all there are."""
+    def confirmed(self, layers: list[Layer], seq: int, is_looked_at: bool) -> None:
+        """Take out layers that are confirmed as they are. `is_looked_at`: a transaction may be open on them."""
+        live = self.live_layers
         for layer in layers:
-            layer.fate, layer.seq = Fate.ACCEPTED, seq
-            self.live_layers.pop(layer.local_seq, None)
+            layer.fate, layer.seq = _ACCEPTED, seq
+            live.pop(layer.local_seq, None)
             document = layer.document
-            if document is not None and len(document.layers) == 1:
-                self._changing(document)
+            if document is None or is_looked_at:
+                self._lift(layer)
+            elif len(document.layers) == 1:
                 document.layers.clear()
             else:
-                self._lift(layer)
+                document.layers.remove(layer)
 
     def yielded(self, document: Document) -> list[Layer]:
         """Take out the layers that stay here, since there is a confirmed value in their place."""

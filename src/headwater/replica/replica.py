@@ -38,9 +38,7 @@ class Replica:
 
     __slots__ = (
         "_aside",
-        "_opened",
         "_shown",
-        "_untold",
         "branch",
         "confirmed",
         "documents",
@@ -49,24 +47,26 @@ class Replica:
         "next_local_seq",
         "on_error",
         "on_layer",
-        "on_settled",
+        "on_rejected",
+        "opened",
         "pending",
+        "untold",
     )
 
     def __init__(self, *, branch: str = MAIN, next_local_seq: int = 1) -> None:
         self.branch = branch
-        self._opened = Opened()
+        self.opened = Opened()
         self.documents = Documents(self)
         self.confirmed = Confirmed(self.documents)
-        self.pending = Pending(self.documents, self._opened.changing)
-        self._aside = Aside(self.documents, self.confirmed, self._opened.changing)
+        self.pending = Pending(self.documents, self.opened.changing)
+        self._aside = Aside(self.documents, self.confirmed, self.opened.changing)
         self.feed = Feed()
         self.on_layer: Callable[[Layer], object] = _nobody
-        self.on_settled: Callable[[Layer, Rejection | None], object] | None = None  # of layers that have a source
+        self.on_rejected: Callable[[Layer, Rejection | None], object] | None = None  # of layers that have a source
         self.on_error: Callable[[Exception], object] = _raised
         self.may_write = True  # without it, what is derived here stays here
         self.next_local_seq = next_local_seq
-        self._untold: list[Layer] = []  # written as a whole, and not told as commits yet
+        self.untold: list[Layer] = []  # written as a whole, and not told as commits yet
         self._shown: dict[DocKey, MaybeValue] | None = None  # of the last call of `snapshot`, while nothing changed
 
     # ---- looking -----------------------------------------------------------------------------------
@@ -86,6 +86,10 @@ class Replica:
             raise KeyError(doc)
         return document.value
 
+    def shown_anew(self) -> None:
+        """What is shown has changed."""
+        self._shown = None
+
     def snapshot(self) -> Mapping[DocKey, MaybeValue]:
         """Everything that is shown now. The same object as long as nothing changes."""
         if self._shown is None:
@@ -103,7 +107,7 @@ class Replica:
             self.documents, self.confirmed.seq, source=source, group=group, node=node, derived=derived
         )
         transaction.oldest = self.pending.oldest() or self.next_local_seq
-        self._opened.add(transaction)  # C8: before anything is shown differently, it is told to keep what was.
+        self.opened.add(transaction)  # C8: before anything is shown differently, it is told to keep what was.
         return transaction
 
     def commit(self, transaction: Transaction, *settled: Settled) -> Layer | Rejection | None:
@@ -120,14 +124,14 @@ class Replica:
         commit = transaction.commit(local_seq, self.branch)
         layer = Layer(local_seq, commit, {}, transaction.source, transaction.group, transaction.trigger)
         if not (commit.operations or commit.preconditions or commit.events or commit.records or transaction.leans):
-            self._settle(layer, settled, None)
+            self.settle(layer, settled, None)
             self.report()
             return None
         values: dict[Document, MaybeValue] = {}
         refusal = self._refusal(transaction, layer) or applied(layer, self.documents, self.confirmed.seq, values)
         if refusal is not None:
             layer.fate, layer.rejection = Fate.DEAD, refusal
-            self._settle(layer, settled, refusal)
+            self.settle(layer, settled, refusal)
             self.report()
             return refusal
         self.next_local_seq = local_seq + 1
@@ -143,11 +147,11 @@ class Replica:
 
     def may_name(self) -> int:
         """The first layer that a transaction which is still open may name: it must not be forgotten before (C4)."""
-        return self._opened.oldest(self.next_local_seq)
+        return self.opened.oldest(self.next_local_seq)
 
     def drop(self, transaction: Transaction) -> None:
         """It is over: what is shown need not be kept for it any more."""
-        self._opened.end(transaction)
+        self.opened.end(transaction)
 
     def write_whole(
         self,
@@ -177,11 +181,11 @@ class Replica:
         layer = Layer(local_seq, None, None, source, group, causes, document, before, value, spots, seq, node, derived)
         if settled is not None:
             layer.settled = [settled]
-        if self._opened.count:
-            self._opened.changing(document)
+        if self.opened.count:
+            self.opened.changing(document)
         self.pending.live_layers[local_seq] = layer
         document.layers.append(layer)
-        self._untold.append(layer)
+        self.untold.append(layer)
         document.value = value
         self._shown = None
         self.on_layer(layer)
@@ -192,8 +196,8 @@ class Replica:
 
     def tell(self) -> None:
         """Make commits of what was written as a whole. Before anything is heard, and before anything is sent."""
-        if self._untold:
-            untold, self._untold = self._untold, []
+        if self.untold:
+            untold, self.untold = self.untold, []
             for layer in untold:
                 told(layer, self)
 
@@ -215,26 +219,7 @@ class Replica:
         self.pending.accepted(layer, seq)
         if seq <= self.confirmed.seq:
             self._show(Kind.INTEGRATE, self._covered())
-        self._settle(layer, layer.settled, None)
-
-    def confirm(self, layers: list[Layer]) -> None:
-        """Without an engine: these layers are what is confirmed now. Nothing is shown differently."""
-        seq = self.confirmed.seq + 1
-        self.confirmed.move_to(seq)
-        for layer in layers:
-            document = layer.document
-            if document is not None:
-                document.confirmed, document.written = document.value, seq
-            else:
-                for doc in layer.docs():
-                    held = self.documents.hold(doc)
-                    self.confirmed.put(doc, ABSENT if held.value is NOT_HERE else held.value, seq)
-        self._untold.clear()
-        self.pending.confirmed(layers, seq)
-        for layer in layers:
-            if layer.settled is not None or layer.source is not None:
-                self._settle(layer, layer.settled, None)
-        self.report()
+        self.settle(layer, layer.settled, None)
 
     def rejected(self, local_seq: int, rejection: Rejection) -> None:
         """C4: dead at its verdict, with everything that stands on it."""
@@ -269,7 +254,7 @@ class Replica:
     def _fall(self, fallen: list[Layer]) -> None:
         self._show(Kind.REVERT, places_of(fallen, self.documents))
         for layer in fallen:
-            self._settle(layer, layer.settled, layer.rejection)
+            self.settle(layer, layer.settled, layer.rejection)
 
     # ---- what the engine says ----------------------------------------------------------------------
 
@@ -284,15 +269,6 @@ class Replica:
         self._end(yielded)
         if sync.arrived:
             self.arrive(sync.arrived, sync.seq)
-
-    def appear(self, docs: Iterable[DocKey]) -> None:
-        """Without an engine: these are not written yet, and from now on that is known. No layer is on them."""
-        for doc in docs:
-            document = self.confirmed.put(doc, ABSENT, 0)
-            document.value = ABSENT
-            self._shown = None
-            self.feed.emit(Notification(Kind.PULL, document, ABSENT, ABSENT, None, False, self.confirmed.seq))
-        self.report()
 
     def arrive(self, documents: Iterable[State], seq: int) -> None:
         """Documents that were asked for, as of `seq`."""
@@ -311,7 +287,7 @@ class Replica:
 
     def _end(self, yielded: list[Layer]) -> None:
         for layer in yielded:
-            self._settle(layer, layer.settled, None)
+            self.settle(layer, layer.settled, None)
 
     def _covered(self) -> Places:
         """Take out the accepted layers that confirmed state includes by now, and tell what they wrote."""
@@ -363,7 +339,7 @@ class Replica:
             if document.confirmed is NOT_HERE:
                 continue  # nothing of it is shown; if it was before a gap, its arrival tells the difference
             shown = document.stale if document.value is NOT_HERE else document.value
-            self._opened.changing(document)
+            self.opened.changing(document)
             # A new layer is on top of all others, so that what it makes of what is shown is what is shown then.
             after = self.pending.shown(document, document.confirmed) if made is None else made[document]
             document.value, document.stale = after, NOT_HERE
@@ -382,12 +358,12 @@ class Replica:
 
     # ---- whoever is told ---------------------------------------------------------------------------
 
-    def _settle(self, layer: Layer, settled: Iterable[Settled] | None, rejection: Rejection | None) -> None:
+    def settle(self, layer: Layer, settled: Iterable[Settled] | None, rejection: Rejection | None) -> None:
         """Call each callback once and let them go. One that raises keeps nobody else from hearing."""
         callbacks = tuple(settled or ())
         layer.settled = None
-        if layer.source is not None and self.on_settled is not None:
-            callbacks = (self.on_settled, *callbacks)
+        if rejection is not None and layer.source is not None and self.on_rejected is not None:
+            callbacks = (self.on_rejected, *callbacks)
         for callback in callbacks:
             try:
                 callback(layer, rejection)

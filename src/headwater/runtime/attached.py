@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from headwater.data.address import DocKey
 from headwater.errors import HeadwaterError, LimitError, LoadError, SessionExpiredError
 from headwater.protocol.verdict import Conflict
+from headwater.replica.document import Document
 from headwater.replica.pending import Fate
 from headwater.replica.replica import Replica
 from headwater.replica.session import Session
@@ -90,6 +91,9 @@ class Attached:
         except HeadwaterError as error:
             if not self._closing and self._local is not None:
                 self._core.ended(self._local, error)
+        except Exception as error:  # What is heard is ours to take in: it is a bug of ours.
+            self._core.broken(error)
+            raise
 
     def _complain(self, error: HeadwaterError) -> None:
         """What the driver cannot do now and tries again. The same is told once, not with every try."""
@@ -130,7 +134,9 @@ class Attached:
 
     async def transact(self, fn: Callable[[], T]) -> T:
         """Call a function in a transaction until it lands, by the one policy of retrying."""
-        core, replica = self._core, self.replica
+        core, replica, local = self._core, self.replica, self._local
+        assert local is not None
+        loaded: dict[Document, None] = {}
 
         def attempt(transaction: Transaction) -> T:
             try:
@@ -138,17 +144,22 @@ class Attached:
             except Missing as missing:
                 replica.drop(transaction)
                 if missing.document.home is replica:
+                    loaded[missing.document] = None
                     raise
                 raise _Elsewhere(missing) from None
             except BaseException:
                 replica.drop(transaction)
                 raise
 
-        while True:
-            try:
-                return await self.writer.transact(attempt)
-            except _Elsewhere as elsewhere:
-                await core.loaded(elsewhere.missing.document)
+        try:
+            while True:
+                try:
+                    return await self.writer.transact(attempt)
+                except _Elsewhere as elsewhere:
+                    await core.loaded(elsewhere.missing.document)
+        finally:
+            for document in loaded:
+                local.let_be(document)
 
     def _retry(self, attempt: Callable[[Transaction], object]) -> None:
         """A write outside any run met a conflict: it is tried again until it lands, or told to have failed."""

@@ -24,22 +24,20 @@ from headwater.data.address import DocKey, check_id, check_scope, doc_text
 from headwater.data.link import Link
 from headwater.data.path import Path
 from headwater.data.value import ABSENT, MaybeValue, Value
-from headwater.errors import AuthoringError, HeadwaterError, NotReadyError, UpstreamFailedError
+from headwater.errors import AuthoringError, HeadwaterError, NotReadyError
 from headwater.protocol.verdict import Conflict
 from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.replica import Replica
-from headwater.runtime.authored import check_computed
+from headwater.runtime.authored import Authored, check_computed
+from headwater.runtime.failures import Failures
 from headwater.runtime.observing import Observing
 from headwater.runtime.space import Channel, LocalSpace
 from headwater.runtime.timepiece import Timepiece
 from headwater.runtime.writing import Writing
 from headwater.scheduler.limits import SchedulerLimits
-from headwater.scheduler.node import Node
+from headwater.scheduler.node import Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
 from headwater.scheduler.scheduler import Failure, Scheduler
-
-MAX_ERRORS = 1_000
-"""Errors that are kept for whoever asks to hear them first after they happened."""
 
 
 class Loop(Protocol):
@@ -74,8 +72,7 @@ class Core:
         _ON_THREAD.setdefault(self._thread, WeakSet()).add(self)
         self._spaces: dict[str, LocalSpace] = {}
         self._of_replica: dict[Replica, LocalSpace] = {}
-        self._listeners: list[Callable[[Failure], object]] = []
-        self._unheard: deque[Failure] = deque(maxlen=MAX_ERRORS)
+        self.failures = Failures()
         self._after: deque[Callable[[], object]] = deque()
         self._numbered = 0
         self.selector = Selector()
@@ -138,8 +135,14 @@ class Core:
 
     def register(self, spec: NodeSpec, *, rooted: bool | None = None) -> Node:
         """Enter a node. It runs when somebody demands it, not before (I2)."""
-        self.check_thread()
+        self._check_structural()
         return self.scheduler.register(spec, rooted=rooted)
+
+    def _check_structural(self) -> None:
+        self.check_thread()
+        run = self.current.run
+        if run is not None and isinstance(run.tracker, Authored):
+            raise AuthoringError("nodes are registered and removed outside a transaction: it may be called again")
 
     def next_number(self) -> int:
         """A number for a node that has no name of its own."""
@@ -147,7 +150,7 @@ class Core:
         return self._numbered
 
     def remove(self, node: Node) -> None:
-        self.check_thread()
+        self._check_structural()
         self.scheduler.remove(node)
 
     # ---- moving ------------------------------------------------------------------------------------
@@ -193,6 +196,11 @@ class Core:
             self.report("a write outside any run", error)
         self.observing.look()
 
+    def broken(self, error: Exception) -> None:
+        """Something happened that must not: whoever waits is told, and nothing here is to be trusted any more."""
+        self.report("the runtime itself", error)
+        self.observing.end(HeadwaterError(f"this runtime broke: {error}. Report it, and open another one."))
+
     def ended(self, space: LocalSpace, error: Exception) -> None:
         """Nothing will be heard from a space any more."""
         space.ended = error
@@ -232,24 +240,12 @@ class Core:
 
     def on_error(self, listener: Callable[[Failure], object]) -> Subscription:
         """Hear every failure that nobody awaits, also those from before somebody listened."""
-        self._listeners.append(listener)
-        while self._unheard:
-            listener(self._unheard.popleft())
-
-        def close() -> None:
-            if listener in self._listeners:
-                self._listeners.remove(listener)
-
-        return Subscription(close)
+        self.check_thread()
+        return self.failures.listen(listener)
 
     def on_failure(self, failure: Failure) -> None:
-        """The error channel. Whoever only reads what could not be computed adds nothing to what was said of that."""
-        if isinstance(failure.error, UpstreamFailedError) and failure.error.__cause__ is not None:
-            return
-        if not self._listeners:
-            self._unheard.append(failure)
-        for listener in tuple(self._listeners):
-            listener(failure)
+        """The error channel."""
+        self.failures.tell(failure)
 
     def report(self, who: str, error: Exception) -> None:
         self.on_failure(Failure(who, error))
@@ -303,7 +299,8 @@ class Core:
         self.check_thread()
         node = None if self.current.run is None else self.current.run.node
         if isinstance(node, Node):
-            raise AuthoringError(f"{node.id} {does} {where!r}: a {node.kind.value} is repeated. Do it in a handler.")
+            what = "an effect" if node.kind is NodeKind.EFFECT else f"a {node.kind.value}"
+            raise AuthoringError(f"{node.id} {does} {where!r}: {what} is repeated. Do it in a handler.")
         if self.sending is None:
             raise AuthoringError(f"nothing here takes what is sent to {where!r}: this runtime has no handlers")
         return self.sending
@@ -325,6 +322,8 @@ class Core:
         space = self._of_replica.get(document.home)
         if space is not None:
             space.release(document)
+        else:
+            self.time.release(document)
 
     def is_ready(self, replica: Replica, conflict: Conflict) -> bool:
         space = self._of_replica.get(replica)

@@ -91,8 +91,14 @@ class ByAsyncio:
 
     def _ticked(self) -> None:
         self._is_asked = False
-        if self._core is not None:
-            self._core.tick()
+        core = self._core
+        if core is not None:
+            try:
+                core.tick()
+            except Exception as error:  # No author's failure comes this far: it is a bug of ours.
+                self.stop()
+                core.broken(error)
+                raise
 
     def set_timer(self, at_us: int | None) -> None:
         if self._timer is not None:

@@ -108,23 +108,32 @@ class Observing:
         look = Look(None)
 
         def run() -> None:
-            look.values.clear()
-            look.error = None
+            look.values, look.error = [], None
             try:
-                look.values.append(handle.get())
+                look.values = [handle.get()]
             except Exception as error:  # Whoever awaits this gets it.
                 look.error = error
 
         node = look.node = self._effect("pull", handle, run)
+        outcome: list[tuple[Any, Exception | None]] = []
+
+        def is_fresh() -> bool:
+            """What it is worth in the moment it is fresh: something may change before whoever awaits it goes on."""
+            if not outcome:
+                if node.runs and node.status == CLEAN:
+                    outcome.append((look.values, look.error))
+                elif (cannot := self._cannot(node)) is not None:
+                    outcome.append(((), cannot))
+            return bool(outcome)
+
         try:
-            await self.until(lambda: (node.runs > 0 and node.status == CLEAN) or self._cannot(node) is not None)
-            if not node.runs or node.status != CLEAN:
-                raise self._cannot(node) or HeadwaterError(f"{handle!r} could not be brought up to date")
+            await self.until(is_fresh)
         finally:
             self._core.remove(node)
-        if look.error is not None:
-            raise look.error
-        return look.values[0]
+        values, error = outcome[0]
+        if error is not None:
+            raise error
+        return values[0]
 
     def _cannot(self, node: Node) -> Exception | None:
         """Why it will not run, if what it waits for will not come."""
@@ -191,7 +200,7 @@ class Observing:
     async def watch(self, handle: Input[Any]) -> AsyncIterator[Any]:
         """The value now, then the latest whenever it changed."""
         latest: list[Any] = []
-        subscription = self.sink(handle, lambda value: latest.append(value), None)
+        subscription = self.sink(handle, lambda value: latest.__setitem__(slice(None), [value]), None)
         try:
             while True:
                 await self.until(lambda: bool(latest))

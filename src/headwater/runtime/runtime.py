@@ -202,6 +202,8 @@ class Runtime:
         """Have a function called on the runtime's thread, and wait for what it returns. For other threads."""
         if threading.get_ident() == self._thread:
             return fn(*args, **kwargs)
+        if self._closed:
+            raise AuthoringError("this runtime is closed: open another one")
         result: concurrent.futures.Future[R] = concurrent.futures.Future()
 
         def work() -> None:
@@ -249,6 +251,8 @@ class Runtime:
             undone = error
         for channel in self._channels.values():
             await channel.close()
+        for node in tuple(self.core.scheduler.registry):
+            self.core.remove(node)  # What effects left behind is cleaned up.
         self._loop.stop()
         self.core.observing.end(HeadwaterError("this runtime was closed"))
         if self._owns:

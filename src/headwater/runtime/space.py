@@ -61,6 +61,11 @@ class LocalSpace:
         self.failed_loads.pop(document, None)
         self.channel.watch((document.key,))
 
+    def let_be(self, document: Document) -> None:
+        """It was loaded for a moment only: if nobody reads or computes it, it may be let go."""
+        if document.twig is None and not document.writers:
+            self.release(document)
+
     def release(self, document: Document) -> None:
         """Nobody does any more. It stays for a while, since it may be looked at again."""
         self._unread[document] = None
@@ -93,6 +98,7 @@ class LocalSpace:
             for document in [each for each in self._deferred if each.value is not NOT_HERE]:
                 for act in self._deferred.pop(document, ()):
                     act()
+                self.let_be(document)
 
     def load_failed(self, docs: Iterable[DocKey], error: HeadwaterError) -> list[Callable[[], object]]:
         """The engine refused these. Answers with what waited for them, and will not happen."""

@@ -95,6 +95,11 @@ class Timepiece:
         else:
             self._show(document, True)
 
+    def release(self, document: Document) -> None:
+        """Nobody reads it any more. If an alarm waits for it, that lets it go."""
+        if document not in self._steps:
+            self.replica.let_go(document.key)
+
     def moments(self) -> int:
         """How many are waited for."""
         return len(self._steps)

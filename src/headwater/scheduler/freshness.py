@@ -13,7 +13,6 @@ from headwater.cells.run import Run
 from headwater.data.spots import Spot
 from headwater.errors import UpstreamFailedError
 from headwater.replica.document import Document
-from headwater.scheduler.graph.edges import writers_of
 from headwater.scheduler.graph.graph import Graph
 from headwater.scheduler.loads import Loads
 from headwater.scheduler.node import CLEAN, Marks, Node
@@ -38,35 +37,45 @@ class Freshness:
 
     def missed(self, run: Run, spot: Spot) -> Spot:
         """A look that the last run did not make at this point. The spot to remember for the next time."""
-        node = cast(Node, run.node)
-        found = self._graph.canonical(spot)
-        if found is not spot:
-            if found.stamp == run.number:
-                return found
-            found.stamp = run.number
-            if run.reads[run.place] is found:  # A handle made for the moment looks where another one did.
-                run.place += 1
-                return found
-        elif spot.twig is None:
-            place = (spot.document, spot.path, spot.depth)
+        found = spot
+        if spot.twig is None:  # Nobody reads this very spot: somebody may read the place through another one.
+            known = self._known(run, spot)
+            if known is not None:
+                found = known
+                if found.stamp == run.number:
+                    return found
+                found.stamp = run.number
+                if run.reads[run.place] is found:  # A handle made for the moment looks where another one did.
+                    run.place += 1
+                    return found
+        log = run.log
+        if log is None:
+            log = run.log = list(run.reads[: run.place])  # type: ignore[arg-type]  # None is at the end only.
+            run.reads, run.place = AFRESH, 0
+        log.append(found)
+        document: Document = found.document  # type: ignore[assignment]  # Every spot is one of a document's.
+        if document.writers:
+            self._check(run.node, document.writers)  # type: ignore[arg-type]  # Both are the scheduler's own.
+        if self._graph.is_special and self._graph.has_envelopes:
+            self._check_envelopes(run.node, found)  # type: ignore[arg-type]
+        return found
+
+    def _known(self, run: Run, spot: Spot) -> Spot | None:
+        """The spot for the same place that others read, or that this run looked at first."""
+        twig = cast(Document, spot.document).twig
+        found = None if twig is None else twig.find(spot.path, spot.depth)
+        if found is None:
             if run.fresh is None:
                 run.fresh = {}
-            found = run.fresh.setdefault(place, spot)
-            if found is not spot:
-                return found
-        if run.log is None:
-            run.log = list(cast("Sequence[Spot]", run.reads[: run.place]))
-            run.reads, run.place = AFRESH, 0
-        run.log.append(found)
-        writers = writers_of(cast(Document, found.document))
-        if writers:
-            self._check(node, writers)
-        if self._graph.has_envelopes:
-            for each in self._graph.dirty_envelopes((found,)):
-                if each.loading is not None and each is not node:
-                    self.stop(Suspension(document=each.loading))
-                self._need(node, [each])
+            first = run.fresh.setdefault((spot.document, spot.path, spot.depth), spot)
+            return None if first is spot else first
         return found
+
+    def _check_envelopes(self, node: Node, spot: Spot) -> None:
+        for each in self._graph.dirty_envelopes((spot,)):
+            if each.loading is not None and each is not node:
+                self.stop(Suspension(document=each.loading))
+            self._need(node, [each])
 
     def absent(self, run: Run, document: Document) -> None:
         """A document was read that is not here."""
@@ -91,7 +100,7 @@ class Freshness:
                     self.stop(Suspension(document=document))  # It waits with what it reads.
             if writer.status != CLEAN:
                 self._need(node, [writer])
-            else:
+            elif writer.verified != self._marks.count:
                 lowest = self._attempts.lowest()
                 if not writer.live or writer.height > lowest:
                     # Something above its writer may still be to run: nothing ordered that before this node.

@@ -70,6 +70,8 @@ class Node:
     # ---- what it read ----
     reads: Sequence[Spot | None] = (None,)  # registered; each once; ends with None; replaced, never changed in place
     expect: Sequence[Spot | None] = (None,)  # `reads`, or (None,) to look at each read anew
+    retried: Sequence[Spot | None] | None = None  # what its stopped attempt had found fresh, in order; ends with None
+    retried_at: int = 0  # the count of marks at which it had
     # ---- validity ----
     status: int = NEVER_RAN
     causes: dict[Spot, Notification] | None = None  # why it is invalid; empty when it is clean; bounded by its reads

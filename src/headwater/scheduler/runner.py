@@ -8,7 +8,7 @@ attempt: nothing of it is kept, and `settle` runs what was missing first. Uphold
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import cast
 
 from headwater.cells.run import Current, Run
@@ -91,7 +91,8 @@ class Runner:
         node.attempts += 1
         run.number += 1
         run.node = node
-        run.reads = node.expect
+        retried = node.retried
+        run.reads = node.expect if retried is None else self._again(node, retried)
         run.place = 0
         run.log = run.fresh = None
         run.causes = causes
@@ -121,6 +122,8 @@ class Runner:
         stopped: Suspension | None = fresh.stopped
         if stopped is not None:
             return self._drop(node, run, stopped, status, causes)
+        if retried is not None and run.log is None:
+            run.log = list(run.reads[: run.place])  # type: ignore[arg-type]  # None is at the end only.
         if run.log is not None or fresh.saw_failure or node.reads[run.place] is not None:
             self._apply_reads(node, run)
         layer: Layer | None = None
@@ -142,6 +145,11 @@ class Runner:
         if self.on_ran is not None:
             self.on_ran(node, None if failure is not None else layer)
         return None
+
+    def _again(self, node: Node, retried: Sequence[Spot | None]) -> Sequence[Spot | None]:
+        """What the attempt that was stopped had looked at is as fresh as it was, unless somebody was marked since."""
+        node.retried = None
+        return retried if node.retried_at == self._marks.count else AFRESH
 
     def _recovered(self, node: Node) -> None:
         node.failures = 0
@@ -212,6 +220,8 @@ class Runner:
             if stopped.document is not None:
                 waits_for.append(doc_text(stopped.document.key))
             self.trace.emit(Suspended(node.id, tuple(waits_for)))
+        if stopped.targets and run.log is not None:
+            node.retried, node.retried_at = (*run.log[:-1], None), self._marks.count
         if stopped.document is not None:
             self._await(node, stopped.document, run.log or [])
         return stopped

@@ -110,7 +110,7 @@ class Scheduler:
 
     def attach(self, replica: Replica) -> Callable[[], None]:
         """Hear everything that a replica shows, until the returned function is called."""
-        replica.on_settled = self.fates.on_settled
+        replica.on_rejected = self.fates.on_settled
         return replica.feed.subscribe(self.invalidation.on_notification)
 
     def heard(self) -> None:

@@ -22,8 +22,9 @@ from headwater.testing.disk_tape import Answered, Asked, Tables, Tape, Transacte
 from headwater.testing.disk_workload import Frames
 
 # When these are written depends on what is in memory, which a crash empties. What they say follows from the log
-# and is compared through the documents, and through what is answered to commits that were refused (`judged`).
-DERIVED: Final = frozenset({"heads", "marks", "meta", "sessions.judged"})
+# and is compared through the documents, and through what is answered to commits that were refused (`judged`, which a
+# session's seal covers; that it fits is the history oracle's to say).
+DERIVED: Final = frozenset({"heads", "marks", "meta", "sessions.judged", "sessions.seal"})
 
 
 class Violation(Exception):

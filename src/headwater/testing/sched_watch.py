@@ -60,16 +60,16 @@ class Watcher:
         world.replica.feed.subscribe(self._after)
         world.scheduler._faults.subscribe(self._failed)
         world.scheduler.runner.on_ran = self._ran
-        settled = world.replica.on_settled
+        settled = world.replica.on_rejected
 
-        def on_settled(layer: Layer, rejection: object) -> None:
+        def on_rejected(layer: Layer, rejection: object) -> None:
             if rejection is not None and isinstance(layer.source, Node):
                 self.rejected += 1
                 self.rejections[layer.source] = self.rejections.get(layer.source, 0) + 1
             if settled is not None:
                 settled(layer, rejection)  # type: ignore[arg-type]
 
-        world.replica.on_settled = on_settled
+        world.replica.on_rejected = on_rejected
 
     # ---- around the scheduler ------------------------------------------------------------------------
 

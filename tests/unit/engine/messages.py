@@ -12,6 +12,7 @@ from headwater.engine.engine import Engine
 from headwater.errors import CommitRejected, HeadwaterError, InvariantViolation
 from headwater.protocol.verdict import Rejected, Verdict, as_error
 from tests.unit.engine.kit import Writer, write
+from tests.unit.engine.sealing import reseal
 
 
 def raised(call: Callable[[], object]) -> str:
@@ -41,6 +42,14 @@ def execute(path: Path, *statements: str) -> None:
     connection = apsw.Connection(str(path))
     for sql in statements:
         connection.cursor().execute(sql)
+    connection.close()
+
+
+def forge(path: Path, *statements: str) -> None:
+    """The same by somebody who seals what was edited."""
+    execute(path, *statements)
+    connection = apsw.Connection(str(path))
+    reseal(connection)
     connection.close()
 
 

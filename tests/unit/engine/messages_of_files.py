@@ -13,17 +13,18 @@ from headwater.engine.engine import Engine
 from headwater.engine.heads import snapshot_of
 from headwater.engine.limits import Limits
 from headwater.engine.log import Log
-from headwater.engine.store.port import LogRow
+from headwater.engine.store.port import LogRow, Part
 from headwater.engine.store.schema import MIGRATIONS
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.protocol.commit import (
     Commit,
     Operation,
+    TopicRecord,
     encode_commit,
 )
 from headwater.protocol.record import encode_record
 from tests.unit.engine.kit import Writer, doc, open_engine, read, write
-from tests.unit.engine.messages import ann_on, case, execute, raised
+from tests.unit.engine.messages import ann_on, case, execute, forge, raised
 
 # the log
 
@@ -144,7 +145,7 @@ def unreadable_write_index(folder: Path) -> str:
     engine = open_engine(path, limits=Limits(marks_patches=1))
     ann_on(engine, 5)
     engine.close()
-    execute(path, "UPDATE marks SET body=X'01'")
+    forge(path, "UPDATE marks SET body=X'01'")
     engine = open_engine(path)
     return raised(lambda: engine.submit("ann", Commit(6, reads=(read("d", seq=2),))))
 
@@ -211,6 +212,50 @@ def renamed_session(folder: Path) -> str:
     return raised(lambda: open_engine(path).open_session("eve"))
 
 
+def damage(path: Path, statement: str, part: Part) -> str:
+    execute(path, statement)
+    store = SqliteStore(path)
+    try:
+        return raised(lambda: store.check(part))
+    finally:
+        store.close()
+
+
+@case("the row of the write index of document 1 on branch 1 does not match its checksum", "restore a backup.")
+def edited_write_index(folder: Path) -> str:
+    path = folder / "s.space"
+    engine = open_engine(path, limits=Limits(marks_patches=1))
+    ann_on(engine, 5)
+    engine.close()
+    return damage(path, "UPDATE marks SET seq=seq+1", Part.MARKS)
+
+
+@case("the row of record 0 of commit 1 to 'topic' does not match its checksum", "restore a backup.")
+def edited_record(folder: Path) -> str:
+    path = folder / "s.space"
+    engine = open_engine(path)
+    Writer(engine, "ann")
+    engine.submit("ann", Commit(1, records=(TopicRecord("topic", "key", 1),)))
+    engine.close()
+    return damage(path, "UPDATE records SET key='other'", Part.RECORDS)
+
+
+@case("2 rows of branches were made and 1 are there: some were deleted or added by hand", "Restore a backup.")
+def branch_that_is_gone(folder: Path) -> str:
+    return damage(space_file(folder), "DELETE FROM branches WHERE name='b'", Part.BRANCHES)
+
+
+@case("what was kept from before seq 4 does not match its checksum", "are missing. Restore a backup.")
+def kept_row_that_is_gone(folder: Path) -> str:
+    path = folder / "s.space"
+    engine = open_engine(path)
+    ann_on(engine, 6)
+    assert engine.compact(4) == 4
+    engine.close()
+    execute(path, "DELETE FROM log WHERE seq=2")
+    return raised(lambda: open_engine(path).compact(5))
+
+
 # the file
 
 
@@ -260,13 +305,13 @@ def row_beyond_the_store(_: Path) -> str:
     return raised(lambda: SqliteStore(":memory:").append(log_row(2**63)))
 
 
-@case("has schema version 1, not 3.", "Open the space once to bring it up to date. Nothing was done.")
+@case("has schema version 1, not 4.", "Open the space once to bring it up to date. Nothing was done.")
 def older_file(folder: Path) -> str:
     SqliteStore(folder / "s.space", migrations=MIGRATIONS[:1]).close()
     return raised(lambda: SqliteStore(folder / "s.space", migrations=(*MIGRATIONS, "CREATE TABLE x (y)"), create=False))
 
 
-@case("has schema version 0, not 2.", "It is no space. Nothing was done.")
+@case("has schema version 0, not 3.", "It is no space. Nothing was done.")
 def file_with_nothing_in_it(folder: Path) -> str:
     execute(folder / "s.space", "CREATE TABLE x (y)", "DROP TABLE x")
     return raised(lambda: SqliteStore(folder / "s.space", create=False))

@@ -22,7 +22,9 @@ def test_a_branch_that_is_deleted_under_one_who_waits_for_its_turn_ends_that_con
     world.settle()
     loser.do(bump("d"))
     winner.do(bump("d"))
-    assert winner.peer is not None and loser.peer is not None and other.peer is not None
+    assert winner.peer is not None
+    assert loser.peer is not None
+    assert other.peer is not None
     batch = [(client.peer, client.next_out()) for client in (winner, loser) for _ in list(client.session.outgoing)]
     for peer, message in batch:
         if type(message).__name__ == "Transact":

@@ -17,10 +17,12 @@ from headwater.data.patch import add, append, increment, replace
 from headwater.engine.engine import Engine
 from headwater.engine.heads import snapshot_of
 from headwater.engine.limits import Limits
+from headwater.engine.marks import Marks
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.engine.verify.history import Violation, verify_file
 from headwater.errors import AbsentError, CorruptionError, NewerVersionError, StorageError
 from headwater.protocol.commit import Commit, Operation, Read, SentEvent, TopicRecord
+from tests.unit.engine.sealing import reseal
 
 A, B = DocKey("space", "a"), DocKey("space", "b")
 LIMITS = Limits(snapshot_patches=4, marks_patches=4, heads_commits=8)
@@ -78,6 +80,14 @@ def edit(path: Path, *statements: str) -> None:
         assert connection.total_changes() or "PRAGMA" in statements[0], f"nothing to damage with {statements}"
     finally:
         connection.close()
+
+
+def forge(path: Path, *statements: str) -> None:
+    """What somebody could do who knows how rows are sealed."""
+    edit(path, *statements)
+    connection = apsw.Connection(str(path))
+    reseal(connection)
+    connection.close()
 
 
 def opened(path: Path) -> Engine:
@@ -162,12 +172,6 @@ def test_an_undamaged_file_opens_and_verifies(space: Path) -> None:
             "DELETE FROM snapshots WHERE seq=(SELECT max(seq) FROM snapshots)",
             *("heads", 28, r"space:b on branch 'main' stands on a snapshot at 26, which is missing"),
         ),
-        ("UPDATE marks SET body=X'c1' WHERE doc=1", "marks", 20, r"the write index of space:a .* cannot be read"),
-        (
-            "UPDATE marks SET body=X'959300000093000000930000000090' WHERE doc=1",
-            *("marks", 20, r"the write index of space:a on branch 'main' says 0 for \(\)"),
-        ),
-        ("UPDATE marks SET seq=seq+1 WHERE doc=1", "marks", 21, r"the write index of space:a .* says 20 for \(\)"),
         (
             "UPDATE documents SET id='q' WHERE doc=1",
             *("documents", 0, r"the row of document 1 \(space:q\) does not match its checksum"),
@@ -177,30 +181,34 @@ def test_an_undamaged_file_opens_and_verifies(space: Path) -> None:
             "DELETE FROM documents WHERE doc=1",
             *("documents", 1, r"space:a is written and not among the documents"),
         ),
-        ("DELETE FROM branches WHERE branch=2", "branch", 23, r"it is on branch 2, which does not exist then"),
-        (
-            "UPDATE branches SET name='other' WHERE branch=2",
-            *("branch", 23, r"its row is on branch 2, it says 'side'"),
-        ),
-        ("DELETE FROM sessions WHERE session=1", "session", 1, r"session 1 is not known"),
         ("UPDATE sessions SET key='eve' WHERE session=1", "session", 0, r"row of session 1 \('eve'\) does not match"),
         ("UPDATE sessions SET principal='eve'", "session", 0, r"the row of session 1 \('ann'\) does not match"),
         ("UPDATE sessions SET closed=1", "session", 0, r"the row of session 1 \('ann'\) does not match its checksum"),
         ("DELETE FROM events WHERE id='e5'", "events", 5, r"event 'e5' is stored as None"),
-        ("UPDATE events SET payload=X'c0' WHERE id='e5'", "events", 5, r"event 'e5' is stored as \(5, 'stream'"),
-        (
-            "INSERT INTO events VALUES ('ghost',5,'stream',0,X'c0')",
-            *("events", 5, r"event 'ghost' is stored and was not sent at 5"),
-        ),
         ("DELETE FROM records WHERE seq=7", "records", 7, r"record 0 to 'topic' is stored as "),
-        ("UPDATE records SET payload=X'c0' WHERE seq=7", "records", 7, r"record 0 to 'topic' is stored as RecordRow"),
-        (
-            "INSERT INTO records VALUES ('topic',7,5,'key',X'c0')",
-            *("records", 0, r"topic 'topic' holds 21 records, 20 were emitted"),
-        ),
         (
             "UPDATE meta SET value='9999' WHERE key='heads_seq'",
             *("heads", 9999, r"heads are written up to 9999, the log ends at 28"),
+        ),
+        ("UPDATE marks SET body=X'c1' WHERE doc=1", "marks", 0, r"the write index of document 1 on branch 1 does not"),
+        ("UPDATE marks SET seq=seq+1 WHERE doc=1", "marks", 0, r"the write index of document 1 on branch 1 does not"),
+        (
+            "UPDATE branches SET name='other' WHERE branch=2",
+            "branch",
+            0,
+            r"the row of branch 2 \('other'\) does not match",
+        ),
+        ("DELETE FROM branches WHERE branch=2", "branch", 0, r"2 rows of branches were made and 1 are there"),
+        ("DELETE FROM sessions WHERE session=1", "session", 0, r"2 rows of sessions were made and 1 are there"),
+        ("DELETE FROM leases", "lease", 0, r"1 rows of leases were made and 0 are there"),
+        ("UPDATE leases SET token=0", "lease", 0, r"the row of lease 'lease' does not match its checksum"),
+        ("UPDATE sessions SET judged=9", "session", 0, r"the row of session 1 \('ann'\) does not match its checksum"),
+        ("UPDATE events SET payload=X'c0' WHERE id='e5'", "events", 0, r"the row of event 'e5' does not match its"),
+        (
+            "UPDATE records SET payload=X'c0' WHERE seq=7",
+            "records",
+            0,
+            r"the row of record 0 of commit 7 to 'topic' does",
         ),
     ],
 )
@@ -211,6 +219,56 @@ def test_an_edited_or_deleted_row_is_found_by_verifying(
     found = violation(space)
     assert (found.rule, found.seq) == (rule, seq)
     assert re.search(message, found.message), found
+
+
+@pytest.mark.parametrize(
+    ("statement", "rule", "seq", "message"),
+    [
+        ("UPDATE marks SET body=X'c1' WHERE doc=1", "marks", 20, r"the write index of space:a .* cannot be read"),
+        (
+            "UPDATE marks SET body=X'959300000093000000930000000090' WHERE doc=1",
+            *("marks", 20, r"the write index of space:a on branch 'main' says 0 for \(\)"),
+        ),
+        ("UPDATE marks SET seq=seq+1 WHERE doc=1", "marks", 21, r"the write index of space:a .* says 20 for \(\)"),
+        ("DELETE FROM branches WHERE branch=2", "branch", 23, r"it is on branch 2, which does not exist then"),
+        (
+            "UPDATE branches SET name='other' WHERE branch=2",
+            *("branch", 23, r"its row is on branch 2, it says 'side'"),
+        ),
+        ("DELETE FROM sessions WHERE session=1", "session", 1, r"session 1 is not known"),
+        ("UPDATE events SET payload=X'c0' WHERE id='e5'", "events", 5, r"event 'e5' is stored as \(5, 'stream'"),
+        (
+            "INSERT INTO events VALUES ('ghost',5,'stream',0,X'c0',0)",
+            *("events", 5, r"event 'ghost' is stored and was not sent at 5"),
+        ),
+        ("UPDATE records SET payload=X'c0' WHERE seq=7", "records", 7, r"record 0 to 'topic' is stored as RecordRow"),
+        (
+            "INSERT INTO records VALUES ('topic',7,5,'key',X'c0',0)",
+            *("records", 0, r"topic 'topic' holds 21 records, 20 were emitted"),
+        ),
+    ],
+)
+def test_a_row_that_was_sealed_again_is_found_by_what_the_log_says(
+    space: Path, statement: str, rule: str, seq: int, message: str
+) -> None:
+    forge(space, statement)
+    found = violation(space)
+    assert (found.rule, found.seq) == (rule, seq)
+    assert re.search(message, found.message), found
+
+
+def test_a_write_index_that_takes_another_session_for_the_writer_is_found(space: Path) -> None:
+    """C3: a read that names its own layers would leave out what somebody else wrote."""
+    connection = apsw.Connection(str(space))
+    body = connection.execute("SELECT body FROM marks WHERE branch=1 AND doc=1").get
+    connection.close()
+    assert isinstance(body, bytes)
+    marks = Marks.decode(body, 10**6)
+    marks.root.below_by = 2
+    forge(space, f"UPDATE marks SET body=X'{marks.encode().hex()}' WHERE branch=1 AND doc=1")
+    found = violation(space)
+    assert found.rule == "marks"
+    assert re.search(r"the write index of space:a on branch 'main' says \d+ for \(\), leaving out 2", found.message)
 
 
 @pytest.mark.parametrize(
@@ -364,7 +422,7 @@ def test_a_session_cannot_be_given_to_somebody_else_unseen(space: Path, compact:
 
 def test_a_write_index_that_names_a_commit_to_come_is_found(space: Path) -> None:
     beyond = msgspec.msgpack.encode([(10**9, 1, 0), (10**9, 1, 0), (0, 0, 0), 0, []]).hex()
-    edit(space, f"UPDATE marks SET body=X'{beyond}' WHERE doc=1 AND branch=1")
+    forge(space, f"UPDATE marks SET body=X'{beyond}' WHERE doc=1 AND branch=1")
     assert violation(space).rule == "marks"
     engine = opened(space)
     commit = Commit(28, reads=(Read(A, (), Depth.DEEP, 3),))

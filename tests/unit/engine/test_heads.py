@@ -19,6 +19,7 @@ from headwater.errors import CorruptionError, InvalidValueError, ProtocolError
 from headwater.protocol.commit import Commit, Read
 from tests.counts import scaled
 from tests.unit.engine.kit import DEEP, Writer, doc, open_engine, value_of, write
+from tests.unit.engine.messages import forge
 
 
 def test_a_current_value_is_handed_out_shared_and_not_copied() -> None:
@@ -200,7 +201,7 @@ class TestDamage:
             ann.lands(write("d", append((), [number])))
         engine.close()
         for body in (b"\xc1", b"\x93\x01\x02\x03", encode({"at": 1})):
-            self.execute(path, "UPDATE marks SET body=?", body)
+            forge(path, f"UPDATE marks SET body=X'{body.hex()}'")
             engine = open_engine(path)
             with pytest.raises(CorruptionError, match="the write index of space:d cannot be read"):
                 engine.submit("ann", Commit(6, reads=(Read(doc("d"), (), DEEP, 2),)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import apsw
@@ -10,11 +11,14 @@ import pytest
 from headwater.clock import VirtualClock
 from headwater.data.patch import replace
 from headwater.engine.engine import Engine
+from headwater.engine.limits import Limits
 from headwater.engine.store.schema import APPLICATION_ID, MIGRATIONS
+from headwater.engine.store.seal import row_seal
+from headwater.engine.store.sealed import SEALED
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.engine.verify.history import verify_file
 from headwater.errors import CorruptionError, NewerVersionError, StorageError
-from headwater.protocol.commit import Commit
+from headwater.protocol.commit import Commit, SentEvent, TopicRecord
 from tests.unit.engine.kit import open_engine, value_of, write
 
 EXTRA = "CREATE TABLE extra (id INTEGER PRIMARY KEY); INSERT INTO extra VALUES (42);"
@@ -56,8 +60,21 @@ def test_an_older_file_gets_the_scripts_it_lacks_and_keeps_its_content(tmp_path:
     connection.close()
 
 
+def of_version_2(path: Path) -> None:
+    """Turn a file into one of version 2, which had seals of documents and sessions only, the latter's of less."""
+    connection = apsw.Connection(str(path))
+    connection.create_scalar_function("reseal", row_seal)
+    for table in ("branches", "marks", "leases", "events", "records"):
+        connection.execute(f"ALTER TABLE {table} DROP COLUMN seal")
+    connection.execute("DELETE FROM meta WHERE key LIKE '%_made' OR key='kept_sum'")
+    connection.execute("UPDATE sessions SET seal=reseal(session, key, principal, opened_us, closed, resume, acked)")
+    connection.execute("PRAGMA user_version=2")
+    connection.close()
+
+
 def without_seals(path: Path) -> None:
     """Turn a file into one of version 1, which had no seals."""
+    of_version_2(path)
     connection = apsw.Connection(str(path))
     for statement in (
         "ALTER TABLE documents DROP COLUMN seal",
@@ -66,6 +83,60 @@ def without_seals(path: Path) -> None:
     ):
         connection.execute(statement)
     connection.close()
+
+
+def a_long_story(path: Path) -> None:
+    """Everything that is sealed: a branch, a lease, events and records, refusals, and rows kept for a session."""
+    engine = open_engine(path, limits=Limits(marks_patches=2, snapshot_patches=2))
+    engine.open_session("s", "ann")
+    for number in range(1, 9):
+        sent = SentEvent(f"e{number}", "stream", number), TopicRecord("topic", "key", number)
+        engine.submit("s", Commit(number, (write("d", replace((), number)),), events=sent[:1], records=sent[1:]))
+    engine.fork("b")
+    engine.acquire_lease("lease", "worker", 1_000_000)
+    engine.acknowledge("s", 2)
+    assert engine.compact(6) == 6
+    engine.close()
+
+
+def test_a_file_of_version_2_gets_everything_else_sealed(tmp_path: Path) -> None:
+    path = tmp_path / "s.space"
+    a_long_story(path)
+    fresh = dump(path)
+    of_version_2(path)
+    open_engine(path).close()
+    assert pragma(path, "user_version") == len(MIGRATIONS)
+    assert dump(path) == fresh, "as if it had been written by this version"
+    assert verify_file(path).ok
+    for edit in ("DELETE FROM log WHERE seq=4", "DELETE FROM events WHERE seq=3", "DELETE FROM leases"):
+        of_version_2(copy := Path(shutil.copy(path, tmp_path / "copy.space")))
+        open_engine(copy).close()
+        connection = apsw.Connection(str(copy))
+        connection.execute(edit)
+        connection.close()
+        assert not verify_file(copy).ok, edit
+
+
+def test_a_session_whose_seal_was_broken_before_is_not_sealed_as_if_it_were_whole(tmp_path: Path) -> None:
+    path = tmp_path / "s.space"
+    a_long_story(path)
+    of_version_2(path)
+    connection = apsw.Connection(str(path))
+    connection.execute("UPDATE sessions SET principal='eve'")
+    connection.close()
+    engine = open_engine(path)
+    with pytest.raises(CorruptionError, match=r"the row of session 1 \('s'\) does not match its checksum"):
+        engine.open_session("s", "eve")
+    engine.close()
+
+
+def dump(path: Path) -> dict[str, list[object]]:
+    connection = apsw.Connection(str(path))
+    tables = [*SEALED.values()]
+    found = {each.table: sorted(connection.execute(each.select).fetchall()) for each in tables}
+    found["meta"] = sorted(connection.execute("SELECT * FROM meta").fetchall())
+    connection.close()
+    return {name: [*rows] for name, rows in found.items()}
 
 
 def test_a_file_of_version_1_gets_its_documents_and_sessions_sealed(tmp_path: Path) -> None:

@@ -3,19 +3,32 @@
 One store holds one space. All methods are synchronous and are called from one thread. Between `begin` and
 `commit` all writes belong to one transaction; `savepoint` opens the part of one commit inside it. A method
 that fails raises `StorageError`; after a failed `commit` the fate of the transaction is unknown and the
-store must be reopened before anything else is asked of it (C7). A row that says who a document or a session
-is, and was edited outside, is a `CorruptionError` for whoever reads it: nothing else in the space would tell.
+store must be reopened before anything else is asked of it (C7). A row of a `Part`, edited outside, is a
+`CorruptionError` for whoever reads it: nothing else in the space would tell.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final, NamedTuple, Protocol
 
 from headwater.data.address import DocKey
 
 HEADS_SEQ: Final = "heads_seq"
+
+
+class Part(Enum):
+    """Rows that are stored so that an edited one is found; by the name of the rule that it would break."""
+
+    DOCUMENTS = "documents"
+    SESSIONS = "session"
+    BRANCHES = "branch"
+    MARKS = "marks"
+    LEASES = "lease"
+    EVENTS = "events"
+    RECORDS = "records"
 
 
 class LogRow(NamedTuple):
@@ -153,7 +166,6 @@ class Store(Protocol):
     def key_of(self, doc: int) -> DocKey | None: ...
     def put_doc(self, doc: int, key: DocKey) -> None: ...
     def last_doc(self) -> int: ...
-    def docs_after(self, doc: int, limit: int) -> list[tuple[int, DocKey]]: ...
     def docs_of_scope(self, scope: str, after: str, limit: int) -> list[tuple[int, str]]: ...
     def head(self, branch: int, doc: int) -> HeadRow | None: ...
     def put_heads(self, rows: Iterable[HeadRow]) -> None: ...
@@ -177,7 +189,10 @@ class Store(Protocol):
     def session(self, session: int) -> SessionRow | None: ...
     def put_session(self, row: SessionRow) -> None: ...
     def last_session(self) -> int: ...
-    def sessions_after(self, session: int, limit: int) -> list[SessionRow]: ...
+
+    # what was edited outside
+    def check(self, part: Part) -> None: ...
+    def sum_before(self, seq: int) -> int: ...
 
     # events, topic records, leases
     def event(self, id: str) -> EventRow | None: ...

@@ -75,4 +75,31 @@ MIGRATIONS: Final[tuple[str, ...]] = (
     ALTER TABLE sessions ADD COLUMN seal INTEGER NOT NULL DEFAULT 0;
     UPDATE sessions SET seal=headwater_seal(session, key, principal, opened_us, closed, resume, acked);
     """,
+    """
+    ALTER TABLE branches ADD COLUMN seal INTEGER NOT NULL DEFAULT 0;
+    UPDATE branches SET seal=headwater_seal(branch, name, parent, fork_seq, created_us, deleted, merged_seq);
+    ALTER TABLE marks ADD COLUMN seal INTEGER NOT NULL DEFAULT 0;
+    UPDATE marks SET seal=headwater_seal(branch, doc, seq, body);
+    ALTER TABLE leases ADD COLUMN seal INTEGER NOT NULL DEFAULT 0;
+    UPDATE leases SET seal=headwater_seal(name, token, holder, until_us);
+    ALTER TABLE events ADD COLUMN seal INTEGER NOT NULL DEFAULT 0;
+    UPDATE events SET seal=headwater_seal(id, seq, stream, due_us, payload);
+    ALTER TABLE records ADD COLUMN seal INTEGER NOT NULL DEFAULT 0;
+    UPDATE records SET seal=headwater_seal(seq, ordinal, topic, key, payload);
+
+    -- A session's seal now covers `judged`, too. One that was broken stays broken.
+    UPDATE sessions SET seal=headwater_seal(session, key, principal, opened_us, closed, judged, resume, acked)
+        WHERE seal=headwater_seal(session, key, principal, opened_us, closed, resume, acked);
+
+    -- A seal does not tell that a row is gone: how many there are, and what compaction kept.
+    INSERT INTO meta SELECT 'branches_made', CAST(count(*) AS TEXT) FROM branches;
+    INSERT INTO meta SELECT 'sessions_made', CAST(count(*) AS TEXT) FROM sessions;
+    INSERT INTO meta SELECT 'leases_made', CAST(count(*) AS TEXT) FROM leases;
+    INSERT INTO meta SELECT 'kept_sum', CAST(
+        (SELECT coalesce(sum(headwater_seal(seq, count, session, local_seq, local_last, branch, at_us, chain, body)), 0)
+            FROM log WHERE seq < line)
+        + (SELECT coalesce(sum(seal), 0) FROM events WHERE seq < line)
+        + (SELECT coalesce(sum(seal), 0) FROM records WHERE seq < line) AS TEXT)
+        FROM (SELECT coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE key='compacted_seq'), 0) AS line);
+    """,
 )

@@ -1,8 +1,8 @@
 """The seal of a row: a checksum over its columns, for rows that nothing else in the space vouches for.
 
-A commit is covered by the chain of the log and a snapshot by its own seal, but who document 7 is and which session
-made a commit is said by one row only. Owns how that row is sealed and what is said when the seal is broken. Never
-reads or writes anything.
+A commit is covered by the chain of the log and a snapshot by its own seal, but who document 7 is, whose turn has passed
+and who holds a lease is said by one row only. Owns how such a row is sealed and what is said when the seal is broken.
+Never reads or writes anything.
 """
 
 from __future__ import annotations
@@ -18,8 +18,17 @@ SEAL_FUNCTION: Final = "headwater_seal"
 
 def row_seal(*columns: object) -> int:
     """The checksum of a row. Text that cannot be stored has one, too: refusing it is the store's."""
-    texts = [str(int(column)) if type(column) is bool else str(column) for column in columns]  # as SQLite has them
-    return crc32("\0".join(texts).encode("utf-8", "surrogatepass"))
+    texts, bodies = [], []
+    for column in columns:
+        if type(column) is bytes:
+            bodies.append(column)
+            texts.append(f"{len(column)} bytes")  # what they are comes after the texts
+        else:
+            texts.append(str(int(column)) if type(column) is bool else str(column))  # as SQLite has them
+    seal = crc32("\0".join(texts).encode("utf-8", "surrogatepass"))
+    for body in bodies:
+        seal = crc32(body, seal)
+    return seal
 
 
 def broken_seal(what: str) -> CorruptionError:

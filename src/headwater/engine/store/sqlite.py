@@ -17,13 +17,26 @@ from headwater.engine.store.port import (
     LeaseRow,
     LogRow,
     MarksRow,
+    Part,
     RecordRow,
     SessionRow,
     SnapshotRow,
     Visited,
 )
 from headwater.engine.store.schema import MIGRATIONS
-from headwater.engine.store.seal import broken_seal, row_seal
+from headwater.engine.store.seal import row_seal
+from headwater.engine.store.sealed import (
+    BRANCHES,
+    DOCUMENTS,
+    EVENTS,
+    LEASES,
+    LOG_COLUMNS,
+    MARKS,
+    RECORDS,
+    SEALED,
+    SESSIONS,
+    sum_before,
+)
 from headwater.errors import LimitError
 
 _APPEND: Final = "INSERT INTO log VALUES (?,?,?,?,?,?,?,?,?)"
@@ -32,7 +45,7 @@ _PUT_HEAD: Final = (
     " base_seq=excluded.base_seq, base_bytes=excluded.base_bytes, patches=excluded.patches,"
     " patch_bytes=excluded.patch_bytes, ordinal=excluded.ordinal"
 )
-_LOG: Final = "SELECT seq, count, session, local_seq, local_last, branch, at_us, chain, body FROM log "
+_LOG: Final = f"SELECT {LOG_COLUMNS} FROM log "
 _SNAPSHOT: Final = "SELECT branch, doc, seq, ordinal, present, body FROM snapshots "
 
 
@@ -130,28 +143,22 @@ class SqliteStore:
     # ---- documents, heads, snapshots, marks ------------------------------------------------------
 
     def doc_of(self, key: DocKey) -> int | None:
-        row = self._db.one("SELECT doc, seal FROM documents WHERE scope=? AND id=?", key)
-        return _named(row[0], key, row[1])[0] if row else None
+        row = self._db.one(DOCUMENTS.select + "WHERE scope=? AND id=?", key)
+        return int(DOCUMENTS.opened(row)[0]) if row else None
 
     def key_of(self, doc: int) -> DocKey | None:
-        row = self._db.one("SELECT scope, id, seal FROM documents WHERE doc=?", (doc,))
-        return _named(doc, DocKey(row[0], row[1]), row[2])[1] if row else None
+        row = self._db.one(DOCUMENTS.select + "WHERE doc=?", (doc,))
+        return DocKey._make(DOCUMENTS.opened(row)[1:]) if row else None
 
     def put_doc(self, doc: int, key: DocKey) -> None:
-        self._db.run("INSERT INTO documents VALUES (?,?,?,?)", (doc, *key, row_seal(doc, *key)))
+        DOCUMENTS.add(self._db, (doc, *key))
 
     def last_doc(self) -> int:
         return self._db.number("SELECT max(doc) FROM documents")
 
-    def docs_after(self, doc: int, limit: int) -> list[tuple[int, DocKey]]:
-        rows = self._db.all("SELECT * FROM documents WHERE doc>? ORDER BY doc LIMIT ?", (doc, limit))
-        return [_named(row[0], DocKey(row[1], row[2]), row[3]) for row in rows]
-
     def docs_of_scope(self, scope: str, after: str, limit: int) -> list[tuple[int, str]]:
-        rows = self._db.all(
-            "SELECT doc, id, seal FROM documents WHERE scope=? AND id>? ORDER BY id LIMIT ?", (scope, after, limit)
-        )
-        return [(_named(row[0], DocKey(scope, row[1]), row[2])[0], row[1]) for row in rows]
+        rows = self._db.all(DOCUMENTS.select + "WHERE scope=? AND id>? ORDER BY id LIMIT ?", (scope, after, limit))
+        return [(doc, id) for doc, _, id in map(DOCUMENTS.opened, rows)]
 
     def head(self, branch: int, doc: int) -> HeadRow | None:
         row = self._db.one("SELECT * FROM heads WHERE branch=? AND doc=?", (branch, doc))
@@ -197,22 +204,20 @@ class SqliteStore:
         self._db.run("DELETE FROM snapshots WHERE branch=? AND doc=? AND seq=?", (branch, doc, seq))
 
     def marks(self, branch: int, doc: int) -> MarksRow | None:
-        row = self._db.one("SELECT branch, doc, seq, body FROM marks WHERE branch=? AND doc=?", (branch, doc))
-        return MarksRow._make(row) if row else None
+        row = self._db.one(MARKS.select + "WHERE branch=? AND doc=?", (branch, doc))
+        return MarksRow._make(MARKS.opened(row)) if row else None
 
     def put_marks(self, row: MarksRow) -> None:
-        self._db.run("INSERT OR REPLACE INTO marks VALUES (?,?,?,?)", row)
+        self._db.run("INSERT OR REPLACE INTO marks VALUES (?,?,?,?,?)", (*row, row_seal(*row)))
 
     # ---- branches --------------------------------------------------------------------------------
 
     def branches(self) -> list[BranchRow]:
-        return [
-            BranchRow(r[0], r[1], r[2], r[3], r[4], bool(r[5]), r[6])
-            for r in self._db.all("SELECT * FROM branches ORDER BY branch")
-        ]
+        rows = map(BRANCHES.opened, self._db.all(BRANCHES.select + "ORDER BY branch"))
+        return [BranchRow(r[0], r[1], r[2], r[3], r[4], bool(r[5]), r[6]) for r in rows]
 
     def put_branch(self, row: BranchRow) -> None:
-        self._db.run("INSERT OR REPLACE INTO branches VALUES (?,?,?,?,?,?,?)", row)
+        BRANCHES.put(self._db, row)
 
     def drop_branch_data(self, branch: int) -> None:
         for table in ("heads", "snapshots", "marks"):
@@ -221,72 +226,58 @@ class SqliteStore:
     # ---- sessions --------------------------------------------------------------------------------
 
     def session_of(self, key: str) -> SessionRow | None:
-        row = self._db.one("SELECT * FROM sessions WHERE key=?", (key,))
+        row = self._db.one(SESSIONS.select + "WHERE key=?", (key,))
         return _session(row) if row else None
 
     def session(self, session: int) -> SessionRow | None:
-        row = self._db.one("SELECT * FROM sessions WHERE session=?", (session,))
+        row = self._db.one(SESSIONS.select + "WHERE session=?", (session,))
         return _session(row) if row else None
 
     def put_session(self, row: SessionRow) -> None:
-        self._db.run("INSERT OR REPLACE INTO sessions VALUES (?,?,?,?,?,?,?,?,?)", (*row, _session_seal(row)))
+        SESSIONS.put(self._db, row)
 
     def last_session(self) -> int:
         return self._db.number("SELECT max(session) FROM sessions")
 
-    def sessions_after(self, session: int, limit: int) -> list[SessionRow]:
-        rows = self._db.all("SELECT * FROM sessions WHERE session>? ORDER BY session LIMIT ?", (session, limit))
-        return [_session(row) for row in rows]
+    # ---- what was edited outside -----------------------------------------------------------------
+
+    def check(self, part: Part) -> None:
+        SEALED[part].check(self._db)
+
+    def sum_before(self, seq: int) -> int:
+        return sum_before(self._db, seq)
 
     # ---- events, topic records, leases -----------------------------------------------------------
 
     def event(self, id: str) -> EventRow | None:
-        row = self._db.one("SELECT id, seq, stream, due_us, payload FROM events WHERE id=?", (id,))
-        return EventRow._make(row) if row else None
+        row = self._db.one(EVENTS.select + "WHERE id=?", (id,))
+        return EventRow._make(EVENTS.opened(row)) if row else None
 
     def put_events(self, rows: Iterable[EventRow]) -> None:
-        self._db.many("INSERT INTO events VALUES (?,?,?,?,?)", rows)
+        EVENTS.add_all(self._db, rows)
 
     def events_after(self, after: tuple[int, str], limit: int) -> list[EventRow]:
-        rows = self._db.all(
-            "SELECT id, seq, stream, due_us, payload FROM events WHERE (seq, id)>(?,?) ORDER BY seq, id LIMIT ?",
-            (*after, limit),
-        )
-        return [EventRow._make(row) for row in rows]
+        rows = self._db.all(EVENTS.select + "WHERE (seq, id)>(?,?) ORDER BY seq, id LIMIT ?", (*after, limit))
+        return [EventRow._make(EVENTS.opened(row)) for row in rows]
 
     def put_records(self, rows: Iterable[RecordRow]) -> None:
-        self._db.many("INSERT INTO records (seq, ordinal, topic, key, payload) VALUES (?,?,?,?,?)", rows)
+        RECORDS.add_all(self._db, rows)
 
     def records_after(self, topic: str, after: tuple[int, int], limit: int) -> list[RecordRow]:
         rows = self._db.all(
-            "SELECT seq, ordinal, topic, key, payload FROM records WHERE topic=? AND (seq, ordinal)>(?,?)"
-            " ORDER BY seq, ordinal LIMIT ?",
+            RECORDS.select + "WHERE topic=? AND (seq, ordinal)>(?,?) ORDER BY seq, ordinal LIMIT ?",
             (topic, *after, limit),
         )
-        return [RecordRow._make(row) for row in rows]
+        return [RecordRow._make(RECORDS.opened(row)) for row in rows]
 
     def lease(self, name: str) -> LeaseRow | None:
-        row = self._db.one("SELECT * FROM leases WHERE name=?", (name,))
-        return LeaseRow._make(row) if row else None
+        row = self._db.one(LEASES.select + "WHERE name=?", (name,))
+        return LeaseRow._make(LEASES.opened(row)) if row else None
 
     def put_lease(self, row: LeaseRow) -> None:
-        self._db.run("INSERT OR REPLACE INTO leases VALUES (?,?,?,?)", row)
-
-
-def _named(doc: int, key: DocKey, seal: int) -> tuple[int, DocKey]:
-    """A document's number and name, as they were written together."""
-    if seal != row_seal(doc, *key):
-        raise broken_seal(f"document {doc} ({key.scope}:{key.id})")
-    return doc, key
+        LEASES.put(self._db, row)
 
 
 def _session(row: tuple[Any, ...]) -> SessionRow:
-    found = SessionRow(row[0], row[1], row[2], row[3], bool(row[4]), row[5], row[6], row[7])
-    if row[8] != _session_seal(found):
-        raise broken_seal(f"session {found.session} ({found.key!r})")
-    return found
-
-
-def _session_seal(row: SessionRow) -> int:
-    """Of what only the row says. How far its commits were judged depends on when that was last written down."""
-    return row_seal(row.session, row.key, row.principal, row.opened_us, row.closed, row.resume, row.acked)
+    held = SESSIONS.opened(row)
+    return SessionRow(held[0], held[1], held[2], held[3], bool(held[4]), held[5], held[6], held[7])

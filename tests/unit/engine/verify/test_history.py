@@ -43,6 +43,7 @@ from headwater.protocol.commit import (
 from headwater.protocol.record import decode_record, encode_record
 from headwater.protocol.verdict import Accepted
 from tests.unit.engine.kit import DEEP, doc, open_engine, read, write
+from tests.unit.engine.sealing import reseal
 
 A, B, LIST = doc("a"), doc("b"), doc("list")
 LIMITS = Limits(snapshot_patches=2, snapshot_share=1_000, marks_patches=1, heads_commits=1)
@@ -91,6 +92,15 @@ class File:
         connection = apsw.Connection(str(self.path))
         try:
             return connection.execute(statement, values).fetchall()
+        finally:
+            connection.close()
+
+    def forged(self, statement: str, values: tuple[Any, ...] = ()) -> None:
+        """The same by somebody who seals the rows as well."""
+        connection = apsw.Connection(str(self.path))
+        try:
+            connection.execute(statement, values)
+            reseal(connection)
         finally:
             connection.close()
 
@@ -242,7 +252,7 @@ def edit_a_row_kept_for_its_session(file: File) -> None:
 
 def drop_the_index_of_b(file: File) -> None:
     """Rewrite the stored write index as if nothing had ever been written."""
-    file.sql("UPDATE marks SET body=? WHERE branch=1 AND doc=2", (Marks(0, 10).encode(),))
+    file.forged("UPDATE marks SET body=? WHERE branch=1 AND doc=2", (Marks(0, 10).encode(),))
 
 
 def compacted(file: File) -> None:
@@ -256,7 +266,7 @@ def compacted(file: File) -> None:
 
 def bring_back_a_branch(file: File) -> None:
     compacted(file)
-    file.sql("UPDATE branches SET deleted=0 WHERE name='b1'")
+    file.forged("UPDATE branches SET deleted=0 WHERE name='b1'")
 
 
 def lose_the_index_of_a_compacted_document(file: File) -> None:
@@ -305,7 +315,7 @@ DAMAGE: dict[str, tuple[Edit, str, int, str]] = {
         "its content gives ",
     ),
     "a session is not known": (
-        lambda f: f.sql("DELETE FROM sessions WHERE session=2"),
+        lambda f: f.forged("DELETE FROM sessions WHERE session=2"),
         "session",
         2,
         "session 2 is not known",
@@ -479,7 +489,7 @@ DAMAGE: dict[str, tuple[Edit, str, int, str]] = {
         "event 'e1' was sent at 1, too",
     ),
     "an event is stored otherwise": (
-        lambda f: f.sql("UPDATE events SET stream='out'"),
+        lambda f: f.forged("UPDATE events SET stream='out'"),
         "events",
         1,
         "event 'e1' is stored as (1, 'out', 5, ",
@@ -491,7 +501,7 @@ DAMAGE: dict[str, tuple[Edit, str, int, str]] = {
         "event 'e1' is stored as None",
     ),
     "an event was never sent": (
-        lambda f: f.sql("INSERT INTO events VALUES ('e2', 7, 'in', 0, x'c0')"),
+        lambda f: f.forged("INSERT INTO events VALUES ('e2', 7, 'in', 0, x'c0', 0)"),
         "events",
         7,
         "event 'e2' is stored and was not sent at 7",
@@ -503,37 +513,37 @@ DAMAGE: dict[str, tuple[Edit, str, int, str]] = {
         "record 1 to 'out' is stored as None",
     ),
     "a record was never emitted": (
-        lambda f: f.sql("INSERT INTO records (seq, ordinal, topic, key, payload) VALUES (9, 0, 'out', 'k', x'c0')"),
+        lambda f: f.forged("INSERT INTO records (seq, ordinal, topic, key, payload) VALUES (9, 0, 'out', 'k', x'c0')"),
         "records",
         0,
         "topic 'out' holds 3 records, 2 were emitted",
     ),
     "main has a parent": (
-        lambda f: f.sql("UPDATE branches SET parent=2 WHERE branch=1"),
+        lambda f: f.forged("UPDATE branches SET parent=2 WHERE branch=1"),
         "branch",
         0,
         "branch 1 is called 'main' and has parent 2",
     ),
     "main is deleted": (
-        lambda f: f.sql("UPDATE branches SET deleted=1 WHERE branch=1"),
+        lambda f: f.forged("UPDATE branches SET deleted=1 WHERE branch=1"),
         "branch",
         0,
         "branch 'main' is deleted or forked",
     ),
     "a branch has no parent": (
-        lambda f: f.sql("UPDATE branches SET parent=9 WHERE branch=2"),
+        lambda f: f.forged("UPDATE branches SET parent=9 WHERE branch=2"),
         "branch",
         0,
         "branch 'b1' has no parent 9",
     ),
     "a branch begins in the future": (
-        lambda f: f.sql("UPDATE branches SET fork_seq=99 WHERE branch=2"),
+        lambda f: f.forged("UPDATE branches SET fork_seq=99 WHERE branch=2"),
         "branch",
         0,
         "branch 'b1' is forked at 99, outside its parent",
     ),
     "a branch stands on a deleted one": (
-        lambda f: f.sql("UPDATE branches SET deleted=CASE branch WHEN 2 THEN 1 ELSE 0 END WHERE branch>1"),
+        lambda f: f.forged("UPDATE branches SET deleted=CASE branch WHEN 2 THEN 1 ELSE 0 END WHERE branch>1"),
         "branch",
         0,
         "branch 'gone' stands on 'b1', which was deleted",
@@ -629,7 +639,7 @@ DAMAGE: dict[str, tuple[Edit, str, int, str]] = {
         "the write index of space:b on branch 'main' says 0 for (), leaving out 0",
     ),
     "the write index cannot be read": (
-        lambda f: f.sql("UPDATE marks SET body=x'91' WHERE branch=1 AND doc=2"),
+        lambda f: f.forged("UPDATE marks SET body=x'91' WHERE branch=1 AND doc=2"),
         "marks",
         11,
         "the write index of space:b on branch 'main' cannot be read: ",

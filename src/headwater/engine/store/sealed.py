@@ -1,0 +1,117 @@
+"""Tables whose rows carry a seal: how such a row is written and read, and whether all of them are there.
+
+A seal tells that a row was edited, never that it is gone. Of branches, sessions and leases no row is ever deleted, so
+that their number is kept beside them; what compaction keeps from before its line is summed up when it is drawn. All
+other rows are missed by whoever replays the log. Owns nothing but these statements; never repairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from headwater.engine.store.database import Database
+from headwater.engine.store.port import Part
+from headwater.engine.store.seal import broken_seal, row_seal
+from headwater.errors import CorruptionError
+
+_COUNT: Final = (
+    "INSERT INTO meta VALUES (?,'1') ON CONFLICT (key) DO UPDATE SET value=CAST(CAST(value AS INTEGER)+1 AS TEXT)"
+)
+LOG_COLUMNS: Final = "seq, count, session, local_seq, local_last, branch, at_us, chain, body"
+
+
+class Sealed:
+    """One table. `columns` are in the order of the record that a row becomes; the first one names a counted row."""
+
+    __slots__ = ("_insert", "_shown", "_update", "columns", "counter", "select", "table")
+
+    def __init__(self, table: str, columns: str, shown: Callable[..., str], *, counted: bool = False) -> None:
+        names = columns.split(", ")
+        places = ", ".join(f"?{number}" for number in range(1, len(names) + 2))
+        changed = ", ".join(f"{name}=?{number}" for number, name in enumerate([*names[1:], "seal"], 2))
+        self.table = table
+        self.columns = columns
+        self.counter = f"{table}_made" if counted else ""  # the key in `meta`
+        self.select = f"SELECT seal, {columns} FROM {table} "
+        self._insert = f"INSERT INTO {table} ({columns}, seal) VALUES ({places})"
+        self._update = f"UPDATE {table} SET {changed} WHERE {names[0]}=?1"
+        self._shown = shown
+
+    def opened(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        """What a row holds, once its seal is known to be whole."""
+        held = row[1:]
+        if row[0] != row_seal(*held):
+            raise broken_seal(self._shown(*held))
+        return held
+
+    def add(self, db: Database, row: tuple[Any, ...]) -> None:
+        db.run(self._insert, (*row, row_seal(*row)))
+
+    def add_all(self, db: Database, rows: Iterable[tuple[Any, ...]]) -> None:
+        db.many(self._insert, [(*row, row_seal(*row)) for row in rows])
+
+    def put(self, db: Database, row: tuple[Any, ...]) -> None:
+        """Write a row of a counted table, in place of the one with its name if there is one."""
+        values = (*row, row_seal(*row))
+        db.run(self._update, values)
+        if not db.changes:
+            db.run(self._insert, values)
+            db.run(_COUNT, (self.counter,))
+
+    def check(self, db: Database) -> None:
+        """Read all of it: CorruptionError at the first row that was edited, or if some that were made are not there."""
+        found = 0
+        for row in db.each(self.select):
+            self.opened(row)
+            found += 1
+        if self.counter:
+            made = db.number("SELECT CAST(value AS INTEGER) FROM meta WHERE key=?", (self.counter,))
+            if made != found:
+                raise CorruptionError(
+                    f"{made} rows of {self.table} were made and {found} are there: some were deleted or added by "
+                    "hand. Restore a backup."
+                )
+
+
+DOCUMENTS: Final = Sealed("documents", "doc, scope, id", lambda doc, scope, id: f"document {doc} ({scope}:{id})")
+SESSIONS: Final = Sealed(
+    "sessions",
+    "session, key, principal, opened_us, closed, judged, resume, acked",
+    lambda session, key, *_: f"session {session} ({key!r})",
+    counted=True,
+)
+BRANCHES: Final = Sealed(
+    "branches",
+    "branch, name, parent, fork_seq, created_us, deleted, merged_seq",
+    lambda branch, name, *_: f"branch {branch} ({name!r})",
+    counted=True,
+)
+MARKS: Final = Sealed(
+    "marks", "branch, doc, seq, body", lambda branch, doc, *_: f"the write index of document {doc} on branch {branch}"
+)
+LEASES: Final = Sealed("leases", "name, token, holder, until_us", lambda name, *_: f"lease {name!r}", counted=True)
+EVENTS: Final = Sealed("events", "id, seq, stream, due_us, payload", lambda id, *_: f"event {id!r}")
+RECORDS: Final = Sealed(
+    "records",
+    "seq, ordinal, topic, key, payload",
+    lambda seq, ordinal, topic, *_: f"record {ordinal} of commit {seq} to {topic!r}",
+)
+
+SEALED: Final = {
+    Part.DOCUMENTS: DOCUMENTS,
+    Part.SESSIONS: SESSIONS,
+    Part.BRANCHES: BRANCHES,
+    Part.MARKS: MARKS,
+    Part.LEASES: LEASES,
+    Part.EVENTS: EVENTS,
+    Part.RECORDS: RECORDS,
+}
+
+
+def sum_before(db: Database, seq: int) -> int:
+    """The sum of the seals of all that commits before a seq left: rows of the log, events, records."""
+    total = sum(row_seal(*row) for row in db.each(f"SELECT {LOG_COLUMNS} FROM log WHERE seq<?", (seq,)))
+    for table in (EVENTS.table, RECORDS.table):
+        total += db.number(f"SELECT sum(seal) FROM {table} WHERE seq<?", (seq,))
+    return total

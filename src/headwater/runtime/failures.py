@@ -1,0 +1,61 @@
+"""The error channel of a runtime: every failure that nobody awaits, told to whoever listens.
+
+What happens before somebody listens is kept, the last of it. A failure is told once: whoever only reads what could not
+be computed adds nothing to what was said of that. A listener that fails is told to the others. It decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from headwater.cells.host import Subscription
+from headwater.errors import UpstreamFailedError
+from headwater.scheduler.scheduler import Failure
+
+MAX_UNHEARD: Final = 1_000
+"""Failures that are kept for whoever asks to hear them first after they happened."""
+LISTENER: Final = "a listener of errors"
+
+
+class Failures:
+    """Who listens, and what nobody has heard yet."""
+
+    __slots__ = ("_listeners", "_unheard")
+
+    def __init__(self) -> None:
+        self._listeners: list[Callable[[Failure], object]] = []
+        self._unheard: deque[Failure] = deque(maxlen=MAX_UNHEARD)
+
+    def listen(self, listener: Callable[[Failure], object]) -> Subscription:
+        """Hear every failure, also those from before somebody listened."""
+        self._listeners.append(listener)
+        for _ in range(len(self._unheard)):
+            self._tell(listener, self._unheard.popleft())
+
+        def close() -> None:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+
+        return Subscription(close)
+
+    def tell(self, failure: Failure) -> None:
+        if isinstance(failure.error, UpstreamFailedError) and failure.error.__cause__ is not None:
+            return
+        if not self._listeners:
+            self._unheard.append(failure)
+        for listener in tuple(self._listeners):
+            self._tell(listener, failure)
+
+    def _tell(self, listener: Callable[[Failure], object], failure: Failure) -> None:
+        try:
+            listener(failure)
+        except Exception as error:  # The others hear of both, or whoever comes later.
+            told = Failure(LISTENER, error, (f"it was told of {failure.node}: {failure.error}",))
+            others = [other for other in self._listeners if other is not listener]
+            if not others or failure.node == LISTENER:
+                self._unheard.append(told)
+            else:
+                for other in others:
+                    self._tell(other, told)

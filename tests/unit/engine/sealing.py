@@ -1,0 +1,18 @@
+"""Edits by somebody who knows how rows are sealed: what only the rules themselves can find."""
+
+from __future__ import annotations
+
+import apsw
+
+from headwater.engine.store.seal import row_seal
+from headwater.engine.store.sealed import SEALED
+
+
+def reseal(connection: apsw.Connection) -> None:
+    """Make every seal, and every count, fit the rows as they are now."""
+    connection.create_scalar_function("reseal", row_seal)
+    for sealed in SEALED.values():
+        connection.execute(f"UPDATE {sealed.table} SET seal=reseal({sealed.columns})")
+        if sealed.counter:
+            count = f"(SELECT CAST(count(*) AS TEXT) FROM {sealed.table})"
+            connection.execute(f"UPDATE meta SET value={count} WHERE key='{sealed.counter}'")
