@@ -37,7 +37,7 @@ KAIRO: Final = (
     Shape("mux", "kairo", kairo.mux, 20),
     Shape("repeated", "kairo", kairo.repeated, 250),
     Shape("triangle", "kairo", kairo.triangle, 60),
-    Shape("unstable", "kairo", kairo.unstable, 100),
+    Shape("unstable", "kairo", kairo.unstable, 100, rewires=True),
 )
 
 # Per layer four computeds and four effects.
@@ -48,11 +48,11 @@ CELLX: Final = tuple(
 
 GRIDS: Final = (
     Shape("simple component", "grids", Grid(10, 5, 2, read_fraction=0.2).build, 150),
-    Shape("dynamic component", "grids", Grid(10, 10, 6, 0.75, 0.2).build, 15),
-    Shape("large web app", "grids", Grid(1000, 12, 4, 0.95).build, 5),
+    Shape("dynamic component", "grids", Grid(10, 10, 6, 0.75, 0.2).build, 15, rewires=True),
+    Shape("large web app", "grids", Grid(1000, 12, 4, 0.95).build, 5, rewires=True),
     Shape("wide dense", "grids", Grid(1000, 5, 25).build, 4),
     Shape("deep grid", "grids", Grid(5, 500, 3).build, 1),
-    Shape("very dynamic", "grids", Grid(100, 15, 6, 0.5).build, 3),
+    Shape("very dynamic", "grids", Grid(100, 15, 6, 0.5).build, 3, rewires=True),
 )
 
 NODES: Final = 1_000

@@ -92,3 +92,5 @@ class Shape:
     creates: int = 0
     # Shapes that only show growth would count the same thing several times in a mean.
     in_mean: bool = True
+    # Readers choose what they read by what they read.
+    rewires: bool = False

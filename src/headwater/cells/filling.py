@@ -13,9 +13,9 @@ from headwater.cells.records import Field, RecordCodec
 from headwater.cells.typecodec import Mismatch, TypeCodec
 from headwater.cells.unions import UnionCodec
 from headwater.data.path import Path, lookup
-from headwater.data.value import ABSENT, MaybeValue, Value
+from headwater.data.value import ABSENT, MaybeValue, Value, equal
 
-__all__ = ["Filled", "Root", "fill", "is_required"]
+__all__ = ["Filled", "Root", "deciding", "fill", "is_required"]
 
 
 class Root(NamedTuple):
@@ -51,10 +51,39 @@ def fill(root: Root, raw: MaybeValue, path: Path) -> Filled:
         if depth < len(path):
             codec, field = _below(codec, at, path[depth])
             at = lookup(at, path[depth : depth + 1])
-            implied = ABSENT
-            if at is ABSENT and field is not None and field.default is not None:
-                implied = field.codec.encode(field.default(), path[: depth + 1])
+            implied = _default_of(field, path[: depth + 1]) if at is ABSENT else ABSENT
     return Filled(at, tuple(puts), len(path))
+
+
+def deciding(root: Root, raw: MaybeValue, path: Path) -> list[Path]:
+    """The places whose shape decides what something reads as that is not stored.
+
+    Nothing is at the place itself, and nothing may be there afterwards: what changes is whether it is implied, because
+    something above it appears or vanishes.
+    """
+    implied: list[MaybeValue] = [root.default]  # at each step of the way, if nothing were stored there
+    codec: TypeCodec[Any] | None = root.codec
+    at = raw
+    for depth, step in enumerate(path):
+        codec, field = _below(codec, at, step)
+        at = lookup(at, (step,))
+        implied.append(_default_of(field, path[: depth + 1]))
+    missing = next(depth for depth in range(len(path) + 1) if lookup(raw, path[:depth]) is ABSENT)
+    now = fill(root, raw, path).value
+    places: list[Path] = []
+    if missing and any(not _same(lookup(implied[depth], path[depth:]), now) for depth in range(missing)):
+        places.append(path[: missing - 1])  # If that vanishes, something else is implied, or nothing.
+    if (not missing and now is not ABSENT) or any(each is not ABSENT for each in implied[missing + 1 :]):
+        places.append(path[:missing])  # If that appears, what is not stored in it has a default, or is absent.
+    return places
+
+
+def _default_of(field: Field | None, path: Path) -> MaybeValue:
+    return ABSENT if field is None or field.default is None else field.codec.encode(field.default(), path)
+
+
+def _same(one: MaybeValue, other: MaybeValue) -> bool:
+    return one is other or (one is not ABSENT and other is not ABSENT and equal(one, other))
 
 
 def is_required(root: Root, raw: MaybeValue, path: Path) -> bool:
@@ -68,7 +97,10 @@ def is_required(root: Root, raw: MaybeValue, path: Path) -> bool:
 
 def _below(codec: TypeCodec[Any] | None, at: MaybeValue, step: str | int) -> tuple[TypeCodec[Any] | None, Field | None]:
     """The type one step further down, and the field that the step names, if it does."""
-    if isinstance(codec, UnionCodec) and at is not ABSENT:
+    if isinstance(codec, UnionCodec):
+        if at is ABSENT:  # Any of its classes may come: the first that has such a field tells.
+            found = [_below(each, at, step) for each in codec.members if isinstance(each, RecordCodec)]
+            return next((each for each in found if each[1] is not None), (None, None))
         try:
             codec = codec.member(at)
         except Mismatch:

@@ -157,6 +157,13 @@ class Input(NotAValue, Generic[T_co]):
             if now is not run or now.number != number:
                 raise AuthoringError(f"this view of {self!r} was opened outside this run: call view() inside it")
             now.look(Spot(document, where, depth))
+            below = where[len(path) :]
+            if below and lookup(raw, below) is ABSENT:
+                # What is not stored may be implied: a field by the record that it is in, all of it by the default.
+                if depth is Depth.DEEP:
+                    now.look(Spot(document, where[:-1], Depth.SHAPE))
+                elif lookup(self._default, below) is not ABSENT:
+                    now.look(Spot(document, path, Depth.SHAPE))
 
         return open_view(self._codec, raw, path, touch)
 

@@ -8,13 +8,18 @@ never the number of other spots. It knows nothing of what a reader is, and marks
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from headwater.data.absent import ABSENT
 from headwater.data.address import Depth
 from headwater.data.path import Path
 from headwater.data.value import MaybeValue, Value, equal
 
-__all__ = ["Spot", "Twig", "detach", "match", "shape_differs"]
+__all__ = ["NOBODY", "Spot", "Twig", "detach", "match", "shape_differs"]
+
+
+NOBODY: Final[dict[object, None]] = {}
+"""The readers of a spot that nobody reads. Never written."""
 
 
 class Spot:
@@ -27,7 +32,7 @@ class Spot:
         self.path = path
         self.depth = depth
         self.twig: Twig | None = None  # where it is in the trie
-        self.readers: dict[object, None] = {}  # in the order in which they came
+        self.readers = NOBODY  # in the order in which they came; a table of its own from the first one on
         self.stamp = 0  # the number of the run that looked here last
 
     def __repr__(self) -> str:
@@ -98,6 +103,7 @@ def detach(spot: Spot) -> None:
     if twig is None:
         return
     spot.twig = None
+    spot.readers = NOBODY
     if twig.deep is spot:
         twig.deep = None
     elif twig.shape is spot:

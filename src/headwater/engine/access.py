@@ -48,6 +48,10 @@ class Access:
     def document(self) -> MaybeValue:
         return self._heads.get(self._branches.get(MAIN), ACCESS).value
 
+    def is_founded(self) -> bool:
+        """Whether anybody ever was its owner."""
+        return self._heads.get(self._branches.get(MAIN), ACCESS).seq > 0
+
     def right_of(self, principal: str) -> Right:
         """The most that the access document gives a user. The engine's own sessions have no principal and may all."""
         document = self.document()

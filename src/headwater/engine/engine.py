@@ -17,6 +17,7 @@ from headwater.engine.access import Access
 from headwater.engine.admission import Admission
 from headwater.engine.branches import Branch, Branches
 from headwater.engine.compaction import Compaction
+from headwater.engine.founding import found_after
 from headwater.engine.group import Group, Outcome
 from headwater.engine.heads import Heads
 from headwater.engine.leases import Leases
@@ -26,7 +27,7 @@ from headwater.engine.merge import BranchDiff, Merge
 from headwater.engine.preconditions import Preconditions
 from headwater.engine.reads import Document, Logged, Page, Reads
 from headwater.engine.recovery import Recovery
-from headwater.engine.sessions import FOUNDER, Session, Sessions, merge_session
+from headwater.engine.sessions import Session, Sessions, merge_session
 from headwater.engine.snapshots import Snapshots
 from headwater.engine.store.port import LeaseRow, Store
 from headwater.errors import HeadwaterError, ProtocolError, StorageError
@@ -126,11 +127,6 @@ class Engine:
         """Hear an acknowledgement; it is stored with some later accepted frame."""
         self._sessions.note_acknowledged(self.session(key), local_seq)
 
-    def found(self, commit: Commit) -> None:
-        """Make the first commit of a space, on behalf of whoever is to own it."""
-        with self._transaction():
-            self._written(self._sessions.open_own(FOUNDER, self._clock.now_us()), commit)
-
     def _written(self, session: Session, commit: Commit) -> tuple[Verdict, ...]:
         """A commit of the engine's own, inside the open transaction."""
         self._group.begin()
@@ -147,15 +143,19 @@ class Engine:
             raise outcome
         return outcome
 
-    def submit_group(self, batch: Sequence[tuple[str, Frame]]) -> list[Outcome]:
-        """Many frames, one fsync. Verdicts leave only when all that was accepted is on the disk."""
+    def submit_group(self, batch: Sequence[tuple[str, Frame]], *, founds: bool = False) -> list[Outcome]:
+        """Many frames, one fsync. Verdicts leave only when all that was accepted is on the disk.
+
+        `founds`: the space belongs to the first whose commit is accepted, unless it has an owner.
+        """
         self._mend()
         store, group = self._store, self._group
         try:
             store.begin()
             group.begin()
-            alone = len(batch) == 1
-            outcomes = [self._take(key, frame, alone=alone) for key, frame in batch]
+            alone = len(batch) == 1 and not founds
+            take = self._take_founding if founds else self._take
+            outcomes = [take(key, frame, alone=alone) for key, frame in batch]
             if group.finish():
                 store.commit()
             else:
@@ -173,6 +173,13 @@ class Engine:
         except ProtocolError as error:
             return error
         return self._group.take(session, frame, alone=alone)
+
+    def _take_founding(self, key: str, frame: Frame, *, alone: bool) -> Outcome:
+        outcome = self._take(key, frame, alone=alone)
+        if self._access is not None and not isinstance(outcome, Exception):
+            session = self._sessions.get(key)
+            found_after(outcome, session, self._access, self._sessions, self._group, self._clock.now_us())
+        return outcome
 
     # ---- reading ---------------------------------------------------------------------------------
 
@@ -215,8 +222,10 @@ class Engine:
         return tuple((local_seq, place[0]) for local_seq, place in places if place is not None)
 
     @property
-    def checks_access(self) -> bool:
-        return self._access is not None
+    def is_founded(self) -> bool:
+        """Whether it needs no owner, or has one."""
+        access = self._access
+        return access is None or self._reading(access.is_founded)
 
     def may_see(self, doc: DocKey, principal: str, session: str) -> bool:
         """Whether a user may read a document of this space, in that session."""

@@ -16,7 +16,7 @@ from headwater.engine.asking import answer
 from headwater.engine.engine import Engine
 from headwater.engine.group import Outcome
 from headwater.engine.limits import Limits
-from headwater.engine.opening import founded, opened
+from headwater.engine.opening import opened
 from headwater.engine.peer import Peer, PeerState
 from headwater.engine.problems import problem_code, refused
 from headwater.engine.turns import Turns
@@ -263,9 +263,10 @@ class Hub:
             return
         frames, self._frames = self._frames, []
         try:
-            self._founded = self._founded or founded(self._engine, frames[0][0])
             self._catch_up()
-            outcomes = self._engine.submit_group([(peer.session, frame) for peer, frame in frames])
+            batch = [(peer.session, frame) for peer, frame in frames]
+            outcomes = self._engine.submit_group(batch, founds=not self._founded)
+            self._founded = self._founded or self._engine.is_founded
         except StorageError as error:
             self._founded = False
             # C6: nobody knows what became of the group. No verdict leaves; every connection starts over.
@@ -277,8 +278,7 @@ class Hub:
             return
         for (peer, frame), outcome in zip(frames, outcomes, strict=True):
             self._answer(peer, frame, outcome)
-        self._told = self._engine.last_seq
-        self._recheck_access()
+        self._catch_up()
 
     def _catch_up(self) -> None:
         """Spread commits that did not come through here: merges, the founding of the space, the host's own."""
@@ -311,15 +311,20 @@ class Hub:
             self._refuse(peer, outcome)
             return
         owner = self._peers.get(peer.session, peer)  # the session may have a new connection by now
-        owner.send(Verdicts(outcome))
+        is_there = not owner.is_closed()  # if not, it hears of it when it replays
+        if is_there:
+            owner.send(Verdicts(outcome))
         for commit, verdict in zip(frame, outcome, strict=True):
             # Both are waited for by their seq: the own commit to be covered, the winner to be here before a retry.
-            if isinstance(verdict, Accepted) or isinstance(verdict.rejection, Conflict):
+            if is_there and (isinstance(verdict, Accepted) or isinstance(verdict.rejection, Conflict)):
                 owner.owes_seq = True
                 self._owed[owner] = None
                 self.turns.judged(owner, verdict, self._clock.monotonic_us())
-            if isinstance(verdict, Accepted) and not verdict.replayed:
+            if isinstance(verdict, Accepted) and verdict.seq == self._told + 1:
                 self._spread(owner.session, commit, verdict.seq)
+                self._told = verdict.seq
+            elif isinstance(verdict, Accepted) and verdict.seq > self._told:
+                self._catch_up()  # the founding of the space comes first
 
     def _spread(self, author: str, commit: Commit, seq: int) -> None:
         """C9: everyone who watches hears of it, in the order of the log."""

@@ -1,4 +1,4 @@
-"""Opening: whether a connection may take a session up, what it is told if it may not; and the founding of a space.
+"""Opening: whether a connection may take a session up, and what it is told if it may not.
 
 Checks all that an `Open` says before the session is touched. Never looks at who owns the session now; the hub does.
 """
@@ -6,14 +6,12 @@ Checks all that an `Open` says before the session is touched. Never looks at who
 from __future__ import annotations
 
 from headwater.data.address import check_id
-from headwater.data.patch import replace
-from headwater.engine.access import ACCESS, founding
+from headwater.engine.access import ACCESS
 from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
 from headwater.engine.peer import Peer, PeerState
 from headwater.engine.sessions import Session
 from headwater.errors import AbsentError, AccessError, LimitError, ProtocolError
-from headwater.protocol.commit import Commit, Operation
 from headwater.protocol.messages import Open, Problem
 
 
@@ -29,7 +27,7 @@ def opened(engine: Engine, peer: Peer, message: Open, limits: Limits) -> Session
     if not engine.may_see(ACCESS, peer.principal, message.session):
         raise AccessError(f"{peer.principal!r} may not read this space. Ask one of its owners.")
     try:
-        session = engine.resume_session(message.session, peer.principal, message.resume, message.following)
+        session = _resumed(engine, peer, message)
     except ProtocolError as error:
         peer.send(Problem("stale_token", str(error), fatal=False))
         return None
@@ -40,10 +38,11 @@ def opened(engine: Engine, peer: Peer, message: Open, limits: Limits) -> Session
     return session
 
 
-def founded(engine: Engine, peer: Peer) -> bool:
-    """The first commit of a space creates it, and whoever makes it owns it. False: this peer founds nothing."""
-    if not (peer.principal and engine.checks_access):
-        return False
-    if engine.read(ACCESS).seq == 0:
-        engine.found(Commit(1, (Operation(ACCESS, (replace((), founding(peer.principal)),)),)))
-    return True
+def _resumed(engine: Engine, peer: Peer, message: Open) -> Session:
+    if message.seen > engine.last_seq:
+        # The space was restored from a backup, or begun anew: what the replica shows, and named, is not in this log.
+        raise ProtocolError(
+            f"session {message.session!r} has seen seq {message.seen}, but the log ends at {engine.last_seq}: this is "
+            "not the space that it knew"
+        )
+    return engine.resume_session(message.session, peer.principal, message.resume, message.following)

@@ -7,7 +7,6 @@ out whole and left to a general parser. Never looks into a payload, and keeps no
 
 from __future__ import annotations
 
-import os
 import struct
 from typing import Final
 
@@ -31,9 +30,9 @@ def framed(payload: bytes, *, text: bool) -> bytes:
     return struct.pack("!BBQ", kind, 127, length) + payload
 
 
-def framed_masked(payload: bytes, *, text: bool) -> bytes:
-    """A message as a client sends it: one frame, under a mask that nobody can foresee."""
-    kind, length, mask = TEXT if text else BINARY, len(payload), os.urandom(4)
+def framed_masked(payload: bytes, mask: bytes, *, text: bool) -> bytes:
+    """A message as a client sends it: one frame, under four bytes that nobody can foresee."""
+    kind, length = TEXT if text else BINARY, len(payload)
     if length < 126:
         head = bytes((kind, MASKED | length))
     elif length < 65_536:

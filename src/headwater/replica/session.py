@@ -72,6 +72,7 @@ class Session:
         "_token",
         "_watches",
         "_wave",
+        "keeps_derived",
         "key",
         "link",
         "on_error",
@@ -88,6 +89,7 @@ class Session:
         self.space = space
         self.key = key
         self.link = Link.DOWN
+        self.keeps_derived = False  # whoever derives does so again here, if it may not be sent
         self.outgoing: deque[FromReplica] = deque()
         self.on_error: Callable[[HeadwaterError], object] = _unheard
         self.on_load_failed: Callable[[tuple[DocKey, ...], LoadError], object] = _unheard_load
@@ -288,7 +290,7 @@ class Session:
             case Rejected(local_seq, rejection):
                 layer = self.replica.pending.get(local_seq)
                 refused = isinstance(rejection, RuleRefused) and rejection.rule == "access"
-                if refused and layer is not None and layer.is_derived():
+                if refused and self.keeps_derived and layer is not None and layer.is_derived():
                     # Without the right to write, what is derived here stays here: it is derived again, and not sent.
                     self.replica.may_write = False
                     rejection = Conflict(dead_layers=(local_seq,))

@@ -54,6 +54,7 @@ class Attached:
         session = Session(
             self.replica, space=name, key=core.clock.new_token(), new_token=core.clock.new_token, token=token
         )
+        session.keeps_derived = True
         self.driver = Driver(session, transport, clock=core.clock, on_error=self._complain)
         self.writer = Writer(self.driver, policy=policy, clock=core.clock)
         self._refusals(session)

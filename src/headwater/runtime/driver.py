@@ -16,13 +16,13 @@ from headwater.backoff import Backoff
 from headwater.clock import Clock, RealClock
 from headwater.data.address import DocKey
 from headwater.errors import AccessError, HeadwaterError, LoadError, ProtocolError, SessionExpiredError
-from headwater.protocol.messages import Ack, Answer, FromEngine, FromReplica, Problem, Query, Sync, Verdicts
+from headwater.protocol.messages import Ack, Answer, FromEngine, FromReplica, Opened, Problem, Query, Sync, Verdicts
 from headwater.replica.pending import Fate
 from headwater.replica.session import Link, Session
-from headwater.runtime.transport import Connection, Transport
+from headwater.runtime.acks import Acks
+from headwater.runtime.attempts import Attempts, taken_back
+from headwater.runtime.transport import Connection, Heard, Lost, Transport
 
-ACKS: Final = 4  # acknowledgements that become one: half of what an engine has on the way to one peer
-ACK_S: Final = 0.01  # how long one is held back
 RECONNECT: Final = Backoff.exponential(base_ms=25, max_ms=30_000, jitter=0.2)
 
 
@@ -30,22 +30,19 @@ class Driver:
     """Runs one session over any number of connections. Use it as an asynchronous context manager."""
 
     __slots__ = (
-        "_ack",
-        "_ack_timer",
         "_acks",
-        "_backoff",
-        "_clock",
+        "_attempts",
         "_closing",
+        "_complained",
         "_connection",
         "_expected",
         "_failed_loads",
-        "_failures",
         "_flushing",
         "_gone",
         "_later",
+        "_line",
         "_loop",
         "_on_error",
-        "_random",
         "_task",
         "_transport",
         "_waiters",
@@ -68,18 +65,15 @@ class Driver:
         self.reconnects = 0
         self.turn: int | None = None  # how many go before us after a conflict, if the engine said so
         self._transport = transport
-        self._clock = clock or RealClock()
-        self._random = self._clock.randomness(f"driver of {session.key}")
-        self._backoff = backoff
+        self._attempts = Attempts(backoff, clock or RealClock(), f"driver of {session.key}")
         self._on_error = on_error
+        self._complained: HeadwaterError | None = None  # the last that was told
+        self._line = 0  # the number of the connection that counts; of others nothing is heard any more
         self._connection: Connection | None = None
         self._flushing = False
         self._yielding = False  # verdicts were heard in this turn of the loop, and whoever waited for them goes first
         self._later: deque[FromEngine] = deque()  # what came after them in the same turn
-        self._ack: Ack | None = None  # held back, and how many it stands for
-        self._acks = 0
-        self._ack_timer: asyncio.TimerHandle | None = None
-        self._failures = 0  # since the session was last open
+        self._acks = Acks(self._acknowledge)
         self._gone: asyncio.Event = asyncio.Event()
         self._waiters: list[asyncio.Future[None]] = []
         self._expected: set[asyncio.Future[Any]] = set()
@@ -111,8 +105,7 @@ class Driver:
         if self.session.link is Link.UP and not len(self.session.replica.pending):
             self.session.close()
             self.flush()
-        if self._ack_timer is not None:
-            self._ack_timer.cancel()
+        self._acks.close()
         if self._connection is not None:
             self._connection.close()
         if self._task is not None:
@@ -131,32 +124,17 @@ class Driver:
         session.flush()
         if session.outgoing and self._connection is not None:
             messages: list[FromReplica] = [message for message in session.outgoing if not isinstance(message, Ack)]
-            self._hold_back_acks(messages)
+            if len(messages) < len(session.outgoing):
+                ack = self._acks.take([message for message in session.outgoing if isinstance(message, Ack)])
+                if ack is not None:
+                    messages.append(ack)
             session.outgoing.clear()
             if messages:
                 self._connection.send(messages)
 
-    def _hold_back_acks(self, messages: list[FromReplica]) -> None:
-        """An acknowledgement stands for all before it: the engine needs one now and then, and none is urgent.
-
-        So few are sent that they cost nothing, and so many that the engine never waits for one while it has news.
-        """
-        acks = [message for message in self.session.outgoing if isinstance(message, Ack)]
-        if not acks:
-            return
-        self._ack = acks[-1]
-        self._acks += len(acks)
-        if self._acks >= ACKS:
-            messages.append(self._ack)
-            self._ack, self._acks = None, 0
-        elif self._ack_timer is None:
-            self._ack_timer = asyncio.get_running_loop().call_later(ACK_S, self._acknowledge)
-
-    def _acknowledge(self) -> None:
-        self._ack_timer = None
-        if self._ack is not None and self._connection is not None:
-            self._connection.send((self._ack,))
-            self._ack, self._acks = None, 0
+    def _acknowledge(self, ack: Ack) -> None:
+        if self._connection is not None:
+            self._connection.send((ack,))
 
     def watch(self, docs: Iterable[DocKey], *, follow: bool = False) -> None:
         """Ask for documents, and for every change of them."""
@@ -178,27 +156,53 @@ class Driver:
         return gone
 
     async def _run(self) -> None:
+        try:
+            await self._run_connections()
+        except Exception as error:
+            # A defect, a transport's or ours: nobody may wait for a driver that does nothing any more.
+            self._listener_failed(error)
+            stopped = SessionExpiredError(f"the driver of session {self.session.key!r} stopped: {error!r}")
+            stopped.__cause__ = error
+            self._complain(stopped)
+            self._end()
+
+    async def _run_connections(self) -> None:
         while self._closing is None:
             self._gone.clear()
+            self._line += 1
             try:
-                self._connection = await self._transport.connect(self._heard, self._lost)
+                self._connection = await self._transport.connect(*self._ears(self._line))
             except (OSError, TimeoutError) as error:
                 self._complain(ProtocolError(f"no connection: {error}"))
             else:
+                self._attempts.began()
                 self.session.connected()
                 self.flush()
                 await self._gone.wait()
                 self._connection = None
-                self._ack, self._acks, self.turn = None, 0, None  # of that connection
+                self._acks.forget()
+                self.turn = None  # of that connection
+                self._attempts.ended()
                 self.session.lost()
                 self.reconnects += 1
             if self.session.link is Link.GONE:
                 self._closing = self._closing or SessionExpiredError(f"session {self.session.key!r} is over")
             self._wake()
             if self._closing is None:
-                delay_us = self._backoff.delay_us(self._failures, self._random)
-                self._failures += 1
-                await asyncio.sleep(delay_us / 1e6)
+                await asyncio.sleep(self._attempts.delay_us() / 1e6)
+
+    def _ears(self, line: int) -> tuple[Heard, Lost]:
+        """What one connection calls. It may hear of its own end, and what came before that, long after the next one."""
+
+        def heard(message: FromEngine) -> None:
+            if line == self._line:
+                self._heard(message)
+
+        def lost(reason: str) -> None:
+            if line == self._line:
+                self._lost(reason)
+
+        return heard, lost
 
     def _heard(self, message: FromEngine) -> None:
         """Take in a message, or keep it for the next turn of the loop.
@@ -232,14 +236,18 @@ class Driver:
             return
         if isinstance(message, Sync) and message.turn is not None:
             self.turn = message.turn
+        elif isinstance(message, Opened) and message.seq < self.session.replica.confirmed.seq:
+            message = taken_back(message.seq, self.session.replica.confirmed.seq)
         try:
             self.session.receive(message)
-        except ProtocolError:
-            # Said already, through on_error, if it was the engine's; either way this connection cannot go on.
-            self._end()
+        except ProtocolError as error:
+            if error is not self._complained:  # The engine's own problems came through on_error.
+                self._complain(error)
+            self._attempts.refused = True
+            self._end()  # Either way this connection cannot go on.
             return
         if self.session.link is Link.UP:
-            self._failures = 0
+            self._attempts.achieved = self._attempts.achieved or not isinstance(message, Opened | Problem)
         elif self.session.link is Link.GONE:
             self._end()
             return
@@ -259,9 +267,13 @@ class Driver:
 
     def _lost(self, reason: str) -> None:
         self._hear_rest()
+        if self._closing is None and not self._gone.is_set():
+            self._complain(ProtocolError(f"the connection was lost: {reason}"))
+        self._line += 1
         self._gone.set()
 
     def _end(self) -> None:
+        self._line += 1
         self._later.clear()
         if self._connection is not None:
             self._connection.close()
@@ -271,8 +283,12 @@ class Driver:
     def _complain(self, error: HeadwaterError) -> None:
         if isinstance(error, SessionExpiredError) and self._closing is None:
             self._closing = error  # It says why, to everybody who waits.
+        self._complained = error
         if self._on_error is not None:
-            self._on_error(error)
+            try:
+                self._on_error(error)
+            except Exception as raised:
+                self._listener_failed(raised)
 
     def _listener_failed(self, error: Exception) -> None:
         """A listener or callback of the program raised. The session took the message in all the same."""
@@ -316,7 +332,8 @@ class Driver:
                 _let_go(waiter)
         if self._closing is not None:
             for future in self._expected:
-                future.set_exception(self._closing)
+                if not future.done():  # It leaves the set only in the next turn of the loop.
+                    future.set_exception(self._closing)
             self._expected.clear()
 
     def expected(self) -> asyncio.Future[Any]:

@@ -75,10 +75,18 @@ class LoopbackConnection:
 
     def deliver(self, message: FromEngine) -> None:
         """Any thread. Appending comes first: whoever finds a wake-up scheduled knows that it will see this, too."""
+        if self._closed:
+            return
         self._inbox.append(message)
-        if not self._scheduled:
-            self._scheduled = True
+        if self._scheduled and not self._loop.is_closed():
+            return
+        self._scheduled = True
+        try:
             self._loop.call_soon_threadsafe(self._drain)
+        except RuntimeError:
+            # The loop was closed with this connection open: nobody is there, and the engine's thread must not fail.
+            self._closed = True
+            self.reception.lost()
 
     def _drain(self) -> None:
         self._scheduled = False

@@ -79,6 +79,15 @@ class Reception:
         """Whether fewer commits wait for their verdict than a session may have in flight."""
         return self._posted - self._answered < self._limits.in_flight
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether every commit has its verdict."""
+        return self._posted == self._answered
+
+    @property
+    def is_open(self) -> bool:
+        return self.peer.state is PeerState.OPEN
+
     def receive(self, message: FromReplica) -> None:
         match message:
             case Hello():

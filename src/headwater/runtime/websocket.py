@@ -21,6 +21,7 @@ from websockets.protocol import State
 from websockets.typing import Subprotocol
 from websockets.uri import WebSocketURI, parse_uri
 
+from headwater.clock import Clock, RealClock
 from headwater.data.limits import DEFAULT_VALUE_LIMITS, ValueLimits
 from headwater.errors import AuthoringError, ProtocolError
 from headwater.protocol.framing import BINARY, MASKED, TEXT, cut, framed_masked
@@ -29,6 +30,7 @@ from headwater.runtime.transport import Heard, Lost
 
 SUBPROTOCOLS: Final[dict[str, Encoding]] = {"headwater.v1.msgpack": "msgpack", "headwater.v1.json": "json"}
 PATH: Final = "/v1/sync"
+MASKS: Final = 64  # drawn at once, for as many frames
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +46,7 @@ class WebSocketLimits:
 class WebSocket:
     """Connects to a server. The address is `ws://host:port` or `wss://host:port`, with or without a path."""
 
-    __slots__ = ("_encoding", "_limits", "_tls", "_uri")
+    __slots__ = ("_clock", "_encoding", "_limits", "_tls", "_uri")
 
     def __init__(
         self,
@@ -53,14 +55,16 @@ class WebSocket:
         encoding: Encoding = "msgpack",
         tls: ssl.SSLContext | None = None,
         limits: WebSocketLimits | None = None,
+        clock: Clock | None = None,
     ) -> None:
         try:
             self._uri = parse_uri(address if address.count("/") > 2 else address + PATH)
-        except InvalidURI as error:
+        except (InvalidURI, ValueError) as error:
             raise AuthoringError(f"{address!r} is no address of a server: write ws://host:port") from error
         self._encoding: Encoding = encoding
         self._tls = tls
         self._limits = limits or WebSocketLimits()
+        self._clock = clock or RealClock()
 
     async def connect(self, heard: Heard, lost: Lost) -> WebSocketConnection:
         loop = asyncio.get_running_loop()
@@ -68,15 +72,17 @@ class WebSocket:
         wire: WebSocketConnection | None = None
 
         def make() -> WebSocketConnection:
-            return WebSocketConnection(self._uri, self._encoding, self._limits, heard, lost, loop)
+            return WebSocketConnection(self._uri, self._encoding, self._limits, heard, lost, loop, self._clock)
 
         try:
             async with asyncio.timeout(self._limits.connect_s):
                 _, wire = await loop.create_connection(make, self._uri.host, self._uri.port, ssl=tls)
                 await wire.ready
-        except BaseException:
+        except BaseException as error:
             if wire is not None:
                 wire.abort()
+            if isinstance(error, ValueError | OverflowError):
+                raise ConnectionError(f"{self._uri.host!r} is no name that can be looked up: {error}") from error
             raise
         return wire
 
@@ -92,6 +98,7 @@ class WebSocketConnection(asyncio.Protocol):
         heard: Heard,
         lost: Lost,
         loop: asyncio.AbstractEventLoop,
+        clock: Clock,
     ) -> None:
         name = next(name for name, spoken in SUBPROTOCOLS.items() if spoken == encoding)
         self._protocol = ClientProtocol(uri, subprotocols=[Subprotocol(name)], max_size=limits.message_bytes)
@@ -102,6 +109,8 @@ class WebSocketConnection(asyncio.Protocol):
         self._loop = loop
         self._transport: asyncio.Transport | None = None
         self._kind = BINARY if encoding == "msgpack" else TEXT
+        self._clock = clock
+        self._masks: list[bytes] = []
         self._is_open = False  # the handshake is over, and the protocol engine is between two frames
         self._is_broken = False  # nothing more is heard
         self._rest = bytearray()  # the beginning of a frame, and how many bytes it has to have to go on
@@ -115,9 +124,15 @@ class WebSocketConnection(asyncio.Protocol):
     def send(self, messages: Iterable[FromReplica]) -> None:
         if self._transport is None or self._protocol.state is not State.OPEN:
             return  # Gone, or going: `lost` says so.
-        text = self._encoding == "json"
-        frames = [framed_masked(encode(message, self._encoding), text=text) for message in messages]
+        encoding, text = self._encoding, self._kind == TEXT
+        frames = [framed_masked(encode(message, encoding), self._mask(), text=text) for message in messages]
         self._transport.write(b"".join(frames) if len(frames) > 1 else frames[0])
+
+    def _mask(self) -> bytes:
+        if not self._masks:
+            drawn = bytes.fromhex(self._clock.new_token(MASKS * 4))
+            self._masks = [drawn[at : at + 4] for at in range(0, len(drawn), 4)]
+        return self._masks.pop()
 
     def close(self) -> None:
         self._reason = "it was closed here"

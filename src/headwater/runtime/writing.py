@@ -45,10 +45,11 @@ class Write:
 class Writing:
     """All writes outside any run of one runtime."""
 
-    __slots__ = ("_core", "_unsent")
+    __slots__ = ("_core", "_is_catching_up", "_unsent")
 
     def __init__(self, core: Core) -> None:
         self._core = core
+        self._is_catching_up = False  # what is made again is a write like any other, and does not wait for itself
         self._unsent: deque[Callable[[], object]] = deque()  # taken back before they left: made again, in order
 
     def __bool__(self) -> bool:
@@ -86,8 +87,13 @@ class Writing:
 
     def catch_up(self) -> None:
         """Make again what never left, before anything newer is written."""
-        for _ in range(len(self._unsent)):  # What is refused again has its turn in the next slice.
-            self._reporting(self._unsent.popleft())
+        if self._unsent and not self._is_catching_up:
+            self._is_catching_up = True
+            try:
+                for _ in range(len(self._unsent)):  # What is refused again has its turn in the next slice.
+                    self._reporting(self._unsent.popleft())
+            finally:
+                self._is_catching_up = False
 
     # ---- an attempt ----------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 
 from headwater.data.trace import Exhausted, Parked, PassEnded, RunSkipped, Trace
 from headwater.scheduler.gates import Gates
-from headwater.scheduler.graph.edges import writers_above
+from headwater.scheduler.graph.edges import writers_above, writers_of
 from headwater.scheduler.graph.graph import Graph
 from headwater.scheduler.limits import SchedulerLimits
 from headwater.scheduler.node import CLEAN, NEVER_RAN, Marks, Node, NodeKind
@@ -262,6 +262,11 @@ class Settle:
             self._stack.append(Frame(node, targets))
         return bool(targets)
 
+    def _named(self, node: Node) -> list[Node]:
+        """Whoever is to run anyway and writes what it names: its first attempt need not find that out."""
+        writers = [writer for document in node.declared for writer in writers_of(document)]
+        return [writer for writer in writers if writer.live and writer.status != CLEAN]
+
     def _is_put_off(self, node: Node) -> bool:
         """Whether something else has to run first that heights do not order before it."""
         graph = self._graph
@@ -284,6 +289,8 @@ class Settle:
         if self._idle:
             self._idle.pop(node, None)
         if self._graph.is_special and self._is_put_off(node):
+            return True
+        if node.status == NEVER_RAN and node.declared and self._put_first(node, self._named(node)):
             return True
         node.queued = -1
         self._marks.running = node

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 
 from headwater.engine.problems import problem_code
-from headwater.errors import AccessError, HeadwaterError, LimitError, ProtocolError
+from headwater.errors import AccessError, HeadwaterError, ProtocolError
 from headwater.protocol.framing import framed
 from headwater.protocol.messages import (
     Encoding,
@@ -21,10 +21,11 @@ from headwater.protocol.messages import (
     Open,
     Problem,
     Transact,
+    Verdicts,
     decode_from_replica,
-    encode,
 )
 from headwater.runtime.reception import Reception
+from headwater.server.lengths import fitting, refusals
 from headwater.server.outbox import Outbox
 from headwater.server.rate import Rate
 from headwater.server.service import Service
@@ -53,6 +54,7 @@ class Connection:
         "_loop",
         "_outbox",
         "_over",
+        "_overlong",
         "_rate",
         "_reception",
         "_service",
@@ -77,6 +79,7 @@ class Connection:
         self._commits: list[Transact] = []  # taken in, and not handed over yet
         self._is_held = False  # nothing is taken in until something has happened
         self._waits_for_room = False
+        self._overlong: Verdicts | None = None  # about commits that were not taken in, after all others have theirs
         self._closing: int | None = None  # the code to close with, after what was said
         self._over: asyncio.Future[None] = self._loop.create_future()
         self._space = ""
@@ -129,9 +132,6 @@ class Connection:
         if is_text is not self._is_text:
             kind = "text" if self._is_text else "binary"
             raise ProtocolError(f"this sub-protocol puts its messages into {kind} frames")
-        limit = self._service.limits.message_bytes
-        if len(data) > limit:
-            raise LimitError(f"a message of {len(data)} bytes is over the limit of {limit}. Send several smaller ones.")
         metrics = self._service.metrics
         metrics.messages_in += 1
         metrics.bytes_in += len(data)
@@ -147,6 +147,10 @@ class Connection:
         self._go_on()
 
     def _receive(self, data: bytes) -> None:
+        limits = self._service.limits
+        if len(data) > limits.message_bytes:
+            self._refuse_commits(refusals(data, self._encoding, limits.message_bytes, limits.engine.frame_commits))
+            return
         message = decode_from_replica(data, self._encoding, self._service.limits.engine.values)
         if isinstance(message, Open) and not self._space and self._reception.is_greeted:
             self._hold()
@@ -170,6 +174,16 @@ class Connection:
             self._hold()
             self._waits_for_room = True
             self._room()  # A verdict that came in between found nobody who waits.
+
+    def _refuse_commits(self, verdicts: Verdicts) -> None:
+        """Nothing else is taken in until every commit before them has its verdict: they come in order (C5)."""
+        if not self._reception.is_open:
+            raise ProtocolError("Transact before a session is open. Send Hello, then Open.")
+        self._hand_over()
+        self._overlong = verdicts
+        self._hold()
+        self._waits_for_room = True
+        self._room()
 
     async def _enter(self, message: Open) -> None:
         """Open the space, off the event loop if it is not open yet. Nothing is taken in before it is."""
@@ -198,7 +212,10 @@ class Connection:
 
     def _room(self) -> None:
         """A session has so many commits in flight: no more are taken in until some have their verdict."""
-        if self._waits_for_room and self._reception.has_room:
+        if self._overlong is not None and self._reception.is_idle:
+            verdicts, self._overlong = self._overlong, None
+            self.tell([verdicts])
+        if self._waits_for_room and self._overlong is None and self._reception.has_room:
             self._waits_for_room = self._is_held = False
             self._go_on()
 
@@ -241,13 +258,19 @@ class Connection:
         if self._closing is not None:
             return
         service = self._service
-        frames = [framed(encode(message, self._encoding), text=self._is_text) for message in messages]
+        frames: list[bytes] = []
+        is_fatal = False
+        said: list[FromEngine] = []
+        for message in messages:
+            fits, encoded = fitting(message, self._encoding, service.limits.answer_bytes)
+            said.append(fits)
+            frames.append(framed(encoded, text=self._is_text))
+            if isinstance(fits, Problem) and fits.fatal:
+                is_fatal = True
+                self._closing = REFUSED
+                break
         data = b"".join(frames) if len(frames) > 1 else frames[0]
-        service.metrics.told(messages, len(data))
-        last = messages[-1]
-        is_fatal = isinstance(last, Problem) and last.fatal
-        if is_fatal:
-            self._closing = REFUSED
+        service.metrics.told(said, len(data))
         queued = self._wire.put(data, last=is_fatal)
         if queued > service.limits.outgoing_bytes and queued > len(data):
             self._loop.call_soon_threadsafe(self._too_slow, queued)

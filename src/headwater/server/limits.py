@@ -15,11 +15,12 @@ class ServerLimits:
 
     connections: int = 10_000
     spaces: int = 256  # open at once; one that nobody is connected to makes room
-    message_bytes: int = 16 * 1024 * 1024  # a larger message is answered with a problem
+    message_bytes: int = 24 * 1024 * 1024  # a longer one is not taken in; a commit is at most 12 MiB, more as JSON
+    answer_bytes: int = 128 * 1024 * 1024  # of one message to a peer; instead of a longer one it hears a problem
     refused_bytes: int = 64 * 1024 * 1024  # a frame that is not even read to its end
     rate: int = 20_000  # messages a second of one connection; a faster one is read more slowly
     burst: int = 40_000  # messages that may come at once before that
-    outgoing_bytes: int = 64 * 1024 * 1024  # encoded and not taken by the peer; beyond it the connection is closed
+    outgoing_bytes: int = 64 * 1024 * 1024  # waiting behind what the peer is taking; beyond it the connection is closed
     hello_s: float = 10.0  # until a new connection has introduced itself
     ping_s: float = 20.0  # between two pings, and until one must be answered
     drain_s: float = 10.0  # how long a shutdown waits for peers to take their answers

@@ -56,6 +56,7 @@ class Wire(WebSocketsSansIOProtocol):
         self._file = -1  # to write to from any thread; -1: only the event loop may write
         self._is_woken = False
         self._is_ending = False
+        self._deadline: asyncio.TimerHandle | None = None  # until the peer has to have taken its last words
         self._is_cut = True  # uvicorn's parser is between two frames
         self._rest = bytearray()  # the beginning of a frame, and how many bytes it has to have to go on
         self._needed = 0
@@ -136,6 +137,10 @@ class Wire(WebSocketsSansIOProtocol):
                 self.queued_bytes -= len(data)
                 self._socket.write(data)
             flushed = self._is_ending and not self._queue
+            is_ending = self._is_ending
+        if is_ending and self._deadline is None and not self.disconnected:
+            # A peer that does not take its last words has as long for them as for answering a ping.
+            self._deadline = self.loop.call_later(self.ping_timeout or self.close_timeout, self.transport.abort)
         if flushed and not self.disconnected:
             event: Any = {"type": FLUSHED}
             self.queue.put_nowait(event)
@@ -153,7 +158,14 @@ class Wire(WebSocketsSansIOProtocol):
             self._socket, self._file = None, -1
             self._queue.clear()
             self.queued_bytes = 0
+        if self._deadline is not None:
+            self._deadline.cancel()
         super().connection_lost(exc)
+
+    def keepalive_timeout(self) -> None:
+        super().keepalive_timeout()
+        # Nobody answers. Closing alone would wait until all that was said is taken, which may be never.
+        self.transport.abort()
 
     def resume_writing(self) -> None:
         super().resume_writing()

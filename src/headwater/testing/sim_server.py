@@ -20,6 +20,7 @@ from headwater.engine.limits import Limits
 from headwater.engine.peer import Peer, PeerState
 from headwater.engine.store.port import Store
 from headwater.engine.store.sqlite import SqliteStore
+from headwater.engine.turns import TURN_US
 from headwater.errors import CorruptionError, HeadwaterError, ProtocolError, StorageError
 from headwater.protocol.commit import Commit, Operation
 from headwater.protocol.messages import (
@@ -73,6 +74,7 @@ class ServerProcess:
         "_draws",
         "_inbox",
         "_is_ticking",
+        "_is_timed",
         "_limits",
         "_network",
         "_oracle",
@@ -118,6 +120,7 @@ class ServerProcess:
         self._inbox: list[tuple[Connection, bytes]] = []
         self._outbox: list[tuple[Connection, FromEngine]] = []
         self._is_ticking = False
+        self._is_timed = False
         self.start()
 
     # ---- living and dying --------------------------------------------------------------------------
@@ -146,7 +149,7 @@ class ServerProcess:
             self.die("the disk failed at the start")
             self._start_later(RETRY_US)
             return
-        self.engine, self.hub = engine, Hub(engine, self._clock, self._limits)
+        self.engine, self.hub = engine, Hub(engine, self._clock, self._limits, keeps_time=True)
         self._trace.note(WHO, "is up at seq", engine.last_seq)
         self._oracle.compare(engine)
 
@@ -226,6 +229,14 @@ class ServerProcess:
             else:
                 batch.append((peer, message))
         self._guarded(lambda hub: hub.process(batch))
+        if self.hub is not None and (len(self.hub.turns) or self.hub.turns.held) and not self._is_timed:
+            self._is_timed = True
+            self._clock.call_at(self._clock.now_us() + TURN_US, self._pass_turns)
+
+    def _pass_turns(self) -> None:
+        """Whoever does not use its turn loses it, and what was kept back for it goes on."""
+        self._is_timed = False
+        self._tick_soon()
 
     def upkeep(self) -> None:
         """What a server does now and then: let go of watches whose time is over."""

@@ -113,7 +113,7 @@ class TestReadingAndWriting:
 
     def test_an_engine_that_does_not_check_lets_everything_pass(self) -> None:
         engine = Engine(SqliteStore(":memory:", synchronous="OFF"), clock=VirtualClock())
-        assert not engine.checks_access
+        assert engine.is_founded
         sam = Writer(engine, "s", principal="sam")
         assert sam.lands(Operation(DocKey("user:ann", "x"), (replace((), 1),)))
         assert engine.may_see(DocKey("user:ann", "x"), "sam", "s")

@@ -205,15 +205,6 @@ def test_what_a_program_does_to_its_value_afterwards_changes_no_document() -> No
     assert value_of(engine, "d") == {"l": (1,)}
 
 
-def test_the_engine_s_own_first_commit_is_checked_too() -> None:
-    engine = open_engine()
-    with pytest.raises(ProtocolError, match="commit 1 holds a value no document can hold"):
-        engine.found(Commit(1, (Operation(doc("d"), (Patch("replace", (), float("nan")),)),)))
-    assert engine.last_seq == 0
-    engine.found(Commit(1, (write("d", replace((), 1)),)))
-    assert value_of(engine, "d") == 1
-
-
 @pytest.mark.parametrize(
     "commit",
     [

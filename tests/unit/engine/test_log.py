@@ -50,7 +50,7 @@ def test_each_commit_of_a_wave_has_a_seq_and_the_row_is_one(log: Log, store: Sql
     frame(log, (first, (0,)), (second, (0,)), session=9)
     row = last_row(store)
     assert (row.seq, row.commits, row.session, row.local_seq, row.local_last) == (1, 2, 9, 3, 5)
-    assert [log.decoded(seq, log.entry(seq)[1]) for seq in (1, 2)] == [first, second]
+    assert [log.decoded(seq, log.entry(seq)[1].commit) for seq in (1, 2)] == [first, second]
     assert [log.entry(seq)[0] for seq in (1, 2)] == [9, 9]
     assert len(entries_of(row)) == 2
 
@@ -167,7 +167,7 @@ class TestDamage:
         log.admit(1, encode_commit(commit), (0,))
         log.close_frame()
         with pytest.raises(CorruptionError, match=r"commit 1 in the log cannot be read: .*no document can hold"):
-            log.decoded(1, log.entry(1)[1])
+            log.decoded(1, log.entry(1)[1].commit)
         with pytest.raises(CorruptionError, match=r"commit 1 in the log cannot be read: nan at the root"):
             list(log.back_from(1, doc("a"), down_to=0))
 

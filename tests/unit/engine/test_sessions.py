@@ -126,7 +126,6 @@ MISTAKES: dict[str, Callable[[Engine], object]] = {
     "lease": lambda engine: engine.acquire_lease("l", "me", 0),
     "name": lambda engine: engine.open_session("\ud800"),
     "submit": lambda engine: engine.submit("s"),
-    "found": lambda engine: engine.found(Commit(0)),
 }
 
 
@@ -304,9 +303,9 @@ def test_own_writes_no_longer_in_memory_still_count_against_a_stale_pending_read
 def test_a_session_of_the_engine_s_own_cannot_be_used_by_anybody(key: str) -> None:
     """What is written there is left out of a merge's collisions; a closed one would end merging for ever."""
     engine = open_engine()
-    engine.found(Commit(1, (write("d", replace((), {"x": 0, "y": 0})),)))
-    engine.fork("b")
     ann = Writer(engine, "ann")
+    ann.lands(write("d", replace((), {"x": 0, "y": 0})))
+    engine.fork("b")
     ann.lands(write("d", replace(("x",), 1)), branch="b")
     assert engine.merge("b")[1] == Accepted(1, 3)
     calls: list[Callable[[], object]] = [

@@ -45,7 +45,7 @@ def test_a_listener_that_raises_keeps_nobody_else_from_hearing() -> None:
     assert [failure.node for failure in heard] == ["a listener of errors", "somebody"]
     core.on_error(lambda failure: 1 // 0)
     core.report("again", ValueError("y"))  # Two that raise do not tell each other without end.
-    assert heard[-1].node == "again"
+    assert [failure.node for failure in heard].count("again") == 1
 
 
 def test_unheard_failures_are_bounded() -> None:

@@ -29,7 +29,8 @@ from headwater.protocol.messages import (
 from headwater.protocol.verdict import Accepted
 from headwater.replica.replica import Replica
 from headwater.replica.session import Link, Session
-from headwater.runtime.driver import ACKS, RECONNECT, Driver
+from headwater.runtime.acks import TOGETHER as ACKS
+from headwater.runtime.driver import RECONNECT, Driver
 from headwater.runtime.retry import RetryPolicy
 from headwater.runtime.transport import Connection, Heard, Lost
 from headwater.runtime.websocket import WebSocket, WebSocketLimits

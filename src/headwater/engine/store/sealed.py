@@ -66,8 +66,9 @@ class Sealed:
             self.opened(row)
             found += 1
         if self.counter:
-            made = db.number("SELECT CAST(value AS INTEGER) FROM meta WHERE key=?", (self.counter,))
-            if made != found:
+            stored = db.one("SELECT value FROM meta WHERE key=?", (self.counter,))
+            made = stored[0] if stored else "0"
+            if made != str(found):
                 raise CorruptionError(
                     f"{made} rows of {self.table} were made and {found} are there: some were deleted or added by "
                     "hand. Restore a backup."

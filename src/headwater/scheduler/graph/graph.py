@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import cast
 
 from headwater.data.path import starts_with
-from headwater.data.spots import Spot, Twig, detach
+from headwater.data.spots import NOBODY, Spot, Twig, detach
 from headwater.errors import InvariantViolation
 from headwater.replica.document import Document
 from headwater.scheduler.graph.edges import readers_of, writers_of
@@ -172,10 +172,14 @@ class Graph:
             elif document.twig.find(spot.path, spot.depth) is not None:
                 raise InvariantViolation(f"two spots for one place: {spot!r}")
             document.twig.attach(spot)
-        spot.readers[node] = None
+        if spot.readers is NOBODY:
+            spot.readers = {node: None}
+        else:
+            spot.readers[node] = None
 
     def _unsubscribe(self, node: Node, spot: Spot) -> None:
-        spot.readers.pop(node, None)
+        if spot.readers is not NOBODY:
+            spot.readers.pop(node, None)
         if not spot.readers:
             detach(spot)
             document = cast(Document, spot.document)

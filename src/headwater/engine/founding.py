@@ -1,0 +1,29 @@
+"""Founding: the first whose commit is accepted makes the space, and owns it.
+
+The access document that says so is written in the same transaction, right behind that commit: what was refused founds
+nothing, and there is no moment at which a space has content and no owner. Decides nothing about the commit itself.
+"""
+
+from __future__ import annotations
+
+from headwater.data.patch import replace
+from headwater.engine.access import ACCESS, Access, founding
+from headwater.engine.group import Group, Outcome
+from headwater.engine.sessions import FOUNDER, Session, Sessions
+from headwater.protocol.commit import Commit, Operation
+from headwater.protocol.verdict import Accepted
+
+
+def found_after(
+    outcome: Outcome, session: Session, access: Access, sessions: Sessions, group: Group, now_us: int
+) -> None:
+    """Inside the open transaction, after a frame of the session was judged: write who owns the space from now on."""
+    if not session.principal or access.is_founded() or isinstance(outcome, Exception):
+        return
+    if not any(isinstance(verdict, Accepted) and not verdict.replayed for verdict in outcome):
+        return
+    founder = sessions.open_own(FOUNDER, now_us)
+    operation = Operation(ACCESS, (replace((), founding(session.principal)),))
+    made = group.take(founder, (Commit(founder.last + 1, (operation,)),))
+    if isinstance(made, Exception):
+        raise made

@@ -1,0 +1,81 @@
+"""Messages that are too long: which commits a frame would have brought that is not taken in, and what a peer hears
+instead of an answer that it could not take in.
+
+Without either, a replica that did nothing wrong would say or ask the same on every connection, for ever. Never decides
+what is too long; the limits of the server do.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from headwater.data.value import size_of
+from headwater.errors import LimitError
+from headwater.protocol.messages import Answer, Encoding, FromEngine, Problem, State, Sync, Verdicts, Watched, encode
+from headwater.protocol.verdict import Rejected, RuleRefused
+
+RULE: Final = "message_bytes"
+
+
+class _Outline(msgspec.Struct, frozen=True, array_like=True):
+    """The beginning of a commit. What follows is skipped, not made."""
+
+    local_seq: int
+
+
+class _Frame(msgspec.Struct, frozen=True, array_like=True, tag="transact"):
+    commits: tuple[_Outline, ...]
+
+
+_DECODERS: Final = {"msgpack": msgspec.msgpack.Decoder(_Frame).decode, "json": msgspec.json.Decoder(_Frame).decode}
+
+
+def refusals(data: bytes, encoding: Encoding, limit: int, commits: int) -> Verdicts:
+    """The verdicts on the commits of a message that is too long. LimitError: it is no frame of a few commits."""
+    text = f"a message of {len(data)} bytes is over the limit of {limit}"
+    try:
+        frame = _DECODERS[encoding](data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise LimitError(f"{text}. Send several smaller ones.") from error
+    if len(frame.commits) > commits:
+        raise LimitError(f"{text}, and a frame has at most {commits} commits. Send several smaller ones.")
+    refused = RuleRefused(RULE, f"it came in {text}. Write less at once.")
+    return Verdicts(tuple(Rejected(commit.local_seq, refused) for commit in frame.commits))
+
+
+def fitting(message: FromEngine, encoding: Encoding, limit: int) -> tuple[FromEngine, bytes]:
+    """A message that its peer can take in, encoded: the message itself, a shorter page, or a problem in its place."""
+    if not isinstance(message, Watched | Answer | Sync):
+        return message, encode(message, encoding)
+    if isinstance(message, Sync) or _fits(message.documents, limit):
+        data = encode(message, encoding)
+        if len(data) <= limit:
+            return message, data
+    if isinstance(message, Answer) and len(message.documents) > 1:
+        # A page of a scope, by id: the next one begins after the last of this one.
+        first = message.documents[: len(message.documents) // 2]
+        return fitting(Answer(message.id, message.seq, first, first[-1].doc.id), encoding, limit)
+    problem = _problem(message, limit)
+    return problem, encode(problem, encoding)
+
+
+def _fits(documents: tuple[State, ...], limit: int) -> bool:
+    """Whether it is worth encoding them. Their sizes are about what MessagePack makes of them, and never far less."""
+    left = limit
+    for state in documents:
+        left -= size_of(state.value)
+        if left < 0:
+            return False
+    return True
+
+
+def _problem(message: Watched | Answer | Sync, limit: int) -> Problem:
+    if isinstance(message, Sync):
+        docs = len(message.changes) + len(message.arrived)
+        text = f"what happened to {docs} documents is over {limit} bytes, which is the limit of one message."
+        return Problem("limit", f"{text} Watch fewer or smaller documents with one session.")
+    docs = len(message.documents)
+    text = f"{docs} document{'s are' if docs > 1 else ' is'} over {limit} bytes, which is the limit of one answer."
+    return Problem("limit", f"{text} Ask for fewer or smaller documents at once.", False, message.id)
