@@ -23,6 +23,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
+COMPILED = ROOT / "build" / "compiled"
 PYTHON = VENV / "bin" / "python"
 LOCK = ROOT / "requirements.lock"
 PYPROJECT = ROOT / "pyproject.toml"
@@ -154,8 +155,15 @@ def sim(seeds: int | None, arguments: Sequence[str]) -> int:
     return run(pytest("--durations=10", *arguments), counts)
 
 
-def bench(names: Sequence[str]) -> int:
-    return run(module("bench", *names))
+def bench(names: Sequence[str], *, pure: bool) -> int:
+    """The reactive figures are those of the compiled package, where there is a compiler; --pure for the others."""
+    compiled = not pure and (not names or "reactive" in names) and build() == 0
+    return run(module("bench", *names), {"PYTHONPATH": str(COMPILED)} if compiled else None)
+
+
+def build() -> int:
+    """Compile the hot modules into build/compiled."""
+    return run(module("tools.compiled"))
 
 
 def check() -> int:
@@ -275,10 +283,12 @@ def parser() -> argparse.ArgumentParser:
     commands.add_parser("check", help="format, lint, types, layers and tests: what must pass before a change lands")
     one = commands.add_parser("bench", help="run the benchmarks, or those named; one JSON line per figure")
     one.add_argument("names", nargs="*", metavar="NAME")
+    one.add_argument("--pure", action="store_true", help="do not compile anything, also if there is a C compiler")
     one = commands.add_parser(
         "sim", help="run the tests with random suites at their full counts; takes pytest's arguments, too"
     )
     one.add_argument("--seeds", type=count, metavar="N", help="cases per random suite, instead of its own count")
+    commands.add_parser("build", help="compile the hot modules into build/compiled (needs a C compiler)")
     one = commands.add_parser("model", help="check the model of the protocol over all small interleavings")
     one.add_argument("level", nargs="?", choices=("quick", "full", "vast"), default="quick")
     commands.add_parser("lock", help="resolve pyproject.toml into requirements.lock anew")
@@ -308,7 +318,9 @@ def main(argv: Sequence[str]) -> int:
             case "check":
                 return check()
             case "bench":
-                return bench(options.names)
+                return bench(options.names, pure=options.pure)
+            case "build":
+                return build()
             case "model":
                 return run(module("model", options.level))
             case "sim":

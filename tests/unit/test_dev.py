@@ -165,7 +165,7 @@ class TestCommands:
     def test_help_lists_every_command(self) -> None:
         result = run_dev("--help")
         assert result.returncode == 0
-        for command in ("demo", "test", "check", "bench", "sim", "lock"):
+        for command in ("demo", "test", "check", "bench", "build", "sim", "lock"):
             assert f"\n    {command} " in result.stdout
 
     @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ class TestCommands:
                 "-m pytest -n 2 --dist worksteal --durations=10 -m random",
                 {"HEADWATER_RANDOM_SCALE": "1.0", "HEADWATER_SEEDS": "7"},
             ),
-            (["bench"], "-m bench", {}),
+            (["bench", "--pure"], "-m bench", {}),
             (["bench", "engine", "open"], "-m bench engine open", {}),
             (["demo"], "-m examples.demo", {}),
             (["demo", "--check"], "-m examples.demo --check", {}),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import Any, Final, Generic, NamedTuple, TypeVar, overload
 
-from headwater.cells.filling import Root, fill
+from headwater.cells.filling import Root, deciding, fill
 from headwater.cells.host import Host, Subscription
 from headwater.cells.not_a_value import NotAValue
 from headwater.cells.run import Run
@@ -190,9 +190,12 @@ class Input(NotAValue, Generic[T_co]):
             return site.value
         if self._root_ is None or site.cell is None:
             return self._default
-        return fill(
-            self._root_, lookup(self._root(site.document), site.path[: site.cell]), site.path[site.cell :]
-        ).value
+        anchor, below = site.path[: site.cell], site.path[site.cell :]
+        stored = lookup(self._root(site.document), anchor)
+        if self._current.run is not None:
+            for place in deciding(self._root_, stored, below):
+                self._touch(site.document, anchor + place, Depth.SHAPE)
+        return fill(self._root_, stored, below).value
 
     # ---- where it is -------------------------------------------------------------------------------
 

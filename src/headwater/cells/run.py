@@ -49,6 +49,16 @@ class Run:
         self.overlay: dict[Document, None] | None = None  # documents that it wrote itself
         self.transaction: Transaction | None = None  # from its first write on
 
+    def begin(self, node: object, reads: Sequence[Spot | None], causes: dict[Spot, Notification] | None) -> None:
+        """Another attempt begins."""
+        self.number += 1
+        self.node = node
+        self.reads = reads
+        self.place = 0
+        self.log = None
+        self.fresh = None
+        self.causes = causes
+
     def look(self, spot: Spot) -> Spot:
         """Note that a spot is read; the one to remember for the next time."""
         if spot.stamp != self.number:

@@ -83,7 +83,8 @@ class Access:
             if not self.may_see(doc, principal, session.key):
                 return RuleRefused("access", f"{doc.scope}:{doc.id} belongs to somebody else than {principal!r}")
         shared = any(op.doc.scope == SPACE_SCOPE for op in commit.operations) or commit.events or commit.records
-        if shared and right < Right.WRITE:
+        # A commit that writes nothing is a row of the log, too, and moves everybody's seq.
+        if right < Right.WRITE and (shared or not commit.operations):
             return RuleRefused("access", f"{principal!r} may read this space, but not write to it")
         if any(op.doc == ACCESS for op in commit.operations):
             return self._refused_change(principal, right, commit)

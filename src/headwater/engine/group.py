@@ -219,6 +219,9 @@ class Group:
                 self._check_layers(commit, read.layers)
         if commit.after:
             self._check_layers(commit, commit.after)
+        for doc, _ in commit.provenance.causes:
+            if len(doc.id) > NAME_LENGTH or len(doc.scope) > 2 * NAME_LENGTH:
+                raise ProtocolError(f"commit {commit.local_seq} names a cause that is over {NAME_LENGTH} long")
         for condition in commit.preconditions:
             self._check_precondition(commit, condition)
         for event in commit.events:
@@ -284,14 +287,15 @@ class Group:
             )
         limits = self._limits
         patches = sum([len(operation.patches) for operation in commit.operations])
+        reads = len(commit.reads) + len(commit.provenance.causes)
         if (
-            len(commit.reads) > limits.commit_reads
+            reads > limits.commit_reads
             or len(commit.operations) > limits.commit_operations
             or patches > limits.commit_patches
         ):
             return RuleRefused(
                 "commit_size",
-                f"it has {len(commit.reads)} reads, {len(commit.operations)} operations and {patches} patches; the "
+                f"it has {reads} reads and causes, {len(commit.operations)} operations and {patches} patches; the "
                 f"limits are {limits.commit_reads}, {limits.commit_operations} and {limits.commit_patches}. Split it.",
             )
         if commit.events:

@@ -14,11 +14,12 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from headwater.clock import Clock, RealClock
 from headwater.engine.engine import Engine
 from headwater.engine.hub import Hub
+from headwater.engine.inbox import Inbox, Item, Lost, Message, Work
 from headwater.engine.limits import DEFAULT_LIMITS, Limits
 from headwater.engine.peer import Peer, PeerState
 from headwater.engine.turns import TURN_US
@@ -71,23 +72,6 @@ class InlineHost:
         self._engine.close()
 
 
-class _Message(NamedTuple):
-    peer: Peer
-    message: FromReplica
-
-
-class _Lost(NamedTuple):
-    peer: Peer
-
-
-class _Work(NamedTuple):
-    run: Callable[[], None]
-    fail: Callable[[BaseException], None]
-
-
-_Item = _Message | _Lost | _Work | None  # None: no more will come
-
-
 class ThreadHost:
     """Runs the hub on a thread of its own, or on one that was lent."""
 
@@ -110,7 +94,6 @@ class ThreadHost:
         "_on_processed",
         "_peers",
         "_runner",
-        "_signal",
         "_soon",
         "_taken",
         "_thread",
@@ -132,19 +115,17 @@ class ThreadHost:
         self._engine = engine
         self._clock = clock or RealClock()
         self._limits = limits
+        self._inbox = Inbox()
         self._hub = Hub(engine, self._clock, limits, keeps_time=True)
-        self._hub.turns.is_coming = self._is_coming
-        self._lock = threading.Lock()  # of the inbox, the signal and what follows up to `_failed`
-        self._inbox: deque[_Item] = deque()
-        self._signal = threading.Lock()  # free: the host's thread has something to look at
-        self._signal.acquire()
+        self._hub.turns.is_coming = self._inbox.has
+        self._lock = self._inbox.lock  # of the inbox, and of what follows up to `_failed`
         self._is_scheduled = False  # the thread that was lent is going to look at the inbox
         self._closing = False
         self._failed: BaseException | None = None
         self._busy = threading.Lock()  # held by the thread that processes; of all that follows
         self._runner = 0  # which one that is
         self._is_timed = False  # the host's thread wakes up in time for turns
-        self._taken: deque[_Item] = deque()  # out of the inbox, and not processed yet
+        self._taken: deque[Item] = deque()  # out of the inbox, and not processed yet
         self._peers: dict[Peer, None] = {}  # those who posted and are not lost
         self._on_processed = on_processed or _nothing  # after each step: peers were told all of it
         self._hub.on_answered = self._on_processed
@@ -181,20 +162,20 @@ class ThreadHost:
                 raise LimitError(
                     f"{self.depth} messages wait for this space, which is the limit. Come back a little later."
                 )
-            self._inbox.append(_Message(peer, message))
+            self._inbox.put(Message(peer, message))
             if self._is_scheduled:
                 return
             if self._waits_us < SLOW_US and threading.get_ident() == self._here:
                 self._is_scheduled = True
                 self._soon(self._run_here)
             else:
-                self._wake()
+                self._inbox.wake()
 
     def lost(self, peer: Peer) -> None:
         with self._lock:
             if not self._closing and self._failed is None:
-                self._inbox.append(_Lost(peer))
-                self._wake()
+                self._inbox.put(Lost(peer))
+                self._inbox.wake()
 
     def call(self, work: Callable[[Engine, Hub], T]) -> T:
         if threading.get_ident() == self._runner:
@@ -217,8 +198,8 @@ class ThreadHost:
 
         with self._lock:
             self._check_open()
-            self._inbox.append(_Work(run, fail))
-            self._wake()
+            self._inbox.put(Work(run, fail))
+            self._inbox.wake()
         done.wait()
         if errors:
             raise errors[0]
@@ -228,8 +209,8 @@ class ThreadHost:
         with self._lock:
             already, self._closing = self._closing, True
             if not already:
-                self._inbox.append(None)
-            self._wake()
+                self._inbox.put(None)
+            self._inbox.wake()
         self._thread.join()
         if not already:
             self._engine.close()
@@ -240,16 +221,6 @@ class ThreadHost:
         if self._closing:
             raise StorageError("this space is closed: nothing more can be sent to it")
 
-    def _wake(self) -> None:
-        """The host's thread looks at the inbox, now or once more. The lock is held."""
-        if self._signal.locked():
-            self._signal.release()
-
-    def _is_coming(self, peer: Peer) -> bool:
-        """Whether a peer has sent more than what is being processed."""
-        with self._lock:
-            return any(isinstance(item, _Message) and item.peer is peer for item in self._inbox)
-
     # ---- on the thread that was lent -------------------------------------------------------------------
 
     def _run_here(self) -> None:
@@ -257,11 +228,8 @@ class ThreadHost:
         if self._busy.acquire(blocking=False):
             try:
                 self._runner = self._here
-                with self._lock:
-                    self._is_scheduled = False
-                    if all(isinstance(item, _Message) for item in self._inbox):
-                        self._taken.extend(self._inbox)
-                        self._inbox.clear()
+                self._is_scheduled = False  # What is put in from now on is looked at again.
+                self._taken.extend(self._inbox.take_messages())
                 self._process_taken()
             except BaseException as error:
                 self._stop(error)
@@ -273,7 +241,7 @@ class ThreadHost:
         with self._lock:
             self._is_scheduled = False
             if self._inbox or self._failed is not None or (len(self._hub.turns) and not self._is_timed):
-                self._wake()
+                self._inbox.wake()
 
     # ---- on the host's own thread ----------------------------------------------------------------------
 
@@ -281,7 +249,7 @@ class ThreadHost:
         goes_on = True
         while goes_on:
             self._is_timed = bool(len(self._hub.turns))
-            self._signal.acquire(timeout=(TURN_US if self._is_timed else self._limits.session_kept_us // 2) / 1e6)
+            self._inbox.wait(TURN_US if self._is_timed else self._limits.session_kept_us // 2)
             with self._busy:
                 if self._failed is not None:
                     return
@@ -309,18 +277,16 @@ class ThreadHost:
         return True
 
     def _take(self) -> bool:
-        with self._lock:
-            for _ in range(min(len(self._inbox), self._limits.group_commits)):
-                self._taken.append(self._inbox.popleft())
+        self._taken.extend(self._inbox.take(self._limits.group_commits))
         return bool(self._taken)
 
     def _gather(self) -> None:
         """Those who came together are expected to come together again, and waited for, for a moment."""
         until_us = self._clock.monotonic_us() + GATHER_US
         while len(self._taken) < self._limits.group_commits:
-            here = {item.peer for item in self._taken if isinstance(item, _Message)}
+            here = {item.peer for item in self._taken if isinstance(item, Message)}
             left_us = until_us - self._clock.monotonic_us()
-            if len(here) >= self._expected or left_us <= 0 or not self._signal.acquire(timeout=left_us / 1e6):
+            if len(here) >= self._expected or left_us <= 0 or not self._inbox.wait(left_us):
                 return
             self._take()
 
@@ -332,7 +298,7 @@ class ThreadHost:
         batch: list[tuple[Peer, FromReplica]] = []
         while self._taken:
             item = self._taken.popleft()
-            if isinstance(item, _Message):
+            if isinstance(item, Message):
                 self._peers[item.peer] = None
                 batch.append(item)
                 continue
@@ -345,7 +311,7 @@ class ThreadHost:
             if item is None:
                 self._on_processed()
                 return False
-            if isinstance(item, _Work):
+            if isinstance(item, Work):
                 item.run()
             else:
                 self._peers.pop(item.peer, None)
@@ -375,12 +341,10 @@ class ThreadHost:
     def _stop(self, error: BaseException) -> None:
         with self._lock:
             self._failed = error
-            left = [*self._taken, *self._inbox]
-            self._inbox.clear()
-        for item in left:
-            if isinstance(item, _Work):
+        for item in (*self._taken, *self._inbox.take(len(self._inbox))):
+            if isinstance(item, Work):
                 item.fail(error)
-            elif isinstance(item, _Message):
+            elif isinstance(item, Message):
                 self._peers[item.peer] = None
         # C6: no verdict leaves any more. Everybody starts over, on whatever recovery finds.
         for peer in self._peers:

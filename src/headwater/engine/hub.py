@@ -322,9 +322,7 @@ class Hub:
                 self.turns.judged(owner, verdict, self._clock.monotonic_us())
             if isinstance(verdict, Accepted) and verdict.seq == self._told + 1:
                 self._spread(owner.session, commit, verdict.seq)
-                self._told = verdict.seq
-            elif isinstance(verdict, Accepted) and verdict.seq > self._told:
-                self._catch_up()  # the founding of the space comes first
+                self._told = verdict.seq  # what comes after the founding of the space is spread from the log
 
     def _spread(self, author: str, commit: Commit, seq: int) -> None:
         """C9: everyone who watches hears of it, in the order of the log."""

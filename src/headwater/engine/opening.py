@@ -16,7 +16,7 @@ from headwater.protocol.messages import Open, Problem
 
 
 def opened(engine: Engine, peer: Peer, message: Open, limits: Limits) -> Session | None:
-    """The session, which is this peer's from now on. None: its token was stale, and the peer was told so."""
+    """The session, which is this peer's from now on. None: it is gone, and the peer was told so."""
     if peer.state is not PeerState.GREETED:
         raise ProtocolError("a connection opens one session, after it has said hello")
     check_id(message.session)
@@ -26,8 +26,13 @@ def opened(engine: Engine, peer: Peer, message: Open, limits: Limits) -> Session
         raise AbsentError(f"there is no branch {message.branch!r} in this space")
     if not engine.may_see(ACCESS, peer.principal, message.session):
         raise AccessError(f"{peer.principal!r} may not read this space. Ask one of its owners.")
+    if message.seen > engine.last_seq:
+        # The space was restored from a backup, or begun anew: what this replica shows is not in its log.
+        ends = f"it has seen seq {message.seen}, but the log ends at {engine.last_seq}: this is not the space it knew"
+        peer.send(Problem("session_gone", ends, fatal=False))
+        return None
     try:
-        session = _resumed(engine, peer, message)
+        session = engine.resume_session(message.session, peer.principal, message.resume, message.following)
     except ProtocolError as error:
         peer.send(Problem("stale_token", str(error), fatal=False))
         return None
@@ -36,13 +41,3 @@ def opened(engine: Engine, peer: Peer, message: Open, limits: Limits) -> Session
     peer.session, peer.branch = message.session, message.branch
     peer.state = PeerState.OPEN
     return session
-
-
-def _resumed(engine: Engine, peer: Peer, message: Open) -> Session:
-    if message.seen > engine.last_seq:
-        # The space was restored from a backup, or begun anew: what the replica shows, and named, is not in this log.
-        raise ProtocolError(
-            f"session {message.session!r} has seen seq {message.seen}, but the log ends at {engine.last_seq}: this is "
-            "not the space that it knew"
-        )
-    return engine.resume_session(message.session, peer.principal, message.resume, message.following)

@@ -50,7 +50,8 @@ class Preconditions:
             case LeaseHeld(name, token):
                 lease = self._store.lease(name)
                 if lease is None or lease.token != token or not lease.holder:
-                    holder = f"token {lease.token} of {lease.holder!r}" if lease and lease.holder else "nobody"
+                    # Its token is what fences it: whoever does not hold it is not told.
+                    holder = "somebody else" if lease and lease.holder else "nobody"
                     return f"lease {name!r} with token {token} is no longer held: it is with {holder}"
             case _:
                 assert_never(precondition)

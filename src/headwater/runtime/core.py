@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from typing import Any, Protocol
-from weakref import WeakSet
+from weakref import ref
 
 from headwater.cells.cell import Cell
 from headwater.cells.codec import codec_for
@@ -58,7 +58,7 @@ class Sending(Protocol):
     def emit(self, topic: Topic[Any], record: Value) -> None: ...
 
 
-_ON_THREAD: dict[int, WeakSet[Core]] = {}
+_ON_THREAD: dict[int, list[ref[Core]]] = {}
 """The runtimes of each thread. While a run of one is open, the handles of the others refuse."""
 
 
@@ -69,7 +69,8 @@ class Core:
         self.clock = clock
         self._loop = loop
         self._thread = threading.get_ident()
-        _ON_THREAD.setdefault(self._thread, WeakSet()).add(self)
+        self._beside = _ON_THREAD.setdefault(self._thread, [])
+        self._beside.append(ref(self, self._beside.remove))
         self._spaces: dict[str, LocalSpace] = {}
         self._of_replica: dict[Replica, LocalSpace] = {}
         self.failures = Failures()
@@ -229,6 +230,15 @@ class Core:
         """Nothing is runnable, running or parked on local work. What waits for the network does not count."""
         return self.scheduler.is_quiet() and not self._after and not self.writing
 
+    def is_settled(self) -> bool:
+        """Quiet, and nothing waits for a document that may still arrive."""
+        if not self.is_quiet() or any(space.deferred() for space in self._spaces.values()):
+            return False
+        if not self.scheduler.loads:
+            return True
+        waiting = [node.loading for node in self.scheduler.registry if node.loading is not None and node.live]
+        return all(self.why_not(document) is not None for document in waiting)
+
     def settle(self, slices: int = 1_000_000) -> None:
         """Run until there is nothing to run now. For programs without a loop, and for tests."""
         for _ in range(slices):
@@ -255,9 +265,10 @@ class Core:
     def check_thread(self) -> None:
         if threading.get_ident() != self._thread:
             raise AuthoringError("a runtime belongs to one thread: call rt.call(fn) to have fn called there")
-        if self.current.run is None and len(_ON_THREAD[self._thread]) > 1:
-            for other in _ON_THREAD[self._thread]:
-                if other.current.run is not None:
+        if len(self._beside) > 1 and self.current.run is None:
+            for each in self._beside:
+                other = each()
+                if other is not None and other.current.run is not None:
                     raise AuthoringError("a run of another runtime is open: inside it, use the handles of that runtime")
 
     def visible(self, document: Document) -> MaybeValue:

@@ -180,7 +180,10 @@ class Runtime:
         return space.channel.is_durable() and not space.deferred() and (channel is None or not channel.retries)
 
     async def settled(self, *, through: int | None = None, space: str | None = None) -> None:
-        """Everything that follows from a commit of a space, and from those before it, has run here."""
+        """Everything that follows from a commit of a space, and from those before it, has run here.
+
+        Without a number: from what is shown here now. Unlike `idle` it waits for documents that are on their way.
+        """
         if through is not None:
             names = [each.name for each in self.core.spaces()] if space is None else [space]
             if len(names) != 1:
@@ -190,7 +193,7 @@ class Runtime:
             channel = self._channels.get(names[0])
             if channel is not None:
                 await channel.reached(through)
-        await self.idle()
+        await self.core.observing.until(self.core.is_settled)
 
     # ---- errors, threads ---------------------------------------------------------------------------
 

@@ -40,8 +40,9 @@ class Space:
 
     @property
     def seq(self) -> int:
-        """As of which commit of the log what is shown here is known to be."""
-        return self.local.replica.confirmed.seq
+        """The last commit of the log that is known here, own ones included as soon as they are durable."""
+        replica = self.local.replica
+        return max([replica.confirmed.seq, *(layer.seq for layer in replica.pending.live())])
 
     def cell(self, id: str, of: Any, /, *, scope: Scope = "space", default: Any = ABSENT) -> Cell[Any]:
         """The handle of a document: what is there, and its type."""

@@ -213,6 +213,7 @@ class WebSocketConnection(asyncio.Protocol):
             self._reason = str(exc)
         if not self.ready.done():
             self.ready.set_exception(ConnectionError(self._reason))
+            self.ready.exception()  # Whoever asked for the connection may not be there any more.
         elif self.ready.exception() is None:
             self._lost(self._reason)
 

@@ -89,13 +89,8 @@ class Runner:
         status, causes = node.status, node.causes
         node.status, node.causes = CLEAN, None
         node.attempts += 1
-        run.number += 1
-        run.node = node
         retried = node.retried
-        run.reads = node.expect if retried is None else self._again(node, retried)
-        run.place = 0
-        run.log = run.fresh = None
-        run.causes = causes
+        run.begin(node, node.expect if retried is None else self._again(node, retried), causes)
         fresh.stopped = None
         if node.gate is not None:
             self._gates.started(node)
@@ -119,7 +114,7 @@ class Runner:
         if node.removed:  # By its own run: nothing of it is kept.
             self._discard(run)
             return None
-        stopped: Suspension | None = fresh.stopped
+        stopped = self._fresh.stopped  # Not as it was above: the run may have been stopped.
         if stopped is not None:
             return self._drop(node, run, stopped, status, causes)
         if retried is not None and run.log is None:

@@ -55,9 +55,12 @@ class Door:
         self._draining = True
         self._service.ready = False
         connections = tuple(self._connections)
+        for connection in connections:
+            connection.take_no_more()  # Whatever were taken in after the hosts were asked would not be answered.
         try:
             async with asyncio.timeout(self._service.limits.drain_s):
-                await asyncio.to_thread(self._service.spaces.drain)
+                for space, error in await asyncio.to_thread(self._service.spaces.drain):
+                    self._service.log.error("space failed while it was drained", space=space, error=repr(error))
                 for connection in connections:
                     connection.close(GOING_AWAY)
                 for connection in connections:

@@ -13,11 +13,12 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 
 from headwater.engine.problems import problem_code
-from headwater.errors import AccessError, HeadwaterError, ProtocolError
+from headwater.errors import AccessError, HeadwaterError, LimitError, ProtocolError
 from headwater.protocol.framing import framed
 from headwater.protocol.messages import (
     Encoding,
     FromEngine,
+    FromReplica,
     Open,
     Problem,
     Transact,
@@ -37,6 +38,7 @@ SendEvent = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 GOING_AWAY: Final = 1001
 REFUSED: Final = 1008
 TOGETHER: Final = 64  # frames of commits that are handed over at once
+ASIDE_BYTES: Final = 256 * 1024  # a longer message is decoded on another thread
 
 
 class Connection:
@@ -50,6 +52,8 @@ class Connection:
         "_entering",
         "_hello_timer",
         "_is_held",
+        "_is_late",
+        "_is_stopped",
         "_is_text",
         "_loop",
         "_outbox",
@@ -77,14 +81,16 @@ class Connection:
         self._rate = Rate(limits.rate, limits.burst, service.clock)
         self._arrived: deque[tuple[bytes, bool]] = deque()  # what was read before reading was stopped: one read's worth
         self._commits: list[Transact] = []  # taken in, and not handed over yet
-        self._is_held = False  # nothing is taken in until something has happened
-        self._waits_for_room = False
+        self._is_held = False  # nothing is taken in, for one of the reasons that follow:
+        self._is_late = False  # the rate that it has; a message waits for its time
+        self._waits_for_room = False  # for verdicts
+        self._entering: asyncio.Task[None] | None = None  # its space, or a long message, is not ready
+        self._is_stopped = False  # no more will be taken in
         self._overlong: Verdicts | None = None  # about commits that were not taken in, after all others have theirs
         self._closing: int | None = None  # the code to close with, after what was said
         self._over: asyncio.Future[None] = self._loop.create_future()
         self._space = ""
         self._outbox: Outbox | None = None  # of the space's host, once there is one
-        self._entering: asyncio.Task[None] | None = None
         self._hello_timer: asyncio.TimerHandle | None = None
         self._token_timer: asyncio.TimerHandle | None = None
 
@@ -121,6 +127,7 @@ class Connection:
                 self._check(data, is_text)
                 wait_s = self._rate.take()
                 if wait_s:
+                    self._is_late = True
                     self._hold()
                     self._loop.call_later(wait_s, self._take_late, data)
                 else:
@@ -138,9 +145,9 @@ class Connection:
 
     def _take_late(self, data: bytes) -> None:
         """Its turn has come, by the rate that the connection has."""
-        self._is_held = False
+        self._is_late = False
         try:
-            if self._closing is None:
+            if self._closing is None and not self._is_stopped:
                 self._receive(data)
         except HeadwaterError as error:
             self.refuse(error)
@@ -148,10 +155,33 @@ class Connection:
 
     def _receive(self, data: bytes) -> None:
         limits = self._service.limits
+        if not self._reception.is_greeted and len(data) > limits.hello_bytes:
+            raise LimitError(f"a message of {len(data)} bytes before a Hello is over the limit of {limits.hello_bytes}")
         if len(data) > limits.message_bytes:
             self._refuse_commits(refusals(data, self._encoding, limits.message_bytes, limits.engine.frame_commits))
             return
-        message = decode_from_replica(data, self._encoding, self._service.limits.engine.values)
+        if len(data) > ASIDE_BYTES:
+            self._hand_over()
+            self._hold()
+            self._entering = self._loop.create_task(self._decode_aside(data))
+            return
+        self._received(decode_from_replica(data, self._encoding, limits.engine.values))
+
+    async def _decode_aside(self, data: bytes) -> None:
+        """Take in a long message without keeping everybody else waiting for its decoding. What follows it waits."""
+        try:
+            message = await asyncio.to_thread(
+                decode_from_replica, data, self._encoding, self._service.limits.engine.values
+            )
+            self._entering = None
+            if self._closing is None and not self._is_stopped:
+                self._received(message)
+        except HeadwaterError as error:
+            self._entering = None
+            self.refuse(error)
+        self._go_on()
+
+    def _received(self, message: FromReplica) -> None:
         if isinstance(message, Open) and not self._space and self._reception.is_greeted:
             self._hold()
             self._entering = self._loop.create_task(self._enter(message))
@@ -173,7 +203,8 @@ class Connection:
         if commits and not self._reception.has_room:
             self._hold()
             self._waits_for_room = True
-            self._room()  # A verdict that came in between found nobody who waits.
+            # A verdict that came in between found nobody who waits. Not now: what is being taken in goes first.
+            self._loop.call_soon(self._room)
 
     def _refuse_commits(self, verdicts: Verdicts) -> None:
         """Nothing else is taken in until every commit before them has its verdict: they come in order (C5)."""
@@ -195,15 +226,20 @@ class Connection:
         except HeadwaterError as error:
             self.refuse(error)
         self._entering = None
-        self._is_held = False
         self._go_on()
 
     def _hold(self) -> None:
         self._is_held = True
         self._wire.hold()
 
+    def take_no_more(self) -> None:
+        """Leave what the peer says from now on to whoever serves it next. What was taken in before is answered."""
+        self._is_stopped = True
+        self._hold()
+
     def _go_on(self) -> None:
-        """Take in what had arrived already, and read again."""
+        """Take in what had arrived already, and read again, unless there is another reason to wait."""
+        self._is_held = self._is_stopped or self._is_late or self._waits_for_room or self._entering is not None
         while self._arrived and not self._is_held:
             self._take(*self._arrived.popleft())
         self._hand_over()
@@ -216,7 +252,7 @@ class Connection:
             verdicts, self._overlong = self._overlong, None
             self.tell([verdicts])
         if self._waits_for_room and self._overlong is None and self._reception.has_room:
-            self._waits_for_room = self._is_held = False
+            self._waits_for_room = False
             self._go_on()
 
     def _authenticate(self, token: str) -> str:

@@ -92,7 +92,7 @@ def new_token(
     folder = key_folder(directory)
     files = [folder / f"{key}.key"] if key else sorted(folder.glob("*.key"), key=lambda file: file.stat().st_mtime_ns)
     if not files or not files[-1].is_file():
-        wanted = f"key {key}" if key else "a private key"
+        wanted = f"key {key}" if key else "private key"
         raise AbsentError(f"there is no {wanted} in {folder}. Make one: headwater keys new {directory}")
     private = load_pem_private_key(files[-1].read_bytes(), None)
     if not isinstance(private, Ed25519PrivateKey):

@@ -14,6 +14,7 @@ class ServerLimits:
     engine: Limits = field(default=DEFAULT_LIMITS)
 
     connections: int = 10_000
+    requests: int = 1_000  # sockets that are no WebSocket connections yet; beyond it the one that waits longest goes
     spaces: int = 256  # open at once; one that nobody is connected to makes room
     message_bytes: int = 24 * 1024 * 1024  # a longer one is not taken in; a commit is at most 12 MiB, more as JSON
     answer_bytes: int = 128 * 1024 * 1024  # of one message to a peer; instead of a longer one it hears a problem
@@ -21,7 +22,8 @@ class ServerLimits:
     rate: int = 20_000  # messages a second of one connection; a faster one is read more slowly
     burst: int = 40_000  # messages that may come at once before that
     outgoing_bytes: int = 64 * 1024 * 1024  # waiting behind what the peer is taking; beyond it the connection is closed
-    hello_s: float = 10.0  # until a new connection has introduced itself
+    hello_s: float = 10.0  # until a new socket has made its request, and until its connection has introduced itself
+    hello_bytes: int = 64 * 1024  # of a message before that
     ping_s: float = 20.0  # between two pings, and until one must be answered
     drain_s: float = 10.0  # how long a shutdown waits for peers to take their answers
 

@@ -12,6 +12,7 @@ import signal
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +24,7 @@ from headwater.server.app import Door, make_app
 from headwater.server.keys import key_ids
 from headwater.server.limits import DEFAULT_SERVER_LIMITS, ServerLimits
 from headwater.server.log import Relay
+from headwater.server.request import Lobby, Request
 from headwater.server.service import Service
 from headwater.server.wire import Wire
 
@@ -60,7 +62,7 @@ def listen(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
-    except OSError as error:
+    except (OSError, OverflowError, UnicodeError) as error:
         listener.close()
         raise StorageError(f"cannot listen on {host}:{port}: {error}") from error
     listener.listen(BACKLOG)
@@ -93,6 +95,7 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
+                http=partial(Request, Lobby(limits)),  # type: ignore[arg-type]
                 ws=Wire,
                 ws_max_size=limits.refused_bytes,
                 ws_ping_interval=limits.ping_s,
@@ -130,6 +133,7 @@ class Server(uvicorn.Server):
         try:
             await self.serve(sockets=[self._listener])
         finally:
+            await self.service.spaces.settle()
             await asyncio.to_thread(self.service.spaces.close)
             log.info("stopped")
             for name in ("uvicorn", "websockets"):
@@ -142,5 +146,7 @@ class Server(uvicorn.Server):
         """First what was accepted is answered, then the connections are closed."""
         for listening in self.servers:
             listening.close()
-        await self._door.drain()
-        await super().shutdown(sockets)
+        try:
+            await self._door.drain()
+        finally:
+            await super().shutdown(sockets)

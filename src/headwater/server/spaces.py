@@ -27,7 +27,18 @@ OnFailed = Callable[[str, BaseException], object]
 class Spaces:
     """Owns a data directory and the hosts of its spaces. Belongs to the event loop's thread."""
 
-    __slots__ = ("_clock", "_directory", "_hosts", "_limits", "_on_failed", "_opening", "_outboxes", "_users", "closed")
+    __slots__ = (
+        "_clock",
+        "_closing",
+        "_directory",
+        "_hosts",
+        "_limits",
+        "_on_failed",
+        "_opening",
+        "_outboxes",
+        "_users",
+        "closed",
+    )
 
     def __init__(self, path: str | Path, *, clock: Clock, limits: ServerLimits, on_failed: OnFailed) -> None:
         self._directory = Directory(path, clock=clock, limits=limits.engine)
@@ -37,7 +48,8 @@ class Spaces:
         self._hosts: OrderedDict[str, ThreadHost] = OrderedDict()
         self._outboxes: dict[str, Outbox] = {}  # of the hosts, by space
         self._users: dict[str, int] = {}  # space -> connections that use it, those that wait for it included
-        self._opening: dict[str, asyncio.Task[tuple[ThreadHost, Outbox]]] = {}
+        self._opening: dict[str, asyncio.Task[None]] = {}
+        self._closing: dict[str, asyncio.Task[None]] = {}  # spaces whose host gives its file back
         self.closed = False
 
     def hosts(self) -> dict[str, ThreadHost]:
@@ -78,26 +90,49 @@ class Spaces:
         if task is None:
             task = asyncio.get_running_loop().create_task(self._opened(space))
             self._opening[space] = task
-            task.add_done_callback(lambda _: self._opening.pop(space, None))
+            task.add_done_callback(lambda done: self._forget(self._opening, space, done))
         # Shielded: whoever asked first may go away, and the others still want it.
-        self._hosts[space], self._outboxes[space] = await asyncio.shield(task)
+        await asyncio.shield(task)
 
-    async def _opened(self, space: str) -> tuple[ThreadHost, Outbox]:
+    async def _opened(self, space: str) -> None:
         if self.closed:
             raise StorageError("this server is shutting down. Connect again.")
         failed = self._hosts.pop(space, None)
         if failed is not None:
-            await asyncio.to_thread(failed.close)
-        while len(self._hosts) + len(self._opening) > self._limits.spaces:
+            self._close(space, failed)
+        while len(self._hosts) + len(self._opening) + len(self._closing.keys() - {space}) > self._limits.spaces:
             await self._make_room()
-        return await asyncio.to_thread(self._make, space)
+        if space in self._closing:
+            # Its file is another host's until that is done; how it ended is told to whoever closed it.
+            await asyncio.wait([self._closing[space]])
+        host, outbox = await asyncio.to_thread(self._make, space)
+        # Here, not where it is waited for: in between it would be neither open nor being opened.
+        self._hosts[space], self._outboxes[space] = host, outbox
 
     async def _make_room(self) -> None:
         idle = next((name for name in self._hosts if name not in self._users), None)
-        if idle is None:
-            raise LimitError(f"{len(self._hosts)} spaces are in use on this server, which is the limit")
-        del self._outboxes[idle]
-        await asyncio.to_thread(self._hosts.pop(idle).close)
+        if idle is not None:
+            del self._outboxes[idle]
+            self._close(idle, self._hosts.pop(idle))
+        elif not self._closing:
+            raise LimitError(f"{self._limits.spaces} spaces are in use on this server, which is the limit")
+        await asyncio.wait(self._closing.values(), return_when=asyncio.FIRST_COMPLETED)
+
+    def _close(self, space: str, host: ThreadHost) -> None:
+        """Begin to close a host. It counts, and keeps its space from being opened, until that is done."""
+        task = asyncio.get_running_loop().create_task(self._closed(space, host))
+        self._closing[space] = task
+        task.add_done_callback(lambda done: self._forget(self._closing, space, done))
+
+    async def _closed(self, space: str, host: ThreadHost) -> None:
+        try:
+            await asyncio.to_thread(host.close)
+        except Exception as error:
+            self._on_failed(space, error)  # Nobody waits for it: what is on the disk is what there is.
+
+    def _forget(self, tasks: dict[str, asyncio.Task[None]], space: str, done: asyncio.Task[None]) -> None:
+        if tasks.get(space) is done:
+            del tasks[space]
 
     def _make(self, space: str) -> tuple[ThreadHost, Outbox]:
         store = DeferredStore(self._directory.file_of(space))
@@ -117,21 +152,36 @@ class Spaces:
         )
         return host, outbox
 
-    def drain(self) -> None:
-        """Wait until everything taken in so far is answered. Blocks; not for the event loop's thread."""
-        for host in tuple(self._hosts.values()):
+    def drain(self) -> list[tuple[str, Exception]]:
+        """Wait until everything taken in so far is answered. Blocks; not for the event loop's thread.
+
+        Answers which spaces could not do that, and why: the others are waited for all the same.
+        """
+        errors: list[tuple[str, Exception]] = []
+        for space, host in tuple(self._hosts.items()):
             if host.failed is None:
-                host.call(lambda engine, hub: None)
+                try:
+                    host.call(lambda engine, hub: None)
+                except Exception as error:
+                    errors.append((space, error))
+        return errors
+
+    async def settle(self) -> None:
+        """Open no more spaces, and wait for those that are being opened or closed."""
+        self.closed = True
+        tasks = [*self._opening.values(), *self._closing.values()]
+        if tasks:
+            await asyncio.wait(tasks)
 
     def close(self) -> None:
         """Answer what was taken in, close every space and let the directory go. Blocks."""
         self.closed = True
-        errors = []
+        errors: list[Exception] = []
         for host in self._hosts.values():
             try:
                 host.close()
-            except StorageError as error:
-                errors.append(error)
+            except Exception as error:
+                errors.append(error)  # The others, and the directory, are let go all the same.
         self._hosts.clear()
         self._directory.close()
         if errors:

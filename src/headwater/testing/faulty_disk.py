@@ -189,7 +189,7 @@ class FaultyDisk(apsw.VFS):
         name = None if path is None else self._own(path if isinstance(path, str) else path.filename())
         if name is None:  # A temporary file, or one of a connection from before the last boot: nobody else's.
             return cast(apsw.VFSFile, _Handle(self, "", DiskFile()))
-        if self._platter.find(name) is None:
+        if self._platter.find(name) is None and flags[0] & apsw.SQLITE_OPEN_CREATE:
             self.perform(DiskOp(kind=OpKind.CREATE, file=name))
         file = self._platter.find(name)
         if file is None:

@@ -55,7 +55,9 @@ class Hand:
             replica = Replica()
             self.spaces[name] = self.core.add_space(name, replica, Detached(replica))
 
-    def cell(self, of: Any, value: Any = ABSENT, *, id: str = "", default: Any = ABSENT, space: str = "shop") -> Cell[Any]:
+    def cell(
+        self, of: Any, value: Any = ABSENT, *, id: str = "", default: Any = ABSENT, space: str = "shop"
+    ) -> Cell[Any]:
         """A cell whose document is here."""
         self._count += 1
         cell = self.core.cell(space, id or f"c{self._count}", of, default=default)

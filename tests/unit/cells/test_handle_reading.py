@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from headwater.data.value import ABSENT
 from headwater.cells.model import Json
+from headwater.data.value import ABSENT
 from headwater.errors import AbsentError, AuthoringError, InvalidValueError, NotReadyError, UpstreamFailedError
 from tests.unit.cells.handle_kit import Address, Card, Cards, Hand, Line
 
@@ -280,7 +280,7 @@ USES: dict[str, Callable[[Any], object]] = {
     "equality with a value": lambda h: h == 1,
     "inequality with a value": lambda h: h != "x",
     "order": lambda h: h < 1,
-    "reversed order": lambda h: 1 >= h,
+    "reversed order": lambda h: h <= 1,
     "addition": lambda h: h + 1,
     "addition from the right": lambda h: 1 + h,
     "sum": lambda h: sum([h]),

@@ -14,6 +14,7 @@ from headwater.protocol.commit import (
     EntityAbsent,
     LeaseHeld,
     OriginCommitted,
+    Provenance,
     SentEvent,
     decode_frame,
 )
@@ -66,7 +67,7 @@ def lease_with_nobody(_: Path) -> str:
     return rejection(Writer(open_engine(), "ann").send(preconditions=[LeaseHeld("mail", 5)]))
 
 
-@case("lease 'mail' with token 5 is no longer held: it is with token 1 of 'w1'")
+@case("lease 'mail' with token 5 is no longer held: it is with somebody else")
 def lease_with_another(_: Path) -> str:
     engine = open_engine()
     engine.acquire_lease("mail", "w1", 10)
@@ -108,7 +109,9 @@ def event_sent_twice(_: Path) -> str:
 
 
 @case(
-    "commit 1 was refused", "it has 2 reads, 0 operations and 0 patches; the limits are 1, 10000 and 10000", "Split it."
+    "commit 1 was refused",
+    "it has 2 reads and causes, 0 operations and 0 patches; the limits are 1, 10000 and 10000",
+    "Split it.",
 )
 def many_reads(_: Path) -> str:
     engine = open_engine(limits=Limits(commit_reads=1))
@@ -168,6 +171,11 @@ def document_twice(_: Path) -> str:
 @case("commit 1 read space:d at seq 9, but the log ends at 0")
 def read_of_the_future(_: Path) -> str:
     return frame_refused(Commit(1, reads=(read("d", seq=9),)))
+
+
+@case("commit 1 names a cause that is over 256 long")
+def long_cause(_: Path) -> str:
+    return frame_refused(Commit(1, provenance=Provenance("n", "f", ((doc("x" * 257), ()),))))
 
 
 @case("commit 1 read a document whose name is over 256 long")

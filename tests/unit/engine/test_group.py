@@ -136,7 +136,8 @@ class TestSizes:
         )
         verdicts = engine.submit("s", Commit(1), large, Commit(3))
         others = 3 - reads
-        detail = f"it has {reads} reads, {others} operations and {others} patches; the limits are 2, 2 and 3. Split it."
+        size = f"it has {reads} reads and causes, {others} operations and {others} patches"
+        detail = f"{size}; the limits are 2, 2 and 3. Split it."
         assert verdicts == (Accepted(1, 1), Rejected(2, RuleRefused("commit_size", detail)), Accepted(3, 2))
         assert engine.documents("space").items == ()
 

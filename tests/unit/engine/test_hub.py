@@ -8,6 +8,7 @@ from headwater.data.patch import append, replace
 from headwater.engine.hub import Hub
 from headwater.engine.limits import Limits
 from headwater.engine.peer import PeerState
+from headwater.engine.sessions import token_digest
 from headwater.protocol.commit import Commit
 from headwater.protocol.messages import (
     Ack,
@@ -209,11 +210,25 @@ class TestTakingOver:
         world = World()
         first = Raw(world, "s")
         first.watch(D)
+        Raw(world, "t").write(1, put("other", 1))
         second = Raw(world)
-        second.open("s", first.token, seen=99)
+        second.open("s", first.token, seen=1)
         opened = second.heard[0]
         assert isinstance(opened, Opened)
         assert not opened.resumed
+
+    @pytest.mark.parametrize("token", ["its own", "any"])
+    def test_a_replica_that_has_seen_more_than_the_log_holds_is_told_that_its_session_is_gone(self, token: str) -> None:
+        """A space that was restored from a backup, or begun anew, is not the one that it showed."""
+        world = World()
+        first = Raw(world, "s")
+        second = Raw(world)
+        second.open("s", first.token if token == "its own" else "another", seen=3)
+        (problem,) = second.heard
+        assert isinstance(problem, Problem)
+        assert (problem.code, problem.fatal) == ("session_gone", False)
+        assert problem.message == "it has seen seq 3, but the log ends at 0: this is not the space it knew"
+        assert world.engine.session("s").row.resume == token_digest(first.token)
 
     def test_another_branch_starts_over(self) -> None:
         world = World()

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from headwater.clock import VirtualClock
 from headwater.data.address import DocKey
 from headwater.data.link import Link
 from headwater.data.patch import append, remove_value, replace
+from headwater.data.value import ABSENT
 from headwater.engine.access import ACCESS
+from headwater.engine.engine import Engine
 from headwater.engine.peer import PeerState
+from headwater.engine.store.sqlite import SqliteStore
+from headwater.errors import StorageError
 from headwater.protocol.commit import Commit, EntityAbsent, Operation
 from headwater.protocol.messages import (
     Answer,
@@ -22,8 +29,9 @@ from headwater.protocol.messages import (
     Watched,
 )
 from headwater.protocol.verdict import Rejected
+from tests.unit.engine.faults import faulty
 from tests.unit.engine.hub_kit import Raw, put
-from tests.unit.engine.kit import Writer, doc
+from tests.unit.engine.kit import Writer, doc, write
 from tests.unit.replica.kit import World
 
 D, E = doc("d"), doc("e")
@@ -45,7 +53,43 @@ class TestAccess:
         ann.write(1, put("d", 1))
         assert world.value(ACCESS) == {"owners": ("ann",), "writers": (), "readers": ()}
         told = [c.doc for m in ann.only(Sync) if isinstance(m, Sync) for c in m.changes]
-        assert told == [ACCESS, D]
+        assert told == [D, ACCESS]
+
+    def test_a_first_commit_that_is_rejected_founds_nothing_and_the_first_that_lands_does(self) -> None:
+        """Also when both are of one group: who was first counts for nothing, only whose commit it is that landed."""
+        world = World(access=True)
+        sam = Raw(world, "sam-session", principal="sam")
+        ann = Raw(world, "ann-session", principal="ann")
+        bob = Raw(world, "bob-session", principal="bob")
+        absent = write("d", replace(("x",), 1))
+        told = sam.write(1, absent)[0]
+        assert isinstance(told, Verdicts)
+        assert isinstance(told.verdicts[0], Rejected)
+        assert (world.engine.last_seq, world.value(ACCESS)) == (0, ABSENT)
+        frames = [(sam, 2, absent), (ann, 1, put("d", 1)), (bob, 1, put("d", 2))]
+        world.hub.process([(who.peer, Transact((Commit(number, (what,)),))) for who, number, what in frames])
+        assert world.value(ACCESS) == {"owners": ("ann",), "writers": (), "readers": ()}
+        assert (world.value(D), world.engine.last_seq) == (1, 2)
+        assert [isinstance(message, Verdicts) for message in ann.heard].count(True) == 1
+        assert sam.peer.is_closed()
+        assert bob.peer.is_closed()
+
+    def test_a_space_that_has_content_has_an_owner_whatever_fails(self, tmp_path: Path) -> None:
+        """C7: the founding is part of the transaction of the first commit."""
+        for after in range(1, 60):
+            store, faults = faulty(SqliteStore(tmp_path / f"{after}.space", synchronous="OFF"))
+            engine = Engine(store, clock=VirtualClock(), access=True)
+            engine.open_session("s", "ann")
+            faults.fail_at = len(faults.calls) + after
+            try:
+                outcomes = engine.submit_group([("s", (Commit(1, (put("d", 1),)),))], founds=True)
+            except StorageError:
+                assert engine.is_founded == (engine.last_seq > 0)
+            else:
+                assert isinstance(outcomes[0], tuple)
+                assert (engine.is_founded, engine.last_seq) == (True, 2)
+                return
+        raise AssertionError("it never came to its end")
 
     def test_a_stranger_cannot_even_open(self) -> None:
         world, _ = self.space()

@@ -191,6 +191,29 @@ class TestPeersThatBreakTheProtocol:
         assert peer.write(1, put("d", 1))[0] == Verdicts((Accepted(1, 1),))
 
 
+class TestAfterTheEnd:
+    def test_whoever_broke_the_protocol_hears_nothing_more_and_stands_in_no_line(self) -> None:
+        """What it sent behind that was judged in the same group: it is told when it comes back and replays."""
+        world = World()
+        bob = Raw(world, "bob")
+        bob.write(1, put("d", {"n": 1}))
+        ann = Raw(world, "ann")
+        bob.write(2, put("d", {"n": 2}))
+        bad = Commit(1, (put("d", 3),), (Read(D, (), Depth.DEEP, 999),))
+        lost = Commit(2, (put("d", 4),), (Read(D, (), Depth.DEEP, 1),))
+        landed = Commit(3, (put("e", 5),))
+        told = ann.say(Transact((bad,)), Transact((lost,)), Transact((landed,)))
+        (problem,) = told
+        assert isinstance(problem, Problem)
+        assert problem.fatal
+        assert len(world.hub.turns) == 0
+        again = Raw(world)
+        again.open("ann", ann.token)
+        (verdicts,) = [m for m in again.say(Transact((lost, landed))) if isinstance(m, Verdicts)]
+        assert [type(verdict) for verdict in verdicts.verdicts] == [Rejected, Accepted]
+        assert world.value("e") == 5
+
+
 class TestAFailingStore:
     def test_no_verdict_leaves_and_everybody_starts_over(self, monkeypatch: pytest.MonkeyPatch) -> None:
         world = World()
@@ -201,7 +224,7 @@ class TestAFailingStore:
             raise StorageError("the disk is gone")
 
         with monkeypatch.context() as patched:
-            patched.setattr(type(world.engine), "submit_group", lambda self, batch: fail(batch))
+            patched.setattr(type(world.engine), "submit_group", lambda self, batch, **_: fail(batch))
             said = ann.write(1, put("d", 1))
         assert said == [Problem("storage", "the disk is gone")]
         assert ann.peer.state is PeerState.CLOSED

@@ -55,7 +55,9 @@ def test_effects_and_materializers_run_by_themselves() -> None:
             copies = rt.cell("shop", "copies", dict_of_int(), default={})
             seen: list[int] = []
             rt.register(lambda: seen.append(source.get()), kind="effect")
-            rt.register(lambda: copies.key(f"k{source.get()}").set(source.get()), kind="materializer", envelope=[copies])
+            rt.register(
+                lambda: copies.key(f"k{source.get()}").set(source.get()), kind="materializer", envelope=[copies]
+            )
             await rt.idle()
             source.set(2)
             await rt.idle()

@@ -191,7 +191,7 @@ def test_a_connection_without_a_sub_protocol_is_refused_with_the_names_of_ours(t
 def test_a_message_over_the_limit_is_refused_with_the_limit(tmp_path: Path) -> None:
     async def tell(server: Server) -> None:
         peer = await opened(server)
-        await peer.say(write(1, value="x" * 2_000))
+        await peer.say(Watch(1, tuple(Selector(doc(f"d{n}")) for n in range(150))))
         problem = await peer.problem()
         assert problem.code == "limit"
         assert "limit of 1000" in problem.message
@@ -347,8 +347,9 @@ def test_a_shutdown_answers_what_it_accepted(tmp_path: Path) -> None:
             await opened(server, key="after")
             await close_all()
             last = server.service.spaces.host_of(SPACE).call(lambda engine, hub: engine.last_seq)
-        # Every commit in the log was answered, and every answer is in the log. The first is the founding.
-        assert sorted(answered) == list(range(2, last + 1))
+        # Every commit in the log was answered, and every answer is in the log. One is the founding.
+        assert len(answered) == last - 1
+        assert set(answered) < set(range(1, last + 1))
 
     run(play)
 

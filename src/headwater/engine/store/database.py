@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, cast
 import apsw
 
 from headwater.engine.store.port import Visited
+from headwater.engine.store.rewriting import write_again
 from headwater.engine.store.schema import APPLICATION_ID
 from headwater.engine.store.seal import SEAL_FUNCTION, row_seal
 from headwater.errors import CorruptionError, LimitError, NewerVersionError, StorageError
@@ -85,8 +86,10 @@ class Database:
             self.run("PRAGMA locking_mode=EXCLUSIVE")  # first: reading in this mode needs no shared memory
             self._check_header()
             self.run(f"PRAGMA synchronous={self._synchronous}")
-            # C6: frames that recovery found in the write-ahead log may never have been synced. Leaving the
-            # mode writes them into the file with a sync, before any of them is answered for.
+            # C6: frames that recovery found in the write-ahead log may never have been synced, and a sync that
+            # failed may have left them as if they were. Leaving the mode writes them into the file with a sync,
+            # before any of them is answered for.
+            self._write_log_again()
             self.run("PRAGMA journal_mode=DELETE")
             self.run("PRAGMA journal_mode=WAL")
             if self._vfs is None:  # a disk of the crash harness has its own, far smaller
@@ -95,6 +98,14 @@ class Database:
         except BaseException:
             self._discard()
             raise
+
+    def _write_log_again(self) -> None:
+        if self._path == ":memory:":
+            return
+        try:
+            write_again(self._vfs, self._connection.filename_wal)
+        except apsw.Error as error:
+            raise self.failed(error) from error
 
     def _check_header(self) -> None:
         """Found at open: a file that is not ours, and a newer one. SQLite finds one that lost its end."""
