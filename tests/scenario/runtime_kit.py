@@ -81,6 +81,7 @@ class Rig:
 
     async def agreed(self, *handles: Any) -> Any:
         """Wait until all runtimes are quiet and durable and these handles read the same; what that is."""
+        values: list[Any] = []
         for _ in range(1_000):
             for runtime in self.runtimes:
                 await runtime.idle()

@@ -89,9 +89,8 @@ def sessions_share_their_documents() -> AbstractContextManager[object]:
 def links_lead_anywhere() -> AbstractContextManager[object]:
     """What links lead to is told without a look at whose it is."""
 
-    def followed(self: Watching, peer: Peer, root: DocKey) -> list[DocKey]:
-        read = self._engine.read
-        return list(linked(root, lambda doc: read(doc, branch=peer.branch).value, self._limits))
+    def followed(self: Watching, peer: Peer, roots: Iterable[DocKey], links_from: LinksFrom) -> list[DocKey]:
+        return reached(roots, links_from, self._limits)
 
     return patch.object(Watching, "_followed", followed)
 

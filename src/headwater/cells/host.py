@@ -51,8 +51,11 @@ class Host(Protocol):
     def resolve(self, document: Document, link: Link) -> tuple[Document, Path]:
         """Where a link leads that is stored in a document."""
 
-    def put(self, document: Document, value: Value, again: Callable[[], object], group: object | None) -> None:
-        """Replace a whole document, outside any run. `again` is the same write, for when it never left."""
+    def put(self, document: Document, value: Value, again: Callable[[], object], group: object | None) -> bool:
+        """Replace a whole document, outside any run. `again` is the same write, for when it never left.
+
+        False: it has to stand on what was written before. Use `write`.
+        """
 
     def write(self, cell: Cell[Any], act: Callable[[], object], group: object | None) -> None:
         """Have `act` called in a transaction of its own, again if what it read is stale, later if it is not here.

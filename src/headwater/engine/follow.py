@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from headwater.data.address import DocKey
 from headwater.data.link import Link
@@ -25,22 +25,30 @@ def links_in(value: MaybeValue) -> Iterator[Link]:
             stack.extend(reversed(node))
 
 
-def linked(root: DocKey, value_of: Callable[[DocKey], MaybeValue], limits: Limits) -> list[DocKey]:
-    """The documents that links lead to from `root`, nearest first, without `root`.
+def links_of(value: MaybeValue) -> tuple[DocKey, ...]:
+    """The documents of this space that a value links to, each once. What is in other spaces leads out of this engine."""
+    return tuple(dict.fromkeys(DocKey(link.scope, link.id) for link in links_in(value) if link.space is None))
 
-    Links into other spaces lead out of this engine and are not followed.
-    """
+
+def reached(roots: Iterable[DocKey], links_from: Callable[[DocKey], Iterable[DocKey]], limits: Limits) -> list[DocKey]:
+    """The documents that links lead to from any of the roots, nearest first, without the roots; each is asked once."""
+    begun = dict.fromkeys(roots)
     found: dict[DocKey, None] = {}
-    waiting = deque([root])
+    waiting = deque(begun)
     while waiting:
-        for link in links_in(value_of(waiting.popleft())):
-            doc = DocKey(link.scope, link.id)
-            if link.space is not None or doc == root or doc in found:
+        for doc in links_from(waiting.popleft()):
+            if doc in begun or doc in found:
                 continue
             if len(found) >= limits.follow_documents:
+                first = next(iter(begun))
                 raise LimitError(
-                    f"links from {root.scope}:{root.id} lead to more than {limits.follow_documents} documents"
+                    f"links from {first.scope}:{first.id} lead to more than {limits.follow_documents} documents"
                 )
             found[doc] = None
             waiting.append(doc)
     return list(found)
+
+
+def linked(root: DocKey, value_of: Callable[[DocKey], MaybeValue], limits: Limits) -> list[DocKey]:
+    """The same from one document, by the values that are there."""
+    return reached((root,), lambda doc: links_of(value_of(doc)), limits)

@@ -346,9 +346,7 @@ class Hub:
             peer.send(Problem(problem_code(error), str(error), False, message.id))
             return
         self._flush(peer, at_least_seq=True, past_window=True)  # so that everything else is as of the same seq
-        peer.watches[message.id] = message.selectors
-        for doc in docs:
-            self._watching.add(peer, doc, message.id)
+        self._watching.begin(peer, message, docs)
         seq = self._told
         peer.sent_seq = seq
         peer.send(Watched(message.id, seq, tuple(self._watching.state(peer, doc) for doc in docs)))

@@ -34,6 +34,7 @@ class Peer:
         "_merged",
         "branch",
         "heard_seq",
+        "links",
         "owes_seq",
         "principal",
         "send",
@@ -59,6 +60,8 @@ class Peer:
         self.unsure: set[DocKey] = set()  # followed documents that the peer may never have been told
         self.watches: dict[int, tuple[Selector, ...]] = {}
         self.watched: dict[DocKey, set[int]] = {}  # document -> the watches that want it
+        # Where links led from followed documents, as of what it was told; of those with too many it is not remembered.
+        self.links: dict[DocKey, tuple[DocKey, ...]] = {}
         self._limits = limits
         self._changes: dict[DocKey, list[DocChange]] = {}
         self._merged: set[DocKey] = set()
@@ -100,4 +103,5 @@ class Peer:
     def inherit(self, other: Peer) -> None:
         """A new connection of the same session takes over what the old one watched."""
         self.watches, self.watched = other.watches, other.watched
-        other.watches, other.watched = {}, {}
+        self.links = other.links
+        other.watches, other.watched, other.links = {}, {}, {}

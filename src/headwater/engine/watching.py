@@ -6,15 +6,21 @@ by name or because links lead there. Never sends anything but the news that link
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
 
 from headwater.data.address import DocKey, check_id, check_scope
 from headwater.engine.engine import Engine
-from headwater.engine.follow import linked
+from headwater.engine.follow import links_of, reached
 from headwater.engine.limits import Limits
 from headwater.engine.peer import Peer
 from headwater.errors import AccessError, LimitError
 from headwater.protocol.messages import Problem, Selector, State, Watch, state_of
+
+
+MANY_LINKS: Final = 1_024  # of one document; where they lead is looked up whenever it is needed
+
+LinksFrom = Callable[[DocKey], Iterable[DocKey]]
 
 
 class Kept(NamedTuple):
@@ -52,29 +58,49 @@ class Watching:
         limits = self._limits
         if len(message.selectors) > limits.watch_selectors:
             raise LimitError(f"a watch names at most {limits.watch_selectors} documents. Send several.")
-        docs: dict[DocKey, None] = {}
+        docs = {selector.doc: None for selector in message.selectors}
         for selector in message.selectors:
             check_scope(selector.doc.scope)
             check_id(selector.doc.id)
             if not self._engine.may_see(selector.doc, peer.principal, peer.session):
                 raise AccessError(f"{selector.doc.scope}:{selector.doc.id} is not for {peer.principal!r}")
-            docs[selector.doc] = None
-            if selector.follow:
-                docs.update(dict.fromkeys(self._followed(peer, selector.doc)))
+        roots = [selector.doc for selector in message.selectors if selector.follow]
+        docs.update(dict.fromkeys(self._followed(peer, roots, lambda doc: self._links(peer, doc))))
         if len(peer.watched.keys() | docs.keys()) > limits.watches:
             raise LimitError(f"a session watches at most {limits.watches} documents. Unwatch some first.")
         return list(docs)
 
-    def _followed(self, peer: Peer, root: DocKey) -> list[DocKey]:
-        return [
-            doc
-            for doc in linked(root, lambda doc: self._engine.read(doc, branch=peer.branch).value, self._limits)
-            if self._engine.may_see(doc, peer.principal, peer.session)
-        ]
+    def _followed(self, peer: Peer, roots: Iterable[DocKey], links_from: LinksFrom) -> list[DocKey]:
+        found = reached(roots, links_from, self._limits)
+        return [doc for doc in found if self._engine.may_see(doc, peer.principal, peer.session)]
+
+    def _links(self, peer: Peer, doc: DocKey) -> tuple[DocKey, ...]:
+        """Where links lead from a document now."""
+        return links_of(self._engine.read(doc, branch=peer.branch).value)
+
+    def _remember_links(self, peer: Peer, doc: DocKey) -> bool:
+        """Look where links lead from a document that changed or is new. False: where they did before."""
+        links = self._links(peer, doc)
+        if peer.links.get(doc) == links:
+            return False
+        if len(links) <= MANY_LINKS:
+            peer.links[doc] = links
+        else:
+            peer.links.pop(doc, None)
+        return True
 
     def state(self, peer: Peer, doc: DocKey) -> State:
         found = self._engine.read(doc, branch=peer.branch)
         return state_of(doc, found.seq, found.value)
+
+    def begin(self, peer: Peer, message: Watch, docs: Iterable[DocKey]) -> None:
+        """The documents of a watch are watched from now on."""
+        peer.watches[message.id] = message.selectors
+        follows = any(selector.follow for selector in message.selectors)
+        for doc in docs:
+            self.add(peer, doc, message.id)
+            if follows:
+                self._remember_links(peer, doc)
 
     def add(self, peer: Peer, doc: DocKey, id: int) -> None:
         peer.watched.setdefault(doc, set()).add(id)
@@ -87,6 +113,7 @@ class Watching:
 
     def _remove(self, peer: Peer, doc: DocKey) -> None:
         del peer.watched[doc]
+        peer.links.pop(doc, None)
         peer.forget(doc)
         watchers = self.watchers[peer.branch, doc]
         del watchers[peer]
@@ -102,28 +129,41 @@ class Watching:
         """What links lead to since something on the way changed, by watch, and what they no longer lead to."""
         new: dict[DocKey, int] = {}
         left: list[DocKey] = []
+        following = {id for id, selectors in peer.watches.items() if any(selector.follow for selector in selectors)}
+        # A document that is remembered is looked at whoever watches it, so that what is remembered is never old.
+        moved = {
+            doc
+            for doc in changed
+            if (doc in peer.links or not following.isdisjoint(peer.watched.get(doc, ())))
+            and self._remember_links(peer, doc)
+        }
         for id, selectors in tuple(peer.watches.items()):
-            follows = any(selector.follow for selector in selectors)
-            if not follows or not any(id in peer.watched.get(doc, ()) for doc in changed):
+            if id not in following or not any(id in peer.watched.get(doc, ()) for doc in moved):
                 continue
-            reached = {selector.doc for selector in selectors}
+            wanted = {selector.doc for selector in selectors}
             try:
-                for selector in selectors:
-                    reached.update(self._followed(peer, selector.doc) if selector.follow else ())
-                for doc in [doc for doc, ids in peer.watched.items() if id in ids and doc not in reached]:
+                roots = [selector.doc for selector in selectors if selector.follow]
+                wanted.update(self._followed(peer, roots, lambda doc: self._remembered(peer, doc)))
+                for doc in [doc for doc, ids in peer.watched.items() if id in ids and doc not in wanted]:
                     left += self._drop_claim(peer, doc, id)
-                if len(peer.watched.keys() | reached) > self._limits.watches:
+                if len(peer.watched.keys() | wanted) > self._limits.watches:
                     raise LimitError(f"a session watches at most {self._limits.watches} documents")
             except LimitError as error:
                 # It keeps what it has and is told once that no more will follow.
                 peer.watches[id] = tuple(Selector(other.doc) for other in selectors)
                 peer.send(Problem("limit", f"links are no longer followed: {error}", False, id))
                 continue
-            for doc in sorted(reached):
+            for doc in sorted(wanted):
                 if doc not in peer.watched:
                     new[doc] = id
                 self.add(peer, doc, id)
+                if doc not in peer.links:
+                    self._remember_links(peer, doc)
         return new, [doc for doc in left if doc not in peer.watched]
+
+    def _remembered(self, peer: Peer, doc: DocKey) -> tuple[DocKey, ...]:
+        links = peer.links.get(doc)
+        return links if links is not None else self._links(peer, doc)
 
     def _drop_claim(self, peer: Peer, doc: DocKey, id: int) -> list[DocKey]:
         """One watch less for a document; the document itself if that was the last."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from headwater.data.patch import Patch
-from headwater.data.path import starts_with
+from headwater.data.path import Path, starts_with
 from headwater.data.value import size_of
 from headwater.protocol.commit import Commit, Read
 from headwater.replica.transaction import PLAIN, ranges
@@ -38,14 +38,24 @@ def thinned(frame: list[Commit]) -> tuple[Commit, ...]:
 
 def size_of_commit(commit: Commit) -> int:
     """About how many bytes a commit is on the wire."""
-    size = 64 + 48 * len(commit.reads)
+    size = 64
+    for read in commit.reads:
+        size += 40 + len(read.doc.id) + _size_of_path(read.path)
+    for doc, path in commit.provenance.causes:
+        size += 16 + len(doc.id) + _size_of_path(path)
     for operation in commit.operations:
-        size += 32 + sum(24 + size_of(patch.arg) for patch in operation.patches)
+        size += 32 + len(operation.doc.id)
+        for patch in operation.patches:
+            size += 16 + _size_of_path(patch.path) + size_of(patch.arg)
     for event in commit.events:
         size += 64 + size_of(event.payload)
     for record in commit.records:
         size += 64 + size_of(record.payload)
     return size
+
+
+def _size_of_path(path: Path) -> int:
+    return sum(4 + len(step) if isinstance(step, str) else 8 for step in path)
 
 
 def _answered_by(earlier: list[Commit], read: Read) -> int | None:

@@ -15,11 +15,10 @@ from headwater.data.address import DocKey
 from headwater.errors import HeadwaterError, LimitError, LoadError, SessionExpiredError
 from headwater.protocol.verdict import Conflict
 from headwater.replica.document import Document
-from headwater.replica.pending import Fate
 from headwater.replica.replica import Replica
 from headwater.replica.session import Session
 from headwater.replica.transaction import Transaction
-from headwater.runtime.authored import Missing, call_in
+from headwater.runtime.authored import UNDECIDED, Missing, call_in
 from headwater.runtime.driver import Driver
 from headwater.runtime.retry import RetryPolicy, Writer
 from headwater.runtime.space import LocalSpace
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from headwater.runtime.core import Core
 
 T = TypeVar("T")
-UNDECIDED = frozenset({Fate.QUEUED, Fate.SENT})
 MAX_RETRIES = 1_000
 """Writes outside any run that are being tried again at the same time."""
 
@@ -162,18 +160,20 @@ class Attached:
             for document in loaded:
                 local.let_be(document)
 
-    def _retry(self, attempt: Callable[[Transaction], object]) -> None:
+    def _retry(self, attempt: Callable[[Transaction], object], over: Callable[[], object]) -> None:
         """A write outside any run met a conflict: it is tried again until it lands, or told to have failed."""
         if len(self._retries) >= MAX_RETRIES:
             error = LimitError(f"{MAX_RETRIES} writes are tried again at once: await them, or write less often")
             self._core.report("a write outside any run", error)
+            over()
             return
         task: asyncio.Task[object] = asyncio.get_running_loop().create_task(self.writer.transact(attempt))
         self._retries.add(task)
-        task.add_done_callback(self._retried)
+        task.add_done_callback(lambda task: self._retried(task, over))
 
-    def _retried(self, task: asyncio.Task[object]) -> None:
+    def _retried(self, task: asyncio.Task[object], over: Callable[[], object]) -> None:
         self._retries.discard(task)
+        over()
         if not task.cancelled():
             error = task.exception()
             if isinstance(error, Exception):

@@ -7,20 +7,23 @@ it and calls again.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar, cast
+from typing import Final, TypeVar, cast
 
 from headwater.cells.run import Current, Run
+from headwater.data.address import Depth
 from headwater.data.patch import Patch
 from headwater.data.spots import Spot
 from headwater.errors import AuthoringError
 from headwater.replica.confirmed import NotHere
 from headwater.replica.document import Document
+from headwater.replica.pending import Fate
 from headwater.replica.replica import Replica
 from headwater.replica.transaction import Transaction
 from headwater.scheduler.freshness import upstream_failed
 from headwater.scheduler.node import Node
 
 T = TypeVar("T")
+UNDECIDED: Final = frozenset({Fate.QUEUED, Fate.SENT})
 
 
 class Missing(NotHere):
@@ -71,8 +74,22 @@ class Authored:
     def write(self, run: Run, document: Document, patch: Patch) -> None:
         if document.home is not self._home:
             raise Elsewhere(document)
+        if document.layers and may_fall(document):
+            # What this runtime wrote before may be made again, and must not come after this: then this falls with it.
+            self._transaction.saw(document.key, patch.path, Depth.SHAPE)
         self._transaction.write(document.key, patch)
         cast("dict[Document, None]", run.overlay)[document] = None
+
+
+def may_fall(document: Document) -> bool:
+    """Whether a write outside any run is on top of the document that has no verdict and read something.
+
+    The newest one tells: it has read something, too, if one under it has.
+    """
+    for layer in reversed(document.layers):
+        if layer.source is None:
+            return layer.fate in UNDECIDED and layer.document is None and bool(layer.commit.reads)
+    return False
 
 
 def call_in(

@@ -158,6 +158,8 @@ class Core:
 
     def tick(self) -> bool:
         """One slice of work, and what follows from it. True: there is more."""
+        for space in tuple(self._spaces.values()):
+            space.arrived()  # What was written before it arrived is there before anybody reads it.
         self.writing.catch_up()
         self.scheduler.tick()
         for space in self._spaces.values():
@@ -284,8 +286,8 @@ class Core:
         home = self.space_of(document) if link.space is None else self.space(link.space)
         return home.document(link.id, link.scope), link.path
 
-    def put(self, document: Document, value: Value, again: Callable[[], object], group: object | None) -> None:
-        self.writing.put(document, value, again, group)
+    def put(self, document: Document, value: Value, again: Callable[[], object], group: object | None) -> bool:
+        return self.writing.put(document, value, again, group)
 
     def write(self, cell: Cell[Any], act: Callable[[], object], group: object | None) -> None:
         self.writing.write(cell, act, group)

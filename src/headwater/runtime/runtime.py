@@ -168,7 +168,8 @@ class Runtime:
         core = self.core
         await core.observing.until(
             lambda: (
-                all(self._is_durable(space) or space.ended is not None for space in core.spaces()) and not core.writing
+                all(self._is_durable(space) or space.ended is not None for space in core.spaces())
+                and not core.writing.waits()
             )
         )
         for space in core.spaces():

@@ -46,7 +46,8 @@ class LocalSpace:
         self.name = name
         self.replica = replica
         self.channel = channel
-        self.retry: Callable[[Callable[[Transaction], object]], object] | None = None  # see to it that it lands
+        # See to it that a transaction lands, and say when that is over; None: nobody does.
+        self.retry: Callable[[Callable[[Transaction], object], Callable[[], object]], object] | None = None
         self.ended: Exception | None = None  # why nothing will be heard any more
         self.failed_loads: dict[Document, HeadwaterError] = {}  # refused by the engine; the next read asks again
         self._unread: OrderedDict[Document, None] = OrderedDict()

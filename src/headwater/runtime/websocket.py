@@ -1,8 +1,8 @@
 """The WebSocket transport, client side: one message a frame, MessagePack in binary frames or JSON in text frames.
 
 Built on the protocol engine of `websockets` without its streams: a message is written in the moment it is sent and
-heard in the moment it arrives, without a task in between. A server that says nothing for too long, not even a ping, is
-taken for dead. Never tries again by itself; the driver does.
+heard in the moment it arrives, without a task in between, and without that engine if it is one whole frame. A server
+that says nothing for too long, not even a ping, is taken for dead. Never tries again by itself; the driver does.
 """
 
 from __future__ import annotations
@@ -126,7 +126,8 @@ class WebSocketConnection(asyncio.Protocol):
             return  # Gone, or going: `lost` says so.
         encoding, text = self._encoding, self._kind == TEXT
         frames = [framed_masked(encode(message, encoding), self._mask(), text=text) for message in messages]
-        self._transport.write(b"".join(frames) if len(frames) > 1 else frames[0])
+        if frames:
+            self._transport.write(b"".join(frames) if len(frames) > 1 else frames[0])
 
     def _mask(self) -> bytes:
         if not self._masks:

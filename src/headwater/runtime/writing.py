@@ -2,38 +2,43 @@
 
 A write that waits for its document, never left this process, or met a conflict is made again, by calling what made it.
 Only a write that read something can meet a conflict; then whoever speaks for the space sees to it (`LocalSpace.retry`),
-or it is tried again when what won is here. It never decides what runs.
+or it is tried again when what won is here. Until that has an end, later writes to the same document stand behind it: a
+runtime's writes to one document land in the order in which they were made. It never decides what runs.
 """
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.cells.cell import Cell
 from headwater.data.value import Value
-from headwater.errors import CommitConvergenceError
+from headwater.errors import CommitConvergenceError, LimitError
 from headwater.protocol.verdict import Conflict, Rejected, Rejection, as_error
 from headwater.replica.document import Document
 from headwater.replica.pending import Layer
 from headwater.replica.replica import Replica
-from headwater.runtime.authored import Elsewhere, Missing, call_in
+from headwater.runtime.authored import Elsewhere, Missing, call_in, may_fall
 
 if TYPE_CHECKING:
     from headwater.runtime.core import Core
 
 WINDOW_US: Final = 30_000_000
 """How long a write is tried again after its first conflict."""
+MAX_BEHIND: Final = 10_000
+"""Writes that stand behind one that is tried again."""
 WHO: Final = "a write outside any run"
 
 
 class Write:
     """One write, however often it is made."""
 
-    __slots__ = ("act", "attempts", "began_us", "cell", "group", "home")
+    __slots__ = ("act", "attempts", "began_us", "cell", "group", "home", "serial")
 
-    def __init__(self, cell: Cell[Any], act: Callable[[], object], group: object | None) -> None:
+    def __init__(self, serial: int, cell: Cell[Any], act: Callable[[], object], group: object | None) -> None:
+        self.serial = serial
         self.cell = cell
         self.act = act
         self.group = group
@@ -45,45 +50,69 @@ class Write:
 class Writing:
     """All writes outside any run of one runtime."""
 
-    __slots__ = ("_core", "_is_catching_up", "_unsent")
+    __slots__ = ("_behind", "_core", "_is_catching_up", "_serial", "_unsent")
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._is_catching_up = False  # what is made again is a write like any other, and does not wait for itself
+        self._serial = 0  # rises with every write
+        # What stands behind a write that is tried again, by document, in the order in which it was made.
+        self._behind: dict[Document, list[tuple[int, Callable[[], object]]]] = {}
         self._unsent: deque[Callable[[], object]] = deque()  # taken back before they left: made again, in order
 
     def __bool__(self) -> bool:
         """Whether something is to be made again now."""
         return bool(self._unsent)
 
+    def waits(self) -> bool:
+        """Whether something is still to be made, now or later."""
+        return bool(self._unsent or self._behind)
+
     # ---- from handles --------------------------------------------------------------------------------
 
-    def put(self, document: Document, value: Value, again: Callable[[], object], group: object | None) -> None:
-        """Replace a whole document that is here. It reads nothing."""
+    def put(self, document: Document, value: Value, again: Callable[[], object], group: object | None) -> bool:
+        """Replace a whole document that is here. It reads nothing. False: it has to, and is to be a transaction."""
         self.catch_up()
-        space = self._core.space_of(document)
-        if space.waits_for(document):
-            space.when_here(document, lambda: self._reporting(again))
-            return
+        if document.layers and may_fall(document):
+            return False
+        self._serial += 1
+        if self._stands_behind(document, self._serial, again):
+            return True
+        serial = self._serial
 
         def settled(layer: Layer, rejection: Rejection | None) -> None:
             if isinstance(rejection, Conflict):
-                self._again(again)
+                self._again(document, serial, again)
             else:
                 self._end(layer, rejection)
 
         document.home.write_whole(document, value, (), None, group, "", None, False, settled)
         self._core.request_tick()
+        return True
 
     def write(self, cell: Cell[Any], act: Callable[[], object], group: object | None) -> None:
         """Call `act` in a transaction. What it raises at once is the caller's, later the error channel's."""
         self.catch_up()
-        write = Write(cell, act, group)
-        space = self._core.space_of(cell.document)
-        if space.waits_for(cell.document):
-            space.when_here(cell.document, lambda: self._later(write))
-        else:
+        self._serial += 1
+        write = Write(self._serial, cell, act, group)
+        if not self._stands_behind(cell.document, write.serial, lambda: self._attempt(write)):
             self._attempt(write)
+
+    def _stands_behind(self, document: Document, serial: int, act: Callable[[], object]) -> bool:
+        """Whether earlier writes to the document are still to be made: then this one has its turn after them."""
+        space = self._core.space_of(document)
+        if space.waits_for(document):
+            space.when_here(document, lambda: self._reporting(act))
+            return True
+        behind = self._behind.get(document)
+        if behind is None:
+            return False
+        if len(behind) >= MAX_BEHIND:
+            raise LimitError(
+                f"{len(behind)} writes wait for {document!r} to be written: await them, or write less often"
+            )
+        insort(behind, (serial, act), key=_serial_of)  # One that was taken back may be older than those who wait.
+        return True
 
     def catch_up(self) -> None:
         """Make again what never left, before anything newer is written."""
@@ -137,20 +166,31 @@ class Writing:
             self._end(layer, rejection)
         elif not rejection.collisions:
             write.home = None  # Links may lead elsewhere by now.
-            self._again(lambda: self._attempt(write))
+            self._again(write.cell.document, write.serial, lambda: self._attempt(write))
         else:
             self._conflicted(write, home, layer, rejection)
 
-    def _again(self, act: Callable[[], object]) -> None:
+    def _again(self, document: Document, serial: int, act: Callable[[], object]) -> None:
         """It never left, or stood on something that is gone: nobody was in the way."""
-        self._unsent.append(act)
-        self._core.request_tick()
+        behind = self._behind.get(document)
+        if behind is not None:
+            insort(behind, (serial, act), key=_serial_of)
+        else:
+            self._unsent.append(act)
+            self._core.request_tick()
 
     def _conflicted(self, write: Write, home: Replica, layer: Layer, conflict: Conflict) -> None:
-        core = self._core
+        core, document = self._core, write.cell.document
+        if document in self._behind:  # An earlier one is tried again: this one has its turn after that.
+            self._again(document, write.serial, lambda: self._attempt(write))
+            return
         space = core.space_of_replica(home)
         if space.retry is not None:
-            space.retry(lambda tx: call_in(core.current, home, tx, core.visible, write.act))
+            self._behind[document] = []
+            space.retry(
+                lambda transaction: call_in(core.current, home, transaction, core.visible, write.act),
+                lambda: self._over(document),
+            )
             return
         now_us = core.clock.monotonic_us()
         write.began_us = write.began_us or now_us
@@ -164,8 +204,19 @@ class Writing:
             error.__cause__ = as_error(Rejected(layer.local_seq, conflict))
             core.report(WHO, error)
             return
-        core.observing.when(lambda: space.channel.is_ready(conflict), lambda: self._again(lambda: self._attempt(write)))
+        self._behind[document] = [(write.serial, lambda: self._attempt(write))]
+        core.observing.when(lambda: space.channel.is_ready(conflict), lambda: self._over(document))
+
+    def _over(self, document: Document) -> None:
+        """Whatever stood behind a write has its turn now, in order."""
+        for _, act in self._behind.pop(document, ()):
+            self._unsent.append(act)
+        self._core.request_tick()
 
     def _end(self, layer: Layer, rejection: Rejection | None) -> None:
         if rejection is not None:
             self._core.report(WHO, as_error(Rejected(layer.local_seq, rejection)))
+
+
+def _serial_of(entry: tuple[int, Callable[[], object]]) -> int:
+    return entry[0]

@@ -17,23 +17,26 @@ from headwater.protocol.verdict import Conflict, Rejected, Rejection, as_error
 from headwater.replica.feed import Notification
 from headwater.replica.pending import Layer
 from headwater.replica.replica import Replica
+from headwater.scheduler.loads import Loads
 from headwater.scheduler.node import CLEAN, INVALID, NEVER_RAN, Marks, Node
 
 
 class Fates:
     """Verdicts of nodes' commits."""
 
-    __slots__ = ("_enqueue", "_marks", "_on_refused", "_ready", "_waiting", "trace")
+    __slots__ = ("_enqueue", "_loads", "_marks", "_on_refused", "_ready", "_waiting", "trace")
 
     def __init__(
         self,
         marks: Marks,
+        loads: Loads,
         *,
         enqueue: Callable[[Node], object],
         ready: Callable[[Replica, Conflict], bool],
         on_refused: Callable[[Node, Exception], object],
     ) -> None:
         self._marks = marks
+        self._loads = loads
         self._enqueue = enqueue
         self._ready = ready  # whether what won against a commit is here
         self._on_refused = on_refused
@@ -54,6 +57,7 @@ class Fates:
         self._rearm(node, cast("Mapping[Spot, Notification] | None", layer.causes))
         if rejection.collisions and not self._ready(node.home, rejection):
             self._waiting.append((node, rejection))
+            self._loads.wait(node, self._loads.winner)  # Its readers are not fresh meanwhile, and wait with it.
         else:
             self._enqueue(node)
 
@@ -66,15 +70,21 @@ class Fates:
 
     def heard(self) -> None:
         """Something arrived: whoever waited for it may go on."""
-        if self._waiting:
-            waiting, self._waiting = self._waiting, []
-            for node, conflict in waiting:
-                if node.removed or node.status == CLEAN:
-                    continue
-                if self._ready(node.home, conflict):
-                    self._enqueue(node)
-                else:
-                    self._waiting.append((node, conflict))
+        if not self._waiting:
+            return
+        still = [
+            (node, conflict)
+            for node, conflict in self._waiting
+            if not (node.removed or node.status == CLEAN or self._ready(node.home, conflict))
+        ]
+        if len(still) == len(self._waiting):
+            return
+        self._waiting = still
+        released = self._loads.arrived(self._loads.winner)
+        for node, _ in still:
+            self._loads.wait(node, self._loads.winner)
+        for node in released:
+            self._enqueue(node)
 
     def forget(self, node: Node) -> None:
         self._waiting = [(other, conflict) for other, conflict in self._waiting if other is not node]

@@ -1,4 +1,4 @@
-"""Who waits for which document to arrive. Part of the runner component.
+"""Who waits for which document to arrive, or for what won against its commit. Part of the runner component.
 
 A node that waits does not run; whatever comes for it, the document or a change of something else that it read, lets it
 try again. What stands on it is known, so that a reader can tell at once that it is not fresh. It fetches nothing.
@@ -6,7 +6,11 @@ try again. What stands on it is known, so that a reader can tell at once that it
 
 from __future__ import annotations
 
+from typing import cast
+
+from headwater.data.address import DocKey
 from headwater.replica.document import Document
+from headwater.replica.replica import Replica
 from headwater.scheduler.graph.edges import readers_of
 from headwater.scheduler.node import Node
 
@@ -14,9 +18,11 @@ from headwater.scheduler.node import Node
 class Loads:
     """The nodes that wait, by document."""
 
-    __slots__ = ("_stale", "_waiting")
+    __slots__ = ("_stale", "_waiting", "winner")
 
     def __init__(self) -> None:
+        # Stands for whatever won against a commit: it is waited for like a document, and nobody fetches it.
+        self.winner = Document(DocKey("space", "winner"), cast(Replica, None))
         self._waiting: dict[Document, dict[Node, None]] = {}
         self._stale: dict[Node, Document] = {}  # who waits, and whoever stands on them, with what is waited for
 

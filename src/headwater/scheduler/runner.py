@@ -225,7 +225,8 @@ class Runner:
         """It goes on when the document arrives, which may be at once."""
         self._loads.wait(node, document)
         self._graph.add_reads(node, log)
-        self._on_missing(document)
+        if document is not self._loads.winner:
+            self._on_missing(document)
         if document.value is not NOT_HERE:
             self._loads.forget(node)
 

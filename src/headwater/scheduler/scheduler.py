@@ -90,7 +90,9 @@ class Scheduler:
         )
         self.settle.use(self.runner)
         self.invalidation = Invalidation(self.gates, self.loads, self.marks, self.settle.enqueue)
-        self.fates = Fates(self.marks, enqueue=self.settle.enqueue, ready=driver.is_ready, on_refused=self._refused)
+        self.fates = Fates(
+            self.marks, self.loads, enqueue=self.settle.enqueue, ready=driver.is_ready, on_refused=self._refused
+        )
         self._faults.subscribe(self.invalidation.on_notification)
         self._trace: Trace | None = None
         self.introspection = Introspection(

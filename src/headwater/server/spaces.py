@@ -90,24 +90,33 @@ class Spaces:
         if task is None:
             task = asyncio.get_running_loop().create_task(self._opened(space))
             self._opening[space] = task
-            task.add_done_callback(lambda done: self._forget(self._opening, space, done))
         # Shielded: whoever asked first may go away, and the others still want it.
         await asyncio.shield(task)
 
     async def _opened(self, space: str) -> None:
+        try:
+            host, outbox = await self._made(space)
+            # Here, not where it is waited for: in between it would be neither open nor being opened.
+            self._hosts[space], self._outboxes[space] = host, outbox
+        finally:
+            del self._opening[space]
+
+    async def _made(self, space: str) -> tuple[ThreadHost, Outbox]:
         if self.closed:
             raise StorageError("this server is shutting down. Connect again.")
         failed = self._hosts.pop(space, None)
         if failed is not None:
             self._close(space, failed)
-        while len(self._hosts) + len(self._opening) + len(self._closing.keys() - {space}) > self._limits.spaces:
+        while self._taken_before(space) >= self._limits.spaces:
             await self._make_room()
         if space in self._closing:
             # Its file is another host's until that is done; how it ended is told to whoever closed it.
             await asyncio.wait([self._closing[space]])
-        host, outbox = await asyncio.to_thread(self._make, space)
-        # Here, not where it is waited for: in between it would be neither open nor being opened.
-        self._hosts[space], self._outboxes[space] = host, outbox
+        return await asyncio.to_thread(self._make, space)
+
+    def _taken_before(self, space: str) -> int:
+        """How many places are taken, by spaces that are open, still open, or were asked for before this one."""
+        return len(self._hosts) + len(self._closing.keys() - {space}) + list(self._opening).index(space)
 
     async def _make_room(self) -> None:
         idle = next((name for name in self._hosts if name not in self._users), None)
@@ -120,19 +129,15 @@ class Spaces:
 
     def _close(self, space: str, host: ThreadHost) -> None:
         """Begin to close a host. It counts, and keeps its space from being opened, until that is done."""
-        task = asyncio.get_running_loop().create_task(self._closed(space, host))
-        self._closing[space] = task
-        task.add_done_callback(lambda done: self._forget(self._closing, space, done))
+        self._closing[space] = asyncio.get_running_loop().create_task(self._closed(space, host))
 
     async def _closed(self, space: str, host: ThreadHost) -> None:
         try:
             await asyncio.to_thread(host.close)
         except Exception as error:
             self._on_failed(space, error)  # Nobody waits for it: what is on the disk is what there is.
-
-    def _forget(self, tasks: dict[str, asyncio.Task[None]], space: str, done: asyncio.Task[None]) -> None:
-        if tasks.get(space) is done:
-            del tasks[space]
+        finally:
+            del self._closing[space]
 
     def _make(self, space: str) -> tuple[ThreadHost, Outbox]:
         store = DeferredStore(self._directory.file_of(space))

@@ -21,7 +21,7 @@ SECTOR_BYTES: Final = 512
 
 # As SQLite's own layer for Unix does it: the first sync of a new journal syncs the directory too. Only then are
 # names durable, its own and all others: a deleted journal may come back, and a new file may be gone.
-_SYNCED_WITH_DIRECTORY: Final = ("-journal", "-wal")
+_SYNCED_WITH_DIRECTORY: Final = ("-journal", "-wal", "-copy")
 
 Image: TypeAlias = Mapping[str, bytes]
 """Every file of a disk after a boot: name to content."""

@@ -163,21 +163,25 @@ def readers(cell: Any) -> dict[str, tuple[Callable[[], Any], Callable[[Plain], A
         "length": (lambda: len(cell.view()), len),
     }
     for key in KEYS:
-        item = cell.key(key)
-        looks[f"{key} exists"] = (item.exists, lambda s, key=key: key in s)
-        looks[f"{key} title"] = (
-            lambda item=item: item.at(lambda c: c.title).get(None),
-            lambda s, key=key: s[key]["title"] if key in s else None,
-        )
-        looks[f"{key} count"] = (
-            lambda item=item: item.at(lambda c: c.inner.count).get(None),
-            lambda s, key=key: s[key]["inner"]["count"] if key in s else None,
-        )
-        looks[f"{key} view of tags"] = (
-            lambda key=key: tuple(cell.view()[key].inner.tags) if key in cell.view() else None,
-            lambda s, key=key: s[key]["inner"]["tags"] if key in s else None,
-        )
+        looks.update(readers_of(cell, key))
     return looks
+
+
+def readers_of(cell: Any, key: str) -> dict[str, tuple[Callable[[], Any], Callable[[Plain], Any]]]:
+    item = cell.key(key)
+
+    def if_there(pick: Callable[[Plain], Any]) -> Callable[[Plain], Any]:
+        return lambda state: pick(state[key]) if key in state else None
+
+    return {
+        f"{key} exists": (item.exists, lambda state: key in state),
+        f"{key} title": (lambda: item.at(lambda c: c.title).get(None), if_there(lambda i: i["title"])),
+        f"{key} count": (lambda: item.at(lambda c: c.inner.count).get(None), if_there(lambda i: i["inner"]["count"])),
+        f"{key} view of tags": (
+            lambda: tuple(cell.view()[key].inner.tags) if key in cell.view() else None,
+            if_there(lambda i: i["inner"]["tags"]),
+        ),
+    }
 
 
 @pytest.mark.random

@@ -86,6 +86,19 @@ def test_writes_before_a_document_is_here_are_made_in_order_when_it_arrives() ->
     assert len(shop.layers()) == 3
 
 
+def test_whoever_reads_a_document_that_arrives_sees_what_was_written_before() -> None:
+    shop = Scripted()
+    n = shop.core.cell("shop", "n", int)
+    n.set(3)
+    seen: list[int] = []
+    n.sink(seen.append)
+    shop.core.settle()
+    shop.replica.arrive([state_of(DocKey("space", "n"), 0, 1)], 0)
+    shop.core.tick()  # Before anybody said that something was heard.
+    shop.core.settle()
+    assert seen == [3]
+
+
 def test_a_later_write_does_not_overtake_those_that_wait() -> None:
     shop = Scripted()
     n = shop.core.cell("shop", "n", int)
@@ -162,6 +175,37 @@ def test_a_conflicting_update_is_made_again_when_what_won_is_here() -> None:
     shop.arrive("n", 10)
     assert n.get() == 11
     assert not shop.errors
+
+
+def test_what_was_written_after_a_write_that_conflicts_lands_after_it() -> None:
+    shop = Scripted()
+    shop.arrive("n", 0)
+    n = shop.core.cell("shop", "n", int)
+    n.update(lambda value: value + 1)
+    n.set(50)  # It reads nothing by itself, and must not be overtaken by the update when that is made again.
+    n.increment(5)
+    assert n.get() == 55
+    first, *later = shop.layers()
+    assert all(first.local_seq in layer.named for layer in later)
+    shop.ready = False
+    shop.conflict(first)
+    n.increment(1)  # Newer than all of them.
+    shop.core.settle()
+    shop.ready = True
+    shop.arrive("n", 10)
+    assert n.get() == 56
+    assert len(shop.layers()) == 4
+    assert not shop.core.writing.waits()
+
+
+def test_a_write_that_stands_on_nothing_doubtful_reads_nothing() -> None:
+    shop = Scripted()
+    shop.arrive("n", 0)
+    n = shop.core.cell("shop", "n", int)
+    n.set(1)
+    n.set(2)
+    n.increment()
+    assert [layer.commit.reads for layer in shop.layers()] == [(), (), ()]
 
 
 def test_a_conflict_without_end_is_told_after_the_window() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -16,6 +16,8 @@ from headwater.replica.replica import Replica
 from headwater.replica.session import Link, Session
 from headwater.runtime.attempts import LONG_US, SOUND_US, Attempts
 from headwater.runtime.driver import RECONNECT, Driver
+from headwater.runtime.loopback import LoopbackConnection
+from headwater.runtime.reception import Reception
 from headwater.runtime.transport import Connection, Heard, Lost
 from headwater.runtime.websocket import WebSocket
 from tests.unit.runtime.kit import QUICK, refused, run
@@ -232,3 +234,22 @@ def test_a_name_that_cannot_be_looked_up_is_a_connection_error() -> None:
         assert "is no name that can be looked up" in str(error)
 
     run(story)
+
+
+def test_a_loop_that_is_closed_with_something_on_its_way_loses_its_connection() -> None:
+    class Receiving:
+        losses = 0
+
+        def lost(self) -> None:
+            self.losses += 1
+
+    loop = asyncio.new_event_loop()
+    connection = LoopbackConnection(lambda _: None, lambda _: None, loop)
+    reception = Receiving()
+    connection.reception = cast("Reception", reception)
+    connection.deliver(Sync(1, ()))  # on its way, and never heard
+    loop.close()
+    for seq in range(2, 100):
+        connection.deliver(Sync(seq, ()))
+    assert reception.losses == 1
+    assert len(connection._inbox) <= 2

@@ -144,7 +144,16 @@ def modify(local_seq: int, basis: int) -> Transact:
     return Transact((Commit(local_seq, (Operation(doc(), (replace((), local_seq),)),), (read,)),))
 
 
-def test_who_has_the_turn_goes_first_and_everybody_s_own_order_stays(threaded: ThreadHost) -> None:
+@pytest.fixture
+def timeless() -> Iterator[ThreadHost]:
+    """Where no turn is over before it is used, however slow the machine is."""
+    made = ThreadHost(engine(), limits=LIMITS, clock=VirtualClock())
+    yield made
+    made.close()
+
+
+def test_who_has_the_turn_goes_first_and_everybody_s_own_order_stays(timeless: ThreadHost) -> None:
+    threaded = timeless
     winner, loser = Ear("winner"), Ear("loser")
     for ear in (winner, loser):
         threaded.post(ear.peer, ear.open)
@@ -279,3 +288,175 @@ def test_watches_of_lost_connections_end_without_any_traffic() -> None:
 
 def _kept(hub: Hub) -> Any:
     return len(hub._kept)
+
+
+# ---- a thread that was lent ----------------------------------------------------------------------------------
+
+
+class Desk:
+    """An event loop's thread that does what it is asked to when it is told to."""
+
+    def __init__(self, host: ThreadHost) -> None:
+        self.asked: list[Callable[[], object]] = []
+        host.work_here(self.asked.append)
+
+    def work(self) -> None:
+        asked, self.asked[:] = list(self.asked), []
+        for do in asked:
+            do()
+
+
+def test_what_the_lent_thread_posts_is_processed_there_and_together(threaded: ThreadHost) -> None:
+    desk, ears = Desk(threaded), [Ear(f"s{n}") for n in range(3)]
+    threads: set[int] = set()
+
+    def send_to(ear: Ear) -> Callable[[FromEngine], None]:
+        def send(message: FromEngine) -> None:
+            threads.add(threading.get_ident())
+            ear.told.append(message)
+
+        return send
+
+    for ear in ears:
+        ear.peer.send = send_to(ear)
+        threaded.post(ear.peer, ear.open)
+    desk.work()
+    before = threaded.batches
+    for ear in ears:
+        threaded.post(ear.peer, write(1))
+    assert len(desk.asked) == 1
+    desk.work()
+    assert threaded.batches == before + 1
+    assert all(ear.verdicts() == [1] for ear in ears)
+    assert threads == {threading.get_ident()}
+
+
+def test_everything_else_is_done_by_the_host_s_own_thread_in_its_turn(threaded: ThreadHost) -> None:
+    desk, ear = Desk(threaded), Ear("a")
+    threaded.post(ear.peer, ear.open)
+    threaded.post(ear.peer, write(1))
+    value, thread = threaded.call(lambda engine, hub: (engine.read(doc()).value, threading.get_ident()))
+    assert value == 1
+    assert thread != threading.get_ident()
+    assert ear.verdicts() == [1]
+    desk.work()  # Too late, and that is nothing.
+    assert ear.verdicts() == [1]
+
+
+def test_a_lent_thread_does_not_wait_for_a_host_that_is_busy(threaded: ThreadHost) -> None:
+    desk, ear = Desk(threaded), Ear("a")
+    threaded.post(ear.peer, ear.open)
+    desk.work()
+    free = hold(threaded)
+    threaded.post(ear.peer, write(1))
+    desk.work()
+    assert ear.verdicts() == []
+    free()
+    threaded.call(lambda engine, hub: None)
+    assert ear.verdicts() == [1]
+
+
+def test_a_slow_disk_is_waited_for_by_the_host_s_own_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = VirtualClock()
+    host = ThreadHost(engine(), limits=LIMITS, clock=clock)
+    desk, ear = Desk(host), Ear("a")
+    host.post(ear.peer, ear.open)
+    desk.work()
+    process, takes_us = Hub.process, 3_000
+
+    def slow(hub: Hub, batch: Any) -> None:
+        process(hub, batch)
+        clock.advance(takes_us)
+
+    monkeypatch.setattr(Hub, "process", slow)
+    local_seq = 0
+    for _ in range(50):
+        local_seq += 1
+        host.post(ear.peer, write(local_seq))
+        if not desk.asked:
+            break
+        desk.work()
+    assert 1 < local_seq < 10  # One slow step says little, some are enough.
+    takes_us = 100
+    for _ in range(50):
+        host.call(lambda engine, hub: None)
+        local_seq += 1
+        host.post(ear.peer, write(local_seq))
+        if desk.asked:
+            break
+    assert desk.asked  # It is quick again.
+    desk.work()
+    host.close()
+    assert ear.verdicts() == list(range(1, local_seq + 1))
+
+
+def test_a_bug_on_the_lent_thread_stops_the_host_and_not_the_thread() -> None:
+    failures: list[BaseException] = []
+    host = ThreadHost(engine(), limits=LIMITS, on_failed=failures.append)
+    desk, ear = Desk(host), Ear("a")
+    host.post(ear.peer, ear.open)
+    desk.work()
+
+    def broken(message: FromEngine) -> None:
+        if isinstance(message, Verdicts):
+            raise AssertionError("a bug")
+        ear.told.append(message)
+
+    ear.peer.send = broken
+    host.post(ear.peer, write(1))
+    desk.work()
+    assert [str(error) for error in failures] == ["a bug"]
+    assert isinstance(ear.told[-1], Problem)
+    with pytest.raises(StorageError, match="stopped"):
+        host.post(ear.peer, write(2))
+    host._thread.join()
+    host.close()
+
+
+def test_what_was_left_for_a_lent_thread_that_does_not_come_is_answered_at_the_end() -> None:
+    host = ThreadHost(engine(), limits=LIMITS)
+    desk, ear = Desk(host), Ear("a")
+    host.post(ear.peer, ear.open)
+    host.post(ear.peer, write(1))
+    assert desk.asked
+    host.close()
+    assert ear.verdicts() == [1]
+
+
+def test_turns_that_the_lent_thread_gives_pass_on_by_themselves(threaded: ThreadHost) -> None:
+    desk, ears = Desk(threaded), [Ear(f"s{n}") for n in range(3)]
+    for ear in ears:
+        threaded.post(ear.peer, ear.open)
+    desk.work()
+    told = threading.Event()
+    ears[2].peer.send = lambda message: told.set() if isinstance(message, Sync) and message.turn == 0 else None
+    for ear in ears:
+        threaded.post(ear.peer, modify(1, 0))
+    desk.work()
+    assert told.wait(10)  # The second had its turn before, and said nothing.
+
+
+def test_what_is_kept_back_for_a_turn_is_judged_after_it_or_before_anything_else_is_done(timeless: ThreadHost) -> None:
+    desk = Desk(timeless)
+    winner, loser = Ear("winner"), Ear("loser")
+    for ear in (winner, loser):
+        timeless.post(ear.peer, ear.open)
+    for ear in (winner, loser):
+        timeless.post(ear.peer, modify(1, 0))
+    desk.work()
+    assert [message.turn for message in loser.told if isinstance(message, Sync)] == [0]
+    timeless.post(winner.peer, modify(2, 1))
+    desk.work()
+    assert winner.verdicts() == [1]
+    assert timeless.depth == 1
+    timeless.post(loser.peer, modify(2, 1))
+    desk.work()
+    assert loser.verdicts() == [2]
+    assert timeless.depth == 0
+    assert winner.verdicts() == [1]  # It was judged, and stood on what is no more.
+    assert [message.turn for message in winner.told if isinstance(message, Sync)][-1] == 0
+    timeless.post(loser.peer, modify(3, 2))
+    desk.work()
+    assert timeless.depth == 1
+    timeless.call(lambda engine, hub: None)  # Waits for everything that came before it, and for nobody's turn.
+    assert loser.verdicts() == [2, 3]

@@ -354,7 +354,7 @@ def test_closing_twice_is_harmless_and_nothing_waits_for_ever() -> None:
         rt = Runtime()
         cell = rt.cell("shop", "n", int)
         watching = cell.watch()
-        waiting = asyncio.get_running_loop().create_task(anext(watching))  # type: ignore[arg-type]
+        waiting: asyncio.Future[Any] = asyncio.ensure_future(anext(watching))
         await turns(3)
         await rt.close()
         await rt.close()
@@ -409,7 +409,7 @@ def test_a_transaction_reads_and_writes_several_cells_at_once(where: str, tmp_pa
             shop = rt.space("shop")
             a, b = shop.cell("a", int, default=10), shop.cell("b", int, default=0)
 
-            def move(by: int) -> int:
+            def move(by: int) -> Any:
                 a.set(a.get() - by)
                 b.set(b.get() + by)
                 return a.get()

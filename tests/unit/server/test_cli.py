@@ -49,6 +49,7 @@ def test_a_key_is_made_and_signs_a_token_that_a_server_accepts(cli: Call, tmp_pa
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (("token", "{}", "--user", "ann"), "there is no private key in"),
         (("token", "{}", "--user", "ann"), "headwater keys new"),
         (("token", "{}", "--user", "*"), "stands for everybody"),
         (("token", "{}", "--user", ""), "cannot be a user"),
@@ -56,6 +57,9 @@ def test_a_key_is_made_and_signs_a_token_that_a_server_accepts(cli: Call, tmp_pa
         (("serve", "{}", "--host", "0.0.0.0", "--insecure-local"), "could do anything"),
         (("serve", "{}", "--host", "localhost", "--insecure-local"), "could do anything"),
         (("serve", "{}", "--host", "::", "--insecure-local"), "could do anything"),
+        (("serve", "{}", "--port", "99999", "--insecure-local"), "cannot listen on 127.0.0.1:99999"),
+        (("serve", "{}", "--port=-1", "--insecure-local"), "cannot listen on 127.0.0.1:-1"),
+        (("serve", "{}", "--host", "::1%none", "--port", "0", "--insecure-local"), "cannot listen on ::1%none"),
     ],
 )
 def test_what_is_not_safe_or_not_there_is_refused_with_what_to_do(

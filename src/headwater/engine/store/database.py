@@ -31,6 +31,7 @@ class Database:
         "_connection",
         "_create",
         "_cursor",
+        "_is_doubtful",
         "_migrations",
         "_path",
         "_synchronous",
@@ -75,21 +76,35 @@ class Database:
         finally:
             self._path = str(final)
 
-    def _connect(self) -> None:
+    def _attach(self) -> None:
+        """A connection that has the file to itself. It has read the log, and written nothing."""
         try:
             self._connection = apsw.Connection(self._path, vfs=self._vfs)
         except apsw.Error as error:
             raise StorageError(f"cannot open {self._path}: {error}. Check that the folder exists.") from error
+        # C6: closing moves the log into the file, which must not happen while a sync of it may have failed.
+        self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        self._is_doubtful = False
         self._cursor = self._connection.cursor()
         self.execute = self._cursor.execute
         try:
             self.run("PRAGMA locking_mode=EXCLUSIVE")  # first: reading in this mode needs no shared memory
+            self.number("PRAGMA user_version")  # reading takes the lock
+        except BaseException:
+            self._discard()
+            raise
+
+    def _connect(self) -> None:
+        self._attach()
+        try:
+            # C6: frames in the write-ahead log may never have been synced, and a sync that failed may have left
+            # them as if they were: they are made sure of before anything relies on them.
+            if self._write_log_again():
+                self._discard()  # what it has read was torn
+                self._attach()
             self._check_header()
             self.run(f"PRAGMA synchronous={self._synchronous}")
-            # C6: frames that recovery found in the write-ahead log may never have been synced, and a sync that
-            # failed may have left them as if they were. Leaving the mode writes them into the file with a sync,
-            # before any of them is answered for.
-            self._write_log_again()
+            # C6: leaving the mode writes them into the file with a sync, before any of them is answered for.
             self.run("PRAGMA journal_mode=DELETE")
             self.run("PRAGMA journal_mode=WAL")
             if self._vfs is None:  # a disk of the crash harness has its own, far smaller
@@ -99,11 +114,11 @@ class Database:
             self._discard()
             raise
 
-    def _write_log_again(self) -> None:
+    def _write_log_again(self) -> bool:
         if self._path == ":memory:":
-            return
+            return False
         try:
-            write_again(self._vfs, self._connection.filename_wal)
+            return write_again(self._vfs, self._connection.filename_wal)
         except apsw.Error as error:
             raise self.failed(error) from error
 
@@ -149,6 +164,8 @@ class Database:
 
     def close(self) -> None:
         try:
+            if not self._is_doubtful:
+                self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
             self._connection.close()
         except apsw.Error as error:
             raise self.failed(error) from error
@@ -165,6 +182,7 @@ class Database:
     # ---- statements ------------------------------------------------------------------------------
 
     def failed(self, error: apsw.Error) -> StorageError:
+        self._is_doubtful = True
         if isinstance(error, apsw.CorruptError | apsw.NotADBError):
             return CorruptionError(
                 f"{self._path} is damaged: {error}. Run `headwater verify` on a copy, or restore a backup."

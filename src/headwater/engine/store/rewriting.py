@@ -1,8 +1,8 @@
 """Making sure of a write-ahead log that was found: the same bytes are written again and synced before it is relied on.
 
 After a sync that failed, a system may take the pages for clean: reads see them, and no later sync writes them. Moving
-them into the file would then overwrite it in place with a log behind it that is not on the disk, and if the power failed
-in the middle nothing could mend it. Written again, the pages are dirty, and the sync that follows is one.
+them into the file would then overwrite it in place with a log behind it that is not on the disk, and if the power
+failed in the middle nothing could mend it. Written again, the pages are dirty, and the sync that follows is one.
 
 Bytes that are written again may be torn, although they were safe before. So a copy of the log is made first, in a file
 of its own, and whoever finds a copy beside a log that differs from it was interrupted by a power failure and writes it
@@ -25,11 +25,11 @@ _CHUNK: Final = 1024 * 1024
 _OPEN: Final = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_WAL  # a new one is synced together with its folder
 
 
-def write_again(vfs: str | None, log: str) -> None:
-    """Write a log that is there once more, and sync it. Raises apsw.Error."""
-    files = apsw.VFS(f"headwater-log-{id(object()):x}-{log}", base=vfs or "")
+def write_again(vfs: str | None, log: str) -> bool:
+    """Write a log that is there once more, and sync it. True: it was torn, and is whole again. Raises apsw.Error."""
+    files = apsw.VFS(f"headwater-log-{vfs}-{log}", base=vfs or "")
     try:
-        _Rewriting(files, vfs or "", log).run()
+        return _Rewriting(files, vfs or "", log).run()
     finally:
         files.unregister()
 
@@ -45,14 +45,15 @@ class _Rewriting:
         self._log = log
         self._copy = log + COPY
 
-    def run(self) -> None:
+    def run(self) -> bool:
         if not self._is_there(self._log):
             self._drop_copy()
-            return
+            return False
         log = self._opened(self._log, _OPEN)
         try:
             size = log.xFileSize()
-            if self._was_interrupted(log, size):
+            is_torn = self._was_interrupted(log, size)
+            if is_torn:
                 self._write_back(log)
             elif size > _HEADER:
                 self._drop_copy()  # Of what is there by now, nobody knows whether it was synced.
@@ -61,6 +62,7 @@ class _Rewriting:
         finally:
             log.xClose()
         self._drop_copy()
+        return is_torn
 
     def _was_interrupted(self, log: apsw.VFSFile, size: int) -> bool:
         """Whether there is a whole copy of this very log, and the log is not what it was."""

@@ -1,0 +1,33 @@
+"""Runs whose commits were rejected, seen from a runtime: what reads them waits with them."""
+
+from __future__ import annotations
+
+from headwater.scheduler.node import NodeKind
+from headwater.scheduler.registry import NodeSpec
+from tests.unit.runtime.test_core_writing import Scripted
+
+
+def test_a_reader_does_not_run_on_what_a_rejected_run_left_behind() -> None:
+    """I1: while a node waits for what won against it, its output is not what it makes of what is shown."""
+    shop = Scripted()
+    for id, value in (("n", 1), ("double", None), ("sum", None)):
+        shop.arrive(id) if value is None else shop.arrive(id, value)
+    n = shop.core.cell("shop", "n", int)
+    double, total = shop.core.cell("shop", "double", int), shop.core.cell("shop", "sum", int)
+    for id, fn, output in (("double", lambda: n.get() * 2, double), ("sum", lambda: double.get() + n.get(), total)):
+        shop.core.register(
+            NodeSpec(id=id, kind=NodeKind.COMPUTATION, fn=fn, home=shop.replica, outputs=(output.document,))
+        )
+    seen: list[int] = []
+    total.sink(seen.append)
+    shop.core.settle()
+    assert seen == [3]
+    shop.ready = False  # What won has not arrived.
+    shop.conflict(shop.layers()[0])  # The sum, which stands on it, falls with it.
+    shop.core.settle()
+    assert not shop.errors, shop.errors
+    shop.ready = True
+    shop.arrive("double", 2)
+    assert seen[-1] == 3
+    assert total.get() == 3
+    assert not shop.errors
