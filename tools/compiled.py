@@ -24,6 +24,8 @@ STAMP: Final = TARGET / "stamp"
 NO_COMPILER: Final = 3
 
 HOT: Final = (
+    "cells/cell.py",
+    "cells/handle.py",
     "cells/run.py",
     "data/spots.py",
     "replica/confirmed.py",

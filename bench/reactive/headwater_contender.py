@@ -19,6 +19,7 @@ from bench.reactive.contender import Contender
 from headwater.cells.cell import Cell
 from headwater.cells.codec import codec_for
 from headwater.cells.handle import Input
+from headwater.cells.objects import JsonCodec
 from headwater.cells.run import Run
 from headwater.clock import RealClock
 from headwater.data.address import DocKey
@@ -41,6 +42,8 @@ from headwater.scheduler.node import CLEAN, Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
 
 NUMBER = codec_for(int)
+ANYTHING = JsonCodec()
+ANYTHING.exact = int  # A number is what it is, without a look at what else it could be.
 
 
 class Detach:
@@ -70,7 +73,7 @@ class Detach:
             NodeSpec(id=f"c{self._count}", kind=NodeKind.COMPUTATION, fn=fn, home=self.replica, outputs=(document,))
         )
         self._nodes[node] = None
-        handle: Input[Any] = Input(self.core, document, NUMBER)
+        handle: Input[Any] = Input(self.core, document, ANYTHING)
         self.handles.append(handle)
         return handle
 

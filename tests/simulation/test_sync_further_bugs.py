@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
@@ -12,12 +12,13 @@ import pytest
 
 from headwater.data.address import DocKey
 from headwater.data.value import ABSENT, MaybeValue
+from headwater.engine import asking
 from headwater.engine import hub as hub_module
 from headwater.engine.access import Access
 from headwater.engine.asking import answered
 from headwater.engine.branches import Branch, Branches
 from headwater.engine.engine import Engine
-from headwater.engine.follow import linked
+from headwater.engine.follow import reached
 from headwater.engine.group import Group
 from headwater.engine.heads import Head, Heads
 from headwater.engine.hub import Hub
@@ -28,7 +29,7 @@ from headwater.engine.preconditions import Preconditions
 from headwater.engine.recovery import Recovery
 from headwater.engine.sessions import Session, Sessions, token_digest
 from headwater.engine.store.sqlite import SqliteStore
-from headwater.engine.watching import Watching
+from headwater.engine.watching import LinksFrom, Watching
 from headwater.protocol.commit import MAIN, Commit, EntityAbsent
 from headwater.protocol.messages import Answer, DocChange, Query, State, Watch, Whole, state_of, whole_of
 from headwater.protocol.verdict import Accepted, Rejection, RuleRefused, Verdict
@@ -488,7 +489,7 @@ def a_query_is_answered_for_now() -> AbstractContextManager[object]:
     def now(engine: Engine, peer: Peer, message: Query, limits: Limits) -> Answer:
         return answered(engine, peer, msgspec.structs.replace(message, at=None), limits)
 
-    return patch.object(hub_module, "answered", now)
+    return patch.object(asking, "answered", now)
 
 
 def a_query_looks_at_main() -> AbstractContextManager[object]:
@@ -499,7 +500,7 @@ def a_query_looks_at_main() -> AbstractContextManager[object]:
         finally:
             peer.branch = branch
 
-    return patch.object(hub_module, "answered", on_main)
+    return patch.object(asking, "answered", on_main)
 
 
 def retry_before_the_winner_is_here() -> AbstractContextManager[object]:

@@ -14,12 +14,12 @@ from headwater.protocol.messages import Answer, Problem, Query, state_of
 def answer(engine: Engine, peer: Peer, message: Query, limits: Limits) -> None:
     """Tell the peer what it asked for, or why it cannot have it."""
     try:
-        peer.send(_answered(engine, peer, message, limits))
+        peer.send(answered(engine, peer, message, limits))
     except HeadwaterError as error:
         peer.send(Problem(problem_code(error), str(error), False, message.id))
 
 
-def _answered(engine: Engine, peer: Peer, message: Query, limits: Limits) -> Answer:
+def answered(engine: Engine, peer: Peer, message: Query, limits: Limits) -> Answer:
     """The document that was asked for, or a page of a scope. AccessError: they are not for this peer."""
     doc = DocKey(message.scope, message.doc)
     if not engine.may_see(doc, peer.principal, peer.session):

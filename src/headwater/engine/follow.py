@@ -26,7 +26,7 @@ def links_in(value: MaybeValue) -> Iterator[Link]:
 
 
 def links_of(value: MaybeValue) -> tuple[DocKey, ...]:
-    """The documents of this space that a value links to, each once. What is in other spaces leads out of this engine."""
+    """The documents that a value links to, each once. Links into other spaces lead out of this engine."""
     return tuple(dict.fromkeys(DocKey(link.scope, link.id) for link in links_in(value) if link.space is None))
 
 

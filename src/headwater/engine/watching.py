@@ -17,7 +17,6 @@ from headwater.engine.peer import Peer
 from headwater.errors import AccessError, LimitError
 from headwater.protocol.messages import Problem, Selector, State, Watch, state_of
 
-
 MANY_LINKS: Final = 1_024  # of one document; where they lead is looked up whenever it is needed
 
 LinksFrom = Callable[[DocKey], Iterable[DocKey]]

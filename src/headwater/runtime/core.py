@@ -39,6 +39,9 @@ from headwater.scheduler.node import Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
 from headwater.scheduler.scheduler import Failure, Scheduler
 
+TRIMMED = 256
+"""Documents that nobody reads and that are let go, at most, whenever something is heard."""
+
 
 class Loop(Protocol):
     """Whoever owns the loop."""
@@ -185,6 +188,7 @@ class Core:
         """Something arrived from an engine."""
         for space in tuple(self._spaces.values()):
             space.arrived()
+            space.trim(TRIMMED)
         self.scheduler.heard()
         self.observing.look()
         self._loop.request_tick()

@@ -70,10 +70,15 @@ class LocalSpace:
     def release(self, document: Document) -> None:
         """Nobody does any more. It stays for a while, since it may be looked at again."""
         self._unread[document] = None
-        while len(self._unread) > KEPT_UNREAD:
+        self.trim(2)
+
+    def trim(self, most: int) -> None:
+        """Let go of some that were not looked at for long. What a commit is still on top of has to wait."""
+        for _ in range(min(most, len(self._unread) - KEPT_UNREAD)):
             oldest, _ = self._unread.popitem(last=False)
-            if oldest.twig is None and not oldest.writers and oldest not in self._deferred:
-                self.channel.unwatch(oldest.key)
+            is_used = oldest.twig is not None or oldest.writers or oldest in self._deferred
+            if not is_used and not self.channel.unwatch(oldest.key):
+                self._unread[oldest] = None
 
     # ---- waiting for documents -----------------------------------------------------------------------
 

@@ -6,8 +6,6 @@ try again. What stands on it is known, so that a reader can tell at once that it
 
 from __future__ import annotations
 
-from typing import cast
-
 from headwater.data.address import DocKey
 from headwater.replica.document import Document
 from headwater.replica.replica import Replica
@@ -22,7 +20,7 @@ class Loads:
 
     def __init__(self) -> None:
         # Stands for whatever won against a commit: it is waited for like a document, and nobody fetches it.
-        self.winner = Document(DocKey("space", "winner"), cast(Replica, None))
+        self.winner = Document(DocKey("space", "winner"), Replica())
         self._waiting: dict[Document, dict[Node, None]] = {}
         self._stale: dict[Node, Document] = {}  # who waits, and whoever stands on them, with what is waited for
 

@@ -285,7 +285,7 @@ def test_a_declared_side_write_lands_with_the_run_and_is_read_back_inside_it() -
     source, log = hand.cell(int, 1), hand.cell(tuple[int, ...], default=())
     inside: list[Any] = []
 
-    def run() -> int:
+    def run() -> Any:
         log.push(source.get())
         inside.append(log.get())
         return source.get()

@@ -77,9 +77,9 @@ def test_nodes_are_not_registered_inside_a_transaction() -> None:
     hand = Hand()
     cell = hand.cell(int, 1)
     with pytest.raises(AuthoringError, match="nodes are registered and removed outside a transaction"):
-        cell.update(lambda n: hand.effect(lambda: None) and n)
+        cell.update(lambda n: (hand.effect(lambda: None), n)[1])
     with pytest.raises(AuthoringError, match="nodes are registered and removed outside a transaction"):
-        cell.update(lambda n: cell.sink(print) and n)
+        cell.update(lambda n: (cell.sink(print), n)[1])
     assert cell.get() == 1
 
 
@@ -89,7 +89,7 @@ def test_a_transaction_does_not_begin_inside_a_run() -> None:
     cell.update(lambda n: other.get() + n)
     assert cell.get() == 6
 
-    def inner(n: int) -> int:
+    def inner(n: int) -> Any:
         other.update(lambda m: m + 1)  # It belongs to the transaction that is open.
         return n + other.get()
 
@@ -114,16 +114,8 @@ def test_idle_waits_for_a_cycle_through_two_waits_and_not_for_ever() -> None:
     errors: list[Failure] = []
     core.on_error(errors.append)
     a, b = core.cell("shop", "a", int, default=0), core.cell("shop", "b", int, default=0)
-    for id, read, write in (("one", b, a), ("two", a, b)):
-        core.register(
-            NodeSpec(
-                id=id,
-                kind=NodeKind.COMPUTATION,
-                fn=lambda read=read: read.get() + 1,
-                home=replica,
-                outputs=(write.document,),
-            )
-        )
+    for id, fn, write in (("one", lambda: b.get() + 1, a), ("two", lambda: a.get() + 1, b)):
+        core.register(NodeSpec(id=id, kind=NodeKind.COMPUTATION, fn=fn, home=replica, outputs=(write.document,)))
     core.register(NodeSpec(id="look", kind=NodeKind.EFFECT, fn=a.get, home=replica, returns=False))
     loop.drive(core)
     clock.advance(0)

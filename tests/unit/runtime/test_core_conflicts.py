@@ -31,3 +31,25 @@ def test_a_reader_does_not_run_on_what_a_rejected_run_left_behind() -> None:
     assert seen[-1] == 3
     assert total.get() == 3
     assert not shop.errors
+
+
+def test_what_a_run_read_before_it_wrote_there_is_a_read() -> None:
+    """Otherwise two runtimes that count the same thing would each overwrite what the other counted."""
+    shop = Scripted()
+    for id, value in (("n", 1), ("counter", 5)):
+        shop.arrive(id, value)
+    shop.arrive("out")
+    n, counter = shop.core.cell("shop", "n", int), shop.core.cell("shop", "counter", int)
+    out = shop.core.cell("shop", "out", int)
+
+    def count() -> object:
+        counter.set(counter.get() + n.get())
+        return n.get()
+
+    outputs = (out.document, counter.document)
+    shop.core.register(NodeSpec(id="count", kind=NodeKind.COMPUTATION, fn=count, home=shop.replica, outputs=outputs))
+    out.sink(lambda _: None)
+    shop.core.settle()
+    assert counter.get() == 6
+    (layer,) = shop.layers()
+    assert {read.doc.id for read in layer.commit.reads} == {"n", "counter"}

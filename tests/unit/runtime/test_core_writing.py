@@ -266,3 +266,15 @@ def test_what_is_read_again_is_not_let_go(monkeypatch: pytest.MonkeyPatch) -> No
         shop.confirm()
     assert DocKey("space", "kept") not in shop.left
     assert kept.get() == 1
+
+
+def test_what_a_commit_is_on_top_of_is_let_go_when_it_has_landed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(space_module, "KEPT_UNREAD", 10)
+    shop = Scripted()
+    for number in range(50):
+        shop.core.cell("shop", f"d{number}", int).set(number)
+        shop.arrive(f"d{number}")
+    assert len(shop.replica.documents.held()) == 50
+    shop.confirm()
+    shop.core.heard()
+    assert len(shop.replica.documents.held()) == 10

@@ -89,6 +89,31 @@ def test_a_space_that_makes_room_can_be_entered_again_while_it_does(
     run(play)
 
 
+def test_a_space_whose_host_failed_is_opened_again_when_that_host_has_let_its_file_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def play() -> None:
+        failures: Failures = []
+        spaces = spaces_in(tmp_path, 2, failures)
+        await spaces.enter("one")
+        write(spaces, "one")
+        failed = spaces.host_of("one")
+        failed._failed = ZeroDivisionError("a bug")
+        slow = Slow(monkeypatch)
+        again = asyncio.get_running_loop().create_task(spaces.enter("one"))
+        await asyncio.to_thread(slow.began.wait, 10)
+        await asyncio.sleep(0.05)
+        assert not again.done()
+        slow.may_go_on.set()
+        await again
+        assert spaces.host_of("one") is not failed
+        assert spaces.host_of("one").call(lambda engine, hub: engine.last_seq)
+        await spaces.settle()
+        await asyncio.to_thread(spaces.close)
+
+    run(play)
+
+
 def test_those_who_enter_a_space_together_share_one_host(tmp_path: Path) -> None:
     async def play() -> None:
         spaces = spaces_in(tmp_path, 1)
