@@ -220,12 +220,12 @@ def groups_are_not_synced() -> AbstractContextManager[object]:
     """A verdict leaves before the disk has it, if several frames came together."""
     submit = Engine.submit_group
 
-    def submitted(self: Engine, batch: Any) -> Any:
+    def submitted(self: Engine, batch: Any, **how: Any) -> Any:
         store = self._store
         if len(batch) > 1 and isinstance(store, SqliteStore):
             store._db.run("PRAGMA synchronous=OFF")
         try:
-            return submit(self, batch)
+            return submit(self, batch, **how)
         finally:
             if len(batch) > 1 and isinstance(store, SqliteStore):
                 store._db.run("PRAGMA synchronous=FULL")
@@ -236,12 +236,12 @@ def groups_are_not_synced() -> AbstractContextManager[object]:
 def waves_are_not_synced() -> AbstractContextManager[object]:
     submit = Engine.submit_group
 
-    def submitted(self: Engine, batch: Any) -> Any:
+    def submitted(self: Engine, batch: Any, **how: Any) -> Any:
         store = self._store
         if any(len(frame) > 1 for _, frame in batch) and isinstance(store, SqliteStore):
             store._db.run("PRAGMA synchronous=OFF")
         try:
-            return submit(self, batch)
+            return submit(self, batch, **how)
         finally:
             if isinstance(store, SqliteStore):
                 store._db.run("PRAGMA synchronous=FULL")

@@ -61,9 +61,7 @@ class Cell(Input[T]):
         if not self._path and old is not NOT_HERE and old.__class__ is not Link:
             self._host.check_thread()
             raw = self.memo().merge(old, value)
-            if not document.layers and equal(old, raw):
-                return
-            if not equal(old, raw) and self._host.put(document, raw, lambda: self.set(value, group=group), group):
+            if self._host.put(document, raw, lambda: self.set(value, group=group), group):
                 return
         self._codec.encode(value, self._path)  # What does not fit is refused here, not when its turn comes.
         self._host.write(self, lambda: self._set(value), group)

@@ -35,7 +35,19 @@ class Tracker(Protocol):
 class Run:
     """One run of one node. The same object serves one run after the other."""
 
-    __slots__ = ("causes", "fresh", "log", "node", "number", "overlay", "place", "reads", "tracker", "transaction")
+    __slots__ = (
+        "causes",
+        "created",
+        "fresh",
+        "log",
+        "node",
+        "number",
+        "overlay",
+        "place",
+        "reads",
+        "tracker",
+        "transaction",
+    )
 
     def __init__(self, tracker: Tracker) -> None:
         self.tracker = tracker
@@ -44,6 +56,7 @@ class Run:
         self.reads: Sequence[Spot | None] = (None,)  # what the last run looked at first, in order; ends with None
         self.place = 0  # how far this run looked at the same
         self.log: list[Spot] | None = None  # what it looked at, from the first difference on
+        self.created: list[object] | None = None  # nodes that it registered: they go if it is stopped or fails
         self.fresh: dict[tuple[object, ...], Spot] | None = None  # spots in `log` that nobody else reads yet
         self.causes: dict[Spot, Notification] | None = None  # why it runs
         self.overlay: dict[Document, None] | None = None  # documents that it wrote itself
@@ -57,6 +70,7 @@ class Run:
         self.place = 0
         self.log = None
         self.fresh = None
+        self.created = None
         self.causes = causes
 
     def look(self, spot: Spot) -> Spot:

@@ -148,7 +148,12 @@ class Observing:
 
         def deliver() -> None:
             if look.values:
-                fn(look.values.pop())
+                marks = core.scheduler.marks
+                marks.running = look.node  # What it writes comes from here, not from outside (I6).
+                try:
+                    fn(look.values.pop())
+                finally:
+                    marks.running = None
 
         def run() -> None:
             try:
@@ -192,7 +197,7 @@ class Observing:
     def _told(self, notification: Notification) -> None:
         for look in self._grouped:
             node = look.node
-            if node is None or look.foreign or notification.group is look.group:
+            if node is None or look.foreign or notification.group == look.group:
                 continue
             if node.causes and any(cause is notification for cause in node.causes.values()):
                 look.foreign = True

@@ -239,7 +239,6 @@ class Runtime:
         """Wait for what is to be done here and on the way, for so long at most, and let go of everything."""
         if self._closed:
             return
-        self._closed = True
         undone: HeadwaterError | None = None
         try:
             async with asyncio.timeout(self._close_s):
@@ -253,6 +252,8 @@ class Runtime:
             )
         except HeadwaterError as error:
             undone = error
+        # Whoever stops waiting for this before may call it again: until here nothing was let go.
+        self._closed = True
         for channel in self._channels.values():
             await channel.close()
         for node in tuple(self.core.scheduler.registry):

@@ -23,20 +23,25 @@ from headwater.scheduler.node import Node
 class Timepiece:
     """The moments that are read, as documents of a replica that nobody else has."""
 
-    __slots__ = ("_alarm", "_clock", "_current", "_session", "_steps", "replica")
+    __slots__ = ("_alarm", "_cancel", "_clock", "_current", "_session", "_steps", "replica")
 
-    def __init__(self, clock: Clock, current: Current, alarm: Callable[[int, Callable[[], object]], object]) -> None:
+    def __init__(
+        self, clock: Clock, current: Current, alarm: Callable[[int, Callable[[], object]], Callable[[], None]]
+    ) -> None:
         self._clock = clock
         self._current = current
         self._alarm = alarm  # call at a moment of the monotonic clock
         self.replica = Replica()
         self._session = Detached(self.replica)
+        self._cancel: dict[Document, Callable[[], None]] = {}
         self._steps: dict[Document, tuple[int, int]] = {}  # when it changes, and by how much; 0: once
 
     def past(self, when_us: int) -> bool:
         """Whether a moment has come. Wakes its reader when it does."""
         if self._clock.now_us() >= when_us:
             return True  # It stays so: there is nothing to wait for.
+        if self._current.run is None:
+            return False  # Nobody is to be woken.
         document = self._document(f"past:{when_us}")
         if document not in self._steps:
             self._show(document, False)
@@ -75,13 +80,14 @@ class Timepiece:
         self._session.flush()
 
     def _arm(self, document: Document, at_us: int, every_us: int) -> None:
-        self._steps[document] = (at_us, every_us)
         delay_us = max(0, at_us - self._clock.now_us())
-        self._alarm(self._clock.monotonic_us() + delay_us, lambda: self._due(document))
+        self._steps[document] = (at_us, every_us)
+        self._cancel[document] = self._alarm(self._clock.monotonic_us() + delay_us, lambda: self._due(document))
 
     def _due(self, document: Document) -> None:
         """Its moment has come. What nobody looks at any more is shown as it is now, once, and let go."""
         at_us, every_us = self._steps.pop(document)
+        self._cancel.pop(document, None)
         if document.twig is None:
             self.replica.let_go(document.key)
             return
@@ -96,9 +102,12 @@ class Timepiece:
             self._show(document, True)
 
     def release(self, document: Document) -> None:
-        """Nobody reads it any more. If an alarm waits for it, that lets it go."""
-        if document not in self._steps:
-            self.replica.let_go(document.key)
+        """Nobody reads it any more: nobody waits for it."""
+        self._steps.pop(document, None)
+        cancel = self._cancel.pop(document, None)
+        if cancel is not None:
+            cancel()
+        self.replica.let_go(document.key)
 
     def moments(self) -> int:
         """How many are waited for."""

@@ -14,13 +14,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.cells.cell import Cell
-from headwater.data.value import Value
-from headwater.errors import CommitConvergenceError, LimitError
+from headwater.data.value import Value, equal
+from headwater.errors import AuthoringError, CommitConvergenceError, LimitError
 from headwater.protocol.verdict import Conflict, Rejected, Rejection, as_error
-from headwater.replica.document import Document
+from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.pending import Layer
 from headwater.replica.replica import Replica
+from headwater.replica.transaction import Transaction
 from headwater.runtime.authored import Elsewhere, Missing, call_in, may_fall
+from headwater.scheduler.node import Node
 
 if TYPE_CHECKING:
     from headwater.runtime.core import Core
@@ -72,12 +74,16 @@ class Writing:
 
     def put(self, document: Document, value: Value, again: Callable[[], object], group: object | None) -> bool:
         """Replace a whole document that is here. It reads nothing. False: it has to, and is to be a transaction."""
+        if document.writers:
+            refuse_computed(document)
         self.catch_up()
         if document.layers and may_fall(document):
             return False
         self._serial += 1
         if self._stands_behind(document, self._serial, again):
             return True
+        if document.value is not NOT_HERE and equal(document.value, value):
+            return not document.layers  # Nothing is to be written; what a layer says is to be said again.
         serial = self._serial
 
         def settled(layer: Layer, rejection: Rejection | None) -> None:
@@ -92,6 +98,8 @@ class Writing:
 
     def write(self, cell: Cell[Any], act: Callable[[], object], group: object | None) -> None:
         """Call `act` in a transaction. What it raises at once is the caller's, later the error channel's."""
+        if cell.document.writers:
+            refuse_computed(cell.document)
         self.catch_up()
         self._serial += 1
         write = Write(self._serial, cell, act, group)
@@ -187,10 +195,12 @@ class Writing:
         space = core.space_of_replica(home)
         if space.retry is not None:
             self._behind[document] = []
-            space.retry(
-                lambda transaction: call_in(core.current, home, transaction, core.visible, write.act),
-                lambda: self._over(document),
-            )
+
+            def attempt(transaction: Transaction) -> object:
+                transaction.group = write.group
+                return call_in(core.current, home, transaction, core.visible, write.act)
+
+            space.retry(attempt, lambda: self._over(document))
             return
         now_us = core.clock.monotonic_us()
         write.began_us = write.began_us or now_us
@@ -216,6 +226,13 @@ class Writing:
     def _end(self, layer: Layer, rejection: Rejection | None) -> None:
         if rejection is not None:
             self._core.report(WHO, as_error(Rejected(layer.local_seq, rejection)))
+
+
+def refuse_computed(document: Document) -> None:
+    """What a node makes is not written by hand: it would be shown until the node runs again, and then be gone (I1)."""
+    for writer in document.writers:
+        if isinstance(writer, Node) and writer.returns and writer.outputs[0] is document:
+            raise AuthoringError(f"{document!r} is computed by {writer.id}: write what that reads, not its result")
 
 
 def _serial_of(entry: tuple[int, Callable[[], object]]) -> int:

@@ -20,6 +20,7 @@ class Gates:
     """The times of all gated nodes, and the one wake timer."""
 
     __slots__ = (
+        "_acts",
         "_alarm_count",
         "_alarms",
         "_clock",
@@ -46,7 +47,8 @@ class Gates:
         self._on_open = on_open  # its time has come
         self._set_timer = set_timer  # wake at that moment, and forget the one said before; None: never
         self._waiting: list[tuple[int, int, Node]] = []
-        self._alarms: list[tuple[int, int, Callable[[], object]]] = []
+        self._alarms: list[tuple[int, int]] = []
+        self._acts: dict[int, Callable[[], object]] = {}  # of the alarms that are still wanted
         self._alarm_count = 0
         self._stale = 0  # about how many in the heap are not waited for any more
         self._timer_at: int | None = None
@@ -78,11 +80,11 @@ class Gates:
         if gate is not None and gate.debounce_us:
             gate.debounce_until = self.now_us() + gate.debounce_us
 
-    def started(self, node: Node) -> None:
-        """Throttle: the next run may begin this long after this one."""
+    def started(self, node: Node, at_us: int) -> None:
+        """Throttle: the next run may begin this long after this one did. An attempt that was stopped was no run."""
         gate = node.gate
         if gate is not None and gate.throttle_us:
-            gate.throttle_until = self.now_us() + gate.throttle_us
+            gate.throttle_until = at_us + gate.throttle_us
 
     def exhausted(self, node: Node) -> None:
         """It spent its runs in this pass: held back, twice as long each time."""
@@ -176,18 +178,28 @@ class Gates:
             self._stale += 1
             self._arm()
 
-    def alarm(self, at: int, act: Callable[[], object]) -> None:
-        """Act at a moment, on the same timer. What is not wanted any more by then finds nothing to do."""
+    def alarm(self, at: int, act: Callable[[], object]) -> Callable[[], None]:
+        """Act at a moment, on the same timer. The answer takes it back."""
         self._alarm_count += 1
-        heappush(self._alarms, (at, self._alarm_count, act))
+        number = self._alarm_count
+        self._acts[number] = act
+        heappush(self._alarms, (at, number))
         self._arm()
+
+        def cancel() -> None:
+            if self._acts.pop(number, None) is not None:
+                self._arm()
+
+        return cancel
 
     def wake(self) -> None:
         """The timer went off: hand on everybody whose time has come."""
         self._timer_at = None
         now = self.now_us()
         while self._alarms and self._alarms[0][0] <= now:
-            heappop(self._alarms)[2]()
+            act = self._acts.pop(heappop(self._alarms)[1], None)
+            if act is not None:
+                act()
         while self._waiting and self._waiting[0][0] <= now:
             at, _, node = heappop(self._waiting)
             if node.gate is not None and node.gate.waits_for == at:
@@ -204,6 +216,11 @@ class Gates:
             heapify(waiting)
         while waiting and (waiting[0][2].gate is None or waiting[0][2].gate.waits_for != waiting[0][0]):
             heappop(waiting)
+        if len(self._alarms) > 16 + 2 * len(self._acts):
+            self._alarms[:] = [alarm for alarm in self._alarms if alarm[1] in self._acts]
+            heapify(self._alarms)
+        while self._alarms and self._alarms[0][1] not in self._acts:
+            heappop(self._alarms)
         at = waiting[0][0] if waiting else None
         if self._alarms and (at is None or self._alarms[0][0] < at):
             at = self._alarms[0][0]

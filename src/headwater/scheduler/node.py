@@ -102,6 +102,8 @@ class Node:
     wrote: int = 0  # the local_seq of the commit of its last completed run; 0: it changed nothing
     cleanup: Callable[[], object] | None = None  # what an effect's last run returned, to be called before the next
     children: dict[Node, None] | None = None  # nodes that its last run created
+    kept: dict[str, Node] | None = None  # nodes that its stopped attempt registered; the next one takes them on
+    stops: int = 0  # attempts that were stopped since its last run
     removed: bool = False
 
     def __repr__(self) -> str:

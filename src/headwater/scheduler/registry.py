@@ -95,7 +95,7 @@ class Registry:
             node.parent.children.pop(node, None)
             if not node.parent.children:
                 node.parent.children = None
-        node.children = None
+        node.children = node.kept = None
         node.causes = node.last_causes = None
 
 

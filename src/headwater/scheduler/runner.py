@@ -18,7 +18,7 @@ from headwater.data.path import starts_with
 from headwater.data.spots import Spot
 from headwater.data.trace import Failed, Ran, RunStarted, Suspended, Trace
 from headwater.data.value import ABSENT, MaybeValue, freeze
-from headwater.errors import AuthoringError, InvariantViolation
+from headwater.errors import AuthoringError, InvariantViolation, NotSettlingError
 from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.feed import Notification
 from headwater.replica.pending import Layer
@@ -46,6 +46,7 @@ class Runner:
         "_on_cleanup_failed",
         "_on_failed",
         "_on_missing",
+        "_on_orphaned",
         "_run",
         "on_ran",
         "trace",
@@ -63,6 +64,7 @@ class Runner:
         on_failed: Callable[[Node, Exception | None, bool], object],
         on_cleanup_failed: Callable[[Node, Exception], object],
         on_missing: Callable[[Document], object],
+        on_orphaned: Callable[[list[Node]], object],
     ) -> None:
         self._current = current
         self._graph = graph
@@ -72,6 +74,7 @@ class Runner:
         self._marks = marks
         self._on_failed = on_failed  # its last run raised, or does so no more: its readers are to know
         self._on_cleanup_failed = on_cleanup_failed
+        self._on_orphaned = on_orphaned  # nodes were registered in an attempt of which nothing is kept
         self._on_missing = on_missing  # a document that a run needs is not here
         self._run = Run(self)
         self.on_ran: Callable[[Node, Layer | None], object] | None = None  # for diagnosis; decides nothing
@@ -92,8 +95,7 @@ class Runner:
         retried = node.retried
         run.begin(node, node.expect if retried is None else self._again(node, retried), causes)
         fresh.stopped = None
-        if node.gate is not None:
-            self._gates.started(node)
+        began_us = self._gates.now_us() if node.gate is not None else 0
         if node.cleanup is not None:
             self.clean_up(node)
         failure: Exception | None = None
@@ -119,6 +121,12 @@ class Runner:
             return self._drop(node, run, stopped, status, causes)
         if retried is not None and run.log is None:
             run.log = list(run.reads[: run.place])  # type: ignore[arg-type]  # None is at the end only.
+        if node.kept is not None:
+            kept, node.kept = node.kept, None
+            self._on_orphaned(list(kept.values()))
+        node.stops = 0
+        if node.gate is not None:
+            self._gates.started(node, began_us)
         if run.log is not None or fresh.saw_failure or node.reads[run.place] is not None:
             self._apply_reads(node, run)
         layer: Layer | None = None
@@ -140,6 +148,17 @@ class Runner:
         if self.on_ran is not None:
             self.on_ran(node, None if failure is not None else layer)
         return None
+
+    def give_up(self, node: Node) -> None:
+        """Each of its attempts needs something that the next one makes anew: there is no end to that."""
+        stops, node.stops = node.stops, 0
+        node.status, node.retried = CLEAN, None
+        if node.kept is not None:
+            kept, node.kept = node.kept, None
+            self._on_orphaned(list(kept.values()))
+        self._failed(
+            node, self._run, NotSettlingError(f"{node.id} was started {stops} times and waits for what it makes itself")
+        )
 
     def _again(self, node: Node, retried: Sequence[Spot | None]) -> Sequence[Spot | None]:
         """What the attempt that was stopped had looked at is as fresh as it was, unless somebody was marked since."""
@@ -209,6 +228,11 @@ class Runner:
         self._fresh.saw_failure = False
         node.status = status
         node.causes = {**(causes or {}), **(node.causes or {})} or None
+        node.stops += 1
+        if run.created is not None:
+            # What it registered may be what it waits for: the next attempt takes it on, or it goes.
+            node.kept = {**(node.kept or {}), **{each.id: each for each in cast("list[Node]", run.created)}}
+            run.created = None
         self._discard(run)
         if self.trace is not None:
             waits_for = [target.id for target in stopped.targets]
@@ -231,6 +255,10 @@ class Runner:
             self._loads.forget(node)
 
     def _discard(self, run: Run) -> None:
+        """Nothing of the attempt is kept: not what it wrote, and not the nodes that it registered."""
+        if run.created is not None:
+            created, run.created = run.created, None
+            self._on_orphaned(cast("list[Node]", created))
         if run.transaction is not None:
             cast(Node, run.node).home.drop(run.transaction)
             run.transaction = run.overlay = None

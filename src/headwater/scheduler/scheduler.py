@@ -87,6 +87,7 @@ class Scheduler:
             on_failed=self._failed,
             on_cleanup_failed=self._cleanup_failed,
             on_missing=driver.load,
+            on_orphaned=self._orphaned,
         )
         self.settle.use(self.runner)
         self.invalidation = Invalidation(self.gates, self.loads, self.marks, self.settle.enqueue)
@@ -126,9 +127,14 @@ class Scheduler:
         self._structural()
         creator = self.current.run.node if self.current.run is not None else None
         # I2: index inserts and nothing else: no value is looked at, nothing is fetched, nothing runs without demand.
+        taken = self._taken_on(spec)
+        if taken is not None:
+            return taken
         node = self.registry.add(spec)
         self.marks.count += 1  # It may be above nodes that were seen to be fresh.
         self.graph.add(node)
+        if self.current.run is not None:
+            self.current.run.created = [*(self.current.run.created or ()), node]
         if spec.debounce_ms or spec.throttle_ms or spec.no_auto_debounce:
             self.gates.configure(
                 node,
@@ -169,6 +175,26 @@ class Scheduler:
             self.runner.clean_up(gone)
             if self._trace is not None:
                 self._trace.emit(Removed(gone.id))
+
+    def _taken_on(self, spec: NodeSpec) -> Node | None:
+        """A node that the stopped attempt of the same run registered already, with the function that it has now."""
+        run = self.current.run
+        creator = run.node if run is not None else None
+        if run is None or not isinstance(creator, Node) or creator.kept is None:
+            return None
+        node = creator.kept.pop(spec.id, None)
+        if node is None:
+            return None
+        if node.removed or node.kind is not spec.kind or node.outputs != spec.outputs or node.envelope != spec.envelope:
+            self.remove(node)
+            return None
+        node.fn, node.encode = spec.fn, spec.encode
+        run.created = [*(run.created or ()), node]
+        return node
+
+    def _orphaned(self, nodes: list[Node]) -> None:
+        for node in nodes:
+            self.remove(node)
 
     def _structural(self) -> None:
         """A run that only checks another one changes no graph: it ends here, undecided."""

@@ -302,7 +302,10 @@ class Settle:
         finally:
             self._marks.running = None
         if stopped is not None:
-            self._wait(node, stopped)
+            if node.stops > self._limits.node_stops:
+                self._runner.give_up(node)  # type: ignore[union-attr]
+            else:
+                self._wait(node, stopped)
             return True
         node.pass_runs += 1
         self.runs += 1

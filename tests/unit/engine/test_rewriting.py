@@ -139,10 +139,12 @@ def test_a_failed_sync_of_the_copy_is_a_failed_opening_and_the_next_one_starts_o
     assert last_seq(disk) == 1
 
 
-def test_a_space_that_was_killed_is_opened_from_a_real_disk(tmp_path: Path) -> None:
+@pytest.mark.parametrize("length", [200, 3_000_000])
+def test_a_space_that_was_killed_is_opened_from_a_real_disk(tmp_path: Path, length: int) -> None:
+    """However long its log is: SQLite takes a write of a multiple of 128 KiB at once for one of nothing."""
     killed = Engine(SqliteStore(tmp_path / "a.space"), clock=VirtualClock())
     killed.open_session("s")
-    killed.submit("s", write(1))
+    killed.submit("s", Commit(1, (Operation(DocKey("space", "d"), (replace((), "x" * length),)),)))
     for name in ("a.space", "a.space-wal"):
         (tmp_path / name.replace("a.", "b.")).write_bytes((tmp_path / name).read_bytes())
     killed.close()

@@ -21,7 +21,7 @@ COPY: Final = "-copy"
 _HEADER: Final = 32  # bytes of a log before its first frame
 _TRAILER: Final = Struct("<4sQI")  # of a copy: whose it is, the length and the checksum of what is before it
 _MARK: Final = b"HWLC"
-_CHUNK: Final = 1024 * 1024
+_CHUNK: Final = 64 * 1024  # SQLite cuts what is written at once to 17 bits, and takes nothing for a full disk
 _OPEN: Final = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_WAL  # a new one is synced together with its folder
 
 
