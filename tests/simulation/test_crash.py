@@ -160,7 +160,7 @@ def test_a_recovery_that_answers_for_what_was_never_synced_is_found(monkeypatch:
             run_sql(self, sql, values)
 
     monkeypatch.setattr(Database, "run", without_leaving_the_mode)
-    monkeypatch.setattr(Database, "_write_log_again", lambda self: False)
+    monkeypatch.setattr(Database, "_write_log_again", lambda self, **_: False)
     summary = run(commits=12, suites=[Suite.CRASHES])
     assert_found(summary, "asked again: table log lacks")
     assert all("process killed" in violation for violation in summary.violations)

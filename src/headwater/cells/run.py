@@ -56,7 +56,7 @@ class Run:
         self.reads: Sequence[Spot | None] = (None,)  # what the last run looked at first, in order; ends with None
         self.place = 0  # how far this run looked at the same
         self.log: list[Spot] | None = None  # what it looked at, from the first difference on
-        self.created: list[object] | None = None  # nodes that it registered: they go if it is stopped or fails
+        self.created: list[object] | None = None  # nodes it registered: if it is stopped, the next one takes them on
         self.fresh: dict[tuple[object, ...], Spot] | None = None  # spots in `log` that nobody else reads yet
         self.causes: dict[Spot, Notification] | None = None  # why it runs
         self.overlay: dict[Document, None] | None = None  # documents that it wrote itself

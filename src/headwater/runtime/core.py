@@ -72,6 +72,7 @@ class Core:
         self.clock = clock
         self._loop = loop
         self._thread = threading.get_ident()
+        self.is_closed = False
         self._beside = _ON_THREAD.setdefault(self._thread, [])
         self._beside.append(ref(self, self._beside.remove))
         self._spaces: dict[str, LocalSpace] = {}
@@ -269,6 +270,8 @@ class Core:
     # ---- the host of handles -----------------------------------------------------------------------
 
     def check_thread(self) -> None:
+        if self.is_closed:
+            raise AuthoringError("this runtime was closed, and nothing runs in it any more: open another one")
         if threading.get_ident() != self._thread:
             raise AuthoringError("a runtime belongs to one thread: call rt.call(fn) to have fn called there")
         if len(self._beside) > 1 and self.current.run is None:

@@ -259,6 +259,7 @@ class Runtime:
         for node in tuple(self.core.scheduler.registry):
             self.core.remove(node)  # What effects left behind is cleaned up.
         self._loop.stop()
+        self.core.is_closed = True
         self.core.observing.end(HeadwaterError("this runtime was closed"))
         if self._owns:
             await self._attachment.close()

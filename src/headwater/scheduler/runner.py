@@ -46,7 +46,6 @@ class Runner:
         "_on_cleanup_failed",
         "_on_failed",
         "_on_missing",
-        "_on_orphaned",
         "_run",
         "on_ran",
         "trace",
@@ -64,7 +63,6 @@ class Runner:
         on_failed: Callable[[Node, Exception | None, bool], object],
         on_cleanup_failed: Callable[[Node, Exception], object],
         on_missing: Callable[[Document], object],
-        on_orphaned: Callable[[list[Node]], object],
     ) -> None:
         self._current = current
         self._graph = graph
@@ -74,7 +72,6 @@ class Runner:
         self._marks = marks
         self._on_failed = on_failed  # its last run raised, or does so no more: its readers are to know
         self._on_cleanup_failed = on_cleanup_failed
-        self._on_orphaned = on_orphaned  # nodes were registered in an attempt of which nothing is kept
         self._on_missing = on_missing  # a document that a run needs is not here
         self._run = Run(self)
         self.on_ran: Callable[[Node, Layer | None], object] | None = None  # for diagnosis; decides nothing
@@ -121,9 +118,7 @@ class Runner:
             return self._drop(node, run, stopped, status, causes)
         if retried is not None and run.log is None:
             run.log = list(run.reads[: run.place])  # type: ignore[arg-type]  # None is at the end only.
-        if node.kept is not None:
-            kept, node.kept = node.kept, None
-            self._on_orphaned(list(kept.values()))
+        node.kept = None
         node.stops = 0
         if node.gate is not None:
             self._gates.started(node, began_us)
@@ -153,9 +148,7 @@ class Runner:
         """Each of its attempts needs something that the next one makes anew: there is no end to that."""
         stops, node.stops = node.stops, 0
         node.status, node.retried = CLEAN, None
-        if node.kept is not None:
-            kept, node.kept = node.kept, None
-            self._on_orphaned(list(kept.values()))
+        node.kept = None
         self._failed(
             node, self._run, NotSettlingError(f"{node.id} was started {stops} times and waits for what it makes itself")
         )
@@ -224,13 +217,14 @@ class Runner:
         self, node: Node, run: Run, stopped: Suspension, status: int, causes: dict[Spot, Notification] | None
     ) -> Suspension:
         """The attempt was stopped: no commit, no run counted, and what made it run still does."""
+        saw_failure = self._fresh.saw_failure
         self._fresh.stopped = None
         self._fresh.saw_failure = False
         node.status = status
         node.causes = {**(causes or {}), **(node.causes or {})} or None
         node.stops += 1
         if run.created is not None:
-            # What it registered may be what it waits for: the next attempt takes it on, or it goes.
+            # What it registered may be what it waits for, and its author may remember it: the next attempt takes it on.
             node.kept = {**(node.kept or {}), **{each.id: each for each in cast("list[Node]", run.created)}}
             run.created = None
         self._discard(run)
@@ -239,7 +233,7 @@ class Runner:
             if stopped.document is not None:
                 waits_for.append(doc_text(stopped.document.key))
             self.trace.emit(Suspended(node.id, tuple(waits_for)))
-        if stopped.targets and run.log is not None:
+        if stopped.targets and run.log is not None and not saw_failure:  # A failure is to be shown again.
             node.retried, node.retried_at = (*run.log[:-1], None), self._marks.count
         if stopped.document is not None:
             self._await(node, stopped.document, run.log or [])
@@ -255,10 +249,7 @@ class Runner:
             self._loads.forget(node)
 
     def _discard(self, run: Run) -> None:
-        """Nothing of the attempt is kept: not what it wrote, and not the nodes that it registered."""
-        if run.created is not None:
-            created, run.created = run.created, None
-            self._on_orphaned(cast("list[Node]", created))
+        """Nothing that the attempt wrote is kept. What it registered are children like others."""
         if run.transaction is not None:
             cast(Node, run.node).home.drop(run.transaction)
             run.transaction = run.overlay = None

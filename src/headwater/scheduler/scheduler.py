@@ -87,7 +87,6 @@ class Scheduler:
             on_failed=self._failed,
             on_cleanup_failed=self._cleanup_failed,
             on_missing=driver.load,
-            on_orphaned=self._orphaned,
         )
         self.settle.use(self.runner)
         self.invalidation = Invalidation(self.gates, self.loads, self.marks, self.settle.enqueue)
@@ -191,10 +190,6 @@ class Scheduler:
         node.fn, node.encode = spec.fn, spec.encode
         run.created = [*(run.created or ()), node]
         return node
-
-    def _orphaned(self, nodes: list[Node]) -> None:
-        for node in nodes:
-            self.remove(node)
 
     def _structural(self) -> None:
         """A run that only checks another one changes no graph: it ends here, undecided."""

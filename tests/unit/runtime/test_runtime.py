@@ -367,7 +367,7 @@ def test_closing_twice_is_harmless_and_nothing_waits_for_ever() -> None:
         await rt.close()
         with pytest.raises(HeadwaterError, match="this runtime was closed"):
             await waiting
-        with pytest.raises(AuthoringError, match="this runtime is closed"):
+        with pytest.raises(AuthoringError, match="this runtime was closed"):
             rt.space("other")
 
     run(work)

@@ -32,6 +32,7 @@ class Database:
         "_create",
         "_cursor",
         "_is_doubtful",
+        "_log",
         "_migrations",
         "_path",
         "_synchronous",
@@ -85,6 +86,7 @@ class Database:
         # C6: closing moves the log into the file, which must not happen while a sync of it may have failed.
         self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         self._is_doubtful = False
+        self._log = self._connection.filename_wal
         self._cursor = self._connection.cursor()
         self.execute = self._cursor.execute
         try:
@@ -95,7 +97,14 @@ class Database:
             raise
 
     def _connect(self) -> None:
-        self._attach()
+        try:
+            self._attach()
+        except CorruptionError:
+            # The file may be in need of a log that was torn while it was written again. Nobody else has it: whoever
+            # has it has it alone, and this one would not have come to read it.
+            if not self._write_log_again(only_if_torn=True):
+                raise
+            self._attach()
         try:
             # C6: frames in the write-ahead log may never have been synced, and a sync that failed may have left
             # them as if they were: they are made sure of before anything relies on them.
@@ -114,11 +123,11 @@ class Database:
             self._discard()
             raise
 
-    def _write_log_again(self) -> bool:
+    def _write_log_again(self, *, only_if_torn: bool = False) -> bool:
         if self._path == ":memory:":
             return False
         try:
-            return write_again(self._vfs, self._connection.filename_wal)
+            return write_again(self._vfs, self._log, only_if_torn=only_if_torn)
         except apsw.Error as error:
             raise self.failed(error) from error
 

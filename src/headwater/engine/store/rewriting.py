@@ -25,11 +25,11 @@ _CHUNK: Final = 64 * 1024  # SQLite cuts what is written at once to 17 bits, and
 _OPEN: Final = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_WAL  # a new one is synced together with its folder
 
 
-def write_again(vfs: str | None, log: str) -> bool:
+def write_again(vfs: str | None, log: str, *, only_if_torn: bool = False) -> bool:
     """Write a log that is there once more, and sync it. True: it was torn, and is whole again. Raises apsw.Error."""
     files = apsw.VFS(f"headwater-log-{vfs}-{log}", base=vfs or "")
     try:
-        return _Rewriting(files, vfs or "", log).run()
+        return _Rewriting(files, vfs or "", log).run(only_if_torn)
     finally:
         files.unregister()
 
@@ -45,7 +45,7 @@ class _Rewriting:
         self._log = log
         self._copy = log + COPY
 
-    def run(self) -> bool:
+    def run(self, only_if_torn: bool) -> bool:
         if not self._is_there(self._log):
             self._drop_copy()
             return False
@@ -55,6 +55,8 @@ class _Rewriting:
             is_torn = self._was_interrupted(log, size)
             if is_torn:
                 self._write_back(log)
+            elif only_if_torn:
+                return False
             elif size > _HEADER:
                 self._drop_copy()  # Of what is there by now, nobody knows whether it was synced.
                 self._make_copy(log, size)

@@ -1,0 +1,147 @@
+"""What an outside attack found about writes: none may vanish, and none may come in another order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from headwater.errors import AuthoringError
+from headwater.runtime.attachment import Embedded
+from headwater.runtime.runtime import Runtime
+from tests.unit.runtime.kit import run
+from tests.unit.runtime.test_core_writing import Scripted
+
+
+def test_a_write_of_what_is_shown_has_its_turn_after_one_that_is_tried_again() -> None:
+    shop = Scripted()
+    n = shop.core.cell("shop", "n", int, default=0)
+    shop.arrive("n", 100)
+    n.update(lambda value: value + 10)
+    shop.ready = False
+    shop.conflict(shop.layers()[0])
+    shop.core.settle()
+    assert n.get() == 100  # It was taken back, and is tried again as soon as what won is here.
+    n.set(100)
+    shop.ready = True
+    shop.core.heard()
+    shop.core.settle()
+    assert n.get() == 100
+
+
+@pytest.mark.xfail(strict=True, reason="finding Y11")
+def test_an_entry_of_a_default_can_be_deleted() -> None:
+    shop = Scripted()
+    flags = shop.core.cell("shop", "flags", Mapping[str, int], default={"d": 1, "e": 2})
+    shop.arrive("flags")
+    assert flags.key("d").exists()
+    flags.key("d").delete()
+    assert not flags.key("d").exists()
+    assert dict(flags.get()) == {"e": 2}
+
+
+def test_a_write_after_the_end_is_refused(tmp_path: Path) -> None:
+    async def work() -> None:
+        rt = Runtime(tmp_path)
+        n = rt.cell("shop", "n", int, default=0)
+        n.set(1)
+        await rt.close()
+        with pytest.raises(AuthoringError, match="closed"):
+            n.set(2)
+        with pytest.raises(AuthoringError, match="closed"):
+            n.increment()
+        with pytest.raises(AuthoringError, match="closed"):
+            n.sink(lambda _: None)
+
+    run(work)
+
+
+@pytest.mark.xfail(strict=True, reason="finding Y12")
+def test_a_write_that_fails_when_it_is_tried_again_leaves_no_open_transaction(tmp_path: Path) -> None:
+    async def work() -> None:
+        where = Embedded(tmp_path, synchronous="OFF")
+        async with where, Runtime(where) as one, Runtime(where) as two:
+            failures: list[Exception] = []
+            two.on_error(lambda failure: failures.append(failure.error))
+            a, b = (each.cell("shop", "n", int, default=0) for each in (one, two))
+            a.set(1)
+            await one.durable()
+            b.sink(lambda _: None)
+            await b.pull()
+            for _ in range(100):
+                calls: list[int] = []
+
+                def once(value: int, calls: list[int] = calls) -> int:
+                    calls.append(value)
+                    if len(calls) > 1:
+                        raise ValueError("not again")
+                    return value + 10
+
+                a.update(lambda value: value + 1)
+                b.update(once)
+                await one.durable()
+                await two.durable()
+                if failures:
+                    break
+            assert [str(each) for each in failures] == ["not again"]
+            assert two.core.space("shop").replica.opened.count == 0
+
+    run(work)
+
+
+def test_a_write_that_is_tried_again_keeps_its_group(tmp_path: Path) -> None:
+    async def work() -> None:
+        where = Embedded(tmp_path, synchronous="OFF")
+        async with where, Runtime(where) as one, Runtime(where) as two:
+            a, b = (each.cell("shop", "n", tuple[str, ...], default=()) for each in (one, two))
+            a.set(())
+            await one.durable()
+            await b.pull()
+            editor, heard = object(), list[tuple[str, ...]]()
+            b.sink(heard.append, group=editor)
+            await two.settled()
+            for turn in range(100):
+                heard.clear()
+                calls: list[int] = []
+
+                def edit(value: tuple[str, ...], turn: int = turn, calls: list[int] = calls) -> tuple[str, ...]:
+                    calls.append(turn)
+                    return (*value, f"b{turn}")
+
+                a.push(f"a{turn}")
+                b.update(edit, group=editor)
+                await one.durable()
+                await two.durable()
+                await two.settled(through=one.space("shop").seq, space="shop")
+                if len(calls) > 1:
+                    break
+            # What others did, and what was taken back, is news. What the editor did is not.
+            assert not [value for value in heard if value and value[-1].startswith("b")]
+
+    run(work)
+
+
+def test_equal_groups_are_the_same_group() -> None:
+    shop = Scripted()
+    n = shop.core.cell("shop", "n", int, default=0)
+    shop.arrive("n", 1)
+    heard: list[int] = []
+    n.sink(heard.append, group="-".join(["editor", "7"]))
+    shop.core.settle()
+    n.set(5, group="-".join(["editor", "7"]))
+    shop.core.settle()
+    assert heard == [1]
+
+
+def test_what_is_computed_is_not_written_from_outside() -> None:
+    async def work() -> None:
+        async with Runtime() as rt:
+            source, out = rt.cell("shop", "n", int, default=1), rt.cell("shop", "out", int)
+            rt.register(lambda: source.get() * 2, output=out)
+            assert await out.pull() == 2
+            with pytest.raises(AuthoringError):
+                out.set(99)
+            assert await out.pull() == 2
+
+    run(work)
