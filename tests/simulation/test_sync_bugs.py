@@ -320,9 +320,9 @@ def forget_keys_after_a_while() -> AbstractContextManager[object]:
     expire, logged, place_of, begin = Hub.expire, Sessions.logged, Sessions.place_of, Hub.__init__
     forgotten: set[str] = set()
 
-    def begun(self: Hub, *collaborators: Any) -> None:
+    def begun(self: Hub, *collaborators: Any, **options: Any) -> None:
         forgotten.clear()  # another history, or a restart
-        begin(self, *collaborators)
+        begin(self, *collaborators, **options)
 
     def expired(self: Hub) -> None:
         now = self._clock.now_us()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -22,8 +21,10 @@ def lint_imports(directory: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def layered(tmp_path: Path) -> Path:
-    """A project with our contract and empty modules, into which a test plants its mistake."""
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    """A project with our contract on packages and empty modules, into which a test plants its mistake."""
+    contract = "[[tool.importlinter.contracts]]"
+    settings, first, *_ = (ROOT / "pyproject.toml").read_text().split(contract)
+    (tmp_path / "pyproject.toml").write_text(settings + contract + first)
     package = tmp_path / "src" / "headwater"
     package.mkdir(parents=True)
     for name in ("__init__", *LAYERS):

@@ -163,11 +163,11 @@ class Turns:
         after: list[Arrived] = []
         for peer, message in sorted(arrived, key=lambda one: one[0] not in holders):  # stable
             if peer not in waits and peer not in holders and isinstance(message, Transact):
-                docs = _docs(peer, message)
-                if not docs.isdisjoint(awaited):
+                written, read = _docs(peer, message)
+                if not awaited.isdisjoint(written | read):
                     waits[peer] = self._held
-                elif not docs.isdisjoint(lines):
-                    waits[peer] = after
+                elif not read.isdisjoint(lines):
+                    waits[peer] = after  # It is rejected. What only writes lands, and is part of what the next is told.
             waits.get(peer, now).append((peer, message))
         return now, after
 
@@ -178,11 +178,10 @@ class Turns:
         self._quiet_until_us.clear()
 
 
-def _docs(peer: Peer, message: Transact) -> set[tuple[str, DocKey]]:
-    """What a frame looks at or writes."""
-    docs = {operation.doc for commit in message.commits for operation in commit.operations}
-    docs |= {read.doc for commit in message.commits for read in commit.reads}
-    return {(peer.branch, doc) for doc in docs}
+def _docs(peer: Peer, message: Transact) -> tuple[set[tuple[str, DocKey]], set[tuple[str, DocKey]]]:
+    """What a frame writes, and what it looks at."""
+    written = {(peer.branch, operation.doc) for commit in message.commits for operation in commit.operations}
+    return written, {(peer.branch, read.doc) for commit in message.commits for read in commit.reads}
 
 
 def _unknown(_: Peer) -> bool:

@@ -140,8 +140,8 @@ def test_what_collides_with_somebody_s_turn_waits_for_it_and_nothing_else_does()
     assert turns.held == 3
     assert turns.in_order([(fourth, writes(E))], 2) == ([(fourth, writes(E))], [])
     now, after = turns.in_order([(a, writes(D)), (fourth, Ack(1))], 3)
-    assert now == [(a, writes(D)), (fourth, Ack(1))]
-    assert after == [arrived[0], arrived[1], arrived[3]]
+    assert now == [(a, writes(D)), arrived[0], arrived[3], (fourth, Ack(1))]  # The next in line is told of it, too.
+    assert after == [arrived[1]]
     assert turns.held == 0
 
 
@@ -149,11 +149,11 @@ def test_what_waited_for_one_turn_does_not_wait_for_the_next() -> None:
     turns, (a, b) = lined_up(2)
     other = peers(1)[0]
     turns.give(0)
-    assert turns.in_order([(other, writes(D))], 1) == ([], [])
+    assert turns.in_order([(other, looks(D))], 1) == ([], [])
     _, after = turns.in_order([(a, writes(D))], 2)
     turns.judged(a, Accepted(1, 1), 2)
     assert turns.give(2) == [b]
-    assert after == [(other, writes(D))]  # In the caller's hands: judged now, whoever has the turn.
+    assert after == [(other, looks(D))]  # In the caller's hands: judged now, whoever has the turn.
 
 
 def test_nobody_is_kept_back_for_longer_than_a_turn() -> None:
@@ -171,7 +171,8 @@ def test_a_turn_that_was_used_keeps_nobody_back() -> None:
     turns.is_coming = lambda peer: True
     turns.give(0)
     turns.judged(a, Accepted(1, 1), 1)
-    assert turns.in_order([(other, writes(D))], 2) == ([], [(other, writes(D))])
+    assert turns.in_order([(other, looks(D))], 2) == ([], [(other, looks(D))])
+    assert turns.in_order([(other, writes(D))], 3) == ([(other, writes(D))], [])
 
 
 def test_released_turns_leave_nothing_behind() -> None:

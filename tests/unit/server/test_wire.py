@@ -183,6 +183,7 @@ def test_what_comes_before_the_request_is_answered_is_heard_and_so_is_what_follo
         (b"\x82\xff" + (2**40).to_bytes(8, "big") + MASK + b"x", CloseCode.MESSAGE_TOO_BIG),
         (b"\x82\xff" + (2**63).to_bytes(8, "big") + MASK + b"x" * 10_000, CloseCode.MESSAGE_TOO_BIG),
     ],
+    ids=["not masked", "a reserved bit", "the middle of nothing", "two beginnings", "too long", "far too long"],
 )
 def test_who_breaks_the_frames_is_told_so_and_heard_no_more(tmp_path: Path, wrong: bytes, code: CloseCode) -> None:
     async def tell(server: Server) -> None:
