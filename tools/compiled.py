@@ -28,7 +28,6 @@ HOT: Final = (
     "cells/handle.py",
     "cells/run.py",
     "data/spots.py",
-    "replica/confirmed.py",
     "replica/detached.py",
     "replica/feed.py",
     "replica/opened.py",

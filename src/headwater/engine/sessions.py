@@ -154,8 +154,9 @@ class Sessions:
 
         A token is good once: whoever comes second with it is refused, be it a thief or the one who was robbed.
         """
-        # Before the first commit of a space a restart forgets its sessions: there is nothing that a token would guard.
-        unknown = not session.row.resume and not self._log.last_seq
+        # Before the first commit of a space a restart forgets its sessions. One whose row this very Open has made, and
+        # that had nothing judged, has nothing that a token would guard.
+        unknown = not session.row.resume and not session.last and not session.landed
         if not unknown and not compare_digest(session.row.resume, token_digest(resume)):
             raise ProtocolError(f"the token for session {session.key!r} was used before, or is not its own")
         session.row = session.row._replace(resume=token_digest(following))

@@ -321,3 +321,12 @@ def test_a_session_of_the_engine_s_own_cannot_be_used_by_anybody(key: str) -> No
     ann.lands(write("d", replace(("y",), 2)), branch="b")
     assert isinstance(engine.merge("b")[1], Accepted)
     assert value_of(engine, "d") == {"x": 1, "y": 2}
+
+
+def test_a_session_that_a_restart_forgot_before_it_wrote_anything_is_taken_up_again() -> None:
+    """It was opened before its space had a file, the server was killed, and somebody else's commit came first."""
+    engine = open_engine()
+    Writer(engine, "other").commit(write("d", replace((), 1)))
+    engine.resume_session("early", "", "what only its client remembers", "the next one")
+    with pytest.raises(ProtocolError, match="was used before"):
+        engine.resume_session("early", "", "what only its client remembers", "another")
