@@ -596,6 +596,16 @@ class TestSnapshots:
         with pytest.raises(StorageError):
             open_store.put_snapshot(snapshot(10, 1))
 
+    def test_the_documents_that_have_snapshots_come_in_pages(self, open_store: Store) -> None:
+        store = open_store
+        for doc in (5, 2, 9):
+            for seq in (10, 20):
+                store.put_snapshot(snapshot(seq, seq, doc=doc))
+        store.put_snapshot(snapshot(10, 1, doc=3, branch=2))
+        assert store.docs_with_snapshots(1, 0, 2) == [2, 5]
+        assert store.docs_with_snapshots(1, 5, 2) == [9]
+        assert store.docs_with_snapshots(3, 0, 2) == []
+
 
 class TestMarks:
     def test_one_index_per_document_and_branch_is_kept_the_latest(self, open_store: Store) -> None:
@@ -691,6 +701,14 @@ class TestChecks:
             store.put_doc(judged, DocKey("space", f"d{judged}"))
             store.put_events([EventRow(f"e{judged}", judged, "s", 0, b"p")])
             store.put_records([RecordRow(judged, 0, "t", "k", b"p")])
+            store.put_heads([head_row(1, 1, judged), head_row(2, judged, judged)])
+            store.put_snapshot(snapshot(judged, judged))
+            store.put_snapshot(snapshot(judged, judged, branch=2))
+            store.put_meta("heads_seq", str(judged))
+        store.drop_snapshot(1, 1, 1)
+        store.drop_snapshot(1, 1, 1)
+        store.check(part)
+        store.drop_branch_data(2)
         store.check(part)
 
     def test_what_was_rolled_back_is_not_counted(self, store: Store) -> None:

@@ -40,20 +40,25 @@ def _compare(before: Value, after: Value, path: Path, patches: list[Patch]) -> N
 
 
 def _compare_objects(before: dict[str, Value], after: dict[str, Value], path: Path, patches: list[Patch]) -> None:
-    for key in before:
-        if key not in after:
-            patches.append(Patch("remove", (*path, key), None))
+    if len(before) > len(after) or before.keys() != after.keys():
+        for key in before:
+            if key not in after:
+                patches.append(Patch("remove", (*path, key), None))
     for key, item in after.items():
-        if key in before:
-            _compare(before[key], item, (*path, key), patches)
-        else:
+        old = before.get(key, ABSENT)
+        if old is item:
+            continue  # Most of a large object is shared with the version before: its path is not even made.
+        if old is ABSENT:
             patches.append(Patch("add", (*path, key), item))
+        else:
+            _compare(old, item, (*path, key), patches)
 
 
 def _compare_arrays(before: tuple[Value, ...], after: tuple[Value, ...], path: Path, patches: list[Patch]) -> None:
     if len(before) == len(after):
         for index, item in enumerate(after):
-            _compare(before[index], item, (*path, index), patches)
+            if before[index] is not item:
+                _compare(before[index], item, (*path, index), patches)
         return
     start, stop = _common_ends(before, after)
     middle = after[start : len(after) - stop]

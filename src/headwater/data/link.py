@@ -10,6 +10,7 @@ without asking, and a link must stay a link inside untyped values.
 
 from __future__ import annotations
 
+import types
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -38,6 +39,10 @@ class Link:
         fill(self, "scope", check_scope(scope))
         fill(self, "id", check_id(id))
         fill(self, "path", check_path(path))
+
+    def __class_getitem__(cls, target: object) -> types.GenericAlias:
+        """`Link[Cell[int]]` in an annotation says what it points at; nothing checks that."""
+        return types.GenericAlias(cls, target)
 
     def resolve(self, home: str) -> Address:
         """The address it points at, seen from a document of space `home`."""

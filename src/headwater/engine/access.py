@@ -54,12 +54,7 @@ class Access:
 
     def right_of(self, principal: str) -> Right:
         """The most that the access document gives a user. The engine's own sessions have no principal and may all."""
-        document = self.document()
-        if not principal or document is ABSENT:
-            return Right.OWN
-        return max(
-            (right for role, right in _RIGHT_OF.items() if _lists(document, role, principal)), default=Right.NONE
-        )
+        return Right.OWN if not principal else right_in(self.document(), principal)
 
     def may_see(self, doc: DocKey, principal: str, session: str) -> bool:
         """A user's and a session's own documents are theirs alone; the rest is for whoever may read."""
@@ -102,6 +97,13 @@ class Access:
             except PatchError:
                 return None  # it does not apply: admission says so, with who was faster
         return _malformed(value)
+
+
+def right_in(document: MaybeValue, principal: str) -> Right:
+    """What an access document gives a user. Where there is none, the space is open to its first writer."""
+    if document is ABSENT:
+        return Right.OWN
+    return max((right for role, right in _RIGHT_OF.items() if _lists(document, role, principal)), default=Right.NONE)
 
 
 def founding(owner: str) -> Value:

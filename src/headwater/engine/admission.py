@@ -131,7 +131,8 @@ class Admission:
             return latest, False
         if read.seq < session.forgotten_seq:
             return self._own_unnamed_in_log(session, branch, head, read)
-        for local_seq, landed in reversed(session.landed.items()):
+        for local_seq in reversed(session.landed_in.get(read.doc, ())):
+            landed = session.landed[local_seq]
             if landed.seq <= read.seq:
                 break
             if not branch.shows(landed.branch, landed.seq) or _named(read, local_seq):

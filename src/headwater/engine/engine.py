@@ -194,6 +194,15 @@ class Engine:
         self._mend()
         return self._log.kept_from
 
+    def chain_at(self, seq: int) -> int | None:
+        """What names the log up to its end, if that is where it ends."""
+        self._mend()
+        return self._log.chain_at(seq)
+
+    def may_have_been(self, seq: int, chain: int) -> bool:
+        """Whether somebody can have seen this log end so. False: it was another one, before a backup was restored."""
+        return self._reading(lambda: self._log.may_have_been(seq, chain))
+
     def read(self, doc: DocKey, *, branch: str = MAIN, at: int | None = None) -> Document:
         """A document now, or as it was at a seq. Its value is shared with the engine: look, do not change."""
         check_scope(doc.scope)
@@ -202,9 +211,17 @@ class Engine:
         self._heads.trim()
         return found
 
-    def documents(self, scope: str, *, branch: str = MAIN, after: str = "", limit: int | None = None) -> Page[Document]:
-        """The present documents of a scope, by id."""
-        return self._reading(lambda: self._reads.documents(scope, branch, after, limit))
+    def documents(
+        self,
+        scope: str,
+        *,
+        branch: str = MAIN,
+        after: str = "",
+        limit: int | None = None,
+        most_bytes: int | None = None,
+    ) -> Page[Document]:
+        """The present documents of a scope, by id; a page holds one of them, or more of up to `most_bytes`."""
+        return self._reading(lambda: self._reads.documents(scope, branch, after, limit, most_bytes))
 
     def changes(self, *, since: int = 0, branch: str | None = None, limit: int | None = None) -> Page[Logged]:
         """The accepted commits after a seq, oldest first, of one branch or of all."""

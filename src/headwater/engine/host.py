@@ -2,7 +2,8 @@
 
 What arrives while it is busy is processed together, so that commits share an fsync; what arrives alone is processed
 alone, at once. The inbox is bounded: a full one refuses, it never drops. Closing answers everything that was accepted.
-Peers are told on the thread that processes; whoever gives them a way to send crosses over by itself.
+Peers are told on the thread that processes; whoever gives them a way to send crosses over by itself. A peer whose way
+to send fails is lost, loudly, and everybody else goes on.
 
 Handing work to a thread costs as much as the work. So whoever has an event loop may lend it (`work_here`): what that
 loop's thread posts is processed there, after everything else that the loop has read in the same turn, as long as the
@@ -76,6 +77,7 @@ class ThreadHost:
     """Runs the hub on a thread of its own, or on one that was lent."""
 
     __slots__ = (
+        "_broken",
         "_busy",
         "_clock",
         "_closing",
@@ -91,6 +93,7 @@ class ThreadHost:
         "_limits",
         "_lock",
         "_on_failed",
+        "_on_peer_failed",
         "_on_processed",
         "_peers",
         "_runner",
@@ -111,6 +114,7 @@ class ThreadHost:
         name: str = "space",
         on_processed: Callable[[], object] | None = None,
         on_failed: Callable[[BaseException], object] | None = None,
+        on_peer_failed: Callable[[Exception], object] | None = None,
     ) -> None:
         self._engine = engine
         self._clock = clock or RealClock()
@@ -127,9 +131,11 @@ class ThreadHost:
         self._is_timed = False  # the host's thread wakes up in time for turns
         self._taken: deque[Item] = deque()  # out of the inbox, and not processed yet
         self._peers: dict[Peer, None] = {}  # those who posted and are not lost
+        self._broken: list[tuple[Peer, Exception]] = []  # those who could not be told something, and why
         self._on_processed = on_processed or _nothing  # after each step: peers were told all of it
         self._hub.on_answered = self._on_processed
         self._on_failed = on_failed
+        self._on_peer_failed = on_peer_failed or _uncaught
         self._expire_at_us = 0
         self._expected = 0  # peers whose commits were judged together last time
         self._waits_us = 0.0  # for the disk, in one step, lately
@@ -268,7 +274,7 @@ class ThreadHost:
         if not self._take():
             self._expire()
             self._hub.process(())  # Turns pass on, and what was kept back for them is told.
-            self._on_processed()
+            self._told()
         while self._taken:
             self._gather()
             if not self._process_taken():
@@ -299,7 +305,9 @@ class ThreadHost:
         while self._taken:
             item = self._taken.popleft()
             if isinstance(item, Message):
-                self._peers[item.peer] = None
+                if item.peer not in self._peers:
+                    self._peers[item.peer] = None
+                    item.peer.on_broken = self._broke
                 batch.append(item)
                 continue
             if batch:
@@ -309,14 +317,14 @@ class ThreadHost:
                 continue
             self._hub.settle()  # what is kept back came before it
             if item is None:
-                self._on_processed()
+                self._told()
                 return False
             if isinstance(item, Work):
                 item.run()
             else:
                 self._peers.pop(item.peer, None)
                 self._hub.lost(item.peer)
-            self._on_processed()
+            self._told()
         self._process(batch)
         return True
 
@@ -328,9 +336,21 @@ class ThreadHost:
         self.batches += 1
         self._expected = len({peer for peer, message in batch if isinstance(message, Transact)})
         self._hub.process(batch)
-        self._on_processed()
+        self._told()
         waited_us = min(self._clock.monotonic_us() - began_us - MESSAGE_US * len(batch), LONGEST_US)
         self._waits_us += (max(waited_us, 0) - self._waits_us) / 8
+
+    def _told(self) -> None:
+        """A step is done: what was said leaves. Whoever could not be told is gone, and its session comes back."""
+        self._on_processed()
+        while self._broken:
+            peer, error = self._broken.pop()
+            self._peers.pop(peer, None)
+            self._hub.lost(peer)
+            self._on_peer_failed(error)
+
+    def _broke(self, peer: Peer, error: Exception) -> None:
+        self._broken.append((peer, error))
 
     def _expire(self) -> None:
         now_us = self._clock.monotonic_us()
@@ -351,10 +371,17 @@ class ThreadHost:
             if peer.state is not PeerState.CLOSED:
                 peer.send(Problem("storage", "this space stopped working; connect again"))
         try:
-            self._on_processed()
+            self._told()
         finally:
             if self._on_failed is not None:
                 self._on_failed(error)
+
+
+def _uncaught(error: Exception) -> None:
+    """Nobody asked to hear of it: it is told like any exception that ends a thread."""
+    threading.excepthook(
+        threading.ExceptHookArgs((type(error), error, error.__traceback__, threading.current_thread()))
+    )
 
 
 def _nothing() -> None:

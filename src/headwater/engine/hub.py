@@ -19,22 +19,15 @@ from headwater.engine.limits import Limits
 from headwater.engine.opening import opened
 from headwater.engine.peer import Peer, PeerState
 from headwater.engine.problems import problem_code, refused
+from headwater.engine.room import SMALL, Room, size_of_patches
 from headwater.engine.turns import Turns
 from headwater.engine.watching import Kept, Watching
 from headwater.engine.windows import Windows
-from headwater.errors import (
-    AccessError,
-    HeadwaterError,
-    InvariantViolation,
-    LimitError,
-    ProtocolError,
-    StorageError,
-)
+from headwater.errors import AccessError, HeadwaterError, InvariantViolation, LimitError, ProtocolError, StorageError
 from headwater.protocol.commit import Commit
 from headwater.protocol.messages import (
     Ack,
     Bye,
-    DocChange,
     FromReplica,
     Hello,
     Open,
@@ -70,6 +63,7 @@ class Hub:
         "_limits",
         "_owed",
         "_peers",
+        "_room",
         "_told",
         "_watching",
         "_windows",
@@ -87,13 +81,14 @@ class Hub:
         self._kept: dict[str, Kept] = {}
         self._watching = Watching(engine, limits)
         self._windows = Windows()
+        self._room = Room(limits.answer_bytes)
         self.turns = Turns()
         self._frames: list[tuple[Peer, tuple[Commit, ...]]] = []
         self._told = engine.last_seq  # commits up to here were spread
         self._access_changed = False
         self._founded = False  # known to be; nothing takes that back but a group that was lost
         self._owed: dict[Peer, None] = {}  # peers that something may have to be told
-        # Called when those whose turn it is were told, with the verdicts. What follows can wait for them.
+        # Called when what was said should leave before more is: those whose turn it is were told, or it is much.
         self.on_answered: Callable[[], object] = _nothing
 
     @property
@@ -121,22 +116,22 @@ class Hub:
         for peer, message in batch:
             if peer.is_closed():
                 continue
-            if isinstance(message, Transact):
-                self._gather(peer, message)
-                continue
-            if not isinstance(message, Ack):
+            if not isinstance(message, Transact | Ack):
                 self._commit()  # what follows may look at what they wrote; an acknowledgement does not
             try:
                 if not peer.is_closed():  # by the failure of what it had sent before
                     self._handle(peer, message)
             except HeadwaterError as error:
                 self._refuse(peer, error)
+            if len(self._frames) >= self._limits.group_commits:
+                self._commit()
+            if self._room.is_spent():
+                self.on_answered()
         self._commit()
 
     def pass_turns(self) -> bool:
         """Whose turn it is to try again after a conflict is told so, with the news that it needs for that."""
-        given = self.turns.give(self._clock.monotonic_us()) if len(self.turns) else []
-        for peer in given:
+        for peer in (given := self.turns.give(self._clock.monotonic_us()) if len(self.turns) else []):
             self._tell(peer, 0)
         return bool(given)
 
@@ -150,7 +145,10 @@ class Hub:
         """A connection is gone. Its watches are kept for a while, the keys of its commits for ever."""
         if self._peers.get(peer.session) is peer:
             del self._peers[peer.session]
-            self._kept[peer.session] = Kept(peer, self._clock.now_us() + self._limits.session_kept_us)
+            if peer.leaves_nothing:
+                self._watching.unwatch_all(peer)
+            else:
+                self._kept[peer.session] = Kept(peer, self._clock.now_us() + self._limits.session_kept_us)
         self._forget(peer)
         self.expire()
 
@@ -164,6 +162,10 @@ class Hub:
 
     def _handle(self, peer: Peer, message: FromReplica) -> None:
         match message:
+            case Transact(commits):
+                if any(commit.branch != self._opened(peer).branch for commit in commits):
+                    raise ProtocolError(f"this session is on branch {peer.branch!r}")
+                self._frames.append((self._opened(peer), commits))
             case Open():
                 self._open(peer, message)
             case Watch():
@@ -171,7 +173,7 @@ class Hub:
             case Unwatch(id):
                 self._watching.unwatch(self._opened(peer), id)
             case Query():
-                answer(self._engine, self._opened(peer), message, self._limits)
+                answer(self._engine, self._opened(peer), message, self._limits, self._room)
             case Ack(seq, local_seq):
                 self._windows.heard(self._opened(peer), seq)
                 peer.heard_seq = max(peer.heard_seq, min(seq, peer.sent_seq))
@@ -180,11 +182,12 @@ class Hub:
                     self._engine.note_acknowledged(peer.session, local_seq)
             case Bye(acked):
                 self._engine.close_session(self._opened(peer).session, acked)
-                self._close(peer)
+                peer.leaves_nothing = True
+                self.lost(peer)
             case Renew():
                 peer.send(Renewed())  # whoever took it in has checked it
-            case Hello() | Transact():
-                raise ProtocolError(f"{type(message).__name__} has no place here")
+            case Hello():
+                raise ProtocolError("Hello has no place here")
             case _:
                 assert_never(message)
 
@@ -198,15 +201,11 @@ class Hub:
         peer.send(Problem(problem_code(error), str(error)))
         self.lost(peer)
 
-    def _close(self, peer: Peer) -> None:
-        self._peers.pop(peer.session, None)
-        self._watching.unwatch_all(peer)
-        self._forget(peer)
-
     def _forget(self, peer: Peer) -> None:
         peer.state = PeerState.CLOSED
         self.turns.leave(peer)
         self._windows.forget(peer)
+        peer.take()  # On its next connection it is told what it has not seen, whatever was noted here.
 
     # ---- opening -----------------------------------------------------------------------------------
 
@@ -215,12 +214,18 @@ class Hub:
         if session is None:
             return
         resumed = self._take_over(peer, message.seen, message.watching)
-        self._peers[peer.session] = peer
         landed = self._engine.landed(session.key, message.sent)
-        peer.send(Opened(session.key, self._told, resumed, landed, session.last, tuple(sorted(peer.unsure))))
-        if resumed:
-            peer.owes_seq = peer.owes_seq or bool(peer.unsure)
-            self._flush(peer, at_least_seq=True)
+        following = tuple(sorted(peer.unsure))
+        peer.owes_seq = peer.owes_seq or bool(peer.unsure)
+        try:
+            missed = self._composed(peer, None) if resumed and (peer.is_owed() or self._told > peer.sent_seq) else None
+        except LimitError:
+            # More happened than can be told at once: it asks for everything again, one watch after the other.
+            self._watching.unwatch_all(peer)
+            resumed, following, missed = False, (), None
+        peer.send(Opened(session.key, self._told, resumed, landed, session.last, following))
+        if missed is not None:
+            self._sync(peer, missed)
 
     def _take_over(self, peer: Peer, seen: int, watching: tuple[int, ...] | None) -> bool:
         """One connection owns a session: the other one is told that it does not any more."""
@@ -231,31 +236,17 @@ class Hub:
         else:
             kept = self._kept.pop(peer.session, None)
             former = kept.peer if kept is not None else None
+        self._peers[peer.session] = peer
         if former is None:
             return False
-        if former.branch != peer.branch or former.sent_seq < seen:
+        if former.branch != peer.branch or former.sent_seq < seen or former.leaves_nothing:
             self._watching.unwatch_all(former)
             return False
         self._watching.hand_over(former, peer, watching)
-        peer.sent_seq = peer.heard_seq = seen
-        for doc in peer.watched:
-            # Catch-up: whatever was written since the last seq that the replica has seen.
-            if self._engine.read(doc, branch=peer.branch).seq > seen:
-                peer.merge(doc)
+        self._watching.catch_up(peer, seen)
         return True
 
     # ---- commits -----------------------------------------------------------------------------------
-
-    def _gather(self, peer: Peer, message: Transact) -> None:
-        if peer.state is not PeerState.OPEN:
-            self._refuse(peer, ProtocolError("open a session first"))
-            return
-        if any(commit.branch != peer.branch for commit in message.commits):
-            self._refuse(peer, ProtocolError(f"this session is on branch {peer.branch!r}"))
-            return
-        self._frames.append((peer, message.commits))
-        if len(self._frames) >= self._limits.group_commits:
-            self._commit()
 
     def _commit(self) -> None:
         """Judge what has gathered in one group, answer, and note what the watchers have to hear."""
@@ -296,13 +287,11 @@ class Hub:
 
     def _recheck_access(self) -> None:
         """Whoever may not read any more hears nothing more."""
-        if not self._access_changed:
-            return
-        self._access_changed = False
-        for peer in tuple(self._peers.values()):
+        peers, self._access_changed = tuple(self._peers.values()) if self._access_changed else (), False
+        for peer in peers:
             if not self._engine.may_see(ACCESS, peer.principal, peer.session):
+                peer.leaves_nothing = True
                 self._refuse(peer, AccessError(f"{peer.principal!r} may not read this space any more"))
-                self._watching.unwatch_all(self._kept.pop(peer.session).peer)
 
     def _answer(self, peer: Peer, frame: tuple[Commit, ...], outcome: Outcome) -> None:
         if isinstance(outcome, LimitError):
@@ -328,13 +317,19 @@ class Hub:
         """C9: everyone who watches hears of it, in the order of the log."""
         for operation in commit.operations:
             self._access_changed = self._access_changed or operation.doc == ACCESS
-            for peer in self._watching.watchers.get((commit.branch, operation.doc), ()):
-                change: DocChange
+            watchers = self._watching.watchers.get((commit.branch, operation.doc))
+            if not watchers:
+                continue
+            size = size_of_patches(operation.patches)
+            for peer in watchers:
+                if peer.state is PeerState.CLOSED:
+                    continue  # kept for its next connection, which reads what is new
                 if peer.session == author:
-                    change = Own(operation.doc, seq, commit.local_seq)
+                    peer.note(Own(operation.doc, seq, commit.local_seq))
                 else:
-                    change = Patched(operation.doc, seq, operation.patches)
-                peer.note(change)
+                    peer.note(Patched(operation.doc, seq, operation.patches))
+                    if size > SMALL:
+                        peer.hold(size)
                 self._owed[peer] = None
 
     # ---- watching ----------------------------------------------------------------------------------
@@ -342,14 +337,17 @@ class Hub:
     def _watch(self, peer: Peer, message: Watch) -> None:
         try:
             docs = self._watching.selected(peer, message)
+            self._room.begin()
+            states = self._watching.states(peer, docs, self._room)
         except HeadwaterError as error:
+            # Nothing of it is watched: what a peer was not answered for, it is not told of either.
             peer.send(Problem(problem_code(error), str(error), False, message.id))
             return
         self._flush(peer, at_least_seq=True, past_window=True)  # so that everything else is as of the same seq
         self._watching.begin(peer, message, docs)
         seq = self._told
         peer.sent_seq = seq
-        peer.send(Watched(message.id, seq, tuple(self._watching.state(peer, doc) for doc in docs)))
+        peer.send(Watched(message.id, seq, states, self._engine.chain_at(seq)))
 
     # ---- telling -----------------------------------------------------------------------------------
 
@@ -362,14 +360,17 @@ class Hub:
                 self._owed[peer] = None
             elif peer.is_owed():
                 self._tell(peer, self.turns.before(peer) if now_us else None)
+                if self._room.is_spent():
+                    self.on_answered()
 
     def _tell(self, peer: Peer, turn: int | None) -> None:
         if peer.state is PeerState.OPEN:
             try:
                 self._flush(peer, turn=turn)
             except HeadwaterError as error:
-                # What it was owed is read again from its last seq on its next connection.
+                # On its next connection that is read again from its last seq; or, if it was too much, all it watches.
                 peer.sent_seq = min(peer.sent_seq, peer.heard_seq)
+                peer.leaves_nothing = isinstance(error, LimitError)
                 self._refuse(peer, error)
 
     def _flush(
@@ -377,21 +378,22 @@ class Hub:
     ) -> None:
         if peer.unacked >= self._limits.sync_window and not (past_window or turn == 0):
             return  # it has enough on the way: what comes meanwhile is merged
-        seq = self._told  # never more than what was spread
-        if not peer.is_owed() and not (at_least_seq and seq > peer.sent_seq) and turn is None:
-            return
-        single, merged = peer.take()
-        changes: list[DocChange] = [*single]
+        if peer.is_owed() or (at_least_seq and self._told > peer.sent_seq) or turn is not None:
+            self._sync(peer, self._composed(peer, turn))
+
+    def _composed(self, peer: Peer, turn: int | None) -> Sync:
+        """All that a peer is owed. LimitError: it is too much to be told at once, and the peer is owed it no more."""
+        self._room.begin()
+        changes, merged = peer.take()
         for doc in merged:
-            found = self._engine.read(doc, branch=peer.branch)
+            found = self._watching.read(peer, doc, self._room)
             changes.append(whole_of(doc, found.seq, found.value))
-        arrived, left = self._watching.refollow(peer, {change.doc for change in changes})
-        arrived |= {doc: min(peer.watched[doc]) for doc in peer.unsure if doc in peer.watched}
-        peer.unsure.clear()
-        peer.sent_seq = seq
-        self._windows.sent(peer, seq)
-        states = tuple(self._watching.state(peer, doc) for doc in arrived)
-        peer.send(Sync(seq, tuple(changes), states, tuple(arrived.values()), tuple(left), turn))
+        return self._watching.news(peer, self._told, tuple(changes), turn, self._room)
+
+    def _sync(self, peer: Peer, sync: Sync) -> None:
+        peer.sent_seq = sync.seq
+        self._windows.sent(peer, sync.seq)
+        peer.send(sync)
 
 
 def _nothing() -> None:

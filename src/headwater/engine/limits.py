@@ -30,7 +30,9 @@ class Limits:
     follow_documents: int = 10_000  # documents that following links from one watch may bring in
     query_documents: int = 1_000  # documents in one answer
     in_flight: int = 1_024  # commits that one session may have waiting for a verdict
+    answer_bytes: int = 96 * 1024 * 1024  # documents in one answer, or in one Sync; more than one may be long
     sync_patches: int = 16  # changes of one document told one by one; beyond it the document is told as a whole
+    sync_bytes: int = 8 * 1024 * 1024  # of all changes kept for one peer; beyond it only what changed is remembered
     sync_window: int = 8  # Sync frames that may be on the way to one peer
 
     # what is kept in memory

@@ -132,6 +132,22 @@ class Log:
     def last_seq(self) -> int:
         return self.next_seq - 1
 
+    def chain_at(self, seq: int) -> int | None:
+        """What names this log and all that is in it up to its end. None: that is not where it ends."""
+        return self._chain if seq == self.last_seq else None
+
+    def may_have_been(self, seq: int, chain: int) -> bool:
+        """Whether somebody can have seen this log end with a seq, and with that chain. Unknown: it can.
+
+        A file that was restored from a backup, or begun anew, and has grown since, is another log from there on.
+        """
+        if seq >= self.last_seq:
+            return seq == self.last_seq and chain == self._chain
+        if seq < self.kept_from:
+            return True  # Compacted away: nothing is left that could tell.
+        row = self._store.row_at(seq)
+        return row is not None and row.seq + row.commits == seq + 1 and row.chain == chain
+
     # ---- appending -------------------------------------------------------------------------------
 
     def later(self, now_us: int) -> int:

@@ -1,8 +1,8 @@
 """A peer: the engine's end of one connection. What it watches, what it was told, what it is owed.
 
 A slow peer costs no more memory than the documents it watches: what it has not been sent yet is merged, first by
-keeping few patches for a document, then by remembering only that it changed. Does no input or output: whoever
-moves the bytes gives it a way to send.
+keeping few patches for a document and few bytes in all, then by remembering only that it changed. Does no input or
+output: whoever moves the bytes gives it a way to send, and if that fails, the failure is this connection's alone.
 """
 
 from __future__ import annotations
@@ -30,11 +30,17 @@ class Peer:
 
     __slots__ = (
         "_changes",
+        "_held_bytes",
         "_limits",
         "_merged",
+        "_way",
         "branch",
+        "following",
         "heard_seq",
+        "leaves_nothing",
         "links",
+        "on_broken",
+        "opens",
         "owes_seq",
         "principal",
         "send",
@@ -48,8 +54,12 @@ class Peer:
     )
 
     def __init__(self, send: Send, limits: Limits) -> None:
-        self.send = send
+        self._way = send
+        self.send: Send = self._sent
+        self.on_broken: Callable[[Peer, Exception], object] | None = None  # whom it concerns when `send` fails
+        self.leaves_nothing = False  # when it is gone, what it watched is not kept for the next connection
         self.state = PeerState.NEW
+        self.opens = 0  # how often it has asked for its session
         self.principal = ""
         self.session = ""
         self.branch = MAIN
@@ -59,12 +69,27 @@ class Peer:
         self.owes_seq = False  # an own commit landed: the peer must hear of its seq even if nothing it watches changed
         self.unsure: set[DocKey] = set()  # followed documents that the peer may never have been told
         self.watches: dict[int, tuple[Selector, ...]] = {}
+        self.following: dict[int, bool] = {}  # watches that links were followed for, and whether they still are
         self.watched: dict[DocKey, set[int]] = {}  # document -> the watches that want it
         # Where links led from followed documents, as of what it was told; of those with too many it is not remembered.
         self.links: dict[DocKey, tuple[DocKey, ...]] = {}
         self._limits = limits
         self._changes: dict[DocKey, list[DocChange]] = {}
         self._merged: set[DocKey] = set()
+        self._held_bytes = 0  # of the changes above, about
+
+    def _sent(self, message: FromEngine) -> None:
+        """A way to send that fails is the end of this connection, and of no other. Nothing is sent on it any more."""
+        if self._way is _nowhere:
+            return
+        try:
+            self._way(message)
+        except Exception as error:
+            if self.on_broken is None:
+                raise
+            self._way = _nowhere
+            self.state = PeerState.CLOSED
+            self.on_broken(self, error)
 
     def is_closed(self) -> bool:
         return self.state is PeerState.CLOSED
@@ -78,6 +103,14 @@ class Peer:
         changes.append(change)
         if len(changes) > self._limits.sync_patches:
             self.merge(doc)
+
+    def hold(self, size: int) -> None:
+        """What was just noted has so many bytes. Past the limit for one peer, only what changed is remembered."""
+        self._held_bytes += size
+        if self._held_bytes > self._limits.sync_bytes:
+            self._merged.update(self._changes)
+            self._changes.clear()
+            self._held_bytes = 0
 
     def merge(self, doc: DocKey) -> None:
         """Tell the document as a whole, whatever happened to it."""
@@ -97,11 +130,16 @@ class Peer:
         merged = sorted(self._merged)
         self._changes.clear()
         self._merged.clear()
+        self._held_bytes = 0
         self.owes_seq = False
         return changes, merged
 
     def inherit(self, other: Peer) -> None:
         """A new connection of the same session takes over what the old one watched."""
         self.watches, self.watched = other.watches, other.watched
-        self.links = other.links
-        other.watches, other.watched, other.links = {}, {}, {}
+        self.links, self.following = other.links, other.following
+        other.watches, other.watched, other.links, other.following = {}, {}, {}, {}
+
+
+def _nowhere(_: FromEngine) -> None:
+    """For a connection that broke."""

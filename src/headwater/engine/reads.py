@@ -11,7 +11,7 @@ from heapq import nsmallest
 from typing import Generic, TypeVar
 
 from headwater.data.address import DocKey
-from headwater.data.value import MAX_INT, Absent, MaybeValue
+from headwater.data.value import MAX_INT, Absent, MaybeValue, size_of
 from headwater.engine.branches import Branch, Branches
 from headwater.engine.heads import Heads
 from headwater.engine.limits import Limits
@@ -106,19 +106,28 @@ class Reads:
             raise AbsentError(f"history before seq {kept_from - 1} was compacted away; seq {seq} cannot be read")
         return seq
 
-    def documents(self, scope: str, branch_name: str, after: str, limit: int | None) -> Page[Document]:
+    def documents(
+        self, scope: str, branch_name: str, after: str, limit: int | None, most_bytes: int | None = None
+    ) -> Page[Document]:
         branch = self._branches.get(branch_name)
         size = self.page_size(limit)
         # C8: one call answers as of one seq, since nothing is accepted while it runs.
         rows = self._store.docs_of_scope(scope, after, size)
-        found = []
-        for _, id in rows:
+        found: list[Document] = []
+        held, last = 0, rows[-1][1] if len(rows) == size else None
+        for place, (_, id) in enumerate(rows):
             head = self._heads.get(branch, DocKey(scope, id))
-            if not isinstance(head.value, Absent):
-                seq = head.seq or head.inherited_seq
-                found.append(Document(doc=head.key, value=head.value, seq=seq, as_of=self._log.last_seq))
+            if isinstance(head.value, Absent):
+                continue
+            if most_bytes is not None:
+                held += size_of(head.value)
+                if held > most_bytes and found:
+                    last = rows[place - 1][1]  # The next page begins with this one.
+                    break
+            seq = head.seq or head.inherited_seq
+            found.append(Document(doc=head.key, value=head.value, seq=seq, as_of=self._log.last_seq))
         self._heads.trim()
-        return Page(items=tuple(found), next=rows[-1][1] if len(rows) == size else None)
+        return Page(items=tuple(found), next=last)
 
     def changes(self, since: int, branch_name: str | None, limit: int | None) -> Page[Logged]:
         """Pages by accepted commits; a branch's own, not those it inherited."""

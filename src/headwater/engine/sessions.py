@@ -8,7 +8,7 @@ remembered that they were given. Upholds C5 and C10.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from hashlib import blake2b
 from hmac import compare_digest
 from typing import Final, NamedTuple
@@ -64,7 +64,18 @@ class LoggedCommit(NamedTuple):
 class Session:
     """What the engine remembers of one session."""
 
-    __slots__ = ("acked", "forgotten_seq", "key", "landed", "last", "principal", "refused", "row", "unstored_refusals")
+    __slots__ = (
+        "acked",
+        "forgotten_seq",
+        "key",
+        "landed",
+        "landed_in",
+        "last",
+        "principal",
+        "refused",
+        "row",
+        "unstored_refusals",
+    )
 
     def __init__(self, row: SessionRow, last: int, forgotten_seq: int) -> None:
         self.row = row
@@ -75,6 +86,7 @@ class Session:
         self.unstored_refusals = False
         self.acked = row.acked  # as last heard; the row follows now and then
         self.landed: dict[int, Landed] = {}  # in order, since local_seq and seq rise together
+        self.landed_in: dict[DocKey, deque[int]] = {}  # the same by document, so that a read looks at its own only
         self.refused: OrderedDict[int, Rejection] = OrderedDict()
 
     @property
@@ -219,12 +231,25 @@ class Sessions:
     def accept(self, session: Session, local_seq: int, landed: Landed) -> None:
         session.last = local_seq
         session.landed[local_seq] = landed
+        for doc, _ in landed.touched:
+            wrote = session.landed_in.get(doc)
+            if wrote is None:
+                session.landed_in[doc] = deque((local_seq,))
+            elif wrote[-1] != local_seq:
+                wrote.append(local_seq)
 
     def trim(self, session: Session) -> None:
         """Forget the oldest accepted commits past the limit: their frames are closed, so the log has them."""
         if len(session.landed) > 2 * self._limits.session_commits:
             for oldest in list(session.landed)[: self._limits.session_commits]:
-                session.forgotten_seq = max(session.forgotten_seq, session.landed.pop(oldest).seq)
+                landed = session.landed.pop(oldest)
+                session.forgotten_seq = max(session.forgotten_seq, landed.seq)
+                for doc, _ in landed.touched:
+                    wrote = session.landed_in.get(doc)
+                    if wrote and wrote[0] == oldest:
+                        wrote.popleft()
+                        if not wrote:
+                            del session.landed_in[doc]
 
     def refuse(self, session: Session, local_seq: int, rejection: Rejection) -> None:
         session.last = local_seq

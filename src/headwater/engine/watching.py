@@ -10,15 +10,20 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from headwater.data.address import DocKey, check_id, check_scope
+from headwater.data.value import size_of
 from headwater.engine.engine import Engine
 from headwater.engine.follow import links_of, reached
 from headwater.engine.limits import Limits
 from headwater.engine.peer import Peer
+from headwater.engine.reads import Document
+from headwater.engine.room import Room
 from headwater.errors import AccessError, LimitError
-from headwater.protocol.messages import Problem, Selector, State, Watch, state_of
+from headwater.protocol.messages import DocChange, Problem, Selector, State, Sync, Watch, state_of
 
 MANY_LINKS: Final = 1_024  # of one document; where they lead is looked up whenever it is needed
 
+FEW: Final = 64  # commits that are looked through rather than every document that is watched
+_NONE: Final[frozenset[int]] = frozenset()
 LinksFrom = Callable[[DocKey], Iterable[DocKey]]
 
 
@@ -48,9 +53,29 @@ class Watching:
         if watching is not None:
             for id in peer.watches.keys() - set(watching):
                 self.unwatch(peer, id)
-        # What came by following links may have been told in a frame that was lost.
+        # These may never have been told.
         asked = {selector.doc for selectors in peer.watches.values() for selector in selectors}
         peer.unsure = {doc for doc in peer.watched if doc not in asked}
+
+    def catch_up(self, peer: Peer, seen: int) -> None:
+        """A peer has seen everything up to a seq: whatever was written since to what it watches is owed to it."""
+        peer.sent_seq = peer.heard_seq = seen
+        for doc in self._written_since(seen, peer):
+            peer.merge(doc)
+
+    def _written_since(self, seen: int, peer: Peer) -> list[DocKey]:
+        """The watched documents that were written after a seq: from the log, if that is the shorter way."""
+        engine, branch = self._engine, peer.branch
+        if engine.last_seq - seen > min(len(peer.watched), FEW) or seen < engine.kept_from - 1:
+            return [doc for doc in peer.watched if engine.read(doc, branch=branch).seq > seen]
+        written: dict[DocKey, None] = {}
+        since = seen
+        while since < engine.last_seq:
+            since += 1  # One commit at a time: each may be long.
+            page = engine.changes(since=since - 1, branch=branch, limit=1)
+            for logged in page.items:
+                written.update(dict.fromkeys([operation.doc for operation in logged.commit.operations]))
+        return [doc for doc in written if doc in peer.watched]
 
     def selected(self, peer: Peer, message: Watch) -> list[DocKey]:
         """The documents of a watch, those its links lead to included: one consistent cut, cycles and all."""
@@ -65,8 +90,10 @@ class Watching:
                 raise AccessError(f"{selector.doc.scope}:{selector.doc.id} is not for {peer.principal!r}")
         roots = [selector.doc for selector in message.selectors if selector.follow]
         docs.update(dict.fromkeys(self._followed(peer, roots, lambda doc: self._links(peer, doc))))
-        if len(peer.watched.keys() | docs.keys()) > limits.watches:
+        if len(peer.watched) + sum(1 for doc in docs if doc not in peer.watched) > limits.watches:
             raise LimitError(f"a session watches at most {limits.watches} documents. Unwatch some first.")
+        if message.id not in peer.watches and len(peer.watches) >= limits.watches:
+            raise LimitError(f"a session has at most {limits.watches} watches. Unwatch some first.")
         return list(docs)
 
     def _followed(self, peer: Peer, roots: Iterable[DocKey], links_from: LinksFrom) -> list[DocKey]:
@@ -88,14 +115,38 @@ class Watching:
             peer.links.pop(doc, None)
         return True
 
+    def read(self, peer: Peer, doc: DocKey, room: Room) -> Document:
+        """A document as it is now, if there is room for it. LimitError: there is none."""
+        found = self._engine.read(doc, branch=peer.branch)
+        room.take(size_of(found.value))
+        return found
+
+    def states(self, peer: Peer, docs: Iterable[DocKey], room: Room) -> tuple[State, ...]:
+        """Documents as they are now. LimitError: there is no room for all of them."""
+        return tuple([room.of(self.state(peer, doc)) for doc in docs])
+
     def state(self, peer: Peer, doc: DocKey) -> State:
         found = self._engine.read(doc, branch=peer.branch)
         return state_of(doc, found.seq, found.value)
 
-    def begin(self, peer: Peer, message: Watch, docs: Iterable[DocKey]) -> None:
-        """The documents of a watch are watched from now on."""
+    def news(self, peer: Peer, seq: int, changes: tuple[DocChange, ...], turn: int | None, room: Room) -> Sync:
+        """What happened up to a seq, with what links lead to since."""
+        chain = self._engine.chain_at(seq)
+        if not (peer.following or peer.unsure):
+            return Sync(seq, changes, (), (), (), turn, chain)
+        arrived, left = self.refollow(peer, {change.doc for change in changes})
+        return Sync(seq, changes, self.states(peer, arrived, room), tuple(arrived.values()), tuple(left), turn, chain)
+
+    def begin(self, peer: Peer, message: Watch, docs: list[DocKey]) -> None:
+        """The documents of a watch are watched from now on, in place of those of an earlier one with its number."""
+        wanted = set(docs)
+        for doc in [doc for doc in self._claimed(peer, message.id) if doc not in wanted]:
+            self._drop_claim(peer, doc, message.id)
         peer.watches[message.id] = message.selectors
+        self._follow_no_more(peer, message.id)
         follows = any(selector.follow for selector in message.selectors)
+        if follows:
+            peer.following[message.id] = True
         for doc in docs:
             self.add(peer, doc, message.id)
             if follows:
@@ -106,9 +157,21 @@ class Watching:
         self.watchers.setdefault((peer.branch, doc), {})[peer] = None
 
     def unwatch(self, peer: Peer, id: int) -> None:
-        peer.watches.pop(id, None)
-        for doc in [doc for doc, ids in peer.watched.items() if id in ids]:
+        for doc in self._claimed(peer, id):
             self._drop_claim(peer, doc, id)
+        peer.watches.pop(id, None)
+        self._follow_no_more(peer, id)
+
+    def _follow_no_more(self, peer: Peer, id: int) -> None:
+        peer.following.pop(id, None)
+        if not peer.following:
+            peer.links.clear()  # Nobody looks any more where they lead, so that it would grow old.
+
+    def _claimed(self, peer: Peer, id: int) -> list[DocKey]:
+        """The documents that are watched because of one watch. Only where links were followed it takes a search."""
+        named = dict.fromkeys([selector.doc for selector in peer.watches.get(id, ())])
+        docs = peer.watched if id in peer.following else named
+        return [doc for doc in docs if id in peer.watched.get(doc, ())]
 
     def _remove(self, peer: Peer, doc: DocKey) -> None:
         del peer.watched[doc]
@@ -121,6 +184,8 @@ class Watching:
 
     def unwatch_all(self, peer: Peer) -> None:
         peer.watches.clear()
+        peer.following.clear()
+        peer.unsure.clear()
         for doc in list(peer.watched):
             self._remove(peer, doc)
 
@@ -128,17 +193,18 @@ class Watching:
         """What links lead to since something on the way changed, by watch, and what they no longer lead to."""
         new: dict[DocKey, int] = {}
         left: list[DocKey] = []
-        following = {id for id, selectors in peer.watches.items() if any(selector.follow for selector in selectors)}
+        following = [id for id, still in peer.following.items() if still]
         # A document that is remembered is looked at whoever watches it, so that what is remembered is never old.
         moved = {
             doc
             for doc in changed
-            if (doc in peer.links or not following.isdisjoint(peer.watched.get(doc, ())))
+            if (doc in peer.links or not peer.watched.get(doc, _NONE).isdisjoint(following))
             and self._remember_links(peer, doc)
         }
-        for id, selectors in tuple(peer.watches.items()):
-            if id not in following or not any(id in peer.watched.get(doc, ()) for doc in moved):
+        for id in following if moved else ():
+            if not any(id in peer.watched.get(doc, ()) for doc in moved):
                 continue
+            selectors = peer.watches[id]
             wanted = {selector.doc for selector in selectors}
             try:
                 roots = [selector.doc for selector in selectors if selector.follow]
@@ -150,6 +216,7 @@ class Watching:
             except LimitError as error:
                 # It keeps what it has and is told once that no more will follow.
                 peer.watches[id] = tuple(Selector(other.doc) for other in selectors)
+                peer.following[id] = False
                 peer.send(Problem("limit", f"links are no longer followed: {error}", False, id))
                 continue
             for doc in sorted(wanted):
@@ -158,6 +225,9 @@ class Watching:
                 self.add(peer, doc, id)
                 if doc not in peer.links:
                     self._remember_links(peer, doc)
+        # What came by following links may have been told in a frame that was lost.
+        new |= {doc: min(peer.watched[doc]) for doc in peer.unsure if doc in peer.watched}
+        peer.unsure.clear()
         return new, [doc for doc in left if doc not in peer.watched]
 
     def _remembered(self, peer: Peer, doc: DocKey) -> tuple[DocKey, ...]:

@@ -47,9 +47,9 @@ class Open(_Message, frozen=True, tag="open"):
     """Open a session in a space, or take one up again.
 
     `resume` is the token that the last `Open` chose as `following`, and is good once. `seen` is the seq the
-    replica's confirmed state is at; `sent` are commits on the wire without a verdict; verdicts up to `acked`
-    have arrived, and no commit up to it will be sent or named again. Watches not in `watching` are over, if it is
-    said.
+    replica's confirmed state is at, and `chain` what the engine said of its log there; `sent` are commits on the wire
+    without a verdict, and the newest one that landed and is not covered by `seen`; verdicts up to `acked` have arrived,
+    and no commit up to it will be sent or named again. Watches not in `watching` are over, if it is said.
     """
 
     space: str
@@ -61,6 +61,7 @@ class Open(_Message, frozen=True, tag="open"):
     sent: tuple[Number, ...] = ()
     acked: Number = 0
     watching: tuple[Number, ...] | None = None
+    chain: Number | None = None
 
 
 class Transact(_Message, frozen=True, tag="transact"):
@@ -201,6 +202,7 @@ class Watched(_Message, frozen=True, tag="watched"):
     id: Number
     seq: Number
     documents: tuple[State, ...]
+    chain: Number | None = None  # what names the log up to `seq`: a replica says it when it comes back
 
 
 class Sync(_Message, frozen=True, tag="sync"):
@@ -212,6 +214,7 @@ class Sync(_Message, frozen=True, tag="sync"):
     arrived_by: tuple[Number, ...] = ()  # the watch that brings each of them
     left: tuple[DocKey, ...] = ()  # documents that no link leads to any more: no longer watched
     turn: Number | None = None  # after a conflict: how many others try again before this session; 0: it should, now
+    chain: Number | None = None  # as in `Watched`
 
 
 class Answer(_Message, frozen=True, tag="answer"):
@@ -267,13 +270,13 @@ def decode_from_engine(
     message: FromEngine = _decoded(data, encoding, _from_engine.decode, FromEngine)
     try:
         match message:
-            case Watched(id, seq, documents):
-                return Watched(id, seq, _frozen_states(documents, limits))
+            case Watched(id, seq, documents, chain):
+                return Watched(id, seq, _frozen_states(documents, limits), chain)
             case Answer(id, seq, documents, after):
                 return Answer(id, seq, _frozen_states(documents, limits), after)
-            case Sync(seq, changes, arrived, by, left, turn):
+            case Sync(seq, changes, arrived, by, left, turn, chain):
                 frozen = tuple(_frozen_change(change, limits) for change in changes)
-                return Sync(seq, frozen, _frozen_states(arrived, limits), by, left, turn)
+                return Sync(seq, frozen, _frozen_states(arrived, limits), by, left, turn, chain)
             case _:
                 return message
     except InvalidValueError as error:

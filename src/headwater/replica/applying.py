@@ -7,7 +7,7 @@ from headwater.data.patch import PatchError, Touch, apply
 from headwater.data.value import ABSENT, MaybeValue
 from headwater.protocol.verdict import Collision, Conflict
 from headwater.replica.document import NOT_HERE, Document, Documents
-from headwater.replica.pending import Layer
+from headwater.replica.layer import Layer
 
 
 def applied(layer: Layer, documents: Documents, seq: int, values: dict[Document, MaybeValue]) -> Conflict | None:

@@ -19,6 +19,7 @@ from headwater.data.value import MaybeValue
 if TYPE_CHECKING:
     from headwater.replica.pending import Layer
     from headwater.replica.replica import Replica
+    from headwater.replica.written import Written
 
 
 class NotLoaded(enum.Enum):
@@ -34,7 +35,19 @@ NOT_HERE: Final = NotLoaded.NOT_HERE
 class Document:
     """One document of one space, on the branch that its replica shows."""
 
-    __slots__ = ("__weakref__", "confirmed", "home", "key", "layers", "stale", "twig", "value", "writers", "written")
+    __slots__ = (
+        "__weakref__",
+        "confirmed",
+        "home",
+        "key",
+        "layers",
+        "stale",
+        "twig",
+        "value",
+        "writers",
+        "written",
+        "wrote",
+    )
 
     def __init__(self, key: DocKey, home: Replica) -> None:
         self.key = key
@@ -44,6 +57,7 @@ class Document:
         self.written = 0  # the seq of the last write that was heard of; 0: none was
         self.stale: MaybeValue | NotLoaded = NOT_HERE  # shown before a gap, and not read again since
         self.layers: list[Layer] = []  # live layers that write it, in order
+        self.wrote: Written | None = None  # which of them wrote where; there when somebody has asked
         self.twig: Twig | None = None  # who reads it, by path; the scheduler's
         self.writers: tuple[object, ...] = ()  # the nodes whose declared output it is; the scheduler's
 
@@ -51,8 +65,8 @@ class Document:
         return f"<document {self.key.scope}:{self.key.id}>"
 
     def written_by(self, layers: tuple[Layer, ...] | list[Layer]) -> list[Path]:
-        """The paths in this document that these layers write."""
-        return [path for layer in layers for path in layer.written(self.key)]
+        """The paths in this document that these layers write, each once."""
+        return list({path: None for layer in layers for path in layer.written(self.key)})
 
 
 class _Loose(ref["Document"]):

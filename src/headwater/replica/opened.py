@@ -34,13 +34,15 @@ class Opened:
         self._open.pop(number, None)
         self.count = len(self._open)
 
-    def changing(self, document: Document) -> None:
-        """C8: whoever looked already goes on with what was shown until now."""
-        if self._open:
-            for opened in tuple(self._open.values()):
-                transaction = opened()
-                if transaction is not None:
-                    transaction.keep(document)
+    def changing(self, document: Document) -> bool:
+        """C8: whoever looked already goes on with what was shown until now. Whether there is anybody."""
+        if not self._open:
+            return False
+        for opened in tuple(self._open.values()):
+            transaction = opened()
+            if transaction is not None:
+                transaction.keep(document)
+        return True
 
     def oldest(self, default: int) -> int:
         """The first layer that one of them may name."""

@@ -1,198 +1,72 @@
 """Pending: the ordered stack of local commits that the engine has not confirmed yet.
 
-A layer is shown from the moment it is committed until the engine's log covers it, or until it is known that it
-will not land. Then it is dead, and so is every layer that read it (C4), at once: nothing dead is shown, named
-or sent. Never talks to anybody; `Replica` does.
+A layer (`layer.Layer`) is shown from the moment it is committed until the engine's log covers it, or until it is known
+that it will not land. Then it is dead, and so is every layer that read it (C4), at once: nothing dead is shown, named
+or sent. What a step costs does not depend on how many layers are pending. Never talks to anybody; `Replica` does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from enum import Enum
-from typing import Final
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from headwater.data.address import DocKey
-from headwater.data.patch import PatchError, Touch, apply
-from headwater.data.path import Path
-from headwater.data.spots import Spot
-from headwater.data.value import ABSENT, MaybeValue
+from headwater.data.path import Path, starts_with
+from headwater.data.value import MaybeValue
 from headwater.errors import InvariantViolation
-from headwater.protocol.commit import Commit
 from headwater.protocol.verdict import Conflict, Rejection
 from headwater.replica.document import Document, Documents
+from headwater.replica.layer import Fate, Layer, Settled
+from headwater.replica.spans import Span
+from headwater.replica.written import Written, number_of, outside_arrays
 
-Settled = Callable[["Layer", "Rejection | None"], object]
+__all__ = ["NOTHING", "Fate", "Layer", "Pending", "Settled", "Under"]
 
-
-class Fate(Enum):
-    """How far a layer is on its way."""
-
-    QUEUED = "queued"  # never left this process
-    SENT = "sent"  # on the wire; the engine may have it
-    ACCEPTED = "accepted"  # has a seq, which the confirmed state does not cover yet
-    LOCAL = "local"  # derived without the right to write: stays here and yields to any confirmed value
-    DEAD = "dead"  # will not land; if it was sent, its verdict is still to come
-
-
-_QUEUED: Final = Fate.QUEUED
 _ACCEPTED: Final = Fate.ACCEPTED
 
 
-def named_by(commit: Commit) -> frozenset[int]:
-    """The layers that a commit stands on."""
-    ranges = [*commit.after, *(span for read in commit.reads for span in read.layers)]
-    return frozenset(local_seq for first, last in ranges for local_seq in range(first, last + 1))
+class Under(NamedTuple):
+    """What had a say in what is at a place, beside what is confirmed."""
+
+    spans: tuple[Span, ...] = ()  # layers that the engine hears of: a read names them (C3)
+    local: tuple[Layer, ...] = ()  # layers that stay here: a read stands on what they read
+    dead: tuple[int, ...] = ()  # those of the first that are dead by now
+
+    def __bool__(self) -> bool:
+        return bool(self.spans or self.local)
 
 
-class Layer:
-    """One local commit, and what it did to the documents it wrote when it was applied here.
-
-    A layer that replaced one document (`Replica.write_whole`) is told as a commit later, with the rest of its wave:
-    nothing that it stands on changes in between.
-    """
-
-    __slots__ = (
-        "_commit",
-        "_named",
-        "_touched",
-        "after",
-        "basis",
-        "before",
-        "causes",
-        "derived",
-        "document",
-        "fate",
-        "frame",
-        "group",
-        "local_seq",
-        "misfits",
-        "node",
-        "rejection",
-        "seq",
-        "settled",
-        "source",
-        "spots",
-    )
-
-    def __init__(
-        self,
-        local_seq: int,
-        commit: Commit | None,
-        touched: dict[DocKey, tuple[Touch, ...]] | None,
-        source: object | None,
-        group: object | None,
-        causes: Mapping[Spot, object] | None = None,
-        document: Document | None = None,
-        before: MaybeValue = ABSENT,
-        after: MaybeValue = ABSENT,
-        spots: Sequence[Spot | None] = (),
-        basis: int = 0,
-        node: str = "",
-        derived: bool = False,
-    ) -> None:
-        self.local_seq = local_seq
-        self.source = source
-        self.group = group
-        self.causes = causes  # the spots whose change made its run; they come back if it is rejected
-        self.fate = _QUEUED
-        # Until it is told as a commit: what it replaces by what, what it looked at as of when, and whose run it was.
-        self.document = document
-        self.before = before
-        self.after = after
-        self.spots = spots
-        self.basis = basis
-        self.node = node
-        self.derived = derived
-        self.seq = 0
-        self.settled: list[Settled] | None = None
-        self.misfits: set[DocKey] | None = None  # documents that it does not fit as they are now
-        self._commit = commit
-        self._touched = touched
-        self._named: frozenset[int] | None = None
-        self.frame = 0  # the first local_seq of the frame it was sent in
-        self.rejection: Rejection | None = None
-
-    @property
-    def commit(self) -> Commit:
-        """What it says to the engine."""
-        if self._commit is None:
-            raise InvariantViolation(f"layer {self.local_seq} was looked at before it was told")
-        return self._commit
-
-    def tell(self, commit: Commit, touched: dict[DocKey, tuple[Touch, ...]]) -> None:
-        """From now on it is this commit."""
-        self._commit, self._touched, self.document = commit, touched, None
-        self.spots = ()
-
-    @property
-    def touched(self) -> dict[DocKey, tuple[Touch, ...]]:
-        if self._touched is None:
-            raise InvariantViolation(f"layer {self.local_seq} was looked at before it was told")
-        return self._touched
-
-    @property
-    def named(self) -> frozenset[int]:
-        """The layers it stands on."""
-        if self._named is None:
-            self._named = named_by(self.commit)
-        return self._named
-
-    def docs(self) -> tuple[DocKey, ...]:
-        """The documents it writes."""
-        return (self.document.key,) if self.document is not None else tuple(self.touched)
-
-    def is_derived(self) -> bool:
-        return self.derived if self.document is not None else self.commit.provenance.derived
-
-    def send(self, commit: Commit, frame: int) -> None:
-        """It goes on the wire, as the commit it is from now on: what it stands on is what that says (C4)."""
-        self.fate, self.frame = Fate.SENT, frame
-        if commit is not self._commit:
-            self._commit, self._named = commit, None
-
-    def written(self, doc: DocKey) -> list[Path]:
-        """The paths of its patches to a document."""
-        if self.document is not None:
-            return [()] if self.document.key == doc else []
-        return [patch.path for op in self.commit.operations if op.doc == doc for patch in op.patches]
-
-    def fits(self, doc: DocKey) -> bool:
-        """Whether it shows something in a document as that is now."""
-        return self.misfits is None or doc not in self.misfits
-
-    def apply(self, doc: DocKey, value: MaybeValue) -> MaybeValue:
-        """The document with this layer on top.
-
-        A layer that does not fit what is under it shows nothing there, and no read may name it: by the time the
-        engine judges it, it may fit again, and then whoever read beside it has missed a write (C3).
-        """
-        shown = value
-        for operation in self.commit.operations:
-            if operation.doc == doc:
-                for patch in operation.patches:
-                    try:
-                        shown = apply(shown, patch).value
-                    except PatchError:
-                        self.misfits = self.misfits or set()
-                        self.misfits.add(doc)
-                        return value
-        if self.misfits is not None:
-            self.misfits.discard(doc)
-        return shown
+NOTHING: Final = Under()
+_NOT_REPEATED: Final[tuple[bool, list[Path]]] = (False, [])
 
 
 class Pending:
     """The live layers in order, those without a verdict, and the dead ones whose verdict is still to come."""
 
-    __slots__ = ("_accepted", "_changing", "_documents", "_doomed", "_local", "_wire", "live_layers")
+    __slots__ = (
+        "_accepted",
+        "_changing",
+        "_documents",
+        "_doomed",
+        "_first",
+        "_local",
+        "_standing",
+        "_wire",
+        "holes",
+        "live_layers",
+    )
 
-    def __init__(self, documents: Documents, changing: Callable[[Document], object]) -> None:
+    def __init__(self, documents: Documents, changing: Callable[[Document], bool]) -> None:
         self._documents = documents
-        self._changing = changing  # told before a layer comes upon a document or leaves it
+        self._changing = changing  # told before a layer comes upon a document or leaves it; whether somebody looks
         self.live_layers: dict[int, Layer] = {}
+        self.holes: list[int] = []  # rising: numbers after the first live layer's that no read may name
+        self._first = 0  # no live layer has a lower number
+        self._standing: dict[int, Layer] = {}  # live layers that stand on others: who may fall with them
         self._doomed: dict[int, Layer] = {}
         self._wire: dict[int, Layer] = {}  # sent and without a verdict, doomed or not, in order
-        self._accepted: dict[int, Layer] = {}  # with a seq, and not covered yet
+        self._accepted: list[Layer] = []  # with a seq, and not covered yet, by seq
         self._local: dict[int, Layer] = {}  # shown here and never sent: no verdict, no name, no part of any count
 
     def __len__(self) -> int:
@@ -200,10 +74,18 @@ class Pending:
 
     def push(self, layer: Layer) -> None:
         self.live_layers[layer.local_seq] = layer
+        self.stands(layer)
         for doc in layer.docs():
             document = self._documents.hold(doc)
             self._changing(document)
             document.layers.append(layer)
+
+    def stands(self, layer: Layer) -> None:
+        """It is known by now what it stands on."""
+        if layer.stands():
+            self._standing[layer.local_seq] = layer
+
+    # ---- looking -----------------------------------------------------------------------------------
 
     def live(self) -> tuple[Layer, ...]:
         return tuple(self.live_layers.values())
@@ -215,38 +97,11 @@ class Pending:
     def get(self, local_seq: int) -> Layer | None:
         return self.live_layers.get(local_seq) or self._doomed.get(local_seq)
 
-    def shown(self, document: Document, value: MaybeValue) -> MaybeValue:
-        """A document as this replica shows it: confirmed, with the live layers on top."""
-        for layer in document.layers:
-            value = layer.apply(document.key, value)
-        return value
-
-    def sent(self, layer: Layer) -> None:
-        """It is on the wire: its verdict is owed."""
-        self._wire[layer.local_seq] = layer
-
-    def accepted(self, layer: Layer, seq: int) -> None:
-        layer.fate, layer.seq = Fate.ACCEPTED, seq
-        self._wire.pop(layer.local_seq, None)
-        self._accepted[layer.local_seq] = layer
-
     def queued(self) -> list[Layer]:
         return [layer for layer in self.live_layers.values() if layer.fate is Fate.QUEUED]
 
-    def keep_here(self, layer: Layer) -> None:
-        """It is never sent: from now on it counts nowhere but in what is shown."""
-        layer.fate = Fate.LOCAL
-        del self.live_layers[layer.local_seq]
-        self._local[layer.local_seq] = layer
-
     def local(self) -> list[Layer]:
         return list(self._local.values())
-
-    def take_back(self, layer: Layer) -> None:
-        """What stayed here gives way."""
-        del self._local[layer.local_seq]
-        self._lift(layer)
-        layer.fate = Fate.DEAD
 
     def in_flight(self) -> int:
         """How many commits are on the wire without a verdict."""
@@ -256,22 +111,175 @@ class Pending:
         """Layers on the wire without a verdict, dead ones included, in order: what a reconnection replays."""
         return list(self._wire.values())
 
+    def waiting(self) -> int:
+        """How many live layers have no verdict yet, sent or not."""
+        return len(self.live_layers) - len(self._accepted)
+
+    def first_live(self) -> int | None:
+        """The number of the oldest live layer."""
+        live = self.live_layers
+        if not live:
+            return None
+        # Numbers are given in order and mostly leave in order. A table whose beginning was taken out is slow to begin.
+        for number in range(self._first, self._first + 64):
+            if number in live:
+                self._first = number
+                return number
+        self._first = next(iter(live))
+        return self._first
+
     def oldest(self) -> int | None:
         """The first layer that is still alive or owed a verdict."""
-        first = [next(iter(layers)) for layers in (self.live_layers, self._wire) if layers]
-        return min(first, default=None)
+        first = self.first_live()
+        wire = next(iter(self._wire), None)
+        return wire if first is None or (wire is not None and wire < first) else first
+
+    def first_named(self) -> int | None:
+        """The oldest layer that one stands on which is on the wire, or has still to be sent."""
+        queued = (layer for layer in self._standing.values() if layer.fate is Fate.QUEUED)
+        firsts = [layer.named.first for layer in (*self._wire.values(), *queued) if layer.stands()]
+        return min((first for first in firsts if first is not None), default=None)
+
+    # ---- what a place stands on --------------------------------------------------------------------
+
+    def under(self, document: Document, path: Path, before: int) -> Under:
+        """The layers below a number that may have had a say in what is at a path. Inside an array all of it has (C2).
+
+        By what they write, not by what they touched when they were made: under another confirmed state a layer
+        that changed nothing here may change something there.
+        """
+        layers = document.layers
+        if not layers or layers[0].local_seq >= before:
+            return NOTHING
+        if document.wrote is None and (len(layers) == 1 or layers[1].local_seq >= before):
+            # Most documents have one: then there is nothing to look up. If it is hidden or stays here, that is noted.
+            number = layers[0].local_seq
+            return Under(((number, number),)) if is_written(layers[0], document, outside_arrays(path)) else NOTHING
+        wrote = self._wrote(document, before)
+        whole = outside_arrays(path)
+        local = [each for each in wrote.local if each.local_seq < before and each.local_seq not in wrote.hidden]
+        return Under(
+            wrote.names(whole, self.first_live() or before, before, self.holes),
+            having_a_say(local, document, whole) if local else (),
+        )
+
+    def repeated(self, document: Document, path: Path, before: int) -> tuple[bool, list[Path]]:
+        """Whether a layer below a number wrote at a path or above it; if none did, where below it layers wrote."""
+        layers = document.layers
+        if not layers or layers[0].local_seq >= before:
+            return _NOT_REPEATED
+        wrote = self._wrote(document, before)
+        return wrote.repeated(outside_arrays(path), self.first_live() or before, before, self.holes)
+
+    def _wrote(self, document: Document, before: int) -> Written:
+        wrote = document.wrote
+        if wrote is None:
+            wrote = document.wrote = Written(document)
+        wrote.upto(before, self.holes, self._first)
+        return wrote
+
+    def shown(self, document: Document, value: MaybeValue) -> MaybeValue:
+        """A document as this replica shows it: confirmed, with the live layers on top.
+
+        What is under a layer that says all of it makes no difference, and may be named whether it fits or not: the
+        view is the same with it and without it.
+        """
+        layers, key = document.layers, document.key
+        begin = next((place for place in range(len(layers) - 1, -1, -1) if layers[place].says_all(key)), 0)
+        hidden = []
+        for layer in layers[begin:] if begin else layers:
+            value = layer.apply(key, value)
+            if not layer.fits(key):
+                hidden.append(layer.local_seq)
+        if document.wrote is not None or hidden:
+            if document.wrote is None:
+                document.wrote = Written(document)
+            document.wrote.hidden = tuple(hidden)
+        return value
+
+    # ---- verdicts ----------------------------------------------------------------------------------
+
+    def sent(self, layer: Layer) -> None:
+        """It is on the wire: its verdict is owed."""
+        self._wire[layer.local_seq] = layer
+
+    def accepted(self, layer: Layer, seq: int) -> None:
+        layer.fate, layer.seq = Fate.ACCEPTED, seq
+        self._wire.pop(layer.local_seq, None)
+        insort(self._accepted, layer, key=_seq_of)
 
     def covered(self, seq: int) -> list[Layer]:
         """Take out the accepted layers that confirmed state at `seq` includes."""
-        done = [layer for layer in self._accepted.values() if layer.seq <= seq]
+        end = bisect_right(self._accepted, seq, key=_seq_of)
+        done = self._accepted[:end]
+        del self._accepted[:end]
+        done.sort(key=number_of)
         for layer in done:
-            del self.live_layers[layer.local_seq], self._accepted[layer.local_seq]
+            self._gone(layer)
             self._lift(layer)
+        first = self.first_live()
+        if first is None:
+            self.holes.clear()
+        else:
+            self._leave_holes([layer.local_seq for layer in done if layer.local_seq > first])
         return done
+
+    def kill(self, rejections: Mapping[int, Rejection]) -> list[Layer]:
+        """C4: dead by their verdicts, with every live layer that stands on one of them, transitively. In order."""
+        fallen = self._fall({number: why for number, why in rejections.items() if number in self.live_layers})
+        for number in rejections:
+            self.bury(number)  # The verdicts of the others are still owed.
+        return fallen
+
+    def kill_queued(self) -> list[Layer]:
+        """The same for everything that never left: each in its own name, or for what it stands on. In order."""
+        queued = [layer.local_seq for layer in self.queued()]
+        return self._fall({number: Conflict(dead_layers=(number,)) for number in queued})
+
+    def _fall(self, rejections: Mapping[int, Rejection]) -> list[Layer]:
+        if not rejections:
+            return []
+        first = min(rejections)
+        falling = [self.live_layers[number] for number in rejections]
+        falling += [layer for layer in self._standing.values() if layer.local_seq > first]
+        falling.sort(key=number_of)
+        dead: list[int] = []  # rising
+        because: dict[int, int] = {}  # of the dead ones: the one that it fell with
+        fallen: list[Layer] = []
+        for layer in falling:
+            number = layer.local_seq
+            if number in because:
+                continue
+            under = layer.named.one_of(dead) if dead and number in self._standing else None
+            if under is None and number not in rejections:
+                continue
+            because[number] = number if under is None else because[under]
+            layer.rejection = rejections[number] if under is None else Conflict(dead_layers=(because[under],))
+            dead.append(number)
+            fallen.append(layer)
+        for layer in fallen:
+            self._gone(layer)
+            self._lift(layer)
+            if layer.fate is Fate.SENT:
+                # The engine has it or will get it, and must say no: its verdict is still owed.
+                self._doomed[layer.local_seq] = layer
+            elif layer.fate is Fate.ACCEPTED:
+                self._accepted.remove(layer)
+            layer.fate = Fate.DEAD
+        self._leave_holes(dead)
+        return fallen
+
+    def bury(self, local_seq: int) -> Layer | None:
+        """The verdict of a dead layer arrived."""
+        self._wire.pop(local_seq, None)
+        return self._doomed.pop(local_seq, None)
 
     def confirmed(self, layers: list[Layer], seq: int, is_looked_at: bool) -> None:
         """Take out layers that are confirmed as they are. `is_looked_at`: a transaction may be open on them."""
         live = self.live_layers
+        if self._standing:
+            for layer in layers:
+                self._standing.pop(layer.local_seq, None)
         for layer in layers:
             layer.fate, layer.seq = _ACCEPTED, seq
             live.pop(layer.local_seq, None)
@@ -280,45 +288,103 @@ class Pending:
                 self._lift(layer)
             elif len(document.layers) == 1:
                 document.layers.clear()
+                document.wrote = None
             else:
                 document.layers.remove(layer)
 
+    # ---- what stays here ---------------------------------------------------------------------------
+
+    def keep_here(self, layer: Layer) -> None:
+        """It is never sent: from now on it counts nowhere but in what is shown."""
+        layer.fate = Fate.LOCAL
+        self._gone(layer)
+        self._leave_holes([layer.local_seq])
+        self._local[layer.local_seq] = layer
+        for doc in layer.docs():
+            document = self._documents.hold(doc)
+            wrote = document.wrote = document.wrote or Written(document)
+            wrote.local = (*wrote.local, layer)
+
+    def superseded(self, layer: Layer, document: Document) -> list[Layer]:
+        """Take out what stayed here under a layer that stays here and replaces the one document they wrote."""
+        below = document.wrote.local if document.wrote is not None else ()
+        over = [each for each in below if each is not layer and all(doc == document.key for doc in each.docs())]
+        for each in over:
+            self.take_back(each)
+        return over
+
+    def take_back(self, layer: Layer) -> None:
+        """What stayed here gives way."""
+        del self._local[layer.local_seq]
+        for doc in layer.docs():
+            document = self._documents.get(doc)
+            if document is not None and document.wrote is not None:
+                document.wrote.local = tuple(each for each in document.wrote.local if each is not layer)
+        self._lift(layer)
+        layer.fate = Fate.DEAD
+
     def yielded(self, document: Document) -> list[Layer]:
         """Take out the layers that stay here, since there is a confirmed value in their place."""
-        fallen = [layer for layer in document.layers if layer.fate is Fate.LOCAL]
+        fallen = list(document.wrote.local) if document.wrote is not None else []
         for layer in fallen:
             self.take_back(layer)
         return fallen
 
-    def kill(self, layer: Layer, rejection: Rejection) -> list[Layer]:
-        """C4: the layer is dead, and so is every live layer that stands on it, transitively. In order."""
-        fallen: list[Layer] = []
-        dead = {layer.local_seq}
-        for other in tuple(self.live_layers.values()):
-            if other is layer or (other.local_seq > layer.local_seq and other.named & dead):
-                dead.add(other.local_seq)
-                del self.live_layers[other.local_seq]
-                self._lift(other)
-                other.rejection = rejection if other is layer else Conflict(dead_layers=(layer.local_seq,))
-                if other.fate is Fate.SENT and other is not layer:
-                    # The engine has it or will get it, and must say no: its verdict is still owed.
-                    self._doomed[other.local_seq] = other
-                else:
-                    self._wire.pop(other.local_seq, None)
-                    self._accepted.pop(other.local_seq, None)
-                other.fate = Fate.DEAD
-                fallen.append(other)
-        return fallen
+    # ---- leaving -----------------------------------------------------------------------------------
 
-    def bury(self, local_seq: int) -> Layer | None:
-        """The verdict of a dead layer arrived."""
-        self._wire.pop(local_seq, None)
-        return self._doomed.pop(local_seq, None)
+    def _gone(self, layer: Layer) -> None:
+        """It is no live layer any more."""
+        del self.live_layers[layer.local_seq]
+        self._standing.pop(layer.local_seq, None)
+
+    def _leave_holes(self, numbers: Iterable[int]) -> None:
+        """No read may name these, whatever is pending around them."""
+        first = self.first_live()
+        if first is None:
+            self.holes.clear()
+            return
+        for number in numbers:
+            insort(self.holes, number)
+        del self.holes[: bisect_left(self.holes, first)]
+
+    def skipped(self, number: int) -> None:
+        """A number that is never given to a layer."""
+        self._leave_holes([number])
 
     def _lift(self, layer: Layer) -> None:
         """It is on its documents no more."""
         for doc in layer.docs():
             document = self._documents.get(doc)
-            if document is not None:
-                self._changing(document)
-                document.layers.remove(layer)
+            if document is None:
+                continue
+            if self._changing(document):
+                document.layers = document.layers.copy()  # C8: whoever looks goes on with those that were there.
+            layers = document.layers
+            place = 0 if layers and layers[0] is layer else bisect_left(layers, layer.local_seq, key=number_of)
+            if place == len(layers) or layers[place] is not layer:
+                raise InvariantViolation(f"layer {layer.local_seq} is not on {document!r}, which it wrote")
+            del layers[place]
+            if not layers:
+                document.wrote = None
+
+
+def having_a_say(local: Sequence[Layer], document: Document, path: Path) -> tuple[Layer, ...]:
+    """Those of the layers that stay here which made what is at a path: what another of them covers did not."""
+    found: list[Layer] = []
+    for layer in reversed(local):
+        if is_written(layer, document, path):
+            found.append(layer)
+            if layer.covers(document.key, path):
+                break
+    return tuple(reversed(found))
+
+
+def is_written(layer: Layer, document: Document, path: Path) -> bool:
+    """Whether a layer writes at, above or below a path in a document."""
+    if not path:
+        return True  # It is one of the document's.
+    return any(starts_with(each, path) or starts_with(path, each) for each in layer.written(document.key))
+
+
+def _seq_of(layer: Layer) -> int:
+    return layer.seq

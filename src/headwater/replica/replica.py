@@ -14,7 +14,7 @@ from headwater.data.address import DocKey
 from headwater.data.path import Path
 from headwater.data.spots import Spot
 from headwater.data.value import ABSENT, MaybeValue, equal
-from headwater.errors import AuthoringError, InvariantViolation
+from headwater.errors import AuthoringError, InvariantViolation, LimitError
 from headwater.protocol.commit import MAIN
 from headwater.protocol.messages import State, Sync
 from headwater.protocol.verdict import Conflict, Rejection
@@ -25,12 +25,15 @@ from headwater.replica.document import NOT_HERE, Document, Documents
 from headwater.replica.feed import Changed, Feed, Kind, Notification, notification
 from headwater.replica.opened import Opened
 from headwater.replica.pending import Fate, Layer, Pending, Settled
-from headwater.replica.places import Places, joined, places_of
+from headwater.replica.places import Places, joined, places_of, unchanged
 from headwater.replica.telling import told
 from headwater.replica.transaction import Transaction
 
 _ROOT: Final[tuple[Path, ...]] = ((),)
 _COMMIT: Final = Kind.COMMIT
+_LOCAL: Final = Fate.LOCAL
+MOST_PENDING: Final = 4_096
+"""Commits without an end before writes outside any run are refused: as many as one read may stand on."""
 
 
 class Replica:
@@ -77,7 +80,9 @@ class Replica:
 
     def skip_to(self, local_seq: int) -> None:
         """Never number a commit below this: the engine has judged commits of this session up to there."""
-        self.next_local_seq = max(self.next_local_seq, local_seq)
+        if local_seq > self.next_local_seq:
+            self.pending.skipped(self.next_local_seq)
+            self.next_local_seq = local_seq
 
     def visible(self, doc: DocKey) -> MaybeValue:
         """The document as it is shown now; KeyError if it is not here."""
@@ -145,6 +150,14 @@ class Replica:
         self.report()
         return layer
 
+    def check_room(self) -> None:
+        """Refuse to take on more: for whoever writes without waiting for what became of it. Runs are never refused."""
+        if len(self.pending) >= MOST_PENDING:
+            raise LimitError(
+                f"{len(self.pending)} commits wait for the engine to answer, which is the limit: await durable() "
+                "before writing more, or write less often"
+            )
+
     def may_name(self) -> int:
         """The first layer that a transaction which is still open may name: it must not be forgotten before (C4)."""
         return self.opened.oldest(self.next_local_seq)
@@ -189,6 +202,9 @@ class Replica:
         document.value = value
         self._shown = None
         self.on_layer(layer)
+        if layer.fate is _LOCAL:
+            self.tell()  # C1: what it is made of includes what those under it were made of. It says so while they are.
+            self._end(self.pending.superseded(layer, document))
         self.feed.emit(Notification(_COMMIT, document, before, value, _ROOT, True, seq, source, group, local_seq))
         if self.feed.errors:
             self.report()
@@ -223,22 +239,17 @@ class Replica:
 
     def rejected(self, local_seq: int, rejection: Rejection) -> None:
         """C4: dead at its verdict, with everything that stands on it."""
-        buried = self.pending.bury(local_seq)
-        if buried is not None:
-            return  # it fell with the layer under it and was reverted then
-        layer = self.pending.get(local_seq)
-        if layer is None:
-            return  # said before
+        self.all_rejected({local_seq: rejection})
+
+    def all_rejected(self, rejections: Mapping[int, Rejection]) -> None:
+        """Verdicts that came together: what is shown without all of these is made once. One said before is nothing."""
         self.tell()
-        self._fall(self.pending.kill(layer, rejection))
+        self._fall(self.pending.kill(rejections))
 
     def revert_unsent(self) -> list[Layer]:
         """After a lost connection: layers that never left are taken back, and whoever made them does so again."""
         self.tell()
-        fallen: list[Layer] = []
-        for layer in self.pending.queued():
-            if layer.fate is Fate.QUEUED:
-                fallen += self.pending.kill(layer, Conflict(dead_layers=(layer.local_seq,)))
+        fallen = self.pending.kill_queued()
         self._fall(fallen)
         return fallen
 
@@ -264,8 +275,12 @@ class Replica:
         here = [change for change in sync.changes if change.doc in self.confirmed]
         unknown = dict.fromkeys(change.doc for change in sync.changes if change.doc not in self.confirmed)
         touched = self.confirmed.integrate(here, sync.seq, self.pending)
+        same = unchanged(here, sync.seq, self.documents)
         yielded = self._yielded(touched)
-        self._show(Kind.INTEGRATE, joined(touched, places_of(yielded, self.documents), self._covered()), unheld=unknown)
+        places = joined(touched, places_of(yielded, self.documents), self._covered())
+        for document in same:
+            places.pop(document, None)  # What was shown on top of the rest is the rest now, and shows the same.
+        self._show(Kind.INTEGRATE, places, unheld=unknown)
         self._end(yielded)
         if sync.arrived:
             self.arrive(sync.arrived, sync.seq)

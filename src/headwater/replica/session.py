@@ -34,14 +34,15 @@ from headwater.protocol.messages import (
     Watched,
     Welcome,
 )
-from headwater.protocol.verdict import Accepted, Conflict, Rejected, RuleRefused
+from headwater.protocol.verdict import Accepted, Conflict, Rejected, Rejection, RuleRefused
 from headwater.replica.pending import Fate, Layer
 from headwater.replica.queries import Queries, Reply, unread
 from headwater.replica.replica import Replica
+from headwater.replica.resuming import EXPIRED, Seen, replayed
 from headwater.replica.watches import Watches
 from headwater.replica.wave import size_of_commit, thinned
 
-MAX_WAVE: Final = 256  # commits in one frame
+MAX_WAVE: Final = 512  # commits in one frame
 MAX_WAVE_BYTES: Final = 1 << 20  # about, of one frame of several commits
 MAX_COMMIT_BYTES: Final = 12 << 20  # about, of one commit: what a server takes in one message, with room to spare
 MAX_IN_FLIGHT: Final = 512  # commits on the wire without a verdict; an engine takes at least as many
@@ -69,6 +70,7 @@ class Session:
         "_queries",
         "_resume",
         "_retried",
+        "_seen",
         "_token",
         "_watches",
         "_wave",
@@ -100,6 +102,7 @@ class Session:
         self._retried = False
         self._acked = 0  # what the engine was told
         self._heard = 0  # verdicts up to here have arrived
+        self._seen = Seen()
         self._wave: list[Layer] = []
         self._watches = Watches(replica, self._say)
         self._queries = Queries()
@@ -147,17 +150,18 @@ class Session:
                 self._opened(message)
             case Verdicts(verdicts):
                 self._expect_up(message)
-                for verdict in verdicts:
-                    self._verdict(verdict)
+                self._verdicts(verdicts)
                 if self._wave:
                     self.flush()  # there is room on the wire again
             case Watched():
                 self._expect_up(message)
                 if self._watches.arrived(message):
+                    self._seen.heard(message.seq, message.chain)
                     self._acknowledge()
             case Sync():
                 self._expect_up(message)
                 self.replica.integrate(message)
+                self._seen.heard(message.seq, message.chain)
                 self._watches.followed(message)
                 self._acknowledge()
             case Answer():
@@ -185,7 +189,7 @@ class Session:
 
     def _open(self) -> None:
         """Ask for the session. Without an answer the same is asked again: it may have been heard or not."""
-        sent = tuple(layer.local_seq for layer in self.replica.pending.undecided())
+        seen = self.replica.confirmed.seq
         self._following = self._following or self._new_token()
         self.outgoing.append(
             Open(
@@ -194,16 +198,20 @@ class Session:
                 self._resume,
                 self._following,
                 self.replica.branch,
-                self.replica.confirmed.seq,
-                sent,
+                seen,
+                self._seen.sent(self.replica.pending.undecided(), seen),
                 self._releasable(),
                 self._watches.numbers(),
+                self._seen.chain_at(seen),
             )
         )
 
     def _opened(self, message: Opened) -> None:
         if self.link is not Link.OPENING:
             raise ProtocolError("the engine opened a session that was not asked for")
+        if (broken := self._seen.broken_promise(message, self.replica.confirmed.seq)) is not None:
+            self._expire(broken)
+            return
         self._resume, self._following = self._following, ""
         self.replica.skip_to(message.judged + 1)
         landed = dict(message.landed)
@@ -214,6 +222,7 @@ class Session:
         # C6: what landed is known before anything that includes it is shown.
         for local_seq, seq in landed.items():
             self._heard = max(self._heard, local_seq)
+            self._seen.accepted(local_seq, seq)
             self.replica.accepted(local_seq, seq)
         self.replica.revert_unsent()
         if not self.replica.may_write:
@@ -221,15 +230,7 @@ class Session:
             self.replica.revert_local()
 
     def _replay(self, layers: list[Layer]) -> None:
-        """C10: what was on the wire, byte for byte, and a frame as the frame it was: its commits lean on each other."""
-        frame: list[Layer] = []
-        for layer in layers:
-            if frame and layer.frame != frame[0].frame:
-                self.outgoing.append(Transact(tuple(other.commit for other in frame)))
-                frame = []
-            frame.append(layer)
-        if frame:
-            self.outgoing.append(Transact(tuple(other.commit for other in frame)))
+        self.outgoing.extend(replayed(layers))
 
     # ---- writing -----------------------------------------------------------------------------------
 
@@ -281,22 +282,30 @@ class Session:
                 self.replica.pending.sent(layer)
             self.outgoing.append(Transact(frame))
 
-    def _verdict(self, verdict: Accepted | Rejected) -> None:
-        # C5: in order. A replayed commit's verdict may repeat one that was heard.
-        self._heard = max(self._heard, verdict.local_seq)
-        match verdict:
-            case Accepted(local_seq, seq):
-                self.replica.accepted(local_seq, seq)
-            case Rejected(local_seq, rejection):
-                layer = self.replica.pending.get(local_seq)
-                refused = isinstance(rejection, RuleRefused) and rejection.rule == "access"
-                if refused and self.keeps_derived and layer is not None and layer.is_derived():
-                    # Without the right to write, what is derived here stays here: it is derived again, and not sent.
-                    self.replica.may_write = False
-                    rejection = Conflict(dead_layers=(local_seq,))
-                self.replica.rejected(local_seq, rejection)
-            case _:
-                assert_never(verdict)
+    def _verdicts(self, verdicts: Iterable[Accepted | Rejected]) -> None:
+        """C5: in order. A replayed commit's verdict may repeat one that was heard."""
+        refused: dict[int, Rejection] = {}  # one behind the other: what is shown without them is made once
+        for verdict in verdicts:
+            self._heard = max(self._heard, verdict.local_seq)
+            if isinstance(verdict, Rejected):
+                refused[verdict.local_seq] = self._rejection(verdict)
+                continue
+            if refused:
+                self.replica.all_rejected(refused)
+                refused = {}
+            self._seen.accepted(verdict.local_seq, verdict.seq)
+            self.replica.accepted(verdict.local_seq, verdict.seq)
+        if refused:
+            self.replica.all_rejected(refused)
+
+    def _rejection(self, verdict: Rejected) -> Rejection:
+        layer, rejection = self.replica.pending.get(verdict.local_seq), verdict.rejection
+        refused = isinstance(rejection, RuleRefused) and rejection.rule == "access"
+        if refused and self.keeps_derived and layer is not None and layer.is_derived():
+            # Without the right to write, what is derived here stays here: it is derived again, and not sent.
+            self.replica.may_write = False
+            return Conflict(dead_layers=(verdict.local_seq,))
+        return rejection
 
     def ready(self, conflict: Conflict) -> bool:
         """Whether retrying is useful: everything that won against the commit is here."""
@@ -309,12 +318,11 @@ class Session:
 
     def _releasable(self) -> int:
         """No commit to come will replay or name anything up to here."""
+        self.replica.tell()  # What was not told yet names nothing yet.
         pending = self.replica.pending
-        named = [number for layer in pending.undecided() for number in layer.named]
-        first = pending.oldest()
-        oldest = min(named, default=self._heard + 1) if first is None else min([first, *named])
-        oldest = min(oldest, self.replica.may_name())
-        return max(min(self._heard, oldest - 1), self._acked)
+        firsts = (pending.first_named(), pending.oldest(), self.replica.may_name(), self._heard + 1)
+        oldest = min(first for first in firsts if first is not None)
+        return max(oldest - 1, self._acked)
 
     # ---- watching ----------------------------------------------------------------------------------
 
@@ -378,14 +386,9 @@ class Session:
         expired = SessionExpiredError(f"session {self.key!r} is gone: {message.message}")
         self._queries.fail("the session is gone")
         gone = RuleRefused("session_gone", f"session {self.key!r} is gone, and whether this commit landed is unknown")
-        for layer in self.replica.pending.undecided():
-            self.replica.rejected(layer.local_seq, gone)
+        self.replica.all_rejected({layer.local_seq: gone for layer in self.replica.pending.undecided()})
         self.replica.revert_unsent()
         self.on_error(expired)
-
-
-EXPIRED: Final = frozenset({"session_gone", "stale_token", "revoked"})
-"""Problems after which this session cannot be taken up again by us."""
 
 
 def _unheard(error: HeadwaterError) -> None:

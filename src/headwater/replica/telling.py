@@ -12,9 +12,9 @@ from headwater.data.address import Depth
 from headwater.data.patch import Touch
 from headwater.errors import InvariantViolation
 from headwater.protocol.commit import Commit, Operation, Provenance, Read
+from headwater.replica.difference import SAYS_ALL, difference
 from headwater.replica.document import Document
-from headwater.replica.pending import Layer
-from headwater.replica.transaction import difference, overlapping, ranges, sent_ones
+from headwater.replica.layer import Fate, Layer
 
 if TYPE_CHECKING:
     from headwater.replica.replica import Replica
@@ -22,10 +22,13 @@ if TYPE_CHECKING:
 
 def told(layer: Layer, replica: Replica) -> None:
     """Make it the commit that it is from now on."""
-    document, own = layer.document, layer.local_seq
+    document, own, pending = layer.document, layer.local_seq, replica.pending
     if document is None:
         raise InvariantViolation(f"layer {own} was told twice")
-    patches, leaning = difference(document.key, layer.before, layer.after, [((), _under(document, own))])
+    repeated = pending.repeated(document, (), own)
+    if layer.fate is Fate.LOCAL:
+        repeated = (True, [])  # It says all of the document: what stayed here before it has given way.
+    patches, leaning = difference(layer.before, layer.after, [((), *repeated)])
     reads: dict[Read, None] = {}
     for spot in layer.spots:
         if spot is None:
@@ -33,14 +36,21 @@ def told(layer: Layer, replica: Replica) -> None:
         seen = spot.document
         # Another space's log does not check what this one stands on.
         if isinstance(seen, Document) and seen.home is replica:
-            under = sent_ones(overlapping(seen.key, spot.path, _under(seen, own)), reads)
-            layers = ranges([each.local_seq for each in under])
+            under = pending.under(seen, spot.path, own)
+            for local in under.local:
+                reads.update(dict.fromkeys(local.commit.reads))  # C1: it is a function of these.
             # C3: the one seq that everything here was as of, and every layer that had a say.
-            reads[Read(seen.key, spot.path, spot.depth, layer.basis, layers)] = None
+            reads[Read(seen.key, spot.path, spot.depth, layer.basis, under.spans)] = None
+    if layer.derived and any(patch.path or patch.kind not in SAYS_ALL for patch in patches):
+        # C1: a difference stands on what it is a difference to. Another runtime derives the same, and may have told it
+        # already: then this one is refused, and its node finds that nothing is to be written.
+        under = pending.under(document, (), own)
+        reads[Read(document.key, (), Depth.DEEP, layer.basis, under.spans)] = None
     for path in leaning:
-        under = sent_ones(overlapping(document.key, path, _under(document, own)), reads)
-        layers = ranges([each.local_seq for each in under])
-        reads[Read(document.key, path, Depth.SHAPE, layer.basis, layers)] = None
+        under = pending.under(document, path, own)
+        for local in under.local:
+            reads.update(dict.fromkeys(local.commit.reads))
+        reads[Read(document.key, path, Depth.SHAPE, layer.basis, under.spans)] = None
     causes = tuple((spot.document.key, spot.path) for spot in layer.causes or () if isinstance(spot.document, Document))
     commit = Commit(
         own,
@@ -53,8 +63,5 @@ def told(layer: Layer, replica: Replica) -> None:
         Provenance(layer.node, "", causes, layer.derived),
     )
     layer.tell(commit, {document.key: tuple(Touch(patch.path, True) for patch in patches)})
-
-
-def _under(document: Document, local_seq: int) -> list[Layer]:
-    """The layers that show something in a document and were there before this one."""
-    return [layer for layer in document.layers if layer.local_seq < local_seq and layer.fits(document.key)]
+    if reads and own in pending.live_layers:
+        pending.stands(layer)

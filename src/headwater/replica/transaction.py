@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from headwater.data.address import Depth, DocKey
-from headwater.data.diff import diff
 from headwater.data.patch import DESCRIPTORS, Patch, Touch, apply
 from headwater.data.path import Path, lookup, starts_with
 from headwater.data.spots import Spot
-from headwater.data.value import ABSENT, MaybeValue
+from headwater.data.value import MaybeValue
 from headwater.errors import AuthoringError
 from headwater.protocol.commit import (
     Commit,
@@ -26,8 +25,11 @@ from headwater.protocol.commit import (
     TopicRecord,
 )
 from headwater.replica.confirmed import NotHere
-from headwater.replica.document import NOT_HERE, Document, Documents, NotLoaded
-from headwater.replica.pending import Fate, Layer
+from headwater.replica.difference import difference
+from headwater.replica.document import NOT_HERE, Document, Documents
+from headwater.replica.pending import NOTHING, Fate, Layer, Under, having_a_say, is_written
+from headwater.replica.spans import ranges
+from headwater.replica.written import outside_arrays
 
 PLAIN = frozenset({"replace", "add", "remove"})
 """Kinds that say what the document is afterwards, whatever it was: these can be told as a difference."""
@@ -38,11 +40,11 @@ class Transaction:
 
     __slots__ = (
         "__weakref__",
+        "_dead",
         "_kept",
         "_overlay",
         "_patches",
         "_reads",
-        "_stood",
         "attempted",
         "basis",
         "causes",
@@ -72,11 +74,11 @@ class Transaction:
         derived: bool = False,
     ) -> None:
         self.documents = documents
-        self._kept: dict[DocKey, tuple[MaybeValue | NotLoaded, tuple[Layer, ...]]] = {}
+        self._kept: dict[DocKey, _Kept] = {}
         self._overlay: dict[DocKey, MaybeValue] = {}
         self._patches: dict[DocKey, list[tuple[Patch, tuple[Touch, ...]]]] = {}
         self._reads: dict[tuple[DocKey, Path, Depth], None] = {}
-        self._stood: dict[Layer, None] = {}  # what the commit names, as objects
+        self._dead: dict[int, None] = {}  # what the commit names, and is dead by now
         self.basis = basis
         self.source = source
         self.group = group
@@ -96,7 +98,7 @@ class Transaction:
     def keep(self, document: Document) -> None:
         """C8: a document is about to be shown differently; this transaction goes on with what it was."""
         if document.key not in self._kept:
-            self._kept[document.key] = (document.value, _showing(document))
+            self._kept[document.key] = _Kept(document)
 
     # ---- reading -----------------------------------------------------------------------------------
 
@@ -125,7 +127,7 @@ class Transaction:
         """C8: what was shown when the transaction began, whatever arrived since."""
         kept = self._kept.get(doc)
         if kept is not None:
-            value = kept[0]
+            value = kept.value
         else:
             document = self.documents.get(doc)
             value = NOT_HERE if document is None else document.value
@@ -179,8 +181,9 @@ class Transaction:
 
     def _difference(self, doc: DocKey, written: list[Path]) -> tuple[Patch, ...]:
         """What plain writes changed; and what they repeated of pending layers, which may fall without them."""
+        places = dict.fromkeys(outside_arrays(path) for path in written)
         patches, leaning = difference(
-            doc, self._base(doc), self._overlay[doc], [(path, self.stood_on(doc, path)) for path in written]
+            self._base(doc), self._overlay[doc], [(path, *self._repeated(doc, path)) for path in places]
         )
         for path in leaning:
             # That something is not there cannot be said again: this stands on the layer that took it away.
@@ -193,22 +196,39 @@ class Transaction:
         # C3: the one seq that everything here is as of, and every layer that had a say.
         reads: dict[Read, None] = {}
         for doc, path, depth in self._reads:
-            under = sent_ones(self.stood_on(doc, path), reads)
-            self._stood.update(dict.fromkeys(under))
-            reads[Read(doc, path, depth, self.basis, ranges([layer.local_seq for layer in under]))] = None
+            under = self.stood_on(doc, path)
+            for local in under.local:
+                reads.update(dict.fromkeys(local.commit.reads))  # C1: it is a function of these.
+            self._dead.update(dict.fromkeys(under.dead))
+            reads[Read(doc, path, depth, self.basis, under.spans)] = None
         return tuple(reads)
 
-    def stood_on(self, doc: DocKey, path: Path) -> list[Layer]:
+    def stood_on(self, doc: DocKey, path: Path) -> Under:
         """The layers that may have had a say in what is at a path."""
         kept = self._kept.get(doc)
-        if kept is None:
-            document = self.documents.get(doc)
-            return [] if document is None else overlapping(doc, path, _showing(document))
-        return overlapping(doc, path, kept[1])
+        if kept is not None:
+            return kept.under(path)
+        document = self.documents.get(doc)
+        if document is None or not document.layers:
+            return NOTHING
+        home = document.home
+        home.tell()
+        return home.pending.under(document, path, home.next_local_seq)
+
+    def _repeated(self, doc: DocKey, path: Path) -> tuple[bool, list[Path]]:
+        kept = self._kept.get(doc)
+        if kept is not None:
+            return kept.repeated(path)
+        document = self.documents.get(doc)
+        if document is None or not document.layers:
+            return False, []
+        home = document.home
+        home.tell()
+        return home.pending.repeated(document, path, home.next_local_seq)
 
     def dead(self) -> tuple[int, ...]:
         """What the commit names and is dead by now."""
-        return tuple(layer.local_seq for layer in self._stood if layer.fate is Fate.DEAD)
+        return tuple(self._dead)
 
     def is_empty(self) -> bool:
         """Nothing the engine has to know: a transaction that only looked, or wrote what was there."""
@@ -231,75 +251,51 @@ class Transaction:
         return tuple(self._reads)
 
 
-def _showing(document: Document) -> tuple[Layer, ...]:
-    """The layers on a document that show something in it now."""
-    return tuple(layer for layer in document.layers if layer.fits(document.key))
+class _Kept:
+    """A document as it was shown before it changed. What it stood on is looked up one by one: hardly ever is it asked.
 
-
-def sent_ones(layers: list[Layer], reads: dict[Read, None]) -> list[Layer]:
-    """Those of the layers that the engine hears of. Of the others, what they were made of is added to the reads.
-
-    C1: what stays here is a function of what it read. Whoever looks at it depends on that.
+    The list of layers only grows as long as somebody keeps it: what leaves it is taken out of a copy.
     """
-    for layer in layers:
-        if layer.fate is Fate.LOCAL:
-            reads.update(dict.fromkeys(layer.commit.reads))
-    return [layer for layer in layers if layer.fate is not Fate.LOCAL]
 
+    __slots__ = ("_count", "_document", "_hidden", "_layers", "value")
 
-def overlapping(doc: DocKey, path: Path, layers: Sequence[Layer]) -> list[Layer]:
-    """The layers that may have had a say in what is at a path. Inside an array every change of it has (C2).
+    def __init__(self, document: Document) -> None:
+        self._document = document
+        self._layers: Sequence[Layer] = document.layers
+        self._count = len(document.layers)
+        self._hidden = document.wrote.hidden if document.wrote is not None else ()
+        self.value = document.value
 
-    By what they write, not by what they touched when they were made: under another confirmed state a layer
-    that changed nothing here may change something there.
-    """
-    if not layers:
-        return []
-    whole = _outside_arrays(path)
-    return [
-        layer
-        for layer in layers
-        if any(starts_with(written, whole) or starts_with(whole, written) for written in layer.written(doc))
-    ]
+    def _written(self, path: Path) -> list[Layer]:
+        hidden, whole = frozenset(self._hidden), outside_arrays(path)
+        return [
+            layer
+            for layer in self._layers[: self._count]
+            if layer.local_seq not in hidden and is_written(layer, self._document, whole)
+        ]
 
+    def under(self, path: Path) -> Under:
+        if not self._count:
+            return NOTHING
+        self._document.home.tell()
+        layers = self._written(path)
+        named = [layer for layer in layers if layer.fate is not Fate.LOCAL]
+        local = [layer for layer in layers if layer.fate is Fate.LOCAL]
+        return Under(
+            ranges([layer.local_seq for layer in named]),
+            having_a_say(local, self._document, outside_arrays(path)),
+            tuple([layer.local_seq for layer in named if layer.fate is Fate.DEAD]),
+        )
 
-def difference(
-    doc: DocKey, before: MaybeValue, after: MaybeValue, written: list[tuple[Path, list[Layer]]]
-) -> tuple[tuple[Patch, ...], list[Path]]:
-    """What plain writes at these places changed, with what they repeated of the layers that were written there.
-
-    And the places where they repeat that nothing is there, which no patch can say.
-    """
-    patches = list(diff(before, after))
-    leaning: list[Path] = []
-    for path, layers in written:
-        for layer in layers:
-            for theirs in layer.written(doc):
-                at = _outside_arrays(theirs if starts_with(theirs, path) else path)
-                value = lookup(after, at)
-                if value is ABSENT:
-                    leaning.append(at)
-                elif not any(starts_with(at, patch.path) for patch in patches):
-                    patches[:] = [patch for patch in patches if not starts_with(patch.path, at)]
-                    patches.append(Patch("add", at, value))
-    return tuple(patches), leaning
-
-
-def _outside_arrays(path: Path) -> Path:
-    """The path up to the outermost array on it, since positions in an array shift."""
-    cut = next((place for place, step in enumerate(path) if type(step) is int), None)
-    return path if cut is None else path[:cut]
-
-
-def ranges(local_seqs: list[int]) -> tuple[tuple[int, int], ...]:
-    """Rising numbers as inclusive ranges."""
-    ranges: list[tuple[int, int]] = []
-    for number in local_seqs:
-        if ranges and ranges[-1][1] == number - 1:
-            ranges[-1] = (ranges[-1][0], number)
-        else:
-            ranges.append((number, number))
-    return tuple(ranges)
+    def repeated(self, path: Path) -> tuple[bool, list[Path]]:
+        if not self._count:
+            return False, []
+        self._document.home.tell()
+        key = self._document.key
+        places = [outside_arrays(written) for layer in self._written(path) for written in layer.written(key)]
+        if any(starts_with(path, place) for place in places):
+            return True, []
+        return False, [place for place in dict.fromkeys(places) if starts_with(place, path)]
 
 
 assert DESCRIPTORS.keys() >= PLAIN, "a plain kind has no descriptor"

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import msgspec
 
-from headwater.data.patch import Patch
-from headwater.data.path import Path, starts_with
+from headwater.data.address import DocKey
+from headwater.data.path import Path
 from headwater.data.value import size_of
 from headwater.protocol.commit import Commit, Read
-from headwater.replica.transaction import PLAIN, ranges
+from headwater.replica.spans import ranges
+from headwater.replica.transaction import PLAIN
 
 
 def thinned(frame: list[Commit]) -> tuple[Commit, ...]:
@@ -21,11 +22,12 @@ def thinned(frame: list[Commit]) -> tuple[Commit, ...]:
     if len(frame) < 2:
         return tuple(frame)
     sent: list[Commit] = []
-    for place, commit in enumerate(frame):
+    earlier = _Earlier()
+    for commit in frame:
         kept: list[Read] = []
         after: set[int] = set()
         for read in commit.reads:
-            writer = _answered_by(frame[:place], read)
+            writer = earlier.answer(read)
             if writer is None:
                 kept.append(read)
             else:
@@ -33,6 +35,7 @@ def thinned(frame: list[Commit]) -> tuple[Commit, ...]:
         sent.append(
             msgspec.structs.replace(commit, reads=tuple(kept), after=ranges(sorted(after))) if after else commit
         )
+        earlier.add(commit)
     return tuple(sent)
 
 
@@ -40,7 +43,9 @@ def size_of_commit(commit: Commit) -> int:
     """About how many bytes a commit is on the wire."""
     size = 64
     for read in commit.reads:
-        size += 40 + len(read.doc.id) + _size_of_path(read.path)
+        size += 40 + len(read.doc.id) + 12 * len(read.layers)
+        if read.path:
+            size += _size_of_path(read.path)
     for doc, path in commit.provenance.causes:
         size += 16 + len(doc.id) + _size_of_path(path)
     for operation in commit.operations:
@@ -58,19 +63,47 @@ def _size_of_path(path: Path) -> int:
     return sum(4 + len(step) if isinstance(step, str) else 8 for step in path)
 
 
-def _answered_by(earlier: list[Commit], read: Read) -> int | None:
-    """The commit whose plain write is all that the read saw, if there is one."""
-    for commit in reversed(earlier):
-        patches = [patch for op in commit.operations if op.doc == read.doc for patch in op.patches]
-        overlapping = [patch for patch in patches if _overlaps(patch, read)]
-        if overlapping:
-            last = overlapping[-1]
-            inside = last.kind in PLAIN and starts_with(read.path, last.path)
-            seen = any(first <= commit.local_seq <= end for first, end in read.layers)  # its view stood on it
-            return commit.local_seq if inside and seen else None
-    return None
+class _Earlier:
+    """What the earlier commits of a frame wrote last, by place: a read is answered in the depth of its path."""
 
+    __slots__ = ("_below", "_here", "_order")
 
-def _overlaps(patch: Patch, read: Read) -> bool:
-    """Over-approximated: an intent on an array reaches everything in it, a write everything below and above."""
-    return starts_with(read.path, patch.path) or starts_with(patch.path, read.path)
+    def __init__(self) -> None:
+        self._order = 0  # rises with every patch
+        self._here: dict[DocKey, dict[Path, tuple[int, int, bool]]] = {}  # order, commit and whether it is plain
+        self._below: dict[DocKey, dict[Path, int]] = {}  # the order of the last patch below a place
+
+    def add(self, commit: Commit) -> None:
+        for operation in commit.operations:
+            here = self._here.setdefault(operation.doc, {})
+            below = self._below.setdefault(operation.doc, {})
+            for patch in operation.patches:
+                self._order += 1
+                path = patch.path
+                here[path] = (self._order, commit.local_seq, patch.kind in PLAIN)
+                for length in range(len(path)):
+                    below[path[:length]] = self._order
+
+    def answer(self, read: Read) -> int | None:
+        """The commit whose plain write is all that the read saw, if there is one.
+
+        Over-approximated: an intent on an array reaches everything in it, a write everything below and above.
+        """
+        here = self._here.get(read.doc)
+        if here is None:
+            return None
+        path = read.path
+        last = here.get(())
+        for length in range(1, len(path) + 1):
+            found = here.get(path[:length])
+            if found is not None and (last is None or found > last):
+                last = found
+        if last is None:
+            return None
+        order, local_seq, is_plain = last
+        if not is_plain or self._below[read.doc].get(path, 0) > order:
+            return None
+        for first, end in read.layers:
+            if first <= local_seq <= end:
+                return local_seq  # its view stood on it
+        return None

@@ -1,7 +1,9 @@
 """One WebSocket connection of the server: messages in, messages out, and every way in which a peer can misbehave.
 
-Takes in one message at a time and no faster than the limits allow, so that a fast sender is slowed by its own socket.
-What the peer does not take is held up to a bound; beyond it the connection is closed, and its session comes back later.
+Takes in one message at a time and no faster than the limits allow, so that a fast sender is slowed by its own socket:
+so many a second, so many commits without a verdict, so many questions without an answer, and none while much waits to
+be taken. What the peer does not take is held up to a bound; beyond it the connection is closed, and its session comes
+back later.
 A peer outside the protocol gets one `Problem` that says what was wrong, and then the end of the connection.
 """
 
@@ -12,6 +14,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 
+from headwater.engine.host import ThreadHost
 from headwater.engine.problems import problem_code
 from headwater.errors import AccessError, HeadwaterError, LimitError, ProtocolError
 from headwater.protocol.framing import framed
@@ -21,11 +24,16 @@ from headwater.protocol.messages import (
     FromReplica,
     Open,
     Problem,
+    Query,
+    Renew,
+    Sync,
     Transact,
     Verdicts,
+    Watch,
     decode_from_replica,
 )
 from headwater.runtime.reception import Reception
+from headwater.server.flow import Flow
 from headwater.server.lengths import fitting, refusals
 from headwater.server.outbox import Outbox
 from headwater.server.rate import Rate
@@ -37,7 +45,10 @@ SendEvent = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 GOING_AWAY: Final = 1001
 REFUSED: Final = 1008
+FAILED: Final = 1011
 TOGETHER: Final = 64  # frames of commits that are handed over at once
+RENEWAL: Final = 200  # messages that a token costs which has to be checked: everybody waits for the arithmetic
+BUSY_S: Final = 0.005  # how long nobody is listened to whose space has much to do
 ASIDE_BYTES: Final = 256 * 1024  # a longer message is decoded on another thread
 
 
@@ -50,7 +61,9 @@ class Connection:
         "_commits",
         "_encoding",
         "_entering",
+        "_flow",
         "_hello_timer",
+        "_host",
         "_is_held",
         "_is_late",
         "_is_stopped",
@@ -59,6 +72,7 @@ class Connection:
         "_outbox",
         "_over",
         "_overlong",
+        "_question",
         "_rate",
         "_reception",
         "_service",
@@ -78,26 +92,29 @@ class Connection:
         self._reception = Reception(
             self._said, self._authenticate, service.spaces.host_of, limits.engine, answer=lambda said: self.tell([said])
         )
+        self._flow = Flow(limits)
         self._rate = Rate(limits.rate, limits.burst, service.clock)
         self._arrived: deque[tuple[bytes, bool]] = deque()  # what was read before reading was stopped: one read's worth
         self._commits: list[Transact] = []  # taken in, and not handed over yet
         self._is_held = False  # nothing is taken in, for one of the reasons that follow:
-        self._is_late = False  # the rate that it has; a message waits for its time
+        self._is_late = False  # the rate that it has, or a busy space; a message waits for its time
         self._waits_for_room = False  # for verdicts
         self._entering: asyncio.Task[None] | None = None  # its space, or a long message, is not ready
         self._is_stopped = False  # no more will be taken in
+        self._question: Watch | Query | None = None  # waits until some of those before it are answered
         self._overlong: Verdicts | None = None  # about commits that were not taken in, after all others have theirs
         self._closing: int | None = None  # the code to close with, after what was said
         self._over: asyncio.Future[None] = self._loop.create_future()
         self._space = ""
-        self._outbox: Outbox | None = None  # of the space's host, once there is one
+        self._host: ThreadHost | None = None  # of its space, once there is one, and where that puts what it says
+        self._outbox: Outbox | None = None
         self._hello_timer: asyncio.TimerHandle | None = None
         self._token_timer: asyncio.TimerHandle | None = None
 
     async def run(self, receive: Receive, send: SendEvent) -> None:
         """Serve the peer until it goes or has to."""
         self._hello_timer = self._loop.call_later(self._service.limits.hello_s, self._silent)
-        self._wire.attach(self._take, self._hand_over)
+        self._wire.attach(self._take, self._hand_over, self._room)
         try:
             event = await receive()
             if event["type"] == FLUSHED:
@@ -125,7 +142,7 @@ class Connection:
         elif self._closing is None:
             try:
                 self._check(data, is_text)
-                wait_s = self._rate.take()
+                wait_s = max(self._rate.take(), self._busy_s())
                 if wait_s:
                     self._is_late = True
                     self._hold()
@@ -143,8 +160,13 @@ class Connection:
         metrics.messages_in += 1
         metrics.bytes_in += len(data)
 
+    def _busy_s(self) -> float:
+        """How long to wait for the space: while much waits for it, everybody is slowed, so that nobody is refused."""
+        host = self._host
+        return BUSY_S if host is not None and 2 * host.depth >= self._service.limits.engine.backlog_frames else 0.0
+
     def _take_late(self, data: bytes) -> None:
-        """Its turn has come, by the rate that the connection has."""
+        """Its turn has come, by the rate that the connection has, or the space may have time for it."""
         self._is_late = False
         try:
             if self._closing is None and not self._is_stopped:
@@ -165,7 +187,7 @@ class Connection:
             self._hold()
             self._entering = self._loop.create_task(self._decode_aside(data))
             return
-        self._received(decode_from_replica(data, self._encoding, limits.engine.values))
+        self._received(decode_from_replica(data, self._encoding, limits.engine.values), len(data))
 
     async def _decode_aside(self, data: bytes) -> None:
         """Take in a long message without keeping everybody else waiting for its decoding. What follows it waits."""
@@ -175,22 +197,46 @@ class Connection:
             )
             self._entering = None
             if self._closing is None and not self._is_stopped:
-                self._received(message)
+                self._received(message, len(data))
         except HeadwaterError as error:
             self._entering = None
             self.refuse(error)
         self._go_on()
 
-    def _received(self, message: FromReplica) -> None:
+    def _received(self, message: FromReplica, size: int) -> None:
         if isinstance(message, Open) and not self._space and self._reception.is_greeted:
             self._hold()
             self._entering = self._loop.create_task(self._enter(message))
             return
-        if isinstance(message, Transact) and len(self._commits) < TOGETHER:
+        if isinstance(message, Transact):
+            self._flow.sent(size)
             self._commits.append(message)
+            if len(self._commits) >= TOGETHER or not self._has_room():
+                self._hand_over()
             return
         self._hand_over()
-        self._reception.receive(message)
+        if isinstance(message, Watch | Query):
+            self._ask(message)
+        else:
+            if isinstance(message, Renew):
+                self._rate.spend(RENEWAL)
+            self._reception.receive(message)
+
+    def _ask(self, question: Watch | Query) -> None:
+        """Ask for documents, unless so many answers are still to come, or wait to be taken, that this one can wait."""
+        if self._flow.may_ask(self._wire.queued_bytes):
+            self._question = None
+            self._flow.asked(question.id)
+            self._reception.receive(question)
+        else:
+            self._question = question
+            self._wait_for_room()
+
+    def _wait_for_room(self) -> None:
+        self._hold()
+        self._waits_for_room = True
+        # What came in between found nobody who waits. Not now: what is being taken in goes first.
+        self._loop.call_soon(self._room)
 
     def _hand_over(self) -> None:
         """Give the host all commits of one read in one moment, so that they share a group, and an fsync."""
@@ -200,11 +246,12 @@ class Connection:
                 self._reception.receive(message)
         except HeadwaterError as error:
             self.refuse(error)
-        if commits and not self._reception.has_room:
-            self._hold()
-            self._waits_for_room = True
-            # A verdict that came in between found nobody who waits. Not now: what is being taken in goes first.
-            self._loop.call_soon(self._room)
+        if commits and not self._has_room():
+            self._wait_for_room()
+
+    def _has_room(self) -> bool:
+        """Whether the commits without a verdict are few enough, and short enough, for more to be taken in."""
+        return self._reception.has_room and self._flow.has_room()
 
     def _refuse_commits(self, verdicts: Verdicts) -> None:
         """Nothing else is taken in until every commit before them has its verdict: they come in order (C5)."""
@@ -221,7 +268,8 @@ class Connection:
         try:
             await self._service.spaces.enter(message.space)
             self._space, self._outbox = message.space, self._service.spaces.outbox_of(message.space)
-            self._service.spaces.host_of(message.space).work_here(self._loop.call_soon)
+            self._host = self._service.spaces.host_of(message.space)
+            self._host.work_here(self._loop.call_soon)
             self._reception.receive(message)
         except HeadwaterError as error:
             self.refuse(error)
@@ -247,13 +295,24 @@ class Connection:
             self._wire.release()
 
     def _room(self) -> None:
-        """A session has so many commits in flight: no more are taken in until some have their verdict."""
-        if self._overlong is not None and self._reception.is_idle:
+        """A session has so many commits in flight: no more are taken in until some have their verdict. And so many
+        questions: no more until some are answered, and the answers taken."""
+        if not self._waits_for_room:
+            return
+        if self._overlong is not None and self._flow.is_idle():
             verdicts, self._overlong = self._overlong, None
             self.tell([verdicts])
-        if self._waits_for_room and self._overlong is None and self._reception.has_room:
-            self._waits_for_room = False
-            self._go_on()
+        if self._overlong is not None or not self._has_room():
+            return
+        if self._question is not None and not self._flow.may_ask(self._wire.queued_bytes):
+            return
+        self._waits_for_room = False
+        if self._question is not None and self._closing is None and not self._is_stopped:
+            try:
+                self._ask(self._question)
+            except HeadwaterError as error:
+                self.refuse(error)
+        self._go_on()
 
     def _authenticate(self, token: str) -> str:
         if self._hello_timer is not None:
@@ -302,24 +361,33 @@ class Connection:
             said.append(fits)
             frames.append(framed(encoded, text=self._is_text))
             if isinstance(fits, Problem) and fits.fatal:
+                if isinstance(message, Sync):
+                    # It would be told as much on its next connection: it has to ask again for what it watches.
+                    self._reception.peer.leaves_nothing = True
                 is_fatal = True
                 self._closing = REFUSED
                 break
         data = b"".join(frames) if len(frames) > 1 else frames[0]
         service.metrics.told(said, len(data))
         queued = self._wire.put(data, last=is_fatal)
-        if queued > service.limits.outgoing_bytes and queued > len(data):
+        if self._flow.told(said, frames, queued - len(data)) and self._closing is None:
+            self._closing = REFUSED  # At once: whatever else is said in this moment must not wait behind it.
             self._loop.call_soon_threadsafe(self._too_slow, queued)
         if self._waits_for_room or is_fatal:
             self._loop.call_soon_threadsafe(self._room)
 
     def _too_slow(self, queued_bytes: int) -> None:
         """A peer that does not read: what it misses it is told when it comes back."""
-        if self._closing is None:
-            self._closing = REFUSED
-            self._service.metrics.slow.inc()
-            self._service.log.info("too slow", queued_bytes=queued_bytes, space=self._space)
-            self._wire.drop()
+        self._service.metrics.slow.inc()
+        self._service.log.info("too slow", queued_bytes=queued_bytes, space=self._space)
+        self._wire.drop()
+
+    def failed(self, error: Exception) -> None:
+        """Any thread. A defect of ours kept the peer from being told something. Its session comes back and hears it."""
+        self._closing = FAILED
+        self._service.connection_failed(self._space, error)
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._wire.drop)
 
     def close(self, code: int) -> None:
         """End the connection after what was said."""

@@ -21,6 +21,8 @@ class ServerLimits:
     refused_bytes: int = 64 * 1024 * 1024  # a frame that is not even read to its end
     rate: int = 20_000  # messages a second of one connection; a faster one is read more slowly
     burst: int = 40_000  # messages that may come at once before that
+    in_flight_bytes: int = 64 * 1024 * 1024  # of frames without a verdict; beyond it the connection is read no further
+    asks: int = 64  # watches and queries of one connection without an answer; fewer where answers are long
     outgoing_bytes: int = 64 * 1024 * 1024  # waiting behind what the peer is taking; beyond it the connection is closed
     hello_s: float = 10.0  # until a new socket has made its request, and until its connection has introduced itself
     hello_bytes: int = 64 * 1024  # of a message before that

@@ -1,8 +1,8 @@
 """What a host's thread has to tell the connections of its space, gathered while it processes one batch.
 
 A connection gets all of it at once, in order, when the batch is done: verdicts and the news that cover them travel
-together. Whose turn it is after a conflict hears first, since everybody else waits for it. Belongs to the host's thread
-alone.
+together. Whose turn it is after a conflict hears first, since everybody else waits for it. A connection that cannot be
+told ends; the others are told all the same. Belongs to the host's thread alone.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ class Addressee(Protocol):
     """Takes messages on any thread."""
 
     def tell(self, messages: list[FromEngine]) -> None: ...
+
+    def failed(self, error: Exception) -> None:
+        """Telling it something raised this."""
 
 
 class Outbox:
@@ -35,7 +38,10 @@ class Outbox:
             return
         waiting, self._waiting = self._waiting, {}
         for to in sorted(waiting, key=lambda to: not _has_turn(waiting[to])) if len(waiting) > 1 else waiting:
-            to.tell(waiting[to])
+            try:
+                to.tell(waiting[to])
+            except Exception as error:
+                to.failed(error)
 
 
 def _has_turn(messages: list[FromEngine]) -> bool:

@@ -17,6 +17,10 @@ class Rate:
         self._left = float(burst)
         self._filled_us = clock.monotonic_us()
 
+    def spend(self, messages: int) -> None:
+        """What was just counted costs as much as so many messages more."""
+        self._left -= messages
+
     def take(self) -> float:
         """Count one message. Answers how many seconds to wait before it is looked at."""
         now_us = self._clock.monotonic_us()

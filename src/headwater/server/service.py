@@ -17,7 +17,7 @@ from headwater.server.spaces import Spaces
 class Service:
     """Made on the event loop it serves. `insecure_local`: everybody is the user `local`, no token is looked at."""
 
-    __slots__ = ("_insecure_local", "_keyring", "clock", "limits", "log", "metrics", "ready", "spaces")
+    __slots__ = ("_keyring", "clock", "insecure_local", "limits", "log", "metrics", "ready", "spaces")
 
     def __init__(
         self,
@@ -32,14 +32,20 @@ class Service:
         self.limits = limits
         self.log = log or logger(self.clock)
         self._keyring = Keyring(directory, self.clock)
-        self._insecure_local = insecure_local and not len(self._keyring)
-        self.spaces = Spaces(directory, clock=self.clock, limits=limits, on_failed=self._space_failed)
+        self.insecure_local = insecure_local and not len(self._keyring)
+        self.spaces = Spaces(
+            directory,
+            clock=self.clock,
+            limits=limits,
+            on_failed=self._space_failed,
+            on_peer_failed=self.connection_failed,
+        )
         self.metrics = Metrics(self.spaces.hosts)
         self.ready = True
 
     def authenticate(self, token: str) -> tuple[str, float | None]:
         """Who bears a token, and for how many seconds it is still good."""
-        if self._insecure_local:
+        if self.insecure_local:
             return LOCAL, None
         principal = self._keyring.principal(token)
         return principal.user, (principal.until_us - self.clock.now_us()) / 1e6
@@ -47,3 +53,7 @@ class Service:
     def _space_failed(self, space: str, error: BaseException) -> None:
         """Any thread. A bug of ours or a broken disk: everybody in the space starts over, the server stays up."""
         self.log.error("space failed", space=space, error=repr(error), exc_info=error)
+
+    def connection_failed(self, space: str, error: Exception) -> None:
+        """Any thread. A bug of ours about one connection, which ends: everybody else goes on."""
+        self.log.error("connection failed", space=space, error=repr(error), exc_info=error)

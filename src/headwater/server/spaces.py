@@ -22,6 +22,7 @@ from headwater.server.limits import ServerLimits
 from headwater.server.outbox import Outbox
 
 OnFailed = Callable[[str, BaseException], object]
+OnPeerFailed = Callable[[str, Exception], object]
 
 
 class Spaces:
@@ -34,17 +35,28 @@ class Spaces:
         "_hosts",
         "_limits",
         "_on_failed",
+        "_on_peer_failed",
         "_opening",
         "_outboxes",
         "_users",
         "closed",
     )
 
-    def __init__(self, path: str | Path, *, clock: Clock, limits: ServerLimits, on_failed: OnFailed) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        clock: Clock,
+        limits: ServerLimits,
+        on_failed: OnFailed,
+        on_peer_failed: OnPeerFailed | None = None,
+    ) -> None:
+        """`on_failed` hears of a space that stopped, `on_peer_failed` (or else `on_failed`) of one connection."""
         self._directory = Directory(path, clock=clock, limits=limits.engine)
         self._clock = clock
         self._limits = limits
         self._on_failed = on_failed
+        self._on_peer_failed = on_peer_failed or on_failed
         self._hosts: OrderedDict[str, ThreadHost] = OrderedDict()
         self._outboxes: dict[str, Outbox] = {}  # of the hosts, by space
         self._users: dict[str, int] = {}  # space -> connections that use it, those that wait for it included
@@ -154,6 +166,7 @@ class Spaces:
             name=space,
             on_processed=outbox.flush,
             on_failed=lambda error: self._on_failed(space, error),
+            on_peer_failed=lambda error: self._on_peer_failed(space, error),
         )
         return host, outbox
 

@@ -62,6 +62,7 @@ class Wire(WebSocketsSansIOProtocol):
         self._needed = 0
         self._take: Taker | None = None
         self._taken: Callable[[], object] | None = None
+        self._given: Callable[[], object] | None = None
 
     # ---- any thread --------------------------------------------------------------------------------
 
@@ -104,12 +105,13 @@ class Wire(WebSocketsSansIOProtocol):
 
     # ---- the event loop's thread -------------------------------------------------------------------
 
-    def attach(self, take: Taker, taken: Callable[[], object]) -> None:
+    def attach(self, take: Taker, taken: Callable[[], object], given: Callable[[], object]) -> None:
         """From now on messages go to `take`, and `taken` is called after all that came in one read.
 
-        The application's `receive` hears of the end only.
+        `given` is called when some of what waited was given to the socket. The application's `receive` hears of the
+        end only.
         """
-        self._take, self._taken = take, taken
+        self._take, self._taken, self._given = take, taken, given
 
     def drop(self) -> None:
         """Break the connection off: its peer takes nothing any more."""
@@ -138,6 +140,8 @@ class Wire(WebSocketsSansIOProtocol):
                 self._socket.write(data)
             flushed = self._is_ending and not self._queue
             is_ending = self._is_ending
+        if self._given is not None and not is_ending:
+            self._given()
         if is_ending and self._deadline is None and not self.disconnected:
             # A peer that does not take its last words has as long for them as for answering a ping.
             self._deadline = self.loop.call_later(self.ping_timeout or self.close_timeout, self.transport.abort)

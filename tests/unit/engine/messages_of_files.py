@@ -15,6 +15,7 @@ from headwater.engine.limits import Limits
 from headwater.engine.log import Log
 from headwater.engine.store.port import LogRow, Part
 from headwater.engine.store.schema import MIGRATIONS
+from headwater.engine.store.seal import row_seal
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.protocol.commit import (
     Commit,
@@ -245,6 +246,43 @@ def branch_that_is_gone(folder: Path) -> str:
     return damage(space_file(folder), "DELETE FROM branches WHERE name='b'", Part.BRANCHES)
 
 
+@case("the row of the head of document 1 on branch 1 does not match its checksum", "restore a backup.")
+def edited_head(folder: Path) -> str:
+    return damage(space_file(folder), "UPDATE heads SET ordinal=ordinal+1", Part.HEADS)
+
+
+@case("the row of the snapshot of document 1 on branch 1 at seq 2 does not match its checksum", "restore a backup.")
+def edited_snapshot(folder: Path) -> str:
+    return damage(space_file(folder), "UPDATE snapshots SET ordinal=ordinal+1", Part.SNAPSHOTS)
+
+
+@case("the schema is not the one of its version: index log_by_session was added, changed or dropped", "a backup.")
+def index_that_is_gone(folder: Path) -> str:
+    path = space_file(folder)
+    execute(path, "DROP INDEX log_by_session")
+    store = SqliteStore(path)
+    try:
+        return raised(store.check_schema)
+    finally:
+        store.close()
+
+
+@case("there are 1 documents, numbered up to 2: not all of them", "Restore a backup.")
+def document_that_is_gone(folder: Path) -> str:
+    path = folder / "s.space"
+    engine = open_engine(path)
+    Writer(engine, "ann").lands(write("a", replace((), 1)), write("b", replace((), 1)))
+    engine.close()
+    return damage(path, "DELETE FROM documents WHERE doc=1", Part.DOCUMENTS)
+
+
+@case("the space's own numbers lack some or have too many: 'compacted_seq', 'other'", "Restore a backup.")
+def number_that_is_gone(folder: Path) -> str:
+    path = space_file(folder)
+    execute(path, f"INSERT INTO meta VALUES ('other', '1', {row_seal('other', '1')})")
+    return damage(path, "DELETE FROM meta WHERE key='compacted_seq'", Part.META)
+
+
 @case("what was kept from before seq 4 does not match its checksum", "are missing. Restore a backup.")
 def kept_row_that_is_gone(folder: Path) -> str:
     path = folder / "s.space"
@@ -305,13 +343,13 @@ def row_beyond_the_store(_: Path) -> str:
     return raised(lambda: SqliteStore(":memory:").append(log_row(2**63)))
 
 
-@case("has schema version 1, not 4.", "Open the space once to bring it up to date. Nothing was done.")
+@case("has schema version 1, not 5.", "Open the space once to bring it up to date. Nothing was done.")
 def older_file(folder: Path) -> str:
     SqliteStore(folder / "s.space", migrations=MIGRATIONS[:1]).close()
     return raised(lambda: SqliteStore(folder / "s.space", migrations=(*MIGRATIONS, "CREATE TABLE x (y)"), create=False))
 
 
-@case("has schema version 0, not 3.", "It is no space. Nothing was done.")
+@case("has schema version 0, not 4.", "It is no space. Nothing was done.")
 def file_with_nothing_in_it(folder: Path) -> str:
     execute(folder / "s.space", "CREATE TABLE x (y)", "DROP TABLE x")
     return raised(lambda: SqliteStore(folder / "s.space", create=False))

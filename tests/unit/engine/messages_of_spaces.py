@@ -13,6 +13,7 @@ from headwater.engine.committer import ThreadCommitter
 from headwater.engine.directory import Directory
 from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
+from headwater.engine.room import Room
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.protocol.commit import (
     Commit,
@@ -221,3 +222,10 @@ def full_backlog(_: Path) -> str:
     finally:
         release.set()
         committer.close()
+
+
+@case(
+    "the documents of one answer are over 10 bytes, which is the limit", "Ask for fewer or smaller documents at once."
+)
+def answer_without_room(_: Path) -> str:
+    return raised(lambda: Room(10).take(11))

@@ -28,7 +28,7 @@ def test_a_branch_that_is_deleted_under_one_who_waits_for_its_turn_ends_that_con
     batch = [(client.peer, client.next_out()) for client in (winner, loser) for _ in list(client.session.outgoing)]
     for peer, message in batch:
         if type(message).__name__ == "Transact":
-            world.hub._gather(peer, message)  # type: ignore[arg-type]
+            world.hub._handle(peer, message)  # type: ignore[arg-type]
     world.hub._commit()
     assert len(world.hub.turns)
     world.engine.delete_branch("b")

@@ -154,7 +154,7 @@ def test_an_undamaged_file_opens_and_verifies(space: Path) -> None:
         ("UPDATE heads SET patch_bytes=0 WHERE doc=1", "heads", 22, r"the head of space:a .* counts \(1, 0\)"),
         ("DELETE FROM heads WHERE doc=1", "heads", 22, r"space:a on branch 'main' was written and has no head"),
         (
-            "INSERT INTO heads VALUES (1,3,5,0,0,0,0,0)",
+            "INSERT INTO heads VALUES (1,3,5,0,0,0,0,0,0)",
             *("heads", 5, r"document 3 has a head on branch 1 that no commit wrote"),
         ),
         (
@@ -178,8 +178,12 @@ def test_an_undamaged_file_opens_and_verifies(space: Path) -> None:
         ),
         ("UPDATE documents SET doc=9 WHERE doc=1", "documents", 0, r"the row of document 9 \(space:a\) does not match"),
         (
+            "DELETE FROM documents WHERE doc=2",
+            *("documents", 2, r"space:b is written and not among the documents"),
+        ),
+        (
             "DELETE FROM documents WHERE doc=1",
-            *("documents", 1, r"space:a is written and not among the documents"),
+            *("documents", 0, r"there are 1 documents, numbered up to 2: not all of them"),
         ),
         ("UPDATE sessions SET key='eve' WHERE session=1", "session", 0, r"row of session 1 \('eve'\) does not match"),
         ("UPDATE sessions SET principal='eve'", "session", 0, r"the row of session 1 \('ann'\) does not match"),
@@ -297,7 +301,7 @@ def test_damage_at_the_end_of_the_log_is_found_at_open(space: Path, statement: s
         ("DELETE FROM log WHERE seq=1", r"the log has no commit with seq 2, though something points at it"),
         (
             "UPDATE heads SET base_seq=base_seq-1 WHERE branch=1 AND doc=1",
-            r"the snapshot of space:a at seq 20 is missing",
+            r"the row of the head of document 1 on branch 1 does not match its checksum",
         ),
         ("DELETE FROM snapshots", r"the snapshot of space:a at seq 21 is missing"),
         (

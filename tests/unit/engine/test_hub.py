@@ -45,14 +45,14 @@ class TestOrder:
         assert isinstance(verdicts, Verdicts)
         assert isinstance(sync, Sync)
         assert verdicts.verdicts == (Accepted(1, 1),)
-        assert sync == Sync(1, (Own(D, 1, 1),))
+        assert sync == Sync(1, (Own(D, 1, 1),), chain=world.engine.chain_at(1))
 
     def test_everybody_else_hears_the_patches(self) -> None:
         world = World()
         ann, bob = Raw(world, "ann"), Raw(world, "bob")
         bob.watch(D)
         ann.write(1, put("d", 1))
-        assert bob.heard[-1] == Sync(1, (Patched(D, 1, (replace((), 1),)),))
+        assert bob.heard[-1] == Sync(1, (Patched(D, 1, (replace((), 1),)),), chain=world.engine.chain_at(1))
 
     def test_one_who_watches_nothing_hears_only_of_own_seqs(self) -> None:
         world = World()
@@ -193,9 +193,9 @@ class TestTakingOver:
         opened = second.heard[0]
         assert isinstance(opened, Opened)
         assert opened.resumed
-        assert second.heard[1:] == [Sync(1, (Whole(D, 1, True, 1),))]
+        assert second.heard[1:] == [Sync(1, (Whole(D, 1, True, 1),), chain=world.engine.chain_at(1))]
         other.write(2, put("e", 1))
-        assert second.heard[-1] == Sync(2, (Patched(E, 2, (replace((), 1),)),))
+        assert second.heard[-1] == Sync(2, (Patched(E, 2, (replace((), 1),)),), chain=world.engine.chain_at(2))
 
     def test_what_was_seen_is_not_told_again(self) -> None:
         world = World()
@@ -229,6 +229,20 @@ class TestTakingOver:
         assert (problem.code, problem.fatal) == ("session_gone", False)
         assert problem.message == "it has seen seq 3, but the log ends at 0: this is not the space it knew"
         assert world.engine.session("s").row.resume == token_digest(first.token)
+
+    def test_a_session_is_asked_for_twice_on_one_connection_and_not_a_third_time(self) -> None:
+        """Once with the token that was answered last, once with the one without an answer; not with guesses."""
+        world = World()
+        Raw(world, "s")
+        thief = Raw(world)
+        for guess in ("one", "two", "three"):
+            thief.open("s", guess)
+        assert [(problem.code, problem.fatal) for problem in thief.heard if isinstance(problem, Problem)] == [
+            ("stale_token", False),
+            ("stale_token", False),
+            ("protocol", True),
+        ]
+        assert thief.peer.state is PeerState.CLOSED
 
     def test_another_branch_starts_over(self) -> None:
         world = World()
@@ -308,7 +322,7 @@ class TestSlowPeers:
             writer.write(number + 1, put("d", number))
         assert len(slow.heard) - before <= 3
         said = slow.say(Ack(slow.peer.sent_seq))
-        assert said == [Sync(50, (Whole(D, 50, True, 49),))]
+        assert said == [Sync(50, (Whole(D, 50, True, 49),), chain=world.engine.chain_at(50))]
 
     def test_its_memory_is_bounded_by_what_it_watches(self) -> None:
         world = World(limits=Limits(sync_window=1, sync_patches=2))

@@ -233,7 +233,7 @@ class TestAFailingStore:
         again.open("ann", ann.token)
         bob_again.open("bob", bob.token)
         assert again.write(1, put("d", 1))[0] == Verdicts((Accepted(1, 1),))
-        assert bob_again.heard[-1] == Sync(1, (Patched(D, 1, (replace((), 1),)),))
+        assert bob_again.heard[-1] == Sync(1, (Patched(D, 1, (replace((), 1),)),), chain=world.engine.chain_at(1))
 
     def test_a_failure_while_telling_costs_that_peer_its_connection_and_no_change(
         self, monkeypatch: pytest.MonkeyPatch

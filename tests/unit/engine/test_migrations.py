@@ -60,8 +60,20 @@ def test_an_older_file_gets_the_scripts_it_lacks_and_keeps_its_content(tmp_path:
     connection.close()
 
 
+def of_version_3(path: Path) -> None:
+    """Turn a file into one of version 3, which had no seals of what only saves work, and fewer numbers."""
+    connection = apsw.Connection(str(path))
+    for table in ("heads", "snapshots", "meta"):
+        connection.execute(f"ALTER TABLE {table} DROP COLUMN seal")
+    connection.execute("DELETE FROM meta WHERE key IN ('documents_made', 'snapshots_made', 'marks_made')")
+    connection.execute("DELETE FROM meta WHERE (key, value) IN (('compacted_seq', '1'), ('compacted_chain', '0'))")
+    connection.execute("PRAGMA user_version=3")
+    connection.close()
+
+
 def of_version_2(path: Path) -> None:
     """Turn a file into one of version 2, which had seals of documents and sessions only, the latter's of less."""
+    of_version_3(path)
     connection = apsw.Connection(str(path))
     connection.create_scalar_function("reseal", row_seal)
     for table in ("branches", "marks", "leases", "events", "records"):
@@ -115,6 +127,22 @@ def test_a_file_of_version_2_gets_everything_else_sealed(tmp_path: Path) -> None
         connection.execute(edit)
         connection.close()
         assert not verify_file(copy).ok, edit
+
+
+@pytest.mark.parametrize("compact", [True, False])
+def test_a_file_of_version_3_gets_its_heads_and_snapshots_sealed_and_its_numbers_completed(
+    tmp_path: Path, compact: bool
+) -> None:
+    path = tmp_path / "s.space"
+    if compact:
+        a_long_story(path)
+    else:
+        written(path)
+    fresh = dump(path)
+    of_version_3(path)
+    open_engine(path).close()
+    assert dump(path) == fresh, "as if it had been written by this version"
+    assert verify_file(path).ok
 
 
 def test_a_session_whose_seal_was_broken_before_is_not_sealed_as_if_it_were_whole(tmp_path: Path) -> None:

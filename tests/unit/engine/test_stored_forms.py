@@ -31,7 +31,7 @@ from headwater.protocol.commit import (
 )
 from headwater.protocol.record import decode_record, encode_record
 
-VERSION = 3
+VERSION = 4
 A = DocKey("space", "a")
 VALUE: Value = {"n": (None, True, -1, 1.5, "é", b"\x00", Link(None, "space", "b", ("x", 0)))}
 EVERYTHING = Commit(

@@ -27,7 +27,8 @@ from headwater.protocol.messages import Patched, Sync, state_of
 from headwater.replica.confirmed import NotHere
 from headwater.replica.pending import Layer
 from headwater.replica.replica import Replica
-from headwater.replica.transaction import Transaction, ranges
+from headwater.replica.spans import ranges
+from headwater.replica.transaction import Transaction
 from tests.unit.replica.kit import Told, Work, doc, holding
 
 D, E = doc("d"), doc("e")

@@ -52,11 +52,11 @@ def test_a_handler_s_commit_goes_alone_and_pushes_the_wave_before_it() -> None:
 
 
 def test_a_wave_larger_than_a_frame_may_be_is_sent_as_several() -> None:
-    world = counting("a", limits=Limits(frame_commits=256))
+    world = counting("a", limits=Limits(frame_commits=512))
     (a,) = world.clients
-    tolds = [a.do(putting("d", increment(("x",))), derived=True) for _ in range(300)]
+    tolds = [a.do(putting("d", increment(("x",))), derived=True) for _ in range(600)]
     a.session.flush()
-    assert all(len(frame) <= 256 for frame in frames(a))
+    assert all(len(frame) <= 512 for frame in frames(a))
     world.settle()
     assert all(told.landed for told in tolds)
 

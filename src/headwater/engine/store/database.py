@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, cast
 
 import apsw
 
+from headwater.engine.store.log_room import FIRST, LogRoom
 from headwater.engine.store.port import Visited
 from headwater.engine.store.rewriting import write_again
 from headwater.engine.store.schema import APPLICATION_ID
@@ -35,6 +36,8 @@ class Database:
         "_log",
         "_migrations",
         "_path",
+        "_room",
+        "_room_from",
         "_synchronous",
         "_vfs",
         "execute",
@@ -42,13 +45,21 @@ class Database:
     )
 
     def __init__(
-        self, path: str, *, synchronous: Synchronous, vfs: str | None, migrations: tuple[str, ...], create: bool = True
+        self,
+        path: str,
+        *,
+        synchronous: Synchronous,
+        vfs: str | None,
+        migrations: tuple[str, ...],
+        create: bool = True,
+        room_from: int | None = None,
     ) -> None:
         self._path = path
         self._create = create
         self._synchronous = synchronous
         self._vfs = vfs
         self._migrations = migrations
+        self._room_from = FIRST if room_from is None and vfs is None else room_from
         self.visited = Visited()
         self._open()
 
@@ -85,6 +96,7 @@ class Database:
             raise StorageError(f"cannot open {self._path}: {error}. Check that the folder exists.") from error
         # C6: closing moves the log into the file, which must not happen while a sync of it may have failed.
         self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        self._connection.create_scalar_function(SEAL_FUNCTION, row_seal, deterministic=True)
         self._is_doubtful = False
         self._log = self._connection.filename_wal
         self._cursor = self._connection.cursor()
@@ -118,10 +130,18 @@ class Database:
             self.run("PRAGMA journal_mode=WAL")
             if self._vfs is None:  # a disk of the crash harness has its own, far smaller
                 self.run(f"PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}")
+            self._room = self._log_room()
             self._migrate()
         except BaseException:
             self._discard()
             raise
+
+    def _log_room(self) -> LogRoom | None:
+        """Whoever does not wait for the disk has nothing of it."""
+        if self._room_from is None or self._synchronous != "FULL" or self._path == ":memory:":
+            return None
+        page_size, pages = self.number("PRAGMA page_size"), self.number("PRAGMA wal_autocheckpoint")
+        return LogRoom(self._connection, self._vfs, page_size, pages, self._room_from)
 
     def _write_log_again(self, *, only_if_torn: bool = False) -> bool:
         if self._path == ":memory:":
@@ -154,7 +174,6 @@ class Database:
         version = self.number("PRAGMA user_version")
         if version == len(self._migrations):
             return
-        self._connection.create_scalar_function(SEAL_FUNCTION, row_seal, deterministic=True)
         self.begin()
         try:
             for script in self._migrations[version:]:
@@ -277,6 +296,8 @@ class Database:
 
     def commit(self) -> None:
         self.run("COMMIT")
+        if self._room is not None and not self._room.after_commit():
+            self._room = None
 
     def rollback(self) -> None:
         if self._connection.in_transaction:
@@ -310,6 +331,11 @@ class Database:
                     backup.step()
         except apsw.Error as error:
             raise self.failed(error) from error
+
+    def schema(self) -> dict[str, str]:
+        """The statements that made its tables and indexes, by name. Those that SQLite makes itself have none."""
+        rows = self.all("SELECT type || ' ' || name, coalesce(sql, '') FROM sqlite_schema")
+        return {name: " ".join(sql.split()) for name, sql in rows}
 
     @property
     def changes(self) -> int:

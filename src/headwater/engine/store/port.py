@@ -4,7 +4,8 @@ One store holds one space. All methods are synchronous and are called from one t
 `commit` all writes belong to one transaction; `savepoint` opens the part of one commit inside it. A method
 that fails raises `StorageError`; after a failed `commit` the fate of the transaction is unknown and the
 store must be reopened before anything else is asked of it (C7). A row of a `Part`, edited outside, is a
-`CorruptionError` for whoever reads it: nothing else in the space would tell.
+`CorruptionError` for whoever reads it: nothing else in the space would tell. Of those that only save work (snapshots,
+pages of heads, `meta`), it is one for whoever asks with `check`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from typing import Final, NamedTuple, Protocol
 from headwater.data.address import DocKey
 
 HEADS_SEQ: Final = "heads_seq"
+DOCUMENTS_MADE: Final = "documents_made"
+"""Meta key: how many documents there were when heads were last written back. The log names those made since."""
 
 
 class Part(Enum):
@@ -29,6 +32,9 @@ class Part(Enum):
     LEASES = "lease"
     EVENTS = "events"
     RECORDS = "records"
+    HEADS = "heads"
+    SNAPSHOTS = "snapshot"
+    META = "meta"
 
 
 class LogRow(NamedTuple):
@@ -173,6 +179,7 @@ class Store(Protocol):
     def put_snapshot(self, row: SnapshotRow) -> None: ...
     def snapshot_at_or_before(self, branch: int, doc: int, seq: int) -> SnapshotRow | None: ...
     def snapshot_seq_after(self, branch: int, doc: int, seq: int) -> int | None: ...
+    def docs_with_snapshots(self, branch: int, after_doc: int, limit: int) -> list[int]: ...
     def snapshot_seqs(self, branch: int, doc: int) -> list[tuple[int, int]]: ...
     def older_snapshot(self, branch: int, doc: int, than: int) -> tuple[int, int] | None: ...
     def drop_snapshot(self, branch: int, doc: int, seq: int) -> None: ...

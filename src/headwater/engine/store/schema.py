@@ -102,4 +102,18 @@ MIGRATIONS: Final[tuple[str, ...]] = (
         + (SELECT coalesce(sum(seal), 0) FROM records WHERE seq < line) AS TEXT)
         FROM (SELECT coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE key='compacted_seq'), 0) AS line);
     """,
+    """
+    ALTER TABLE heads ADD COLUMN seal INTEGER NOT NULL DEFAULT 0;
+    UPDATE heads SET seal=headwater_seal(branch, doc, seq, base_seq, base_bytes, patches, patch_bytes, ordinal);
+    ALTER TABLE snapshots ADD COLUMN seal INTEGER NOT NULL DEFAULT 0; -- what is in its body leaves out the ordinal
+    UPDATE snapshots SET seal=headwater_seal(branch, doc, seq, ordinal, present, body);
+
+    -- Every key is there from the beginning, so that one that is gone is missed.
+    INSERT OR IGNORE INTO meta VALUES ('heads_seq', '0'), ('compacted_seq', '1'), ('compacted_chain', '0');
+    INSERT INTO meta SELECT 'documents_made', CAST(count(*) AS TEXT) FROM documents;
+    INSERT INTO meta SELECT 'snapshots_made', CAST(count(*) AS TEXT) FROM snapshots;
+    INSERT INTO meta SELECT 'marks_made', CAST(count(*) AS TEXT) FROM marks;
+    ALTER TABLE meta ADD COLUMN seal INTEGER NOT NULL DEFAULT 0;
+    UPDATE meta SET seal=headwater_seal(key, value);
+    """,
 )

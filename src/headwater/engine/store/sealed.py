@@ -1,8 +1,9 @@
 """Tables whose rows carry a seal: how such a row is written and read, and whether all of them are there.
 
-A seal tells that a row was edited, never that it is gone. Of branches, sessions and leases no row is ever deleted, so
-that their number is kept beside them; what compaction keeps from before its line is summed up when it is drawn. All
-other rows are missed by whoever replays the log. Owns nothing but these statements; never repairs.
+A seal tells that a row was edited, never that it is gone. So the number of rows is kept beside some tables; documents
+are numbered without a gap; of `meta` it is known which keys there are; and what compaction keeps from before its line
+is summed up when it is drawn. All other rows are missed by whoever replays the log. Owns nothing but these statements;
+never repairs.
 """
 
 from __future__ import annotations
@@ -11,31 +12,33 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from headwater.engine.store.database import Database
-from headwater.engine.store.port import Part
-from headwater.engine.store.seal import broken_seal, row_seal
+from headwater.engine.store.port import DOCUMENTS_MADE, HEADS_SEQ, Part
+from headwater.engine.store.seal import SEAL_FUNCTION, broken_seal, row_seal
 from headwater.errors import CorruptionError
 
-_COUNT: Final = (
-    "INSERT INTO meta VALUES (?,'1') ON CONFLICT (key) DO UPDATE SET value=CAST(CAST(value AS INTEGER)+1 AS TEXT)"
-)
+_COUNTED: Final = "CAST(CAST(value AS INTEGER)+?2 AS TEXT)"
+_COUNT: Final = f"UPDATE meta SET value={_COUNTED}, seal={SEAL_FUNCTION}(key, {_COUNTED}) WHERE key=?1"
 LOG_COLUMNS: Final = "seq, count, session, local_seq, local_last, branch, at_us, chain, body"
 
 
 class Sealed:
-    """One table. `columns` are in the order of the record that a row becomes; the first one names a counted row."""
+    """One table. `columns` are in the order of the record that a row becomes; the first `keys` of them name it."""
 
     __slots__ = ("_insert", "_shown", "_update", "columns", "counter", "select", "table")
 
-    def __init__(self, table: str, columns: str, shown: Callable[..., str], *, counted: bool = False) -> None:
+    def __init__(
+        self, table: str, columns: str, shown: Callable[..., str], *, keys: int = 1, counted: bool = False
+    ) -> None:
         names = columns.split(", ")
         places = ", ".join(f"?{number}" for number in range(1, len(names) + 2))
-        changed = ", ".join(f"{name}=?{number}" for number, name in enumerate([*names[1:], "seal"], 2))
+        changed = ", ".join(f"{name}=?{number}" for number, name in enumerate([*names[keys:], "seal"], keys + 1))
+        named = " AND ".join(f"{name}=?{number}" for number, name in enumerate(names[:keys], 1))
         self.table = table
         self.columns = columns
         self.counter = f"{table}_made" if counted else ""  # the key in `meta`
         self.select = f"SELECT seal, {columns} FROM {table} "
         self._insert = f"INSERT INTO {table} ({columns}, seal) VALUES ({places})"
-        self._update = f"UPDATE {table} SET {changed} WHERE {names[0]}=?1"
+        self._update = f"UPDATE {table} SET {changed} WHERE {named}"
         self._shown = shown
 
     def opened(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -47,20 +50,26 @@ class Sealed:
 
     def add(self, db: Database, row: tuple[Any, ...]) -> None:
         db.run(self._insert, (*row, row_seal(*row)))
+        if self.counter:
+            db.run(_COUNT, (self.counter, 1))
 
     def add_all(self, db: Database, rows: Iterable[tuple[Any, ...]]) -> None:
         db.many(self._insert, [(*row, row_seal(*row)) for row in rows])
 
     def put(self, db: Database, row: tuple[Any, ...]) -> None:
-        """Write a row of a counted table, in place of the one with its name if there is one."""
-        values = (*row, row_seal(*row))
-        db.run(self._update, values)
+        """Write a row in place of the one with its name, if there is one."""
+        db.run(self._update, (*row, row_seal(*row)))
         if not db.changes:
-            db.run(self._insert, values)
-            db.run(_COUNT, (self.counter,))
+            self.add(db, row)
+
+    def drop(self, db: Database, where: str, values: tuple[Any, ...]) -> None:
+        db.run(f"DELETE FROM {self.table} WHERE {where}", values)
+        dropped = db.changes
+        if dropped and self.counter:
+            db.run(_COUNT, (self.counter, -dropped))
 
     def check(self, db: Database) -> None:
-        """Read all of it: CorruptionError at the first row that was edited, or if some that were made are not there."""
+        """Read all of it: CorruptionError at the first row that was edited, or if not all are there."""
         found = 0
         for row in db.each(self.select):
             self.opened(row)
@@ -75,7 +84,30 @@ class Sealed:
                 )
 
 
-DOCUMENTS: Final = Sealed("documents", "doc, scope, id", lambda doc, scope, id: f"document {doc} ({scope}:{id})")
+class _Documents(Sealed):
+    """Numbered from 1 on, and none is ever dropped. How many there are is for whoever knows the log to say."""
+
+    def check(self, db: Database) -> None:
+        super().check(db)
+        made, last = db.number("SELECT count(*) FROM documents"), db.number("SELECT max(doc) FROM documents")
+        if made != last:
+            raise CorruptionError(
+                f"there are {made} documents, numbered up to {last}: not all of them. Restore a backup."
+            )
+
+
+class _Meta(Sealed):
+    """Its keys are all there from the beginning."""
+
+    def check(self, db: Database) -> None:
+        super().check(db)
+        keys = {key for (key,) in db.each("SELECT key FROM meta")}
+        if keys != META_KEYS:
+            names = ", ".join(sorted(map(repr, keys ^ META_KEYS)))
+            raise CorruptionError(f"the space's own numbers lack some or have too many: {names}. Restore a backup.")
+
+
+DOCUMENTS: Final = _Documents("documents", "doc, scope, id", lambda doc, scope, id: f"document {doc} ({scope}:{id})")
 SESSIONS: Final = Sealed(
     "sessions",
     "session, key, principal, opened_us, closed, judged, resume, acked",
@@ -89,7 +121,11 @@ BRANCHES: Final = Sealed(
     counted=True,
 )
 MARKS: Final = Sealed(
-    "marks", "branch, doc, seq, body", lambda branch, doc, *_: f"the write index of document {doc} on branch {branch}"
+    "marks",
+    "branch, doc, seq, body",
+    lambda branch, doc, *_: f"the write index of document {doc} on branch {branch}",
+    keys=2,
+    counted=True,
 )
 LEASES: Final = Sealed("leases", "name, token, holder, until_us", lambda name, *_: f"lease {name!r}", counted=True)
 EVENTS: Final = Sealed("events", "id, seq, stream, due_us, payload", lambda id, *_: f"event {id!r}")
@@ -99,6 +135,21 @@ RECORDS: Final = Sealed(
     lambda seq, ordinal, topic, *_: f"record {ordinal} of commit {seq} to {topic!r}",
 )
 
+HEADS: Final = Sealed(
+    "heads",
+    "branch, doc, seq, base_seq, base_bytes, patches, patch_bytes, ordinal",
+    lambda branch, doc, *_: f"the head of document {doc} on branch {branch}",
+    keys=2,
+)
+SNAPSHOTS: Final = Sealed(
+    "snapshots",
+    "branch, doc, seq, ordinal, present, body",
+    lambda branch, doc, seq, *_: f"the snapshot of document {doc} on branch {branch} at seq {seq}",
+    keys=3,
+    counted=True,
+)
+META: Final = _Meta("meta", "key, value", lambda key, value: f"the space's {key!r}, {value!r},")
+
 SEALED: Final = {
     Part.DOCUMENTS: DOCUMENTS,
     Part.SESSIONS: SESSIONS,
@@ -107,7 +158,16 @@ SEALED: Final = {
     Part.LEASES: LEASES,
     Part.EVENTS: EVENTS,
     Part.RECORDS: RECORDS,
+    Part.HEADS: HEADS,
+    Part.SNAPSHOTS: SNAPSHOTS,
+    Part.META: META,
 }
+META_KEYS: Final = frozenset(
+    {
+        *(sealed.counter for sealed in SEALED.values() if sealed.counter),
+        *(HEADS_SEQ, DOCUMENTS_MADE, "compacted_seq", "compacted_chain", "kept_sum"),
+    }
+)
 
 
 def sum_before(db: Database, seq: int) -> int:

@@ -11,6 +11,7 @@ import apsw
 from headwater.data.address import DocKey
 from headwater.engine.store.database import Database, Synchronous
 from headwater.engine.store.port import (
+    DOCUMENTS_MADE,
     BranchRow,
     EventRow,
     HeadRow,
@@ -29,21 +30,23 @@ from headwater.engine.store.sealed import (
     BRANCHES,
     DOCUMENTS,
     EVENTS,
+    HEADS,
     LEASES,
     LOG_COLUMNS,
     MARKS,
     RECORDS,
     SEALED,
     SESSIONS,
+    SNAPSHOTS,
     sum_before,
 )
-from headwater.errors import LimitError
+from headwater.errors import CorruptionError, LimitError
 
 _APPEND: Final = "INSERT INTO log VALUES (?,?,?,?,?,?,?,?,?)"
 _PUT_HEAD: Final = (
-    "INSERT INTO heads VALUES (?,?,?,?,?,?,?,?) ON CONFLICT (branch, doc) DO UPDATE SET seq=excluded.seq,"
+    "INSERT INTO heads VALUES (?,?,?,?,?,?,?,?,?) ON CONFLICT (branch, doc) DO UPDATE SET seq=excluded.seq,"
     " base_seq=excluded.base_seq, base_bytes=excluded.base_bytes, patches=excluded.patches,"
-    " patch_bytes=excluded.patch_bytes, ordinal=excluded.ordinal"
+    " patch_bytes=excluded.patch_bytes, ordinal=excluded.ordinal, seal=excluded.seal"
 )
 _LOG: Final = f"SELECT {LOG_COLUMNS} FROM log "
 _SNAPSHOT: Final = "SELECT branch, doc, seq, ordinal, present, body FROM snapshots "
@@ -62,8 +65,12 @@ class SqliteStore:
         vfs: str | None = None,
         migrations: tuple[str, ...] = MIGRATIONS,
         create: bool = True,
+        room_from: int | None = None,
     ) -> None:
-        self._db = Database(str(path), synchronous=synchronous, vfs=vfs, migrations=migrations, create=create)
+        """`room_from`: bytes from which on the write-ahead log is given room, where not by itself (a `vfs`)."""
+        self._db = Database(
+            str(path), synchronous=synchronous, vfs=vfs, migrations=migrations, create=create, room_from=room_from
+        )
 
     @property
     def visited(self) -> Visited:
@@ -102,7 +109,7 @@ class SqliteStore:
         return row[0] if row else None
 
     def put_meta(self, key: str, value: str) -> None:
-        self._db.run("INSERT OR REPLACE INTO meta VALUES (?,?)", (key, value))
+        self._db.run("INSERT OR REPLACE INTO meta VALUES (?,?,?)", (key, value, row_seal(key, value)))
 
     # ---- the log ---------------------------------------------------------------------------------
 
@@ -161,20 +168,22 @@ class SqliteStore:
         return [(doc, id) for doc, _, id in map(DOCUMENTS.opened, rows)]
 
     def head(self, branch: int, doc: int) -> HeadRow | None:
-        row = self._db.one("SELECT * FROM heads WHERE branch=? AND doc=?", (branch, doc))
-        return HeadRow._make(row) if row else None
+        row = self._db.one(HEADS.select + "WHERE branch=? AND doc=?", (branch, doc))
+        return HeadRow._make(HEADS.opened(row)) if row else None
 
     def put_heads(self, rows: Iterable[HeadRow]) -> None:
-        self._db.many(_PUT_HEAD, rows)
+        self._db.many(_PUT_HEAD, [(*row, row_seal(*row)) for row in rows])
+        self.put_meta(DOCUMENTS_MADE, str(self.last_doc()))
 
     def heads_of_branch(self, branch: int, after_doc: int, limit: int) -> list[HeadRow]:
         rows = self._db.all(
-            "SELECT * FROM heads WHERE branch=? AND doc>? ORDER BY doc LIMIT ?", (branch, after_doc, limit)
+            f"SELECT {HEADS.columns} FROM heads WHERE branch=? AND doc>? ORDER BY doc LIMIT ?",
+            (branch, after_doc, limit),
         )
         return [HeadRow._make(row) for row in rows]
 
     def put_snapshot(self, row: SnapshotRow) -> None:
-        self._db.run("INSERT INTO snapshots VALUES (?,?,?,?,?,?)", row)
+        SNAPSHOTS.add(self._db, row)
 
     def snapshot_at_or_before(self, branch: int, doc: int, seq: int) -> SnapshotRow | None:
         row = self._db.one(
@@ -189,6 +198,13 @@ class SqliteStore:
         )
         return int(row[0]) if row else None
 
+    def docs_with_snapshots(self, branch: int, after_doc: int, limit: int) -> list[int]:
+        rows = self._db.all(
+            "SELECT DISTINCT doc FROM snapshots WHERE branch=? AND doc>? ORDER BY doc LIMIT ?",
+            (branch, after_doc, limit),
+        )
+        return [doc for (doc,) in rows]
+
     def snapshot_seqs(self, branch: int, doc: int) -> list[tuple[int, int]]:
         rows = self._db.all("SELECT seq, ordinal FROM snapshots WHERE branch=? AND doc=? ORDER BY seq", (branch, doc))
         return [(row[0], row[1]) for row in rows]
@@ -201,14 +217,14 @@ class SqliteStore:
         return (row[0], row[1]) if row else None
 
     def drop_snapshot(self, branch: int, doc: int, seq: int) -> None:
-        self._db.run("DELETE FROM snapshots WHERE branch=? AND doc=? AND seq=?", (branch, doc, seq))
+        SNAPSHOTS.drop(self._db, "branch=? AND doc=? AND seq=?", (branch, doc, seq))
 
     def marks(self, branch: int, doc: int) -> MarksRow | None:
         row = self._db.one(MARKS.select + "WHERE branch=? AND doc=?", (branch, doc))
         return MarksRow._make(MARKS.opened(row)) if row else None
 
     def put_marks(self, row: MarksRow) -> None:
-        self._db.run("INSERT OR REPLACE INTO marks VALUES (?,?,?,?,?)", (*row, row_seal(*row)))
+        MARKS.put(self._db, row)
 
     # ---- branches --------------------------------------------------------------------------------
 
@@ -220,8 +236,8 @@ class SqliteStore:
         BRANCHES.put(self._db, row)
 
     def drop_branch_data(self, branch: int) -> None:
-        for table in ("heads", "snapshots", "marks"):
-            self._db.run(f"DELETE FROM {table} WHERE branch=?", (branch,))
+        for sealed in (HEADS, SNAPSHOTS, MARKS):
+            sealed.drop(self._db, "branch=?", (branch,))
 
     # ---- sessions --------------------------------------------------------------------------------
 
@@ -243,6 +259,20 @@ class SqliteStore:
 
     def check(self, part: Part) -> None:
         SEALED[part].check(self._db)
+
+    def check_schema(self) -> None:
+        """A table, an index or a trigger that was added, changed or dropped outside is a CorruptionError."""
+        new = Database(":memory:", synchronous="OFF", vfs=None, migrations=MIGRATIONS)
+        try:
+            expected, found = new.schema(), self._db.schema()
+        finally:
+            new.close()
+        strange = sorted(name for name in {*expected, *found} if expected.get(name) != found.get(name))
+        if strange:
+            raise CorruptionError(
+                f"the schema is not the one of its version: {', '.join(strange)} was added, changed or dropped. "
+                "Restore a backup."
+            )
 
     def sum_before(self, seq: int) -> int:
         return sum_before(self._db, seq)

@@ -33,6 +33,7 @@ def verify_file(path: str | FilePath, progress: Progress | None = None) -> Repor
     except CorruptionError as error:
         return _damaged(str(error))
     try:
+        store.check_schema()
         return verify_store(store, progress)
     except CorruptionError as error:
         return _damaged(str(error))

@@ -7,6 +7,7 @@ rest). None of it is needed to know what a space holds; the engine trusts it to 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 
 import msgspec
 
@@ -15,7 +16,7 @@ from headwater.data.path import Path
 from headwater.engine.branches import MAIN_ID
 from headwater.engine.log import COMPACTED_SEQ, KEPT_SUM, number_in_meta
 from headwater.engine.marks import NOBODY, Marks
-from headwater.engine.store.port import HEADS_SEQ, BranchRow, HeadRow, Part, Store
+from headwater.engine.store.port import DOCUMENTS_MADE, HEADS_SEQ, BranchRow, HeadRow, Part, Store
 from headwater.engine.verify.lines import Line, Lines
 from headwater.engine.verify.replay import Replay, snapshot_value
 from headwater.engine.verify.report import Broken
@@ -23,11 +24,12 @@ from headwater.errors import CorruptionError
 from headwater.protocol.commit import MAIN
 
 _PAGE = 500
+_DERIVED = (Part.HEADS, Part.SNAPSHOTS, Part.META)  # what the log says of them is said first, since it says more
 
 
 def begin(store: Store, last_seq: int) -> Lines:
     """The names and branches, checked, and every document as it was where the kept history begins."""
-    _check_seals(store)
+    _check_seals(store, (part for part in Part if part not in _DERIVED))
     rows = {row.branch: row for row in store.branches()}
     kept_from = number_in_meta(store, COMPACTED_SEQ, 1)
     lines = Lines(rows)
@@ -45,9 +47,9 @@ def begin(store: Store, last_seq: int) -> Lines:
     return lines
 
 
-def _check_seals(store: Store) -> None:
+def _check_seals(store: Store, parts: Iterable[Part]) -> None:
     """What one row alone says, such as who a document is or who holds a lease: nothing else could contradict it."""
-    for part in Part:
+    for part in parts:
         try:
             store.check(part)
         except CorruptionError as error:
@@ -71,15 +73,20 @@ def _check_branch(rows: dict[int, BranchRow], row: BranchRow, last_seq: int) -> 
 
 
 def _take_up_bases(store: Store, lines: Lines, branch: int, kept_from: int) -> None:
-    for head in _heads(store, branch):
-        base = store.snapshot_at_or_before(branch, head.doc, kept_from - 1)
-        if base is not None:
-            key = store.key_of(head.doc)
+    """What compaction left of each document is a snapshot; whether there is a head for it is to be seen."""
+    after = 0
+    while docs := store.docs_with_snapshots(branch, after, _PAGE):
+        for doc in docs:
+            base = store.snapshot_at_or_before(branch, doc, kept_from - 1)
+            if base is None:
+                continue
+            key = store.key_of(doc)
             if key is None:
-                raise Broken("documents", head.seq, f"document {head.doc} has a head and no name")
-            line = Line(head.doc, snapshot_value(base), base.seq)
-            line.snapshots = dict(store.snapshot_seqs(branch, head.doc))
+                raise Broken("documents", base.seq, f"document {doc} has a snapshot and no name")
+            line = Line(doc, snapshot_value(base), base.seq)
+            line.snapshots = dict(store.snapshot_seqs(branch, doc))
             lines.begin(branch, key, line)
+        after = docs[-1]
 
 
 def _heads(store: Store, branch: int) -> list[HeadRow]:
@@ -100,7 +107,7 @@ def check(store: Store, replay: Replay) -> None:
     for branch, key, line in lines.items():
         if branch in live:
             name = f"{doc_text(key)} on branch {lines.branches[branch].name!r}"
-            _check_head(line, heads.pop((branch, line.doc), None), heads_seq, name)
+            _check_head(store, line, heads.pop((branch, line.doc), None), heads_seq, name)
             _check_snapshots(line, name)
             _check_marks(store, branch, line, name)
     for (branch, doc), head in heads.items():
@@ -108,10 +115,11 @@ def check(store: Store, replay: Replay) -> None:
     for row in lines.branches.values():
         if row.deleted and store.heads_of_branch(row.branch, 0, 1):
             raise Broken("heads", 0, f"branch {row.name!r} was deleted and has heads")
-    _check_counts(store, replay)
+    _check_counts(store, replay, heads_seq)
+    _check_seals(store, _DERIVED)
 
 
-def _check_head(line: Line, head: HeadRow | None, heads_seq: int, name: str) -> None:
+def _check_head(store: Store, line: Line, head: HeadRow | None, heads_seq: int, name: str) -> None:
     """The row as it must have been when heads were last written back."""
     written = line.written_at(heads_seq)
     if head is None:
@@ -129,6 +137,17 @@ def _check_head(line: Line, head: HeadRow | None, heads_seq: int, name: str) -> 
     expected = (len(since), sum(write.size for write in since))
     if found != expected:
         raise Broken("heads", head.seq, f"the head of {name} counts {found} patches and bytes, not {expected}")
+    if head.base_seq in line.snapshots:
+        base = store.snapshot_at_or_before(head.branch, head.doc, head.base_seq)
+        size = len(base.body) if base is not None else 0
+        ordinal = line.snapshots[head.base_seq] or head.ordinal  # one that compaction made is outside the numbering
+        if (head.base_bytes, head.ordinal) != (size, ordinal):
+            raise Broken(
+                "heads",
+                head.seq,
+                f"the head of {name} stands on snapshot {head.ordinal} of {head.base_bytes} bytes, which is number "
+                f"{ordinal} of {size}",
+            )
 
 
 def _check_snapshots(line: Line, name: str) -> None:
@@ -172,7 +191,7 @@ def _check_marks(store: Store, branch: int, line: Line, name: str) -> None:
                 )
 
 
-def _check_counts(store: Store, replay: Replay) -> None:
+def _check_counts(store: Store, replay: Replay, heads_seq: int) -> None:
     """Nothing is stored that no commit wrote or sent. What was before the kept history is as it was kept."""
     if number_in_meta(store, KEPT_SUM, 0) != store.sum_before(replay.kept_from):
         raise Broken(
@@ -183,6 +202,11 @@ def _check_counts(store: Store, replay: Replay) -> None:
     written = len({line.doc for _, _, line in replay.lines.items()})
     if replay.kept_from == 1 and store.last_doc() != written:
         raise Broken("documents", 0, f"{store.last_doc()} documents are listed, {written} were written")
+    # Commits on branches that were deleted are never later than the heads: both are written together.
+    since = [line.doc for _, _, line in replay.lines.items() if line.last_seq > heads_seq]
+    made = max([number_in_meta(store, DOCUMENTS_MADE, 0), *since])
+    if store.last_doc() != made:
+        raise Broken("documents", 0, f"{store.last_doc()} documents are listed, {made} were made")
     after = (replay.kept_from - 1, "\U0010ffff")
     stored = 0
     while events := store.events_after(after, _PAGE):

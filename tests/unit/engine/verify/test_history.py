@@ -255,12 +255,12 @@ def drop_the_index_of_b(file: File) -> None:
     file.forged("UPDATE marks SET body=? WHERE branch=1 AND doc=2", (Marks(0, 10).encode(),))
 
 
-def compacted(file: File) -> None:
+def compacted(file: File, before: int = 8) -> None:
     store = SqliteStore(file.path)
     engine = Engine(store, clock=VirtualClock(), limits=LIMITS)
     engine.acknowledge("s", 4)
     engine.delete_branch("b1")
-    engine.compact(8)
+    engine.compact(before)
     engine.close()
 
 
@@ -271,12 +271,12 @@ def bring_back_a_branch(file: File) -> None:
 
 def lose_the_index_of_a_compacted_document(file: File) -> None:
     compacted(file)
-    file.sql("DELETE FROM marks WHERE branch=1 AND doc=1")
+    file.forged("DELETE FROM marks WHERE branch=1 AND doc=1")
 
 
 def lose_the_name_of_a_compacted_document(file: File) -> None:
-    compacted(file)
-    file.sql("DELETE FROM documents WHERE doc=1")
+    compacted(file, 13)
+    file.sql("DELETE FROM documents WHERE doc=3")  # the last: their numbers have no gap
 
 
 def swap_two_rows(file: File) -> None:
@@ -477,7 +477,7 @@ DAMAGE: dict[str, tuple[Edit, str, int, str]] = {
         "the snapshot of document 1 at seq 3 cannot be read: ",
     ),
     "a snapshot is where nothing was written": (
-        lambda f: f.sql("INSERT INTO snapshots VALUES (1, 1, 5, 99, 1, x'01')"),
+        lambda f: f.sql("INSERT INTO snapshots VALUES (1, 1, 5, 99, 1, x'01', 0)"),
         "snapshot",
         5,
         "space:a on branch 'main' has a snapshot at 5, where nothing wrote it",
@@ -557,8 +557,8 @@ DAMAGE: dict[str, tuple[Edit, str, int, str]] = {
     "a kept document has no name": (
         lose_the_name_of_a_compacted_document,
         "documents",
-        8,
-        "document 1 has a head and no name",
+        12,
+        "document 3 has a snapshot and no name",
     ),
     "heads run ahead of the log": (
         lambda f: f.sql("UPDATE meta SET value='99' WHERE key='heads_seq'"),
@@ -567,13 +567,13 @@ DAMAGE: dict[str, tuple[Edit, str, int, str]] = {
         "heads are written up to 99, the log ends at 13",
     ),
     "a head belongs to nothing": (
-        lambda f: f.sql("INSERT INTO heads VALUES (1, 9, 3, 0, 0, 1, 1, 0)"),
+        lambda f: f.sql("INSERT INTO heads VALUES (1, 9, 3, 0, 0, 1, 1, 0, 0)"),
         "heads",
         3,
         "document 9 has a head on branch 1 that no commit wrote",
     ),
     "a deleted branch has heads": (
-        lambda f: f.sql("INSERT INTO heads VALUES (3, 1, 10, 0, 0, 1, 1, 0)"),
+        lambda f: f.sql("INSERT INTO heads VALUES (3, 1, 10, 0, 0, 1, 1, 0, 0)"),
         "heads",
         0,
         "branch 'gone' was deleted and has heads",
@@ -759,7 +759,7 @@ def test_damage_that_only_the_store_notices_is_integrity(file: File, monkeypatch
 
 
 def test_meta_of_the_wrong_kind_is_found(file: File) -> None:
-    file.sql("INSERT INTO meta VALUES (?, 'soon')", (COMPACTED_SEQ,))
+    file.sql("UPDATE meta SET value='soon' WHERE key=?", (COMPACTED_SEQ,))
     violation = file.verify().violation
     assert violation is not None
     assert violation.rule == "integrity"

@@ -1,0 +1,68 @@
+"""Why a document is what it is, out of the log: the commit that wrote it last, and what made that one, and so on.
+
+A derived commit names the addresses whose change made it run; the chain follows each to the commit that wrote it last
+before, until somebody wrote of their own accord, history is not kept, or the bound is reached. Never writes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headwater.data.address import DocKey
+from headwater.data.path import Path
+from headwater.engine.engine import Engine
+from headwater.engine.reads import Logged
+from headwater.protocol.commit import MAIN
+
+MOST = 100
+"""Steps of a chain, unless somebody asks for more or fewer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One commit, and what of it mattered."""
+
+    level: int
+    doc: DocKey
+    path: Path
+    commit: Logged | None  # None: it was never written, or history is not kept that far
+    end: str  # why the chain goes no further here; "" if it does
+
+
+def chain(engine: Engine, doc: DocKey, path: Path, *, most: int = MOST) -> tuple[Step, ...]:
+    """The commits that made a document what it is, the last one first, each followed by what made it."""
+    found: list[Step] = []
+    seen: set[int] = set()
+    waiting = [(0, doc, path, engine.last_seq)]
+    while waiting and len(found) < most:
+        level, at_doc, at_path, at = waiting.pop()
+        logged = _last_write(engine, at_doc, at)
+        if logged is None:
+            end = "never written, or before what history keeps"
+        elif logged.seq in seen:
+            end = "shown above"
+        else:
+            seen.add(logged.seq)
+            causes = _causes(logged)
+            end = "" if causes else ("its first run" if logged.commit.provenance.derived else "somebody wrote it")
+            waiting += [(level + 1, *cause, logged.seq - 1) for cause in reversed(causes)]
+        found.append(Step(level=level, doc=at_doc, path=at_path, commit=logged, end=end))
+    return tuple(found)
+
+
+def _last_write(engine: Engine, doc: DocKey, at: int) -> Logged | None:
+    if at < max(1, engine.kept_from):
+        return None
+    seq = engine.read(doc, branch=MAIN, at=at).seq
+    if seq < max(1, engine.kept_from):
+        return None
+    page = engine.changes(since=seq - 1, branch=MAIN, limit=1)
+    return page.items[0] if page.items and page.items[0].seq == seq else None
+
+
+def _causes(logged: Logged) -> list[tuple[DocKey, Path]]:
+    """What made it run; for a first run, what it read, once for each document."""
+    provenance = logged.commit.provenance
+    if provenance.causes or not provenance.derived:
+        return list(dict.fromkeys(provenance.causes))
+    return list({read.doc: (read.doc, read.path) for read in logged.commit.reads}.values())

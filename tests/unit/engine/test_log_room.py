@@ -1,0 +1,121 @@
+"""A write-ahead log that is given room ahead of time: how much, when not, and that nothing relies on it."""
+
+from __future__ import annotations
+
+import shutil
+from itertools import pairwise
+from pathlib import Path
+
+import apsw
+import pytest
+
+from headwater.clock import VirtualClock
+from headwater.data.patch import replace
+from headwater.engine.engine import Engine
+from headwater.engine.store import log_room
+from headwater.engine.store.database import CHECKPOINT_PAGES
+from headwater.engine.store.log_room import FIRST, LogRoom
+from headwater.engine.store.sqlite import SqliteStore
+from headwater.engine.verify.history import verify_file
+from headwater.protocol.commit import Commit
+from headwater.protocol.verdict import Accepted
+from headwater.testing.crash import Rig, Suite, run
+from headwater.testing.disk_machine import FILE
+from tests.counts import scaled
+from tests.unit.engine.kit import value_of, write
+
+MANY = 60
+ROOMY = Rig(store=lambda vfs: SqliteStore(FILE, vfs=vfs, room_from=8_192))
+
+
+def opened(path: Path, room_from: int | None = None) -> Engine:
+    engine = Engine(SqliteStore(path, room_from=room_from), clock=VirtualClock())
+    engine.open_session("s")
+    return engine
+
+
+def lengths(path: Path, engine: Engine, commits: int) -> list[int]:
+    """How long the log is after each commit."""
+    found = []
+    for _ in range(commits):
+        number = engine.session("s").last + 1
+        verdict = engine.submit("s", Commit(number, (write("d", replace((), "x" * 500 + str(number))),)))[0]
+        assert isinstance(verdict, Accepted)
+        found.append(Path(f"{path}-wal").stat().st_size)
+    return found
+
+
+def test_commits_find_room_and_the_log_grows_in_a_few_steps(tmp_path: Path) -> None:
+    path = tmp_path / "s.space"
+    engine = opened(path, room_from=32_768)
+    found = lengths(path, engine, MANY)
+    grown = [two for one, two in pairwise(found) if one != two and two >= 65_536]
+    assert 1 < len(grown) < 6
+    assert all(two > 1.5 * one for one, two in pairwise(grown))
+    engine.close()
+    assert not Path(f"{path}-wal").exists()
+    assert verify_file(path).ok
+
+
+def test_what_is_hardly_used_is_not_made_larger(tmp_path: Path) -> None:
+    path = tmp_path / "s.space"
+    engine = opened(path)
+    assert max(lengths(path, engine, 10)) < FIRST
+    engine.close()
+
+
+def test_zeros_after_the_last_frame_are_not_read_for_anything(tmp_path: Path) -> None:
+    """The files as they are when the process is killed."""
+    path, copy = tmp_path / "s.space", tmp_path / "copy.space"
+    engine = opened(path, room_from=32_768)
+    lengths(path, engine, MANY)
+    for suffix in ("", "-wal"):
+        shutil.copy(f"{path}{suffix}", f"{copy}{suffix}")
+    engine.close()
+    assert Path(f"{copy}-wal").read_bytes().endswith(bytes(8_192))
+    assert verify_file(copy).commits == MANY
+    again = opened(copy)
+    assert value_of(again, "d") == "x" * 500 + str(MANY)
+    again.close()
+
+
+def test_a_log_is_never_given_more_than_one_pass_needs(tmp_path: Path) -> None:
+    path = tmp_path / "s.space"
+    store = SqliteStore(path, room_from=32_768)
+    store._db.run("PRAGMA wal_autocheckpoint=40")
+    store._db._room = room = store._db._log_room()
+    assert room is not None
+    engine = Engine(store, clock=VirtualClock())
+    engine.open_session("s")
+    assert max(lengths(path, engine, MANY)) <= 32 + 4_120 * 50
+    assert store._db._room is None, "there is nothing left to do"
+    engine.close()
+    assert CHECKPOINT_PAGES * 4_120 > FIRST
+
+
+def test_without_room_on_the_disk_commits_land_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise apsw.FullError("no room")
+
+    monkeypatch.setattr(LogRoom, "_extend", full)
+    path = tmp_path / "s.space"
+    engine = opened(path, room_from=32_768)
+    found = lengths(path, engine, MANY)
+    assert len(set(found)) == MANY, "it grows by itself, with each commit"
+    engine.close()
+    assert verify_file(path).ok
+
+
+def test_who_does_not_wait_for_the_disk_gets_no_room(tmp_path: Path) -> None:
+    for path, synchronous in ((tmp_path / "s.space", "OFF"), (":memory:", "FULL")):
+        store = SqliteStore(path, synchronous="OFF" if synchronous == "OFF" else "FULL", room_from=log_room.FIRST)
+        assert store._db._room is None
+        store.close()
+
+
+@pytest.mark.random
+@pytest.mark.parametrize("suite", [Suite.CRASHES, Suite.FAULTS])
+def test_a_crash_finds_nothing_missing_in_a_log_with_room(suite: Suite) -> None:
+    summary = run(seed=2, commits=60, suites=[suite], chosen=scaled, rig=ROOMY)
+    print(summary)
+    assert not summary.violations, summary
