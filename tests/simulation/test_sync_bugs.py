@@ -20,13 +20,14 @@ from headwater.engine.peer import Peer
 from headwater.engine.sessions import Sessions
 from headwater.engine.store.port import Store
 from headwater.engine.store.sqlite import SqliteStore
+from headwater.engine.verify.naive import numbers
 from headwater.engine.watching import Watching
 from headwater.errors import InvariantViolation
 from headwater.protocol.commit import Commit, Read
 from headwater.protocol.messages import DocChange, Transact, Watch
 from headwater.protocol.verdict import Rejection
 from headwater.replica import session as session_module
-from headwater.replica.pending import Fate, Layer, Pending
+from headwater.replica.pending import Layer, Pending
 from headwater.replica.replica import Replica
 from headwater.replica.session import Session
 from headwater.replica.transaction import Transaction
@@ -65,20 +66,17 @@ def found_after(bug: Bug, within: int = WITHIN) -> tuple[int, str]:
 
 def skip_the_cascade() -> AbstractContextManager[object]:
     """A rejection kills the layer alone."""
-
-    def kill(self: Pending, layer: Layer, rejection: Rejection) -> list[Layer]:
-        del self.live_layers[layer.local_seq]
-        self._lift(layer)
-        self._wire.pop(layer.local_seq, None)
-        layer.rejection, layer.fate = rejection, Fate.DEAD
-        return [layer]
-
-    return patch.object(Pending, "kill", kill)
+    return patch.object(Layer, "stands", lambda self: False)
 
 
 def name_only_the_top_layer() -> AbstractContextManager[object]:
-    original = Transaction.stood_on
-    return patch.object(Transaction, "stood_on", lambda self, *read: original(self, *read)[-1:])
+    original = Transaction.reads
+
+    def reads(self: Transaction) -> tuple[Read, ...]:
+        tops = [(read, tuple((last, last) for _, last in read.layers[-1:])) for read in original(self)]
+        return tuple(msgspec.structs.replace(read, layers=top) for read, top in tops)
+
+    return patch.object(Transaction, "reads", reads)
 
 
 def basis_of_the_commit() -> AbstractContextManager[object]:
@@ -97,9 +95,13 @@ def basis_of_the_top_layer() -> AbstractContextManager[object]:
     original = Transaction.reads
 
     def reads(self: Transaction) -> tuple[Read, ...]:
-        found = original(self)
-        top = max((layer.seq for layer in self._stood), default=0)
-        return tuple(msgspec.structs.replace(read, seq=max(read.seq, top)) if read.layers else read for read in found)
+        pending = self.documents._home.pending
+        found = []
+        for read in original(self):
+            layers = [pending.get(number) for number in numbers(read.layers)]
+            top = max((layer.seq for layer in layers if layer is not None), default=0)
+            found.append(msgspec.structs.replace(read, seq=max(read.seq, top)))
+        return tuple(found)
 
     return patch.object(Transaction, "reads", reads)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
@@ -29,14 +29,16 @@ from headwater.engine.preconditions import Preconditions
 from headwater.engine.recovery import Recovery
 from headwater.engine.sessions import Session, Sessions, token_digest
 from headwater.engine.store.sqlite import SqliteStore
+from headwater.engine.verify.naive import numbers
 from headwater.engine.watching import LinksFrom, Watching
-from headwater.protocol.commit import MAIN, Commit, EntityAbsent
+from headwater.protocol.commit import MAIN, Commit, EntityAbsent, Read
 from headwater.protocol.messages import Answer, DocChange, Query, State, Watch, Whole, state_of, whole_of
 from headwater.protocol.verdict import Accepted, Rejection, RuleRefused, Verdict
 from headwater.replica.pending import Layer, Pending
 from headwater.replica.session import Link
 from headwater.replica.session import Session as ReplicaSession
 from headwater.replica.transaction import Transaction
+from headwater.testing.sim_attempts import stood_on
 from tests.simulation.test_sync_bugs import Bug, _named, found_after
 
 # ---- access ----------------------------------------------------------------------------------------
@@ -524,30 +526,33 @@ def duplicates_after_a_restart() -> AbstractContextManager[object]:
 
 
 def the_cascade_is_one_level_deep() -> AbstractContextManager[object]:
-    kill = Pending.kill
+    fall = Pending._fall
 
-    def killed(self: Pending, layer: Layer, rejection: Rejection) -> list[Layer]:
-        spared = [other for other in self.live() if other.named and layer.local_seq not in other.named]
-        named = {other: other.named for other in spared}
-        for other in spared:
-            other._named = frozenset()
-        try:
-            return kill(self, layer, rejection)
-        finally:
-            for other, before in named.items():
-                other._named = before
+    def fell(self: Pending, rejections: Mapping[int, Rejection]) -> list[Layer]:
+        directly = {number for number, layer in self._standing.items() if stood_on(layer.commit) & set(rejections)}
+        spared = {number: layer for number, layer in self._standing.items() if number not in directly}
+        for number in spared:
+            del self._standing[number]
+        fallen = fall(self, rejections)
+        self._standing.update({number: layer for number, layer in spared.items() if number in self.live_layers})
+        return fallen
 
-    return patch.object(Pending, "kill", killed)
+    return patch.object(Pending, "_fall", fell)
 
 
 def only_exact_layers_are_named() -> AbstractContextManager[object]:
     """A layer that wrote above or below what was read had no say in it."""
-    stood_on = Transaction.stood_on
-    return patch.object(
-        Transaction,
-        "stood_on",
-        lambda self, doc, path: [layer for layer in stood_on(self, doc, path) if path in layer.written(doc)],
-    )
+    original = Transaction.reads
+
+    def reads(self: Transaction) -> tuple[Read, ...]:
+        pending, found = self.documents._home.pending, []
+        for read in original(self):
+            layers = [(number, pending.get(number)) for number in numbers(read.layers)]
+            exact = [(n, n) for n, layer in layers if layer is not None and read.path in layer.written(read.doc)]
+            found.append(msgspec.structs.replace(read, layers=tuple(exact)))
+        return tuple(found)
+
+    return patch.object(Transaction, "reads", reads)
 
 
 @contextmanager

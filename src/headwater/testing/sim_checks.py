@@ -1,136 +1,30 @@
-"""What must hold for a replica after every step, and for every transaction it makes.
+"""What must hold for a replica after every step.
 
 Owns the comparison of a replica with the log (`Oracle`): its confirmed state is the log at its seq (C3), what it shows
-is that with its living layers on top (read your writes, C4), its feed tells exactly these differences in order (C9), a
-transaction sees one snapshot (C8) and says truly what it stood on (C3). Keeps its own books of layers, and believes the
-replica about nothing but its seq. Never changes anything.
+is that with its living layers on top (read your writes, C4), its feed tells exactly these differences in order (C9).
+What is derived without the right to write stays here and yields to what others write. Keeps its own books of layers,
+and believes the replica about nothing but its seq. Never changes anything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 
-from headwater.data.address import SPACE_SCOPE, Depth, DocKey
-from headwater.data.patch import Patch, apply
-from headwater.data.path import Path, lookup
+from headwater.data.address import SPACE_SCOPE, DocKey
 from headwater.data.value import ABSENT, MaybeValue, equal
 from headwater.engine.access import ACCESS
-from headwater.engine.verify.naive import numbers, same, writes
+from headwater.engine.verify.naive import numbers, writes
 from headwater.protocol.commit import Commit, Read
 from headwater.protocol.messages import Answer, Query
 from headwater.protocol.verdict import Accepted, Conflict, Rejection, RuleRefused, Verdict
 from headwater.replica.feed import Notification
-from headwater.replica.pending import Layer
+from headwater.replica.pending import Fate, Layer
 from headwater.replica.replica import Replica
 from headwater.replica.transaction import Transaction
 from headwater.testing.sim_access import WRITE
+from headwater.testing.sim_attempts import Attempt, CheckedTransaction, CheckedWhole, View, wrote_plainly
 from headwater.testing.sim_oracle import Oracle, folded
 from headwater.testing.sim_trace import Trace
-
-
-@dataclass(slots=True, eq=False)
-class Attempt:
-    """One transaction that became a commit, or tried to. What its callbacks said is kept here."""
-
-    tag: str
-    session: str
-    local_seq: int = 0  # 0: it never became a layer
-    commit: Commit | None = None  # as it was made; waves send a thinner one
-    seen: list[tuple[Read, MaybeValue]] = field(default_factory=list)  # each read, and the whole document it was of
-    fired: int = 0
-    seq: int = 0  # where it landed
-    rejection: Rejection | None = None
-    is_alone: bool = False  # its process died before it heard
-
-
-class CheckedTransaction:
-    """A transaction whose every read is compared with the one snapshot it may see."""
-
-    __slots__ = ("_basis", "_branch", "_layers", "_oracle", "_overlay", "_reads", "_trace", "_who", "transaction")
-
-    def __init__(self, transaction: Transaction, books: Books, oracle: Oracle, trace: Trace) -> None:
-        self.transaction = transaction
-        self._oracle = oracle
-        self._trace = trace
-        self._who = books.who
-        self._basis = books.replica.confirmed.seq
-        self._branch = books.replica.branch
-        self._layers = tuple(commit for _, commit in books.living())
-        self._overlay: dict[DocKey, MaybeValue] = {}
-        self._reads: dict[tuple[DocKey, Path, Depth], None] = {}
-
-    def read(self, doc: DocKey, path: Path = (), depth: Depth = Depth.DEEP) -> MaybeValue:
-        value = self.transaction.read(doc, path, depth)
-        if doc not in self._overlay:
-            self._reads[doc, path, depth] = None
-        shown = self._overlay[doc] if doc in self._overlay else self.view(doc)
-        expected = lookup(shown, path)
-        if not equal(value, expected):
-            self._trace.broken("C8", self._who, f"{doc} at {path} read {value!r}, its snapshot has {expected!r}")
-        return value
-
-    def write(self, doc: DocKey, *patches: Patch) -> None:
-        self.transaction.write(doc, *patches)
-        value = self._overlay[doc] if doc in self._overlay else self.view(doc)
-        for patch in patches:
-            value = apply(value, patch).value
-        self._overlay[doc] = value
-
-    def view(self, doc: DocKey) -> MaybeValue:
-        """The document as it was shown when the transaction began."""
-        value = self._oracle.value(doc, self._basis, self._branch)
-        for commit in self._layers:
-            value = folded(value, commit, doc, lenient=True)
-        return value
-
-    def answered(self, attempt: Attempt, found: Layer | Rejection | None) -> None:
-        """What `Replica.commit` says at once: a layer, a refusal with its reason, or that there is nothing to tell."""
-        broken, transaction = self._trace.broken, self.transaction
-        wrote = any(not equal(value, self.view(doc)) for doc, value in self._overlay.items())
-        tells = wrote or bool(transaction.preconditions or transaction.events or transaction.records)
-        if isinstance(found, Layer):
-            self.committed(attempt, found.commit)
-            if transaction.local_seq != found.local_seq:
-                broken("C5", self._who, f"{attempt.tag} is layer {found.local_seq}, not {transaction.local_seq}")
-            if not tells and not self._layers:
-                broken("C9", self._who, f"{attempt.tag} changed nothing and became a layer")
-            return
-        if attempt.fired != 1:
-            broken("callbacks", self._who, f"{attempt.tag} was over at once and was settled {attempt.fired} times")
-        if found is None and tells:
-            broken("C6", self._who, f"{attempt.tag} had something to tell and was not sent")
-        if isinstance(found, Conflict) and not (found.collisions or found.dead_layers):
-            broken("C4", self._who, f"{attempt.tag} was refused here without a reason")
-
-    def committed(self, attempt: Attempt, commit: Commit) -> None:
-        """C3: what the commit says it stood on gives what the transaction saw; what it writes, what it wrote."""
-        broken = self._trace.broken
-        attempt.commit, attempt.local_seq = commit, commit.local_seq
-        told = {(read.doc, read.path, read.depth) for read in commit.reads}
-        for address in self._reads:
-            if address not in told:
-                broken("C3", self._who, f"{attempt.tag} read {address} and does not say so")
-        layers = {layer.local_seq: layer for layer in self._layers}
-        for read in commit.reads:
-            whole = self.view(read.doc)
-            attempt.seen.append((read, whole))
-            if read.seq != self._basis:
-                broken("C3", self._who, f"{attempt.tag} read at seq {self._basis} and says {read.seq}")
-            named = self._oracle.value(read.doc, read.seq, self._branch)
-            for local_seq in numbers(read.layers):
-                if local_seq not in layers:
-                    broken("C4", self._who, f"{attempt.tag} names layer {local_seq}, which is not alive")
-                    continue
-                named = folded(named, layers[local_seq], read.doc, lenient=True)
-            if not same(named, whole, read):
-                broken("C3", self._who, f"{attempt.tag}: {read} does not name all it stood on")
-        for operation in commit.operations:
-            after = folded(self.view(operation.doc), commit, operation.doc, lenient=True)
-            if not equal(after, self._overlay.get(operation.doc, ABSENT)):
-                broken(
-                    "C7", self._who, f"{attempt.tag} wrote {self._overlay.get(operation.doc)!r}, its patches {after!r}"
-                )
 
 
 class Books:
@@ -140,12 +34,21 @@ class Books:
         "_checked",
         "_fresh",
         "_gone",
+        "_judged",
+        "_kept_reads",
         "_made",
+        "_may_write",
+        "_numbered",
         "_oracle",
         "_scopes",
         "_shadow",
         "_trace",
+        "_untold",
+        "arriving",
         "attempts",
+        "keeps_derived",
+        "released",
+        "replacing",
         "replica",
         "session",
         "user",
@@ -153,6 +56,14 @@ class Books:
     )
 
     def __init__(self, who: str, user: str, session: str, replica: Replica, oracle: Oracle, trace: Trace) -> None:
+        self.keeps_derived = False  # what may not be sent and is derived is derived again, and stays here
+        self._may_write = True  # as far as this session was told
+        self._judged: set[int] = set()
+        self._kept_reads: set[Read] = set()  # of layers that stay here, or did
+        self.released = 0  # no commit to come names a layer up to here
+        self._untold: list[tuple[CheckedWhole, Attempt, Layer]] = []  # shown, and not a commit yet
+        self.arriving: tuple[DocKey, ...] = ()  # documents in the message that is being taken in
+        self.replacing: DocKey | None = None  # this one is being replaced by what is derived
         self.who = who
         self.user = user
         self._scopes = (SPACE_SCOPE, f"user:{user}", f"session:{session}")
@@ -162,6 +73,7 @@ class Books:
         self._trace = trace
         self.attempts: list[Attempt] = []
         self._made: dict[int, Attempt] = {}  # layers that may still be shown
+        self._numbered: dict[int, Attempt] = {}  # all that became layers
         self._shadow: dict[DocKey, MaybeValue] = {}  # what the feed has told
         self._gone: set[DocKey] = set()  # told, and not here now: after a gap, or because nothing leads to them
         self._fresh: set[DocKey] = set()  # told in this step
@@ -170,35 +82,136 @@ class Books:
 
     # ---- layers ------------------------------------------------------------------------------------
 
-    def begun(self, transaction: Transaction) -> CheckedTransaction:
-        return CheckedTransaction(transaction, self, self._oracle, self._trace)
+    def _view(self) -> View:
+        return View(self.who, self.replica, self.living(), self._oracle, self._trace)
 
-    def made(self, attempt: Attempt) -> None:
-        self._made[attempt.local_seq] = attempt
+    def begun(self, transaction: Transaction) -> CheckedTransaction:
+        return CheckedTransaction(transaction, self._view(), self.who, self._trace)
+
+    def looked(self, doc: DocKey) -> CheckedWhole:
+        """Somebody is about to replace a document."""
+        return CheckedWhole(doc, self.replica, self._view(), self.who, self._trace)
+
+    def made(self, attempt: Attempt, layer: Layer, derived: bool, whole: CheckedWhole | None = None) -> None:
+        """A layer is shown from now on. Whether it stays here was decided by what this session was told."""
+        counts = self._trace.counts
+        attempt.made_at = self.replica.confirmed.seq
+        attempt.is_local = derived and not self._may_write
+        if attempt.is_local != (layer.fate is Fate.LOCAL):
+            said = f"{attempt.tag} is {layer.fate.value}; this session may write: {self._may_write}"
+            self._trace.broken("access", self.who, said)
+        self._made[attempt.local_seq] = self._numbered[attempt.local_seq] = attempt
+        counts["layers kept here"] += attempt.is_local
+        if whole is None:
+            self._known(attempt)
+        else:
+            counts["layers told late"] += 1
+            counts["layers kept here, told late"] += attempt.is_local
+            self._untold.append((whole, attempt, layer))
+            self.learn()
+
+    def learn(self) -> None:
+        """What was shown and not told may be a commit by now."""
+        if self._untold and self._untold[0][2].document is None:
+            untold, self._untold = self._untold, []
+            for whole, attempt, layer in untold:
+                if layer.document is not None:
+                    self._trace.broken("C5", self.who, f"{attempt.tag} is not told, and one before it was")
+                    return
+                whole.told(attempt, layer)
+                self._known(attempt)
+
+    def _known(self, attempt: Attempt) -> None:
+        """What a layer says is known now. It names nothing that this session said it will not name any more (C4)."""
+        commit = attempt.commit
+        if commit is None:
+            return
+        if attempt.is_local:
+            self._kept_reads.update(commit.reads)
+            return
+        named = [n for read in commit.reads if read not in self._kept_reads for n in numbers(read.layers)]
+        if min(named, default=self.released + 1) <= self.released:
+            said = (
+                f"{attempt.tag} names layer {min(named)}, and the engine may have forgotten all up to {self.released}"
+            )
+            self._trace.broken("C4", self.who, said)
 
     def settled(self, attempt: Attempt, layer: Layer, rejection: Rejection | None) -> None:
         """C6: what the replica believes about a commit is so, and it is told once."""
+        self.learn()
         attempt.fired += 1
         attempt.rejection = rejection
         if attempt.fired > 1:
             self._trace.broken("callbacks", self.who, f"{attempt.tag} was settled {attempt.fired} times")
+        if attempt.is_local:
+            self._settled_here(attempt, rejection)
         landed = self._oracle.seq_of.get((self.session, layer.local_seq)) if layer.seq else None
         if rejection is None and layer.seq:
             attempt.seq = layer.seq
             if landed != layer.seq and not self._oracle.is_behind:  # the last checks look again
                 self._trace.broken("C6", self.who, f"{attempt.tag} landed at {layer.seq}, the log has it at {landed}")
 
+    def _settled_here(self, attempt: Attempt, rejection: Rejection | None) -> None:
+        """What stays here yields to what somebody wrote in its place, and is taken back when it may be sent."""
+        if rejection is not None:
+            self._trace.counts["layers taken back when the right was given"] += 1
+            return
+        self._trace.counts["layers that yielded"] += 1
+        attempt.is_yielded = True
+        seq, branch = self.replica.confirmed.seq, self.replica.branch
+        docs = [operation.doc for operation in attempt.commit.operations] if attempt.commit is not None else []
+        if docs == [self.replacing]:
+            return  # what was derived before is derived again
+        if not any(doc in self.arriving or self._oracle.written(doc, seq, branch) > attempt.made_at for doc in docs):
+            self._trace.broken("access", self.who, f"{attempt.tag} gave way, and nobody wrote {docs}")
+
+    def undo(self, end: int, attempts: Iterable[Attempt]) -> None:
+        """The server was given an older state, which ends there: what was told since is not in it, or may be."""
+        for attempt in attempts:
+            attempt.is_undone |= not 0 < attempt.seq <= end
+
+    @property
+    def newest(self) -> int:
+        """The last seq that this replica was told of, by what it shows or by a verdict."""
+        return max([self.replica.confirmed.seq, *(layer.seq for layer in self.living())])
+
+    def go_on(self, oracle: Oracle) -> None:
+        """All that was told is in the older state: this replica goes on with it."""
+        self._oracle = oracle
+
+    def opened(self) -> None:
+        """A connection: the right to write may have been given meanwhile, so that nothing stays here."""
+        self._may_write = True
+
+    def check_nothing_kept(self) -> None:
+        """A session was taken up: what stayed here is taken back, and may be sent."""
+        kept = [layer.local_seq for layer in self.living() if layer.is_local]
+        if kept:
+            self._trace.broken("access", self.who, f"the layers {kept} still stay here, although they may be sent")
+
     def told(self, verdicts: tuple[Verdict, ...]) -> None:
         """C6: whoever made a commit hears what the engine said of it; or that it fell with one under it."""
         for verdict in verdicts:
-            attempt = self._made.get(verdict.local_seq)
+            attempt, is_first = self._numbered.get(verdict.local_seq), verdict.local_seq not in self._judged
+            self._judged.add(verdict.local_seq)
             if attempt is None or isinstance(verdict, Accepted):
                 continue
-            self._check_reasons(attempt, verdict.rejection)
+            refused, commit = verdict.rejection, attempt.commit
+            self._check_reasons(attempt, refused)
             heard = attempt.rejection
             fell = isinstance(heard, Conflict) and heard.dead_layers and attempt.local_seq not in heard.dead_layers
-            if heard != verdict.rejection and not fell:
-                said = f"{attempt.tag} was rejected with {verdict.rejection}, its author heard {heard}"
+            stays = (
+                self.keeps_derived
+                and isinstance(refused, RuleRefused)
+                and refused.rule == "access"
+                and commit is not None
+                and commit.provenance.derived
+            )
+            if stays and is_first:
+                self._may_write = False
+            made_again = stays and heard == Conflict(dead_layers=(attempt.local_seq,))
+            if heard != refused and not (fell or made_again) and is_first:
+                said = f"{attempt.tag} was rejected with {refused}, its author heard {heard}"
                 self._trace.broken("C6", self.who, said)
 
     def _check_reasons(self, attempt: Attempt, rejection: Rejection) -> None:
@@ -227,13 +240,14 @@ class Books:
         if oracle.access.least(self.user) >= WRITE:
             self._trace.broken("access", self.who, f"{attempt.tag} was refused for nothing: {refused}")
 
-    def living(self) -> list[tuple[int, Commit]]:
+    def living(self) -> Sequence[Attempt]:
         """The layers that must be shown: made, not rejected, and not part of the confirmed state yet."""
+        self.learn()
         seq = self.replica.confirmed.seq
         for local_seq, attempt in list(self._made.items()):
-            if attempt.rejection is not None or 0 < attempt.seq <= seq:
+            if attempt.rejection is not None or attempt.is_yielded or 0 < attempt.seq <= seq:
                 del self._made[local_seq]
-        return [(n, attempt.commit) for n, attempt in self._made.items() if attempt.commit is not None]
+        return tuple(self._made.values())
 
     # ---- the feed ----------------------------------------------------------------------------------
 
@@ -266,7 +280,7 @@ class Books:
 
     def let_go(self, doc: DocKey) -> None:
         """The replica was told to forget the document, which is no change of it."""
-        if any(writes(commit, doc) for _, commit in self.living()):
+        if any(writes(layer.commit, doc) for layer in self.living() if layer.commit is not None):
             self._trace.broken("C4", self.who, f"{doc} was let go with a layer on top of it")
         if not self.replica.is_here(doc):
             self._shadow.pop(doc, None)
@@ -274,6 +288,8 @@ class Books:
     def check_answer(self, query: Query, answer: Answer) -> None:
         """C11: what a query found is what was there, then; and a page leaves nothing out."""
         branch, oracle = self.replica.branch, self._oracle
+        if oracle.is_behind:
+            return
         at = answer.seq if query.at is None else query.at
         for state in answer.documents:
             expected = oracle.value(state.doc, at, branch)
@@ -293,21 +309,18 @@ class Books:
         living = self.living()
         seq = replica.confirmed.seq
         shown = replica.snapshot()
-        state = (seq, shown, [n for n, _ in living])
+        state = (seq, shown, [layer.local_seq for layer in living])
         if self._checked and self._checked == state and self._checked[1] is shown:
             return
         self._gone = {doc for doc in self._shadow if doc not in shown}
         if oracle.is_behind and seq > len(oracle.log):
             return
         self._checked = state
-        alive = [layer.local_seq for layer in replica.pending.live()]
-        if alive != [local_seq for local_seq, _ in living]:
-            broken("C4", self.who, f"the layers {alive} are shown, alive are {[n for n, _ in living]}")
+        self._check_alive(living)
         if seq > len(oracle.log):
             broken("C3", self.who, f"confirmed state is at {seq}, the log ends at {len(oracle.log)}")
-        numbered = dict(living)
-        for local_seq, commit in living:
-            self._check_layer(local_seq, commit, numbered, seq)
+        for layer in living:
+            self._check_layer(layer, seq)
         for doc, value in shown.items():
             if doc.scope not in self._scopes:
                 broken("access", self.who, f"{doc} belongs to somebody else and is shown")
@@ -317,22 +330,64 @@ class Books:
             written = oracle.written(doc, seq, replica.branch)
             if doc in replica.confirmed and replica.confirmed.written(doc) != written:
                 broken("C3", self.who, f"{doc} was last written at {written}, not as it says")
-            for _, commit in living:
-                expected = folded(expected, commit, doc, lenient=True)
+            expected = self.shown(doc, expected)
             if not equal(value, expected):
                 broken("C9", self.who, f"{doc} is shown as {value!r}, with its layers it is {expected!r}")
             if doc not in self._shadow or not equal(self._shadow[doc], value):
                 broken("C9", self.who, f"{doc} is shown as {value!r}, the feed told {self._shadow.get(doc, ABSENT)!r}")
 
-    def _check_layer(self, local_seq: int, commit: Commit, living: dict[int, Commit], seq: int) -> None:
-        landed = self._oracle.seq_of.get((self.session, local_seq), 0)
-        if not self._made[local_seq].seq and 0 < landed <= seq:
-            self._trace.broken(
-                "C6", self.who, f"layer {local_seq} is part of the state at {seq} and still on top of it"
-            )
+    def shown(self, doc: DocKey, value: MaybeValue) -> MaybeValue:
+        """What must be shown of a document whose confirmed value this is."""
+        for layer in self.living():
+            if layer.commit is not None:
+                value = folded(value, layer.commit, doc, lenient=True)
+        return value
+
+    def _check_alive(self, living: Sequence[Attempt]) -> None:
+        pending = self.replica.pending
+        for local, layers in ((False, pending.live()), (True, pending.local())):
+            shown = [layer.local_seq for layer in layers]
+            alive = [layer.local_seq for layer in living if layer.is_local is local]
+            if shown != alive:
+                where = "kept here" if local else "pending"
+                self._trace.broken("C4", self.who, f"the layers {shown} are {where}, alive are {alive}")
+
+    def _check_layer(self, layer: Attempt, seq: int) -> None:
+        oracle, commit, broken = self._oracle, layer.commit, self._trace.broken
+        landed = oracle.seq_of.get((self.session, layer.local_seq), 0)
+        if commit is None:
+            return
+        if layer.is_local:
+            self._check_kept(layer, commit, seq, landed)
+            return
+        if not layer.seq and 0 < landed <= seq:
+            broken("C6", self.who, f"layer {layer.local_seq} is part of the state at {seq} and still on top of it")
         for read in commit.reads:
+            if read in self._kept_reads:
+                continue  # what stays here may have stood on something that fell since
             for under in numbers(read.layers):
-                if under not in living and not self._oracle.seq_of.get((self.session, under)):
-                    self._trace.broken(
-                        "C4", self.who, f"layer {local_seq} is shown and stands on {under}, which is dead"
-                    )
+                if under < self._covering(read):
+                    continue
+                if under not in self._made and not oracle.seq_of.get((self.session, under)):
+                    broken("C4", self.who, f"layer {layer.local_seq} is shown and stands on {under}, which is dead")
+
+    def _covering(self, read: Read) -> int:
+        """The last layer whose plain write is all that a read saw: what is under it had no say, as a wave says."""
+        for under in reversed(numbers(read.layers)):
+            layer = self._made.get(under)
+            if layer is not None and layer.commit is not None and wrote_plainly(layer.commit, read.doc, read.path):
+                return under
+        return 0
+
+    def _check_kept(self, layer: Attempt, commit: Commit, seq: int, landed: int) -> None:
+        """What stays here never left, and is on top of nothing that somebody else wrote since."""
+        oracle, broken, branch = self._oracle, self._trace.broken, self.replica.branch
+        if landed:
+            broken("access", self.who, f"layer {layer.local_seq} stays here and is in the log at {landed}")
+        if oracle.access.least(self.user) >= WRITE and not oracle.is_behind:
+            broken("access", self.who, f"layer {layer.local_seq} stays here, and {self.user!r} may write")
+        for operation in commit.operations:
+            doc = operation.doc
+            newer = oracle.written(doc, seq, branch) > layer.made_at and oracle.value(doc, seq, branch) is not ABSENT
+            if newer and doc in self.replica.confirmed:
+                broken("access", self.who, f"layer {layer.local_seq} stays here and hides what was written to {doc}")

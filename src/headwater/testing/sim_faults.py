@@ -43,8 +43,10 @@ class Faults:
     server_crash: int = 2
     power_loss: int = 2
     disk: int = 2
-    maintenance: int = 2
+    maintenance: int = 3
     theft: int = 3
+    restore: int = 1
+    ambush: int = 2
 
 
 HOST: Final = "host"
@@ -88,6 +90,8 @@ class Misfortune:
             self._disk: faults.disk,
             self._maintenance: faults.maintenance,
             self._theft: faults.theft,
+            self._restore: faults.restore,
+            self._ambush: faults.ambush,
         }
         if not any(acts.values()):
             return
@@ -98,6 +102,7 @@ class Misfortune:
     def end(self) -> None:
         """Nothing goes wrong from now on."""
         self._is_over = True
+        self._server.ambush = False
         for process in self._processes:
             process.before_send = None
             self._network.mend(process)
@@ -191,7 +196,33 @@ class Misfortune:
     def _theft(self) -> None:
         process = self._someone()
         user = self._draws.choice((process.user, process.user, *WRITERS[:3]))
-        Thief(self._trace).steal(process, self._network, self._server, user)
+        thief = Thief(self._trace)
+        if self._draws.random() < 0.3:
+            thief.pose(process, self._network, self._server, user)
+        else:
+            thief.steal(process, self._network, self._server, user)
+
+    def _ambush(self) -> None:
+        """Lies in wait: the next wave that is accepted in part is judged, nobody hears it, and the server dies."""
+        self._trace.note("fault", "ambush")
+        self._server.ambush = True
+
+    def _restore(self) -> None:
+        """The disk is copied now, and later the server is given that copy: what landed in between never happened."""
+        backup = self._server.backup()
+        if backup is None:
+            return
+
+        def restore() -> None:
+            if self._trace.counts["backups restored"]:
+                return  # a copy from before the first time would bring back what that undid
+            self._trace.note("fault", "restore")
+            self._trace.counts["backups restored"] += 1
+            end = self._server.restore(backup)
+            for process in self._processes:
+                process.undo(end)
+
+        self._at(self._draws.choice((0, 200_000, 2_000_000)), restore)
 
     def _maintenance(self) -> None:
         """The server compacts its history or lets go of its caches, which nobody may notice, or writes by itself."""

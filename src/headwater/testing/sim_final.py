@@ -19,7 +19,7 @@ from headwater.errors import AbsentError
 from headwater.protocol.verdict import conflict_text
 from headwater.replica.session import Link
 from headwater.testing.sim_access import WRITE
-from headwater.testing.sim_checks import Attempt
+from headwater.testing.sim_attempts import Attempt
 from headwater.testing.sim_intents import MAX_ATTEMPTS
 from headwater.testing.sim_oracle import Oracle
 from headwater.testing.sim_process import ReplicaProcess
@@ -64,7 +64,9 @@ def _check_settled(process: ReplicaProcess, trace: Trace) -> None:
         trace.broken("healing", who, f"{len(process.replica.pending)} commits are still pending: {layers}")
     if session.is_loading():
         trace.broken("healing", who, "it still waits for documents")
-    if not all(process.asked):
+    if not process.tokens.is_answered:
+        trace.broken("token", who, "it renewed its token, and nobody said so")
+    if not process.line.is_answered:
         trace.broken("query", who, "a query was neither answered nor refused")
     for intent in process.intents:
         if not intent.is_over:
@@ -75,13 +77,13 @@ def _check_settled(process: ReplicaProcess, trace: Trace) -> None:
 def _check_shown(process: ReplicaProcess, engine: Engine, oracle: Oracle, trace: Trace) -> None:
     """Every document that is watched is here, those that links lead to included, and is what the engine has."""
     end, branch = len(oracle.log), process.replica.branch
-    for root, follow in process.wanted.items():
+    for root, follow in process.wants.wanted.items():
         for doc in _reachable(root, engine, oracle, process) if follow else [root]:
-            if not process.replica.is_here(doc) and doc not in process.dropped:
+            if not process.replica.is_here(doc) and doc not in process.wants.dropped:
                 trace.broken("watch", process.name, f"{doc} is watched through {root} and is not here")
     for doc, value in process.replica.snapshot().items():
-        if not equal(value, oracle.value(doc, end, branch)):
-            there = oracle.value(doc, end, branch)
+        there = process.books.shown(doc, oracle.value(doc, end, branch))
+        if not equal(value, there):
             trace.broken("convergence", process.name, f"{doc} is {value!r}, on branch {branch} it is {there!r}")
 
 
@@ -99,9 +101,11 @@ def _reachable(root: DocKey, engine: Engine, oracle: Oracle, process: ReplicaPro
 
 def _check_attempts(attempts: Iterable[Attempt], oracle: Oracle, trace: Trace, who: str) -> None:
     for attempt in attempts:
-        if attempt.fired != 1 and not attempt.is_alone:
+        if attempt.fired != 1 and not (
+            attempt.is_alone or attempt.is_undone or (attempt.is_local and not attempt.fired)
+        ):
             trace.broken("callbacks", who, f"{attempt.tag} ({attempt.local_seq}) was settled {attempt.fired} times")
-        if attempt.commit is None:
+        if attempt.commit is None or attempt.is_undone:
             continue
         landed = oracle.seq_of.get((attempt.session, attempt.local_seq), 0)
         if attempt.fired and attempt.rejection is None and landed != attempt.seq:
@@ -128,7 +132,7 @@ def _check_intents(process: ReplicaProcess, oracle: Oracle, trace: Trace) -> Non
     who, can_write = process.name, oracle.access.least(process.user) >= WRITE
     for intent in process.intents:
         seqs = oracle.tags.get(intent.tag, [])
-        told = any(attempt.seq for attempt in intent.attempts)
+        told = any(attempt.seq and not attempt.is_undone for attempt in intent.attempts)
         # Whoever may not write stands on what is refused again and again.
         if len(intent.attempts) > MAX_ATTEMPTS and intent.status == "failed" and can_write:
             trace.broken("progress", who, f"{intent.tag} was given up after {len(intent.attempts)} attempts")
@@ -136,7 +140,8 @@ def _check_intents(process: ReplicaProcess, oracle: Oracle, trace: Trace) -> Non
             trace.broken("C10", who, f"{intent.tag} is in the log at {seqs}")
         if told and not seqs:
             trace.broken("C6", who, f"{intent.tag} was acknowledged and is lost")
-        if intent.status == "failed" and seqs and not any(attempt.is_alone for attempt in intent.attempts):
+        unsure = any(attempt.is_alone or attempt.is_undone for attempt in intent.attempts)
+        if intent.status == "failed" and seqs and not unsure:
             trace.broken("C6", who, f"{intent.tag} failed and is in the log at {seqs}")
 
 

@@ -15,13 +15,16 @@ from headwater.backoff import Backoff
 from headwater.clock import Random, VirtualClock
 from headwater.data.address import DocKey
 from headwater.data.patch import PatchError
+from headwater.data.value import MaybeValue
 from headwater.protocol.verdict import Conflict, Rejection
 from headwater.replica.confirmed import NotHere
-from headwater.replica.pending import Layer
+from headwater.replica.pending import Layer, Settled
 from headwater.replica.replica import Replica
 from headwater.replica.session import Session
-from headwater.testing.sim_checks import Attempt, Books, CheckedTransaction
+from headwater.testing.sim_attempts import Attempt, CheckedTransaction, CheckedWhole
+from headwater.testing.sim_checks import Books
 from headwater.testing.sim_trace import Trace
+from headwater.testing.sim_wants import Wants
 
 RETRY: Final = Backoff.exponential(base_ms=25, max_ms=1_000, jitter=0.2)
 MAX_ATTEMPTS: Final = 20
@@ -30,7 +33,10 @@ PASS_US: Final = 50_000
 Work = Callable[[CheckedTransaction], Generator[int, None, None] | None]
 """A transaction's body. A generator may yield microseconds: the transaction stays open meanwhile (C8)."""
 
-Status = Literal["running", "waiting", "sent", "landed", "failed", "lost"]
+WholeWork = Callable[[CheckedWhole], MaybeValue]
+"""What a document is replaced by, made of what is read elsewhere. It has no pauses: nothing happens meanwhile."""
+
+Status = Literal["running", "waiting", "sent", "kept", "landed", "failed", "lost"]
 
 
 @dataclass(slots=True, eq=False)
@@ -38,9 +44,10 @@ class Intent:
     """Something an author wants done once."""
 
     tag: str
-    work: Work
+    work: Work | WholeWork
     derived: bool
     retries: int
+    whole: DocKey | None = None  # replaces this document
     status: Status = "running"
     attempts: list[Attempt] = field(default_factory=list)
     missing: DocKey | None = None  # waits for this document
@@ -49,7 +56,7 @@ class Intent:
 
     @property
     def is_over(self) -> bool:
-        return self.status in ("landed", "failed", "lost")
+        return self.status in ("kept", "landed", "failed", "lost")
 
 
 class Host(Protocol):
@@ -59,7 +66,7 @@ class Host(Protocol):
     replica: Replica
     session: Session
     books: Books
-    wanted: dict[DocKey, bool]
+    wants: Wants
 
     def fetch(self, doc: DocKey) -> None:
         """Ask for a document that somebody waits for."""
@@ -84,8 +91,10 @@ class Intents:
         self._trace = trace
         self.all: list[Intent] = []
 
-    def begin(self, tag: str, work: Work, *, derived: bool, retries: int) -> Intent:
-        intent = Intent(tag, work, derived, retries)
+    def begin(
+        self, tag: str, work: Work | WholeWork, *, derived: bool, retries: int, whole: DocKey | None = None
+    ) -> Intent:
+        intent = Intent(tag, work, derived, retries, whole)
         self.all.append(intent)
         self._run(intent)
         return intent
@@ -97,7 +106,7 @@ class Intents:
             if intent.status != "waiting" or intent.not_before_us > now:
                 continue
             if intent.missing is not None and not host.replica.is_here(intent.missing):
-                if intent.missing not in host.wanted:  # somebody let it go meanwhile
+                if intent.missing not in host.wants.wanted:  # somebody let it go meanwhile
                     host.fetch(intent.missing)
                 continue
             if intent.conflict is not None and not self._is_ready(intent, intent.conflict):
@@ -116,6 +125,10 @@ class Intents:
 
     def _run(self, intent: Intent) -> None:
         intent.status, intent.missing, intent.conflict = "running", None, None
+        if intent.whole is not None:
+            self._replace(intent, intent.whole)
+            self._host.stepped()
+            return
         transaction = self._host.replica.begin(node=intent.tag, derived=intent.derived)
         self._go_on(intent, self._host.books.begun(transaction), None)
         self._host.stepped()
@@ -124,7 +137,7 @@ class Intents:
         """Run the body up to its end or its next pause."""
         try:
             if pausing is None:
-                pausing = intent.work(checked)
+                pausing = intent.work(checked)  # type: ignore[arg-type, assignment]
             pause_us = next(pausing, None) if pausing is not None else None
         except NotHere as missing:
             intent.status, intent.missing = "waiting", missing.doc
@@ -147,22 +160,61 @@ class Intents:
 
     def _commit(self, intent: Intent, checked: CheckedTransaction) -> None:
         host, books = self._host, self._host.books
-        attempt = Attempt(intent.tag, host.session.key)
-        intent.attempts.append(attempt)
+        attempt, settled = self._attempt(intent)
         books.attempts.append(attempt)
+        found = host.replica.commit(checked.transaction, settled)
+        books.learn()  # what was not told before it is told by now
+        checked.answered(attempt, found)
+        if isinstance(found, Layer):
+            self._made(intent, attempt, found, None)
+
+    def _replace(self, intent: Intent, doc: DocKey) -> None:
+        """Replace a document, as a computation does: no transaction, and no commit before the pass is over."""
+        host, books = self._host, self._host.books
+        looked = books.looked(doc)
+        try:
+            if not host.replica.is_here(doc):
+                raise NotHere(doc)
+            looked.value = intent.work(looked)  # type: ignore[arg-type, assignment]
+        except NotHere as missing:
+            intent.status, intent.missing = "waiting", missing.doc
+            host.fetch(missing.doc)
+            return
+        attempt, settled = self._attempt(intent)
+        document = host.replica.documents.of(doc)
+        books.replacing = doc if intent.derived else None
+        layer = host.replica.write_whole(
+            document, looked.value, looked.spots, None, None, intent.tag, None, intent.derived, settled
+        )
+        books.replacing = None
+        if layer is None:
+            intent.status = "landed"  # there was nothing to write
+            intent.attempts.pop()
+            return
+        books.attempts.append(attempt)
+        looked.made(attempt, layer, intent.derived)
+        self._made(intent, attempt, layer, looked)
+
+    def _attempt(self, intent: Intent) -> tuple[Attempt, Settled]:
+        books = self._host.books
+        attempt = Attempt(intent.tag, self._host.session.key)
+        intent.attempts.append(attempt)
         intent.status = "sent"
 
         def settled(layer: Layer, rejection: Rejection | None) -> None:
             books.settled(attempt, layer, rejection)
             self._settled(intent, attempt, rejection)
 
-        found = host.replica.commit(checked.transaction, settled)
-        checked.answered(attempt, found)
-        if isinstance(found, Layer):
-            self._trace.note(host.name, "commits", intent.tag, found.local_seq)
-            books.made(attempt)
-            if intent.derived:  # the pass ends soon; then what is derived leaves, if nobody sent it before
-                self._clock.call_at(self._clock.now_us() + self._draws.randrange(PASS_US), host.flush)
+        return attempt, settled
+
+    def _made(self, intent: Intent, attempt: Attempt, layer: Layer, whole: CheckedWhole | None) -> None:
+        host = self._host
+        self._trace.note(host.name, "commits", intent.tag, layer.local_seq)
+        host.books.made(attempt, layer, intent.derived, whole)
+        if attempt.is_local:
+            intent.status = "kept"
+        elif intent.derived:  # the pass ends soon; then what is derived leaves, if nobody sent it before
+            self._clock.call_at(self._clock.now_us() + self._draws.randrange(PASS_US), host.flush)
 
     def _settled(self, intent: Intent, attempt: Attempt, rejection: Rejection | None) -> None:
         self._trace.note(self._host.name, "hears of", intent.tag, attempt.seq, rejection or "")

@@ -14,7 +14,6 @@ from headwater.data.patch import increment, replace
 from headwater.engine.engine import Engine
 from headwater.errors import AbsentError, AuthoringError
 from headwater.protocol.commit import MAIN, Commit, Operation
-from headwater.testing.sim_oracle import Oracle
 from headwater.testing.sim_process import ReplicaProcess
 from headwater.testing.sim_server import ServerProcess
 from headwater.testing.sim_trace import Trace
@@ -25,7 +24,7 @@ WHO = "operator"
 class Operator:
     """Forks, merges, deletes, and writes a little on branches."""
 
-    __slots__ = ("_clock", "_draws", "_is_over", "_made", "_oracle", "_processes", "_server", "_trace")
+    __slots__ = ("_clock", "_draws", "_is_over", "_made", "_processes", "_server", "_trace")
 
     def __init__(
         self,
@@ -33,14 +32,12 @@ class Operator:
         draws: Random,
         server: ServerProcess,
         processes: Sequence[ReplicaProcess],
-        oracle: Oracle,
         trace: Trace,
     ) -> None:
         self._clock = clock
         self._draws = draws
         self._server = server
         self._processes = processes
-        self._oracle = oracle
         self._trace = trace
         self._is_over = False
         self._made = 0
@@ -67,17 +64,17 @@ class Operator:
 
     def _branch(self) -> str | None:
         """One that there is, beside main."""
-        live = self._oracle.live()[1:]
+        live = self._server.oracle.live()[1:]
         return self._draws.choice(live) if live else None
 
     def _fork(self) -> None:
         self._made += 1
-        name, parent = f"b{self._made}", self._draws.choice(self._oracle.live())
+        name, parent = f"b{self._made}", self._draws.choice(self._server.oracle.live())
         back = self._draws.choice((0, 0, 0, 1, 4))
         self._trace.note(WHO, "forks", name, parent, back)
 
         def work(engine: Engine) -> None:
-            self._oracle.are_branches_moving = True
+            self._server.oracle.are_branches_moving = True
             try:
                 at = max(engine.last_seq - back, 0)
                 made = engine.fork(name, parent=parent, at=at)
@@ -87,7 +84,7 @@ class Operator:
                 self._trace.broken("C11", WHO, f"branch {name} begins at {made.fork_seq}, not at {at}")
 
         self._server.maintain(work)
-        if name in self._oracle.lines:
+        if name in self._server.oracle.lines:
             for process in self._draws.sample(list(self._processes), self._draws.choice((1, 1, 2))):
                 process.move_to(name)
 
@@ -104,12 +101,12 @@ class Operator:
         self._trace.note(WHO, "deletes", name)
 
         def work(engine: Engine) -> None:
-            self._oracle.doomed.add(name)
-            self._oracle.are_branches_moving = True
+            self._server.oracle.doomed.add(name)
+            self._server.oracle.are_branches_moving = True
             try:
                 engine.delete_branch(name)
             except AuthoringError:
-                self._oracle.doomed.discard(name)  # it has branches of its own
+                self._server.oracle.doomed.discard(name)  # it has branches of its own
 
         self._server.maintain(work)
 

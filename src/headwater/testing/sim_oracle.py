@@ -45,6 +45,15 @@ def folded(value: MaybeValue, commit: Commit, doc: DocKey, *, lenient: bool = Fa
     return after
 
 
+def fits(value: MaybeValue, commit: Commit, doc: DocKey) -> bool:
+    """Whether a commit applies to a document."""
+    try:
+        folded(value, commit, doc)
+    except PatchError:
+        return False
+    return True
+
+
 class Oracle:
     """Everything that was ever durable in the space."""
 
@@ -91,7 +100,7 @@ class Oracle:
                 self._trace.broken("C7", "log", f"the engine is at seq {last}, its log ends at {len(self.log)}")
                 return
             for logged in gained:
-                self._add(logged)
+                self.add(logged)
 
     def _follow_branches(self, engine: Engine) -> None:
         live = {branch.name: branch for branch in every(lambda after: engine.branches(after=after))}
@@ -104,7 +113,8 @@ class Oracle:
                 self._trace.broken("C6", "log", f"branch {name} is gone, and nobody deleted it")
             self.gone.add(name)
 
-    def _add(self, logged: Logged) -> None:
+    def add(self, logged: Logged) -> None:
+        """One more commit is durable."""
         seq, session, commit = logged.seq, logged.session, logged.commit
         broken = self._trace.broken
         if seq != len(self.log) + 1:
@@ -161,6 +171,19 @@ class Oracle:
                 if not equal(lookup(then, patch.path), lookup(now, patch.path)):
                     said = f"the merge of {name} at {seq} overwrites {operation.doc} at {patch.path}"
                     self._trace.broken("merge", "log", said)
+
+    def restored(self, end: int, engine: Engine) -> Oracle:
+        """The truth from now on, since the server was given an older state of the log: all of it up to there."""
+        again = Oracle(self._trace)
+        again.access.users.update(self.access.users)
+        again.are_branches_moving = True
+        kept = {branch.name for branch in every(lambda after: engine.branches(after=after))}
+        again.lines = dict(self.lines)
+        for logged in self.log[:end]:
+            again.add(logged)
+        again.gone = {name for name in self.lines if name not in kept}
+        again.doomed = set(again.gone)
+        return again
 
     # ---- what it was -------------------------------------------------------------------------------
 

@@ -1,25 +1,20 @@
-"""A replica's process in a simulation: one session at a time, its connections, its documents, its death.
+"""A replica's process in a simulation: one session at a time, its documents, its death.
 
-Owns what a runtime will do around `Session`: it moves the bytes, reconnects with backoff and asks for documents. What
-its author wants done is run by `sim_intents`. After every step its books are checked.
+Owns what a runtime does around `Session`: it moves the bytes and asks for documents. What its author wants done is run
+by `sim_intents`, connections are made by `sim_connecting`. After every step its books are checked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
-from headwater.backoff import Backoff
 from headwater.clock import Random, VirtualClock
 from headwater.data.address import DocKey
 from headwater.errors import HeadwaterError, LoadError, ProtocolError, SessionExpiredError
 from headwater.protocol.commit import MAIN
 from headwater.protocol.messages import (
-    Answer,
-    Encoding,
     FromEngine,
     FromReplica,
-    Open,
     Opened,
     Problem,
     Query,
@@ -32,15 +27,16 @@ from headwater.protocol.messages import (
 from headwater.replica.replica import Replica
 from headwater.replica.session import Link, Session
 from headwater.testing.sim_access import READ
-from headwater.testing.sim_checks import Attempt, Books
-from headwater.testing.sim_intents import MAX_ATTEMPTS, Intent, Intents, Status, Work
+from headwater.testing.sim_attempts import Attempt
+from headwater.testing.sim_checks import Books
+from headwater.testing.sim_connecting import Connecting
+from headwater.testing.sim_intents import MAX_ATTEMPTS, Intent, Intents, Status, WholeWork, Work
+from headwater.testing.sim_line import Line
 from headwater.testing.sim_network import Connection, Network
-from headwater.testing.sim_oracle import Oracle
 from headwater.testing.sim_server import ServerProcess
+from headwater.testing.sim_tokens import Holder
 from headwater.testing.sim_trace import Trace
-
-RECONNECT: Final = Backoff.exponential(base_ms=25, max_ms=30_000, jitter=0.2)
-TURNED_AWAY_US: Final = 240_000_000
+from headwater.testing.sim_wants import Wants
 
 
 class ReplicaProcess:
@@ -48,34 +44,26 @@ class ReplicaProcess:
 
     __slots__ = (
         "_clock",
-        "_connection",
+        "_connecting",
         "_draws",
-        "_expected",
-        "_failures",
-        "_is_connecting",
         "_life",
         "_network",
-        "_opening",
-        "_oracle",
         "_runner",
         "_server",
-        "_told",
         "_trace",
-        "_turned",
-        "answered_open",
-        "asked",
+        "_undone_to",
         "before_send",
         "books",
-        "doubles_share",
-        "dropped",
-        "is_offline",
+        "keeps_derived",
+        "line",
         "name",
         "next_branch",
         "past_attempts",
         "replica",
         "session",
+        "tokens",
         "user",
-        "wanted",
+        "wants",
     )
 
     def __init__(
@@ -86,7 +74,6 @@ class ReplicaProcess:
         draws: Random,
         network: Network,
         server: ServerProcess,
-        oracle: Oracle,
         trace: Trace,
     ) -> None:
         self.name = name
@@ -95,25 +82,18 @@ class ReplicaProcess:
         self._draws = draws
         self._network = network
         self._server = server
-        self._oracle = oracle
         self._trace = trace
         self._life = 0
-        self._failures = 0
-        self._turned = 0  # how often it was turned away since it was let in
-        self._is_connecting = False
-        self._connection: Connection | None = None
-        self._told = 0
-        self._expected: set[int] = set()
-        self._opening: Open | None = None
-        self.answered_open: Open | None = None  # the last whose answer came: its token was used
-        self.is_offline = False
+        self._connecting = Connecting(self, clock, draws, network, server)
+        self._connecting.on_connected = self._connected
+        self._undone_to: int | None = None  # where the log ended when it was restored, until a connection tells
         self.next_branch = MAIN  # of the next life
         self.before_send: Callable[[FromReplica, Connection], object] | None = None  # where faults lie in wait
-        self.doubles_share = 0.0  # of the frames are sent twice, which a correct replica never does
         self.past_attempts: list[Attempt] = []
-        self.wanted: dict[DocKey, bool] = {}  # watched, and whether with what its links lead to
-        self.dropped: set[DocKey] = set()  # let go on purpose, so that following links need not bring them back
-        self.asked: list[list[object]] = []
+        self.keeps_derived = draws.random() < 0.8  # as a runtime does
+        self.tokens = Holder(name, user, clock, draws, trace)
+        self.wants = Wants(name, trace)
+        self.line = Line(name, self.tokens, self.wants, trace)
         self._runner = Intents(self, clock, draws, trace)
         self._begin_life()
 
@@ -123,68 +103,70 @@ class ReplicaProcess:
 
     def _begin_life(self) -> None:
         self._life += 1
+        self._undone_to = None
+        self.line.begin()
         key = f"{self.name}.{self._life}"
         self.replica = Replica(branch=self.next_branch)
-        self._oracle.access.users[key] = self.user
+        self._server.oracle.access.users[key] = self.user
         self.session = Session(
-            self.replica, space="sim", key=key, new_token=lambda: self._clock.new_token(4), token=self.user
+            self.replica, space="sim", key=key, new_token=lambda: self._clock.new_token(4), token=self.tokens.token
         )
+        self.session.keeps_derived = self.keeps_derived
         self.session.on_error = self._on_error
         self.session.on_load_failed = self._on_load_failed
-        self.books = Books(self.name, self.user, key, self.replica, self._oracle, self._trace)
-        self.wanted.clear()
-        self.dropped.clear()
-        self.connect_soon(0)
+        self.books = Books(self.name, self.user, key, self.replica, self._server.oracle, self._trace)
+        self.books.keeps_derived = self.keeps_derived
+        self.wants.begin(("space", f"user:{self.user}", f"session:{key}"))
+        self.tokens.later(self.renew)
+        self._connecting.begin()
+
+    def calm(self) -> None:
+        """Nothing is over from now on, and what is derived leaves."""
+        self.tokens.calm()
+        if not self.tokens.is_endless():
+            self.renew()
+        self.flush()
+
+    # ---- the token ---------------------------------------------------------------------------------
+
+    def renew(self) -> None:
+        """Use another token from now on: on this connection, if there is one, and on every later one."""
+        token = self.tokens.next()
+        self._trace.note(self.name, "has the token", token)
+        if self._connection is not None:
+            self.tokens.renewing()
+        self.session.renew(token)
+        self.tokens.later(self.renew)
+        self.stepped()
+        self.tokens.check_said()
 
     # ---- the connection ----------------------------------------------------------------------------
 
-    def connect_soon(self, us: int | None = None) -> None:
-        """Try to connect, after the backoff's delay unless told when."""
-        if self._is_connecting:
-            return
-        self._is_connecting = True
-        delay = RECONNECT.delay_us(self._failures, self._draws) if us is None else us
-        self._failures += 1
-        session = self.session
-        self._clock.call_at(self._clock.now_us() + delay, lambda: self._connect(session))
+    @property
+    def _connection(self) -> Connection | None:
+        return self._connecting.connection
 
-    def _connect(self, session: Session) -> None:
-        self._is_connecting = False
-        if session is not self.session or self._connection is not None or self.is_offline:
-            return
-        encoding: Encoding = self._draws.choice(("msgpack", "json"))
-        connection = self._network.connect(self, self._server, encoding) if self._server.is_up else None
-        if connection is None:
-            self.connect_soon()
-            return
-        self._server.accept(connection)
-        self._connection = connection
-        self._told = 0
-        self._trace.note(self.name, "connects", connection.number, encoding)
+    def _connected(self, connection: Connection) -> None:
+        self.line.connected()
+        self._trace.note(self.name, "connects", connection.number, connection.encoding)
         self.session.connected()
         self.stepped()
 
     def go_offline(self) -> None:
-        self.is_offline = True
         self._trace.note(self.name, "goes offline")
-        if self._connection is not None:
-            self._connection.end_near()
+        self._connecting.go_offline()
 
     def go_online(self) -> None:
-        self.is_offline = False
-        self._failures = 0
-        if self._connection is None:
-            self.connect_soon(0)
+        self._connecting.go_online()
 
     def hang_up(self, connection: Connection) -> None:
         if connection is not self._connection:
             return
         self._trace.note(self.name, "loses", connection.number)
-        self._connection = None
+        self._connecting.ended()
         self.session.lost()
         self.stepped()
-        if not self.is_offline:
-            self.connect_soon(min(1_000_000 << self._turned, TURNED_AWAY_US) if self._turned else None)
+        self._connecting.again()
 
     def take(self, connection: Connection, data: bytes) -> None:
         if connection is not self._connection:
@@ -193,16 +175,15 @@ class ReplicaProcess:
         try:
             message = decode_from_engine(data, connection.encoding)
             self._trace.note(self.name, f"<- {connection.number}", type(message).__name__)
-            if isinstance(message, Verdicts):
-                self._check_order([verdict.local_seq for verdict in message.verdicts])
-            if isinstance(message, Opened):
-                self._failures = self._turned = 0
-                self.answered_open = self._opening
+            self.line.hears(message, self.books)
             if isinstance(message, Problem) and message.fatal and message.code in ("access", "absent"):
                 self._turned_away(message, connection)
                 return
             shown = self.replica.snapshot()
-            self.session.receive(message)
+            if isinstance(message, Opened):
+                self._reopened(message)
+            else:
+                self.session.receive(message)
             if isinstance(message, Verdicts):
                 self.books.told(message.verdicts)
             elif isinstance(message, Sync):
@@ -220,13 +201,16 @@ class ReplicaProcess:
     def _turned_away(self, problem: Problem, connection: Connection) -> None:
         """Whoever may not read any more tries again now and then; where a branch is gone, life goes on on main."""
         self._trace.note(self.name, "is turned away", problem)
-        if problem.code == "access":
-            if self._oracle.access.least(self.user) >= READ and not self._oracle.is_behind:
+        if problem.code == "access" and self.tokens.was_over(problem):
+            connection.end_near()
+            self.renew()
+        elif problem.code == "access":
+            if self._server.oracle.access.least(self.user) >= READ and not self._server.oracle.is_behind:
                 self._trace.broken("access", self.name, f"it was turned away for nothing: {problem.message}")
-            self._turned += 1
+            self._connecting.turned += 1
             connection.end_near()
         else:
-            if self.replica.branch not in self._oracle.doomed:
+            if self.replica.branch not in self._server.oracle.doomed:
                 self._trace.broken("protocol", self.name, f"its branch is there: {problem.message}")
             self.move_to(MAIN)
 
@@ -239,30 +223,50 @@ class ReplicaProcess:
     @property
     def is_shut_out(self) -> bool:
         """Its user may not even read, at the end of the log."""
-        return self._oracle.access.right(self.user, len(self._oracle.log)) < READ
-
-    def _check_order(self, local_seqs: list[int]) -> None:
-        """C5: on one connection verdicts come in the order of the commits."""
-        for local_seq in local_seqs:
-            if local_seq <= self._told and not self.doubles_share:
-                self._trace.broken("C5", self.name, f"the verdict of {local_seq} came after that of {self._told}")
-            self._told = max(self._told, local_seq)
+        return self._server.oracle.access.right(self.user, len(self._server.oracle.log)) < READ
 
     def _on_error(self, error: HeadwaterError) -> None:
-        if isinstance(error, SessionExpiredError):
+        if not isinstance(error, SessionExpiredError):
+            return
+        if self._undone_to is None:
             self._trace.broken("session", self.name, f"it was given up: {error}")
+            return
+        self._clock.call_at(self._clock.now_us(), lambda s=self.session: self._is_over(s))  # type: ignore[misc]
 
     def _on_load_failed(self, docs: tuple[DocKey, ...], error: LoadError) -> None:
         self._trace.note(self.name, "cannot load", docs)
-        if self.replica.branch in self._oracle.doomed:
+        if self.replica.branch in self._server.oracle.doomed:
             self._clock.call_at(self._clock.now_us(), lambda: self.move_to(MAIN))
             return
-        for doc in docs:
-            self.wanted.pop(doc, None)
-            if doc.scope in ("space", f"user:{self.user}", f"session:{self.session.key}"):
-                self._trace.broken("watch", self.name, f"{doc} was refused: {error}")
+        self.wants.refused(docs, self.line.problem, self.replica)
 
     # ---- life and death ----------------------------------------------------------------------------
+
+    def undo(self, end: int) -> None:
+        """The server was given an older state, whose log ends there. Nobody tells this process."""
+        self.books.undo(end, [*self.past_attempts, *self.books.attempts])
+        self._undone_to = end
+        self.line.answered_open = None  # its token may not have been used there
+
+    def _reopened(self, message: Opened) -> None:
+        """Take the session up. After the server was given an older state, only if it has seen no more than that."""
+        self._connecting.opened()
+        end, newest = self._undone_to, self.books.newest
+        if end is not None and newest <= end:
+            self.books.go_on(self._server.oracle)
+        self.session.receive(message)
+        self.books.check_nothing_kept()
+        if end is not None and self.session.link is Link.UP:
+            self._undone_to = None
+            self._trace.counts["sessions that outlived a restore"] += 1
+            if newest > end:
+                self._trace.broken("C1", self.name, f"it goes on, told of seq {newest}: the log was restored to {end}")
+
+    def _is_over(self, session: Session) -> None:
+        """The session is gone, since the space was restored: another life."""
+        if session is self.session:
+            self._trace.counts["sessions over after a restore"] += 1
+            self.crash()
 
     def crash(self) -> None:
         """All memory is gone. What was on the wire lands or not, and nobody will hear."""
@@ -277,7 +281,8 @@ class ReplicaProcess:
         self._trace.note(self.name, "says goodbye")
         self.session.close()
         self._pump()
-        connection, self._connection = self._connection, None
+        connection = self._connection
+        self._connecting.ended()
         if connection is not None:
             connection.end_near()
         self._end_life("failed")
@@ -290,24 +295,18 @@ class ReplicaProcess:
         for intent in self.intents:
             if not intent.is_over:
                 intent.status = status
-        self._connection = None
-        self._is_connecting = False
-        self._failures = 0
-        self.asked.clear()
         self._begin_life()
 
     # ---- documents ---------------------------------------------------------------------------------
 
     def watch(self, doc: DocKey, *, follow: bool = False) -> None:
         self._trace.note(self.name, "watches", doc, follow)
-        self.wanted[doc] = follow or self.wanted.get(doc, False)
-        self.dropped.discard(doc)
+        self.wants.watch(doc, follow=follow)
         self.session.watch([doc], follow=follow)
         self.stepped()
 
     def fetch(self, doc: DocKey) -> None:
-        self.wanted.setdefault(doc, False)
-        self.dropped.discard(doc)
+        self.wants.watch(doc, follow=False)
         self.session.watch([doc])
         self._pump()
 
@@ -320,8 +319,7 @@ class ReplicaProcess:
         return done
 
     def _dropped(self, doc: DocKey) -> None:
-        self.wanted.pop(doc, None)
-        self.dropped.add(doc)
+        self.wants.drop(doc)
         self.books.let_go(doc)
 
     def let_go(self, doc: DocKey) -> bool:
@@ -335,17 +333,7 @@ class ReplicaProcess:
 
     def ask(self, query: Query) -> None:
         """A query must be answered once, or refused once."""
-        heard: list[object] = []
-        self.asked.append(heard)
-
-        def reply(answer: Answer | LoadError) -> None:
-            heard.append(answer)
-            if len(heard) > 1:
-                self._trace.broken("query", self.name, f"{query} was answered {len(heard)} times")
-            if isinstance(answer, Answer) and not self._oracle.is_behind:
-                self.books.check_answer(query, answer)
-
-        self.session.query(query, reply)
+        self.session.query(query, self.line.asks(query, self.books))
         self.stepped()
 
     # ---- intents -----------------------------------------------------------------------------------
@@ -353,6 +341,12 @@ class ReplicaProcess:
     def transact(self, tag: str, work: Work, *, derived: bool = False, retries: int = MAX_ATTEMPTS) -> Intent:
         """Do something once: run again after a conflict, when retrying is useful."""
         return self._runner.begin(tag, work, derived=derived, retries=retries)
+
+    def replace(
+        self, tag: str, doc: DocKey, work: WholeWork, *, derived: bool = True, retries: int = MAX_ATTEMPTS
+    ) -> Intent:
+        """Replace a document by what is made of others, as a computation does."""
+        return self._runner.begin(tag, work, derived=derived, retries=retries, whole=doc)
 
     def flush(self) -> None:
         """The pass is over: its derived commits leave as a wave."""
@@ -372,15 +366,24 @@ class ReplicaProcess:
         while outgoing and connection is not None:
             message = outgoing.popleft()
             self._trace.note(self.name, f"-> {connection.number}", message)
-            if isinstance(message, Open):
-                self._opening = message
+            self.line.says(message, self.books)
             data = encode(message, connection.encoding)
             if self.before_send is not None:
                 self.before_send(message, connection)
             connection.up.send(data)
-            if isinstance(message, Transact) and self._draws.random() < self.doubles_share:
+            if isinstance(message, Transact) and self._draws.random() < self.line.doubles_share:
                 self._trace.note(self.name, "sends it twice")
                 connection.up.send(data)
+
+    def repeat(self) -> None:
+        """Send a frame again, though its verdict may be here, as long as nobody said that it will not be sent again."""
+        frames = self.line.repeatable(self.books)
+        if self.session.link is Link.UP and self._connection is not None and frames:
+            self.line.doubles_share = max(self.line.doubles_share, 0.01)
+            self._trace.counts["frames sent again after their verdict"] += 1
+            frame = self._draws.choice(frames)
+            self._trace.note(self.name, "sends again", frame.commits[0].local_seq)
+            self._connection.up.send(encode(frame, self._connection.encoding))
 
     @property
     def is_settled(self) -> bool:
@@ -392,5 +395,6 @@ class ReplicaProcess:
             and not len(self.replica.pending)
             and not self.session.is_loading()
             and all(intent.is_over for intent in self.intents)
-            and all(self.asked)
+            and self.line.is_answered
+            and self.tokens.is_answered
         )

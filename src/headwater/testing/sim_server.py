@@ -7,9 +7,10 @@ Decides nothing about commits; that is the engine's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
-from typing import Final
+from typing import Final, TypeVar
 
 from headwater.clock import Random, VirtualClock
 from headwater.data.patch import replace
@@ -18,26 +19,30 @@ from headwater.engine.engine import Engine
 from headwater.engine.hub import Hub
 from headwater.engine.limits import Limits
 from headwater.engine.peer import Peer, PeerState
+from headwater.engine.problems import problem_code
 from headwater.engine.store.port import Store
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.engine.turns import TURN_US
 from headwater.errors import CorruptionError, HeadwaterError, ProtocolError, StorageError
 from headwater.protocol.commit import Commit, Operation
 from headwater.protocol.messages import (
-    VERSION,
     FromEngine,
     FromReplica,
     Hello,
-    Welcome,
+    Problem,
+    Renew,
+    Verdicts,
     decode_from_replica,
     encode,
 )
+from headwater.runtime.reception import Reception
 from headwater.testing.disk_model import Loss
 from headwater.testing.faulty_disk import FaultyDisk
 from headwater.testing.sim_network import Connection, Network
 from headwater.testing.sim_oracle import Oracle
+from headwater.testing.sim_tokens import OVER, authenticated, read_token
 from headwater.testing.sim_trace import Trace
-from headwater.testing.sim_wire import WHO, Wire
+from headwater.testing.sim_wire import WHO, Wire, is_mixed
 
 FILE: Final = "sync.space"
 LABEL: Final = "crash-sync"  # disk_machine.harness shrinks the checkpoints of disks that are called so
@@ -48,6 +53,7 @@ RETRY_US: Final = 250_000
 OPEN_TRIES: Final = 1_000
 
 StoreOn = Callable[[str], Store]
+T = TypeVar("T")
 
 
 def durable_store(vfs: str) -> Store:
@@ -70,23 +76,28 @@ class ServerProcess:
     """One server, up or down."""
 
     __slots__ = (
+        "_batch",
         "_clock",
         "_draws",
         "_inbox",
+        "_is_caught",
+        "_is_restored",
         "_is_ticking",
         "_is_timed",
         "_limits",
         "_network",
-        "_oracle",
         "_outbox",
-        "_peers",
+        "_receptions",
         "_store",
         "_store_on",
+        "_tokens",
         "_trace",
         "_wire",
+        "ambush",
         "disk",
         "engine",
         "hub",
+        "oracle",
         "restarts",
         "tick_us",
     )
@@ -104,7 +115,7 @@ class ServerProcess:
         self._clock = clock
         self._draws = draws
         self._network = network
-        self._oracle = oracle
+        self.oracle = oracle
         self._trace = trace
         self._wire = Wire(oracle, trace)
         self._limits = limits
@@ -116,11 +127,16 @@ class ServerProcess:
         self.tick_us = 2_000  # messages that arrive within it are taken together
         self.disk = FaultyDisk(LABEL)
         self.disk.load(founded_disk())
-        self._peers: dict[Connection, Peer] = {}
+        self._receptions: dict[Connection, Reception] = {}
+        self._tokens: dict[Connection, str] = {}  # by which each of them is there
+        self._batch: list[tuple[Peer, FromReplica]] = []
         self._inbox: list[tuple[Connection, bytes]] = []
         self._outbox: list[tuple[Connection, FromEngine]] = []
         self._is_ticking = False
         self._is_timed = False
+        self._is_restored = False
+        self.ambush = False  # the next wave that is accepted in part is the last that is judged in this life
+        self._is_caught = False
         self.start()
 
     # ---- living and dying --------------------------------------------------------------------------
@@ -151,7 +167,32 @@ class ServerProcess:
             return
         self.engine, self.hub = engine, Hub(engine, self._clock, self._limits, keeps_time=True)
         self._trace.note(WHO, "is up at seq", engine.last_seq)
-        self._oracle.compare(engine)
+        if self._is_restored:
+            self.oracle = self.oracle.restored(engine.last_seq, engine)
+            self._wire.restored(self.oracle)
+        self.oracle.compare(engine)
+
+    def backup(self) -> dict[str, bytes] | None:
+        """A copy of what is on the disk, if the disk is well."""
+        return self.disk.image() if self.is_up and not self.disk.is_off else None
+
+    def restore(self, backup: dict[str, bytes]) -> int:
+        """Go on with an older state. Answers where the log ends in it; the truth is that from now on."""
+        self.die("restored")
+        self.disk.heal()
+        self.disk.load(backup)
+        with self._undone():
+            self.start()
+        if self.engine is None:
+            raise StorageError("what was copied from a disk that was well cannot be opened")
+        return self.engine.last_seq
+
+    @contextmanager
+    def _undone(self) -> Iterator[None]:
+        """While the server starts its log may be shorter than it was."""
+        self._is_restored = True
+        yield
+        self._is_restored = False
 
     def _start_later(self, us: int) -> None:
         if self.restarts > OPEN_TRIES:
@@ -163,7 +204,7 @@ class ServerProcess:
         """The process is gone, and with a loss the power too. All it knew is on the disk, or is not."""
         self._trace.note(WHO, "dies:", why, loss.value if loss is not None else "")
         self.restarts += 1
-        self._oracle.is_behind = True
+        self.oracle.is_behind = True
         self._wire.forget()
         store, self._store, self.engine, self.hub = self._store, None, None, None
         if loss is not None or self.disk.is_off:
@@ -174,9 +215,11 @@ class ServerProcess:
             _abandon(store)
         self._inbox.clear()
         self._outbox.clear()
-        for connection in list(self._peers):
+        self._batch.clear()
+        for connection in list(self._receptions):
             self._network.sever(connection)
-        self._peers.clear()
+        self._receptions.clear()
+        self._tokens.clear()
 
     def crash(self, why: str, down_us: int, loss: Loss | None = None) -> None:
         """Die, and start again after a while."""
@@ -186,19 +229,51 @@ class ServerProcess:
     # ---- connections -------------------------------------------------------------------------------
 
     def accept(self, connection: Connection) -> None:
-        self._peers[connection] = Peer(lambda message: self._say(connection, message), self._limits)
+        def authenticate(token: str) -> str:
+            user = authenticated(token, self._clock.now_us())
+            self._tokens[connection] = token
+            return user
+
+        def say(message: FromEngine) -> None:
+            self._say(connection, message)
+
+        self._receptions[connection] = Reception(say, authenticate, lambda space: self, self._limits)
 
     def take(self, connection: Connection, data: bytes) -> None:
-        if connection in self._peers:
+        if connection in self._receptions:
             self._inbox.append((connection, data))
             self._tick_soon()
 
     def hang_up(self, connection: Connection) -> None:
-        peer = self._peers.pop(connection, None)
-        if peer is not None and self.hub is not None:
+        reception = self._receptions.pop(connection, None)
+        self._tokens.pop(connection, None)
+        if reception is not None and self.hub is not None:
             self._trace.note(WHO, "sees the end of", connection.number)
             self._clock.call_at(self._clock.now_us() + self._limits.session_kept_us, self.upkeep)
-            self._guarded(lambda hub: hub.lost(peer))
+            self._guarded(lambda hub: hub.lost(reception.peer))
+
+    # What a reception asks of its host. It is never lost through it: `hang_up` is who sees that.
+
+    def post(self, peer: Peer, message: FromReplica) -> None:
+        self._batch.append((peer, message))
+
+    def lost(self, peer: Peer) -> None:
+        self._guarded(lambda hub: hub.lost(peer))
+
+    def call(self, work: Callable[[Engine, Hub], T]) -> T:
+        if self.engine is None or self.hub is None:
+            raise StorageError("the server is down")
+        return work(self.engine, self.hub)
+
+    def close(self) -> None:
+        self.die("closed")
+
+    def _outlived(self, connection: Connection, token: str) -> None:
+        """The time of a token is over, and nobody has brought another."""
+        reception = self._receptions.get(connection)
+        if reception is not None and self._tokens.get(connection) == token and not reception.peer.is_closed():
+            self._say(connection, Problem("access", f"{OVER}. Renew it before that."))
+            self.lost(reception.peer)
 
     def _say(self, connection: Connection, message: FromEngine) -> None:
         # What is made after the power failed never leaves the machine.
@@ -213,25 +288,34 @@ class ServerProcess:
     def _tick(self) -> None:
         self._is_ticking = False
         inbox, self._inbox = self._inbox, []
-        batch: list[tuple[Peer, FromReplica]] = []
+        refused: list[Peer] = []
         for connection, data in inbox:
-            peer = self._peers.get(connection)
-            if peer is None:
+            reception = self._receptions.get(connection)
+            if reception is None or reception.peer.is_closed() or reception.peer in refused:
                 continue
             try:
                 message = decode_from_replica(data, connection.encoding)
+                reception.receive(message)
             except ProtocolError as error:
-                self._trace.broken("protocol", WHO, f"a replica's message cannot be read: {error}")
-                continue
-            if isinstance(message, Hello):
-                peer.state, peer.principal = PeerState.GREETED, message.token
-                self._say(connection, Welcome(VERSION))
+                self._trace.broken("protocol", WHO, f"a replica's message cannot be taken in: {error}")
+            except HeadwaterError as error:
+                self._say(connection, Problem(problem_code(error), str(error)))
+                refused.append(reception.peer)
             else:
-                batch.append((peer, message))
-        self._guarded(lambda hub: hub.process(batch))
+                token, until_us = self._tokens.get(connection, ""), read_token(self._tokens.get(connection, ""))[1]
+                if until_us and isinstance(message, Hello | Renew):
+                    self._clock.call_at(until_us, lambda c=connection, t=token: self._outlived(c, t))  # type: ignore[misc]
+        self._guarded(lambda hub: self._process(hub, refused))
         if self.hub is not None and (len(self.hub.turns) or self.hub.turns.held) and not self._is_timed:
             self._is_timed = True
             self._clock.call_at(self._clock.now_us() + TURN_US, self._pass_turns)
+
+    def _process(self, hub: Hub, refused: list[Peer]) -> None:
+        """All that has arrived goes in together; then those who were refused are gone."""
+        batch, self._batch = self._batch, []
+        hub.process(batch)
+        for peer in refused:
+            hub.lost(peer)
 
     def _pass_turns(self) -> None:
         """Whoever does not use its turn loses it, and what was kept back for it goes on."""
@@ -262,7 +346,7 @@ class ServerProcess:
         try:
             work(self.hub)
             if not self.disk.is_off:
-                self._oracle.follow(self.engine)
+                self.oracle.follow(self.engine)
         except StorageError as error:
             failed = str(error)
         except HeadwaterError as error:
@@ -274,11 +358,16 @@ class ServerProcess:
             self.crash("the power failed", RETRY_US, self._draws.choice(list(Loss)))
             return
         self._deliver(all_of_it=True)
+        if self._is_caught:
+            self._is_caught = self.ambush = False
+            self.crash("killed after a wave that was accepted in part", RETRY_US)
+            return
         if failed:
             self.crash(f"a step failed: {failed}", RETRY_US)
             return
-        self._wire.check_owners(self._peers.values())
-        for connection in [connection for connection, peer in self._peers.items() if peer.state is PeerState.CLOSED]:
+        peers = {connection: reception.peer for connection, reception in self._receptions.items()}
+        self._wire.check_owners(peers.values())
+        for connection in [connection for connection, peer in peers.items() if peer.state is PeerState.CLOSED]:
             connection.end_far()
 
     def _deliver(self, *, all_of_it: bool) -> None:
@@ -286,7 +375,10 @@ class ServerProcess:
         for connection, message in outbox:
             if all_of_it and connection.far_open:
                 self._trace.note(WHO, f"-> {connection.number}", message)
-                self._wire.said(self._peers.get(connection), message)
+                reception = self._receptions.get(connection)
+                self._wire.said(reception.peer if reception is not None else None, message)
+                if self.ambush and isinstance(message, Verdicts) and is_mixed(message.verdicts):
+                    self._is_caught = connection.down.lost = True
                 connection.down.send(encode(message, connection.encoding))
 
     # ---- healing -----------------------------------------------------------------------------------

@@ -2,15 +2,41 @@
 
 Owns the trace: one entry per step, in order, with virtual time. The same seed gives the same entries, and they are
 made into text only when somebody reads them. Findings are collected, not raised, because they are made inside
-callbacks; whoever drives the simulation raises the first (`check`).
+callbacks; whoever drives the simulation raises the first (`check`). Counts what was exercised, so that a mechanism
+that no history reaches is seen (`COVERED`).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import Final
 
 from headwater.clock import VirtualClock
+
+COVERED: Final = (
+    "layers told late",
+    "layers kept here",
+    "layers kept here, told late",
+    "layers that yielded",
+    "layers taken back when the right was given",
+    "reads through a layer kept here",
+    "reads beside a layer that does not fit",
+    "waves judged in part",
+    "refusals kept over a restart",
+    "tokens renewed on a live connection",
+    "tokens that were over",
+    "tokens of somebody else",
+    "watches refused while they were widened",
+    "watches refused",
+    "watches that stopped following",
+    "frames sent again after their verdict",
+    "backups restored",
+    "sessions over after a restore",
+    "sessions that outlived a restore",
+)
+"""What many histories together must have done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,13 +69,14 @@ Entry = tuple[int, str, str, tuple[object, ...]]
 class Trace:
     """The entries and findings of one simulation."""
 
-    __slots__ = ("_clock", "entries", "findings", "seed")
+    __slots__ = ("_clock", "counts", "entries", "findings", "seed")
 
     def __init__(self, clock: VirtualClock, seed: int) -> None:
         self._clock = clock
         self.seed = seed
         self.entries: list[Entry] = []
         self.findings: list[Finding] = []
+        self.counts: Counter[str] = Counter()
 
     def note(self, who: str, what: str, *details: object) -> None:
         self.entries.append((self._clock.monotonic_us(), who, what, details))

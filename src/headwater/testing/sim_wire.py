@@ -1,7 +1,8 @@
 """What a simulated server says, checked where it leaves the machine.
 
-Owns the memory of what was said in one life of the server: a verdict tells what the log has and is never taken back
-(C6, C10), nobody is told what they may not read, and a session has one connection. Believes nobody; changes nothing.
+Owns the memory of what was said: a verdict tells what the log has and is never taken back (C6, C10), a turn that is
+over stays over (C5), nobody is told what they may not read, and a session has one connection. A restart forgets a no
+that was not stored; one that came with an accepted commit of its session, or before one, was. Changes nothing.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from headwater.engine.peer import Peer, PeerState
-from headwater.protocol.messages import FromEngine, Problem, Verdicts
+from headwater.protocol.messages import FromEngine, Opened, Problem, Verdicts
 from headwater.protocol.verdict import Accepted, Verdict
 from headwater.testing.sim_oracle import Oracle
 from headwater.testing.sim_trace import Trace
@@ -17,19 +18,37 @@ from headwater.testing.sim_trace import Trace
 WHO = "server"
 
 
+def is_mixed(verdicts: tuple[Verdict, ...]) -> bool:
+    """Whether a wave was accepted in part, and its end was not."""
+    return not isinstance(verdicts[-1], Accepted) and any(isinstance(verdict, Accepted) for verdict in verdicts)
+
+
 class Wire:
     """Listens to everything that one server says."""
 
-    __slots__ = ("_oracle", "_refused", "_trace")
+    __slots__ = ("_judged", "_oracle", "_refused", "_stored", "_trace")
 
     def __init__(self, oracle: Oracle, trace: Trace) -> None:
         self._oracle = oracle
         self._trace = trace
         self._refused: set[tuple[str, int]] = set()
+        self._judged: dict[str, int] = {}  # by session: verdicts up to here were said in this life
+        self._stored: dict[str, int] = {}  # by session: up to here a restart knows that there was a verdict
 
     def forget(self) -> None:
-        """The server died: it may have forgotten a no that nobody heard, and judge again."""
+        """The server died, or its store failed: it may have forgotten a no that was not stored, and judge again."""
+        self._judged.clear()
+        self._refused = {(session, number) for session, number in self._refused if number <= self._kept(session)}
+
+    def restored(self, oracle: Oracle) -> None:
+        """It was given an older state: what it said since did not happen."""
+        self._oracle = oracle
+        self._judged.clear()
         self._refused.clear()
+        self._stored.clear()
+
+    def _kept(self, session: str) -> int:
+        return self._stored.get(session, 0)
 
     def said(self, peer: Peer | None, message: FromEngine) -> None:
         """A message leaves, to this peer if it is still there."""
@@ -41,9 +60,31 @@ class Wire:
         if isinstance(message, Verdicts):
             for verdict in message.verdicts:
                 self._check_verdict((peer.session, verdict.local_seq), verdict)
+            last = message.verdicts[-1].local_seq
+            self._judged[peer.session] = max(self._judged.get(peer.session, 0), last)
+            self._store(peer.session, message.verdicts)
+        elif isinstance(message, Opened):
+            self._check_judged(message)
+
+    def _store(self, session: str, verdicts: tuple[Verdict, ...]) -> None:
+        """C6: what was judged with an accepted commit, or before one, is on the disk before anybody is told."""
+        fresh = [verdict for verdict in verdicts if not (isinstance(verdict, Accepted) and verdict.replayed)]
+        accepted = [isinstance(verdict, Accepted) for verdict in fresh]
+        if any(accepted):
+            self._stored[session] = max(self._kept(session), fresh[-1].local_seq)
+            self._trace.counts["waves judged in part"] += not all(accepted)
+
+    def _check_judged(self, message: Opened) -> None:
+        stored, judged = self._kept(message.session), self._judged.get(message.session, 0)
+        self._trace.counts["refusals kept over a restart"] += (message.session, stored) in self._refused
+        if message.judged < max(stored, judged):
+            said = f"session {message.session} was judged up to {max(stored, judged)} and is told {message.judged}"
+            self._trace.broken("C5", WHO, said)
 
     def _check_problem(self, problem: Problem) -> None:
         """Replicas that keep the protocol are never told that they broke it."""
+        if problem.code == "storage":
+            self.forget()
         if problem.code == "protocol" and problem.id == 0:
             self._trace.broken("protocol", WHO, f"a replica was refused: {problem.message}")
 

@@ -6,25 +6,40 @@ log tells which of them landed and how often. Decides nothing about right or wro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
 from headwater.clock import Random, VirtualClock
-from headwater.data.address import Depth, DocKey
+from headwater.data.address import DocKey
 from headwater.data.link import Link
-from headwater.data.patch import Patch, add, add_unique, append, increment, remove, remove_value, replace, splice
-from headwater.data.value import ABSENT, MaybeValue, Value
-from headwater.engine.access import ACCESS
-from headwater.protocol.commit import EntityAbsent, OriginCommitted, SentEvent, TopicRecord
+from headwater.data.patch import add, add_unique, append, increment, replace
+from headwater.data.value import ABSENT
+from headwater.engine.follow import links_in
 from headwater.protocol.messages import Query
-from headwater.testing.sim_checks import CheckedTransaction
 from headwater.testing.sim_intents import MAX_ATTEMPTS, Work
 from headwater.testing.sim_process import ReplicaProcess
+from headwater.testing.sim_works import (
+    appoint,
+    blind,
+    blind_access,
+    changed_by,
+    conditional,
+    count,
+    delete,
+    derive,
+    edit_list,
+    emptied_by,
+    intents,
+    look,
+    look_and_write,
+    made_of,
+    move,
+    spoil,
+)
 
 KEYS: Final = ("a", "b", "c")
-EMPTY: Final = {"n": 0, "m": {}, "list": [], "set": []}
 LONG_US: Final = (40_000_000, 3_600_000_000, 24 * 3_600_000_000)
 
 
@@ -110,12 +125,17 @@ class Author:
         drawn = draws.random()
         if draws.random() < load.access_share:
             self._transact(self._access_work())
-        elif drawn < 0.66:
+        elif drawn < 0.62:
             self._transact(self._work())
-        elif drawn < 0.77:
+        elif drawn < 0.68:
             self._wave()
+        elif drawn < 0.74:
+            self._pass()
         elif drawn < 0.86:
-            process.watch(self._doc(), follow=load.follow and draws.random() < 0.7)
+            known = [doc for doc, follows in process.wants.wanted.items() if not follows]
+            linked = [doc for doc in known if any(links_in(process.replica.snapshot().get(doc, ABSENT)))]
+            doc = draws.choice(linked or known) if known and draws.random() < 0.7 else self._doc()
+            process.watch(doc, follow=load.follow and draws.random() < 0.7)
         elif drawn < 0.93:
             doc = draws.choice(self._shared())
             if load.let_go and draws.random() < 0.5:
@@ -134,7 +154,10 @@ class Author:
             else:
                 process.ask(Query(0, foreign.scope, draws.choice(("", "own"))))
         elif drawn < 0.97:
-            process.close()
+            if draws.random() < 0.5:
+                process.repeat()
+            else:
+                process.close()
         else:
             self._transact(self._work(), derived=draws.random() < 0.3)
             process.flush()
@@ -149,9 +172,25 @@ class Author:
         """Computations of one pass: each reads what the one before wrote; one frame carries them."""
         docs = [self._doc() for _ in range(self._draws.randint(2, 4))]
         for source, target in pairwise(docs):
-            self._transact(lambda tag, s=source, t=target: _derive(s, t, tag), derived=True)  # type: ignore[misc]
+            self._transact(lambda tag, s=source, t=target: derive(s, t, tag), derived=True)  # type: ignore[misc]
         if self._draws.random() < 0.8:
             self._process.flush()
+
+    def _pass(self) -> None:
+        """The same as a scheduler does it: documents that are made of others are replaced, and told together later."""
+        docs = [self._doc() for _ in range(self._draws.randint(2, 4))]
+        for source, target in pairwise(docs):
+            self._replace(source, target, derived=True)
+        if self._draws.random() < 0.3:
+            self._replace(docs[-1], docs[0], derived=False)
+        if self._draws.random() < 0.7:
+            self._process.flush()
+
+    def _replace(self, source: DocKey, target: DocKey, *, derived: bool) -> None:
+        self._made += 1
+        tag = f"{self._process.name}-{self._made}"
+        work = self._draws.choice((made_of, made_of, changed_by, emptied_by))
+        self._process.replace(tag, target, lambda seen: work(seen, source, target, tag), derived=derived)
 
     def _access_work(self) -> Callable[[str], Work]:
         """Let somebody in or out; some of it nobody may do, and who is no owner may do none of it."""
@@ -159,12 +198,12 @@ class Author:
         user, role = draws.choice(self._users), draws.choice(("", "", "readers", "writers"))
         drawn = draws.random()
         if drawn < 0.1:
-            return lambda tag: _appoint(user, role, DocKey("space", "d0"))
+            return lambda tag: appoint(user, role, DocKey("space", "d0"))
         if drawn < 0.15:
-            return lambda tag: _blind_access(replace(("owners",), []))
+            return lambda tag: blind_access(replace(("owners",), []))
         if drawn < 0.4:
-            return lambda tag: _blind_access(add_unique((role or "readers",), user))
-        return lambda tag: _appoint(user, role)
+            return lambda tag: blind_access(add_unique((role or "readers",), user))
+        return lambda tag: appoint(user, role)
 
     def _work(self) -> Callable[[str], Work]:
         draws = self._draws
@@ -172,192 +211,28 @@ class Author:
         pause = draws.choice((0, 0, 0, 2_000, 60_000, 500_000))
         drawn = draws.random()
         if drawn < 0.22:
-            return lambda tag: _count(doc, pause)
+            return lambda tag: count(doc, pause)
         if drawn < 0.34:
-            return lambda tag: _look_and_write(doc, other, key, pause, tag)
+            return lambda tag: look_and_write(doc, other, key, pause, tag)
         if drawn < 0.44:
-            return lambda tag: _blind(doc, add(("m", key), tag))
+            return lambda tag: blind(doc, add(("m", key), tag))
+        if drawn < 0.5:
+            return lambda tag: blind(doc, increment(("n",), 1), append(("list",), [tag]))
         if drawn < 0.68:
-            return lambda tag: _blind(doc, draws.choice(_intents(tag)))
+            return lambda tag: blind(doc, draws.choice(intents(tag)))
         if drawn < 0.73:
-            return lambda tag: _delete(doc, key)
+            return lambda tag: delete(doc, key)
         if drawn < 0.84:
-            return lambda tag: _blind(doc, add(("ref",), Link(None, other.scope, other.id)))
+            name, also = draws.choice(("ref", "also")), self._doc()
+            links = tuple(Link(None, to.scope, to.id) for to in (other, also, *self._shared()))
+            many = draws.choice((1, 1, 2, len(links)))
+            return lambda tag: blind(doc, add((name,), links[0] if many == 1 else links[:many]))
         if drawn < 0.88:
-            return lambda tag: _move(doc, other, tag)
+            return lambda tag: move(doc, other, tag)
         if drawn < 0.92:
-            return lambda tag: _conditional(doc, draws.choice((True, False)), self._process, tag)
+            return lambda tag: conditional(doc, draws.choice((True, False)), self._process, tag)
         if drawn < 0.96:
-            return lambda tag: _look(doc, other)
-        return lambda tag: _edit_list(doc, tag)
-
-
-# ---- transactions ----------------------------------------------------------------------------------
-
-
-def _ensure(t: CheckedTransaction, doc: DocKey) -> None:
-    """Make the document if it is not there, which is a read of whether it is."""
-    if t.read(doc, (), Depth.SHAPE) is ABSENT:
-        t.write(doc, replace((), EMPTY))
-
-
-def _number(value: MaybeValue) -> int:
-    return value if isinstance(value, int) else 0
-
-
-def _count(doc: DocKey, pause_us: int) -> Work:
-    """Read, think, write one more."""
-
-    def work(t: CheckedTransaction) -> Generator[int, None, None]:
-        _ensure(t, doc)
-        n = _number(t.read(doc, ("n",)))
-        if pause_us:
-            yield pause_us
-        t.write(doc, add(("n",), n + 1))
-
-    return work
-
-
-def _look_and_write(doc: DocKey, other: DocKey, key: str, pause_us: int, tag: str) -> Work:
-    """Reads of several depths in two documents, some of them later than others."""
-
-    def work(t: CheckedTransaction) -> Generator[int, None, None]:
-        t.read(other, ("m",), Depth.SHAPE)
-        seen = t.read(other, ("n",))
-        if pause_us:
-            yield pause_us
-        last = t.read(other, ("list",))
-        _ensure(t, doc)
-        length = len(last) if isinstance(last, tuple) else 0
-        t.write(doc, add(("m", key), {"by": tag, "n": _number(seen), "of": length}))
-
-    return work
-
-
-def _blind(doc: DocKey, *patches: Patch) -> Work:
-    """Writes without a look. Where there is nothing yet, it looks and makes the document."""
-
-    def work(t: CheckedTransaction) -> None:
-        if t.transaction.peek(doc) is ABSENT:
-            _ensure(t, doc)
-        t.write(doc, *patches)
-
-    return work
-
-
-def _intents(tag: str) -> list[Patch]:
-    return [
-        append(("list",), [tag]),
-        append(("list",), [tag], keep=5),
-        increment(("n",), 1),
-        increment(("n",), 1),
-        add_unique(("set",), tag),
-        add_unique(("set",), "common"),
-        remove_value(("set",), "common"),
-    ]
-
-
-def _appoint(user: str, role: str, beside: DocKey | None = None) -> Work:
-    """Give a user one role, or none; beside something else it is refused."""
-
-    def work(t: CheckedTransaction) -> None:
-        document = t.read(ACCESS)
-        if isinstance(document, dict):
-            roles = {name: [other for other in _listed(document.get(name)) if other != user] for name in document}
-            if role:
-                roles[role] = [*roles.get(role, ()), user]
-            t.write(ACCESS, replace((), roles))
-        if beside is not None:
-            _ensure(t, beside)
-            t.write(beside, increment(("n",), 1))
-
-    return work
-
-
-def _listed(names: MaybeValue) -> tuple[Value, ...]:
-    return names if isinstance(names, tuple) else ()
-
-
-def _blind_access(patch: Patch) -> Work:
-    def work(t: CheckedTransaction) -> None:
-        t.write(ACCESS, patch)
-
-    return work
-
-
-def _derive(source: DocKey, target: DocKey, tag: str) -> Work:
-    def work(t: CheckedTransaction) -> None:
-        n = _number(t.read(source, ("n",)))
-        m = t.read(source, ("m",))
-        _ensure(t, target)
-        t.write(target, add(("m", "sum"), n + (len(m) if isinstance(m, dict) else 0)))
-        t.write(target, add(("m", "by"), tag))
-
-    return work
-
-
-def _delete(doc: DocKey, key: str) -> Work:
-    def work(t: CheckedTransaction) -> None:
-        m = t.read(doc, ("m",), Depth.SHAPE)
-        if isinstance(m, dict) and key in m:
-            t.write(doc, remove(("m", key)))
-        elif t.read(doc, (), Depth.SHAPE) is not ABSENT:
-            t.write(doc, remove(()))
-
-    return work
-
-
-def _move(doc: DocKey, other: DocKey, tag: str) -> Work:
-    """Two documents in one commit: all of it or nothing (C7)."""
-
-    def work(t: CheckedTransaction) -> None:
-        _ensure(t, doc)
-        n = _number(t.read(doc, ("n",)))
-        t.write(doc, add(("n",), n - 1))
-        if other != doc:
-            _ensure(t, other)
-            t.write(other, increment(("n",), 1), append(("list",), [tag]))
-
-    return work
-
-
-def _conditional(doc: DocKey, on_origin: bool, process: ReplicaProcess, tag: str) -> Work:
-    """A commit with a precondition, an event and a record."""
-
-    def work(t: CheckedTransaction) -> None:
-        last = process.replica.pending.live()
-        if on_origin and last:
-            t.transaction.preconditions.append(OriginCommitted(last[-1].local_seq))
-        else:
-            t.transaction.preconditions.append(EntityAbsent(doc))
-        if t.transaction.peek(doc) is ABSENT:
-            t.write(doc, replace((), EMPTY))
-        t.transaction.events.append(SentEvent(f"event-{tag}", "stream", tag))
-        t.transaction.records.append(TopicRecord("topic", "key", tag))
-
-    return work
-
-
-def _look(doc: DocKey, other: DocKey) -> Work:
-    """Only looks, or writes what is there: nothing to tell the engine, and still settled once."""
-
-    def work(t: CheckedTransaction) -> None:
-        n = t.read(doc, ("n",))
-        t.read(other)
-        if isinstance(n, int):
-            t.write(doc, replace(("n",), n))
-
-    return work
-
-
-def _edit_list(doc: DocKey, tag: str) -> Work:
-    def work(t: CheckedTransaction) -> None:
-        _ensure(t, doc)
-        items = t.read(doc, ("list",))
-        if isinstance(items, tuple) and len(items) > 1:
-            t.read(doc, ("list", 0))
-            t.write(doc, splice(("list",), 1, 1, [tag]))
-        else:
-            t.write(doc, append(("list",), [tag, tag]))
-
-    return work
+            return lambda tag: look(doc, other)
+        if drawn < 0.98:
+            return lambda tag: spoil(doc)
+        return lambda tag: edit_list(doc, tag)

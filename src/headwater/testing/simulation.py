@@ -19,15 +19,16 @@ gives the same history.
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final
 
 from headwater.clock import Random, VirtualClock
 from headwater.engine.limits import Limits
-from headwater.errors import AuthoringError
+from headwater.errors import AuthoringError, HeadwaterError
 from headwater.testing.disk_machine import harness
 from headwater.testing.sim_faults import NO_FAULTS, Faults, Misfortune
 from headwater.testing.sim_final import check_all
@@ -36,7 +37,7 @@ from headwater.testing.sim_operator import Operator
 from headwater.testing.sim_oracle import Oracle
 from headwater.testing.sim_process import ReplicaProcess
 from headwater.testing.sim_server import READER, STRANGER, WRITERS, ServerProcess, StoreOn, durable_store
-from headwater.testing.sim_trace import RuleBroken, Trace
+from headwater.testing.sim_trace import COVERED, RuleBroken, Trace
 from headwater.testing.sim_workload import Author, Load
 
 __all__ = ["NO_FAULTS", "Faults", "Load", "RuleBroken", "Simulation", "Summary", "Weather", "run_seed", "run_seeds"]
@@ -61,7 +62,16 @@ def small_limits(draws: Random) -> Limits:
         heads_commits=draws.choice((2, 16, 1_024)),
         group_commits=draws.choice((1, 256)),
         cache_bytes=draws.choice((1, *[64 * 1024 * 1024] * 4)),
+        follow_documents=draws.choice((1, 1, 2, 10_000, 10_000, 10_000)),
     )
+
+
+def _drawn_users(count: int, draws: Random) -> list[str]:
+    """Writers, some of them the same, and now and then one who may not write, or not even read."""
+    users = [draws.choice(WRITERS[: number + 1]) for number in range(count)]
+    if count > 1 and draws.random() < 0.4:
+        users[-1] = draws.choice((READER, READER, STRANGER))
+    return users
 
 
 class Simulation:
@@ -76,7 +86,6 @@ class Simulation:
         "_steps",
         "clock",
         "network",
-        "oracle",
         "replicas",
         "server",
         "trace",
@@ -87,31 +96,29 @@ class Simulation:
         *,
         seed: int,
         replicas: int | None = None,
+        users: Sequence[str] | None = None,
         faults: Faults | None = None,
         load: Load | None = None,
         limits: Limits | None = None,
         weather: Weather | None = None,
         store_on: StoreOn = durable_store,
     ) -> None:
-        """What is left out is drawn from the seed."""
+        """What is left out is drawn from the seed. `users` are those of the replicas, one for each."""
         self._stack = ExitStack()
         self._stack.enter_context(harness())
         self.clock = clock = VirtualClock(seed=seed)
         draws = clock.randomness("simulation")
         self.trace = Trace(clock, seed)
-        self.oracle = Oracle(self.trace)
         weather = weather or Weather(slow_share=draws.choice((0.0, 0.05, 0.3)))
         self.network = Network(clock, clock.randomness("network"), weather)
         limits = limits or small_limits(draws)
         self.server = ServerProcess(
-            clock, clock.randomness("server"), self.network, self.oracle, self.trace, limits, store_on
+            clock, clock.randomness("server"), self.network, Oracle(self.trace), self.trace, limits, store_on
         )
-        count = replicas if replicas is not None else draws.randint(2, 3)
+        count = replicas if replicas is not None else draws.randint(2, 3) if users is None else len(users)
         if not 1 <= count <= len(WRITERS):
             raise AuthoringError(f"Simulation(replicas={count}): use 1 to {len(WRITERS)}")
-        users = [draws.choice(WRITERS[: number + 1]) for number in range(count)]
-        if count > 2 and draws.random() < 0.35:
-            users[-1] = draws.choice((READER, READER, STRANGER))
+        users = users or _drawn_users(count, draws)
         self.replicas = [
             ReplicaProcess(
                 f"r{number}",
@@ -120,21 +127,20 @@ class Simulation:
                 clock.randomness(f"r{number}"),
                 self.network,
                 self.server,
-                self.oracle,
                 self.trace,
             )
             for number, user in enumerate(users)
         ]
+        for process in self.replicas:
+            process.wants.follow_documents = limits.follow_documents
         if draws.random() < 0.15:
-            self.replicas[0].doubles_share = 0.3
+            self.replicas[0].line.doubles_share = 0.3
         load = load or Load()
         self._authors = [
             Author(process, clock, clock.randomness(f"author of {process.name}"), load, users)
             for process in self.replicas
         ]
-        self._operator = Operator(
-            clock, clock.randomness("operator"), self.server, self.replicas, self.oracle, self.trace
-        )
+        self._operator = Operator(clock, clock.randomness("operator"), self.server, self.replicas, self.trace)
         self._forks = draws.choice(load.forks)
         self._misfortune = Misfortune(
             clock, clock.randomness("faults"), faults or Faults(), self.network, self.server, self.replicas, self.trace
@@ -153,6 +159,11 @@ class Simulation:
         if self.server.is_up:
             self.server.die("the simulation is over")
         self._stack.close()
+
+    @property
+    def oracle(self) -> Oracle:
+        """The truth: all that is durable, since the space was founded or last restored."""
+        return self.server.oracle
 
     # ---- time --------------------------------------------------------------------------------------
 
@@ -216,10 +227,13 @@ class Simulation:
         self.network.calm()
         self.server.heal()
         for process in self.replicas:
-            process.flush()
+            process.calm()
         self._run(self.clock.now_us() + HEAL_US, lambda: all(process.is_settled for process in self.replicas))
         self.advance(2_000_000)
-        check_all(self.server, self.replicas, self.oracle, self.trace)
+        try:
+            check_all(self.server, self.replicas, self.oracle, self.trace)
+        except HeadwaterError as error:
+            self.trace.broken("server", "checks", f"{type(error).__name__} when all was looked at: {error}")
         self.trace.check()
 
 
@@ -236,6 +250,7 @@ class Summary:
     restarts: int
     virtual_us: int
     broken: tuple[RuleBroken, ...]
+    counts: Counter[str] = field(default_factory=Counter)  # what was exercised, and how often
 
     def __str__(self) -> str:
         hours = self.virtual_us / 3_600_000_000
@@ -243,7 +258,8 @@ class Summary:
             f"{self.seeds} histories, {hours:,.0f} hours of virtual time: {self.commits} commits landed of "
             f"{self.attempts} attempts, {self.restarts} restarts of the server, {len(self.broken)} broken"
         )
-        return "\n".join([text, *map(str, self.broken)])
+        covered = ", ".join(f"{what}: {self.counts[what]}" for what in COVERED)
+        return "\n".join([text, covered, *map(str, self.broken)])
 
 
 def run_seed(seed: int, *, store_on: StoreOn = durable_store, load: Load | None = None) -> Simulation:
@@ -264,6 +280,7 @@ def run_seeds(
 ) -> Summary:
     """Play `count` seeds from `start`, until `stop_at` of them broke a rule."""
     broken: list[RuleBroken] = []
+    counts: Counter[str] = Counter()
     seeds = commits = attempts = restarts = virtual_us = 0
     for seed in range(start, start + count):
         with Simulation(seed=seed, store_on=store_on, load=load) as sim:
@@ -276,6 +293,7 @@ def run_seeds(
         attempts += sum(len(p.past_attempts) + len(p.books.attempts) for p in sim.replicas)
         restarts += sim.server.restarts - 1
         virtual_us += sim.clock.monotonic_us()
+        counts += sim.trace.counts
         if progress is not None:
             progress(seeds, len(broken))
         if len(broken) >= stop_at:
@@ -287,6 +305,7 @@ def run_seeds(
         restarts=restarts,
         virtual_us=virtual_us,
         broken=tuple(broken),
+        counts=counts,
     )
 
 

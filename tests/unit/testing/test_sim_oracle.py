@@ -14,7 +14,8 @@ from headwater.protocol.commit import Commit, Operation, Provenance
 from headwater.protocol.messages import State, Sync, Whole
 from headwater.replica.pending import Layer
 from headwater.replica.replica import Replica
-from headwater.testing.sim_checks import Attempt, Books
+from headwater.testing.sim_attempts import Attempt
+from headwater.testing.sim_checks import Books
 from headwater.testing.sim_oracle import Oracle, folded
 from headwater.testing.sim_trace import Trace
 
@@ -138,8 +139,8 @@ def test_a_verdict_heard_twice_is_noticed() -> None:
     checked.write(DOC, replace((), 3))
     layer = replica.commit(transaction)
     assert isinstance(layer, Layer)
-    checked.committed(attempt, layer.commit)
-    books.made(attempt)
+    checked.answered(attempt, layer)
+    books.made(attempt, layer, derived=False)
     books.check()
     assert notes.findings == []
     layer.seq = 9

@@ -13,7 +13,7 @@ from headwater.engine.hub import Hub
 from headwater.engine.peer import Peer
 from headwater.errors import AuthoringError
 from headwater.protocol.messages import DocChange
-from headwater.testing.sim_checks import CheckedTransaction
+from headwater.testing.sim_attempts import CheckedTransaction
 from headwater.testing.simulation import NO_FAULTS, Load, RuleBroken, Simulation, run_seeds
 
 CART = DocKey("space", "cart")
@@ -21,7 +21,7 @@ COUNT = DocKey("space", "count")
 
 
 def calm(seed: int = 0, replicas: int = 2) -> Simulation:
-    return Simulation(seed=seed, replicas=replicas, faults=NO_FAULTS)
+    return Simulation(seed=seed, users=("ann", "bob", "cyd")[:replicas], faults=NO_FAULTS)
 
 
 def test_replicas_write_at_once_and_hear_each_other() -> None:
