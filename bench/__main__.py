@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from bench import engine, sync
+from bench import engine, startup, sync
 from bench.figures import Figures, note
 from bench.reactive import run as reactive
 
 BENCHES: dict[str, Callable[[Figures], None]] = {
+    "startup": startup.run,
     "engine": engine.run,
     "sync": sync.run,
     "reactive": reactive.run,

@@ -9,6 +9,7 @@ is there and current, 3 if there is no compiler.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import os
 import shutil
@@ -61,9 +62,9 @@ follow_imports = silent
 
 
 def main(arguments: list[str]) -> int:
-    now = fingerprint()
-    if "--force" not in arguments and STAMP.is_file() and STAMP.read_text() == now:
+    if "--force" not in arguments and is_current():
         return 0
+    now = fingerprint()  # Of what is copied below, should a source change meanwhile.
     if shutil.which(os.environ.get("CC", "cc")) is None:
         print(
             "compiled: there is no C compiler (cc): the package runs uncompiled. Install gcc or clang.", file=sys.stderr
@@ -72,6 +73,9 @@ def main(arguments: list[str]) -> int:
     print(f"compiled: compiling {len(HOT)} modules, about half a minute", file=sys.stderr, flush=True)
     shutil.rmtree(TARGET, ignore_errors=True)
     shutil.copytree(SOURCE, TARGET / "headwater", ignore=shutil.ignore_patterns("__pycache__"))
+    for module in HOT:
+        path = TARGET / "headwater" / module
+        path.write_text(without_hints(path.read_text()))
     (TARGET / "mypy.ini").write_text(SETTINGS)
     command = [
         str(Path(sys.executable).parent / "mypyc"),
@@ -87,6 +91,21 @@ def main(arguments: list[str]) -> int:
     shutil.rmtree(TARGET / "build", ignore_errors=True)
     STAMP.write_text(now)
     return 0
+
+
+def without_hints(source: str) -> str:
+    """The same without what classes declare for type checkers alone: a native class takes no `if` in its body."""
+    lines = source.splitlines(keepends=True)
+    bodies = [found.body for found in ast.walk(ast.parse(source)) if isinstance(found, ast.ClassDef)]
+    for each in (each for body in bodies for each in body if isinstance(each, ast.If) and not each.orelse):
+        if isinstance(each.test, ast.Name) and each.test.id == "TYPE_CHECKING" and each.end_lineno is not None:
+            lines[each.lineno - 1 : each.end_lineno] = ["\n"] * (each.end_lineno - each.lineno + 1)
+    return "".join(lines)
+
+
+def is_current() -> bool:
+    """Whether the copy is there and was made from the sources as they are."""
+    return STAMP.is_file() and STAMP.read_text() == fingerprint()
 
 
 def fingerprint() -> str:

@@ -10,6 +10,7 @@ import gc
 import tracemalloc
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import process_time
@@ -44,6 +45,7 @@ from headwater.scheduler.registry import NodeSpec
 NUMBER = codec_for(int)
 ANYTHING = JsonCodec()
 ANYTHING.exact = int  # A number is what it is, without a look at what else it could be.
+LIMITS = replace(DEFAULT_LIMITS, watches=100_000)  # An engine of one's own does not guard against one.
 
 
 class Detach:
@@ -62,9 +64,12 @@ class Detach:
     def signal(self, value: Any, /) -> Cell[Any]:
         self._count += 1
         document = self.space.document(f"c{self._count}")
-        self.session.watch((document.key,))
+        self.ask(document.key)
         cell: Cell[Any] = Cell(self.core, document, NUMBER, (), value)  # declared with its default, as cells are
         return cell
+
+    def ask(self, key: DocKey) -> None:
+        self.session.watch((key,))
 
     def computed(self, fn: Callable[[], Any], /) -> Input[Any]:
         self._count += 1
@@ -115,9 +120,9 @@ class Attach(Detach):
         clock = RealClock()
         store = SqliteStore(str(Path(self._folder.name) / "bench.space"), synchronous=synchronous)
         self._engine = Engine(store, clock=clock)
-        self._hub = Hub(self._engine, clock, DEFAULT_LIMITS)
+        self._hub = Hub(self._engine, clock, LIMITS)
         self._inbox: deque[FromEngine] = deque()
-        self._peer = Peer(self._inbox.append, DEFAULT_LIMITS)
+        self._peer = Peer(self._inbox.append, LIMITS)
         self.replica = Replica()
         self._session = Session(self.replica, space="bench", key=clock.new_token(), new_token=clock.new_token)
         self.space = self.core.add_space("attached", self.replica, Inline(self))
@@ -125,21 +130,31 @@ class Attach(Detach):
         self._session.connected()
         self.talk()
 
+    def ask(self, key: DocKey) -> None:
+        self._session.watch((key,))  # It travels with the others that are made before something is run.
+
+    def settle(self) -> None:
+        self.converse()
+        super().settle()
+
     def talk(self) -> None:
-        """Deliver everything, until nobody has anything to say."""
+        """Say everything, and hear everything, until nobody has anything to say."""
+        self._session.flush()
+        self.converse()
+
+    def converse(self) -> None:
+        """The same without the wave that is being made: that leaves when its slice is over."""
         session = self._session
-        session.flush()
         while session.outgoing or self._inbox:
-            while session.outgoing:
-                message = session.outgoing.popleft()
-                if isinstance(message, Hello):
-                    self._peer.state = PeerState.GREETED
-                    self._inbox.append(Welcome(1))
-                else:
-                    self._hub.process([(self._peer, message)])
+            said = list(session.outgoing)
+            session.outgoing.clear()
+            if any(isinstance(message, Hello) for message in said):
+                self._peer.state = PeerState.GREETED
+                self._inbox.append(Welcome(1))
+            else:
+                self._hub.process([(self._peer, message) for message in said])  # As one group, like a host's.
             while self._inbox:
                 session.receive(self._inbox.popleft())
-            session.flush()
         self.core.heard()
 
     @property
@@ -163,7 +178,7 @@ class Inline:
         missing = [doc for doc in docs if not self._owner.replica.is_here(doc)]
         if missing:
             self._owner.wire.watch(missing)
-            self._owner.talk()
+            self._owner.converse()
 
     def unwatch(self, doc: DocKey) -> bool:
         return self._owner.wire.unwatch(doc)

@@ -146,7 +146,7 @@ def answered(pipe: Connection, work: Callable[[], Answer]) -> bool:
     """Send what the work answers, or why it does not; whether to go on."""
     try:
         pipe.send(work())
-    except (NotAvailable, NotImplementedError) as missing:
+    except NotAvailable as missing:
         pipe.send(Failed(str(missing)))
         return False
     except Exception as failure:

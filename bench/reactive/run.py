@@ -205,19 +205,11 @@ def geometric_mean(ratios: Sequence[float]) -> float:
 
 def print_own(figures: Figures) -> None:
     """Where the time of a run goes, and what a node weighs."""
-    try:
-        for step, micros in headwater_contender.steps().items():
-            figures.report(f"reactive.step.{slug(step)}", micros, "us/run")
-    except NotImplementedError as why:
-        print_nothing("reactive.step", str(why))
-        figures.missed.append("reactive.step")
-    try:
-        for kind, weight in headwater_contender.memory().items():
-            at_most = MOST_DORMANT if kind == DORMANT else None
-            figures.report(f"reactive.memory.{slug(kind)}", weight, "bytes/node", at_most=at_most)
-    except NotImplementedError as why:
-        print_nothing("reactive.memory", str(why))
-        figures.missed.append("reactive.memory")
+    for step, micros in headwater_contender.steps().items():
+        figures.report(f"reactive.step.{slug(step)}", micros, "us/run")
+    for kind, weight in headwater_contender.memory().items():
+        at_most = MOST_DORMANT if kind == DORMANT else None
+        figures.report(f"reactive.memory.{slug(kind)}", weight, "bytes/node", at_most=at_most)
 
 
 def slug(text: str) -> str:

@@ -19,7 +19,7 @@ from typing import Protocol
 
 from headwater.errors import AuthoringError, LimitError
 
-__all__ = ["Clock", "Random", "RealClock", "Timer", "VirtualClock"]
+__all__ = ["Clock", "Random", "RealClock", "Timer", "VirtualClock", "seeded"]
 
 
 class Clock(Protocol):
@@ -164,6 +164,11 @@ class VirtualClock:
     def _derive(self, purpose: str, label: str) -> Random:
         # Seeding with text hashes it (SHA-512), so that neighbouring seeds and labels give unrelated draws.
         return Random(f"{self._seed}/{purpose}/{label}")
+
+
+def seeded(label: str) -> Random:
+    """A random source that follows from a label alone, wherever and however often it is made."""
+    return Random(f"headwater/{label}")
 
 
 class Timer:

@@ -8,6 +8,8 @@
     │   ├── PreconditionFailedError it can never succeed; do not run it again
     │   └── RuleRefusedError        a rule of the space forbids it; do not run it again
     ├── CommitConvergenceError      a write met conflicts for as long as it may; somebody is always faster
+    ├── Refused                     a handler said no; nothing was written, and nothing is wrong
+    ├── HandlerFailed               a handler raised something else: a defect of the program; the cause says what
     ├── NotReadyError               something was never computed yet; await pull() first
     │   └── UpstreamFailedError     what a run reads could not be computed; the cause says why
     ├── NotSettlingError            nodes make each other run without end; the message shows the way round
@@ -39,6 +41,7 @@ __all__ = [
     "ConflictError",
     "CorruptionError",
     "DirectoryInUseError",
+    "HandlerFailed",
     "HeadwaterError",
     "InvalidValueError",
     "InvariantViolation",
@@ -49,6 +52,7 @@ __all__ = [
     "NotSettlingError",
     "PreconditionFailedError",
     "ProtocolError",
+    "Refused",
     "RuleRefusedError",
     "SessionExpiredError",
     "StorageError",
@@ -98,6 +102,18 @@ class CommitConvergenceError(HeadwaterError):
         super().__init__(message)
         self.attempts = attempts
         self.elapsed_ms = elapsed_ms
+
+
+class Refused(HeadwaterError):
+    """Raise it in a handler: the transaction is dropped and the sender gets it. Not a failure."""
+
+    def __init__(self, reason: str, /) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class HandlerFailed(HeadwaterError):
+    """A handler raised something that is no refusal. Its cause is what it raised; the error channel has it, too."""
 
 
 class NotReadyError(HeadwaterError):

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
-from headwater.data.value import equal, freeze
+from headwater.data.value import Value, equal, freeze
 from headwater.replica.document import NOT_HERE
 from headwater.replica.replica import Replica
 from headwater.scheduler.limits import SchedulerLimits
-from headwater.testing.sched_checks import check_world, unsettled
-from headwater.testing.sched_graphs import FAILING, KINDS, Built, Expected, random_plan, random_rule
-from headwater.testing.sched_kit import World
+from headwater.scheduler.node import CLEAN
+from headwater.testing.sched_checks import check_world, reachable, unsettled
+from headwater.testing.sched_graphs import FAILING, KINDS, Built, Expected, Plan, random_cell, random_plan, random_rule
+from headwater.testing.sched_kit import Handle, World
 from headwater.testing.sched_watch import Watcher
 from tests.counts import scaled
 
@@ -159,3 +161,97 @@ def test_what_happens_between_two_slices_of_a_pass_is_not_lost() -> None:
         assert_consistent(built, f"seed {seed}")
         assert watcher.problems == [], f"seed {seed}"
         assert watcher.unfounded == [], f"seed {seed}"
+
+
+class Missing(Exception):
+    """A recomputation needs a cell that is not here."""
+
+
+class ExpectedOfSome(Expected):
+    """The same where some cells are not here: whoever needs one has no value to show."""
+
+    def __init__(self, plan: Plan, missing: dict[str, Handle]) -> None:
+        super().__init__(plan)
+        self._missing = missing
+
+    def of(self, name: str) -> Any:
+        try:
+            return super().of(name)
+        except Missing:
+            self._known[name] = Missing
+            return Missing
+
+    def read(self, name: str, part: str) -> Any:
+        if name in self._missing or (name not in self.plan.cells and self.of(name) is Missing):
+            raise Missing(name)
+        return super().read(name, part)
+
+
+def part_missing(rng: random.Random, kinds: tuple[str, ...]) -> tuple[Built, dict[str, Handle]]:
+    """A graph of which some cells were never fetched, and no node has run."""
+    world = World()
+    plan = random_plan(rng, kinds=kinds)
+    for index in range(2):
+        plan.cells[f"far{index}"] = random_cell(rng)
+        for name in rng.sample([*plan.nodes], min(len(plan.nodes), 2)):
+            rule = plan.nodes[name]
+            plan.nodes[name] = replace(rule, kind="switch", reads=(*rule.reads, (f"far{index}", "")))
+    built = Built(world, plan)
+    world.driver.lazy = True
+    missing = {f"far{index}": world.absent_cell(f"away{index}") for index in range(2)}
+    built.handles.update(missing)
+    return built, missing
+
+
+def assert_only_those_wait_who_have_to(built: Built, missing: dict[str, Handle], note: str) -> None:
+    expected = ExpectedOfSome(built.plan, missing)
+    above = reachable(built.world.nodes())
+    for node in built.world.nodes():
+        if not node.live:
+            continue
+        should = expected.of(node.id)
+        if should is Missing:
+            # What it showed before stays, as long as nothing that it read is shown differently.
+            held_up = node.loading is not None or (node.status == CLEAN and any(w.loading for w in above[node]))
+            assert held_up, f"{note}: {node!r} needs what is not here, and does not wait"
+        else:
+            assert node.loading is None, f"{note}: {node!r} waits for {node.loading!r} and needs nothing of the kind"
+            assert node.status == CLEAN, f"{note}: {node!r}"
+            if node.id in built.plan.effects:
+                assert same(built.made.get(node.id), should), f"{note}: {node.id} made {built.made.get(node.id)}"
+            elif isinstance(should, type):
+                assert type(node.error) is should, f"{note}: {node.id} has error {node.error!r}, not {should}"
+            else:
+                assert equal(cast(Value, node.outputs[0].value), freeze(should)), f"{note}: {node.id}, not {should!r}"
+
+
+@pytest.mark.random
+@pytest.mark.parametrize("kinds", [KINDS, FAILING], ids=["sound", "failing"])
+def test_nobody_waits_for_a_document_that_it_does_not_need(kinds: tuple[str, ...]) -> None:
+    """Also not because of somebody it reads, who waited once and found another way."""
+    for seed in range(scaled(5_000)):
+        rng = random.Random(seed)
+        built, missing = part_missing(rng, kinds)
+        world = built.world
+        later = [*built.plan.effects]
+        for name in built.plan.nodes:
+            built.register(name)
+        for step in range(14):
+            choice = rng.random()
+            if choice < 0.25 and later:
+                built.register(later.pop())
+            elif choice < 0.33:
+                present = [name for name in built.plan.effects if world.scheduler.registry.get(name)]
+                if present:
+                    later.append(rng.choice(present))
+                    world.scheduler.remove(world.node(later[-1]))
+            elif choice < 0.4 and missing:
+                name = rng.choice([*missing])
+                if missing[name].document in world.driver.asked:
+                    world.arrive(missing.pop(name), built.plan.cells[name])
+            else:
+                built.change(rng)
+            if rng.random() < 0.7:
+                world.settle()
+                check_world(world)
+                assert_only_those_wait_who_have_to(built, missing, f"seed {seed} step {step}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ def passes(events: list[TraceEvent]) -> list[Counter[str]]:
     return found
 
 
-def wild(world: World, rng: random.Random, size: int) -> list[Handle]:
+def wild(world: World, rng: random.Random, size: int, gates: tuple[dict[str, Any], ...] = ({},)) -> list[Handle]:
     """Counters that read each other at random and never come to rest."""
     handles = [world.cell(0, id=f"wild{index}") for index in range(size)]
     for index in range(size):
@@ -35,6 +36,7 @@ def wild(world: World, rng: random.Random, size: int) -> list[Handle]:
             lambda read=read: max(handle.get() for handle in read) + 1,  # type: ignore[misc]
             id=f"wild{index}",
             output=handles[index].document,
+            **rng.choice(gates),
         )
     return handles
 
@@ -144,3 +146,34 @@ def test_slices_of_one_attempt_keep_the_same_bounds() -> None:
         world.settle(5_000)
         check_world(world, heights=False)
         assert unsettled(world) == [], f"seed {seed}"
+
+
+SLOW: tuple[dict[str, Any], ...] = (
+    {},
+    {},
+    {"debounce_ms": 2},
+    {"debounce_ms": 30},
+    {"throttle_ms": 1},
+    {"throttle_ms": 40},
+)
+
+
+@pytest.mark.random
+def test_what_goes_round_slowly_is_held_back_longer_each_time_as_well() -> None:
+    """A debounce or a throttle on the way round is no quiet: in a minute nobody runs more often than waits allow."""
+    for seed in range(scaled(5_000)):
+        rng = random.Random(seed)
+        limits = SchedulerLimits(node_runs=rng.choice((2, 5)))
+        world = World(limits=limits, traced=False)
+        handles = wild(world, rng, rng.randint(2, 5), SLOW)
+        for handle in handles:
+            world.effect(handle.get, **rng.choice(SLOW))
+        world.settle()
+        world.advance(10_000)
+        before = {node: node.runs for node in world.nodes()}
+        told = len(world.driver.failures)
+        world.advance(20_000)
+        # By now each wait is two seconds. Several cycles may drive one node, and each has its own waits.
+        most = max(node.runs - before[node] for node in world.nodes())
+        assert most <= 12 * (limits.node_runs + 1) * len(handles), f"seed {seed}: {most} runs in 20 s"
+        assert len(world.driver.failures) == told, f"seed {seed}: told again"

@@ -16,7 +16,7 @@ from typing import Any, TypeVar, overload
 from headwater.cells.arrays import FrozensetCodec, TupleCodec
 from headwater.cells.filling import Root, fill, is_required
 from headwater.cells.handle import Input, Site
-from headwater.cells.scalars import FloatCodec, IntCodec
+from headwater.cells.scalars import ConstrainedCodec, FloatCodec, IntCodec
 from headwater.cells.typecodec import TypeCodec
 from headwater.data.address import Depth, doc_text
 from headwater.data.kinds import Kind, PatchError
@@ -49,6 +49,10 @@ class Cell(Input[T]):
         """The handle of a field at any depth: `at(lambda card: card.title)`."""
         return super().at(path)  # type: ignore[return-value]
 
+    def as_input(self) -> Input[T]:
+        """The same place, for whoever may only read it."""
+        return Input(self._host, self._document, self._codec, self._path, self._default, self._root_)
+
     # ---- whole values ------------------------------------------------------------------------------
 
     def set(self, value: T, /, *, group: object | None = None) -> None:
@@ -56,10 +60,10 @@ class Cell(Input[T]):
         if self._current.run is not None:
             self._set(value)
             return
+        self._host.check_thread()
         document = self._document
         old = document.value
         if not self._path and old is not NOT_HERE and old.__class__ is not Link:
-            self._host.check_thread()
             raw = self.memo().merge(old, value)
             if self._host.put(document, raw, lambda: self.set(value, group=group), group):
                 return
@@ -109,6 +113,8 @@ class Cell(Input[T]):
     def increment(self: Cell[float], by: float = 1, /, *, group: object | None = None) -> None: ...
     def increment(self: Cell[Any], by: Any = 1, /, *, group: object | None = None) -> None:
         """Add to a number. Merges with what others add; something absent starts from 0."""
+        if isinstance(self._codec, ConstrainedCodec):
+            raise AuthoringError(f"increment of {self!r} would not look at the bounds of its type: use update(fn)")
         if not isinstance(self._codec, (IntCodec, FloatCodec)):
             raise AuthoringError(f"increment needs a cell of int or float, {self!r} is {self._codec.expected}")
         raw = self._codec.encode(by, self._path)
@@ -120,6 +126,11 @@ class Cell(Input[T]):
             wanted = " or ".join("a tuple" if kind is TupleCodec else "a frozenset" for kind in kinds)
             raise AuthoringError(f"{what} needs a cell of {wanted}, {self!r} is {codec.expected}")
         return codec.element
+
+    def decoded(self, kind: str, raw: Value, /) -> Any:
+        """What `set` or an intent takes, from how it is stored: for whoever gets it as JSON."""
+        codec = self._element(kind, TupleCodec, FrozensetCodec) if kind in ("push", "add", "discard") else self._codec
+        return codec.decode(raw, self._path)
 
     # ---- what is done inside a transaction ---------------------------------------------------------
 
@@ -142,11 +153,18 @@ class Cell(Input[T]):
         if site.value is ABSENT:
             # Not there as far as anybody knows: that is something it stands on.
             self._touch(site.document, site.path, Depth.SHAPE)
-            return
+            if self._root_ is None or site.cell is None or self._otherwise(site) is ABSENT:
+                return
         if self._root_ is not None and site.cell is not None:
             cell = lookup(self._root(site.document), site.path[: site.cell])
-            if is_required(self._root_, cell, site.path[site.cell :]):
+            raw = self._root_.default if cell is ABSENT else cell
+            if is_required(self._root_, raw, site.path[site.cell :]):
                 raise AuthoringError(f"{self!r} is a field without a default and cannot be deleted: set it instead")
+        if site.value is ABSENT:
+            # It is there because something above it has a default: that is put there, and then it is taken out of it.
+            self._fill(site, is_whole=True)
+            if lookup(self._root(site.document), site.path) is ABSENT:
+                return  # It is the default of its own field, which every record has.
         self._write(site.document, Patch("remove", site.path, None))
 
     def _intend(self, kind: Kind, arg: Value, start: Value) -> None:

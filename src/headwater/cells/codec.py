@@ -227,11 +227,12 @@ class _Builder:
             refuse_mutable(type_, f"@dataclass(frozen=True) above class {cls.__name__}")
         record = self._made[type_] = RecordCodec(cls, type_text(type_), cls)
         hints = _hints(cls)
+        given = dict(zip(getattr(cls, "__parameters__", ()), typing.get_args(type_), strict=False))
         fields = [
             self._field(
                 cls,
                 each.name,
-                hints[each.name],
+                _filled_in(hints[each.name], given),
                 stored=each.metadata.get("was", each.name),
                 default=_default(each.default, each.default_factory, dataclasses.MISSING),
             )
@@ -244,6 +245,10 @@ class _Builder:
     def _pydantic(self, type_: Any, cls: Any) -> TypeCodec[Any]:
         if not cls.model_config.get("frozen"):
             refuse_mutable(type_, f"model_config = ConfigDict(frozen=True) in class {cls.__name__}")
+        if cls.model_config.get("extra") == "allow":
+            return refuse(type_, "fields that it does not name have no type", "extra='ignore', or a field for them")
+        if cls.__pydantic_root_model__:
+            return refuse(type_, "it is what it holds, under no name", "the type that it holds")
         record = self._made[type_] = RecordCodec(cls, type_text(type_), lambda **fields: cls.model_validate(fields))
         fields = [
             self._field(
@@ -252,7 +257,7 @@ class _Builder:
                 info.annotation,
                 stored=name,
                 default=None if info.is_required() else lambda info=info: info.get_default(call_default_factory=True),
-                argument=info.alias or name,
+                argument=_alias(info) or name,
             )
             for name, info in cls.model_fields.items()
         ]
@@ -282,6 +287,21 @@ def _hints(cls: type[Any]) -> dict[str, Any]:
         return typing.get_type_hints(cls, include_extras=True)
     except (NameError, TypeError) as error:
         raise cannot_resolve(cls, error) from error
+
+
+def _filled_in(hint: Any, given: dict[Any, Any]) -> Any:
+    """The type of a field of `Box[int]`: what stands for another type is replaced by that."""
+    if isinstance(hint, typing.TypeVar):
+        return given.get(hint, hint)
+    parameters = getattr(hint, "__parameters__", ()) if given else ()
+    return hint[tuple([given.get(each, each) for each in parameters])] if parameters else hint
+
+
+def _alias(info: Any) -> str | None:
+    """The name under which pydantic takes a field."""
+    alias = info.validation_alias or info.alias
+    choices = [each for each in getattr(alias, "choices", (alias,)) if isinstance(each, str)]
+    return choices[0] if choices else None
 
 
 def _is_pydantic(cls: type[Any]) -> bool:

@@ -8,8 +8,9 @@ decides what runs; the run's tracker does.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from typing import Any, Final, Generic, NamedTuple, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar, overload
 
+from headwater.cells.descent import descend
 from headwater.cells.filling import Root, deciding, fill
 from headwater.cells.host import Host, Subscription
 from headwater.cells.not_a_value import NotAValue
@@ -21,9 +22,14 @@ from headwater.data.address import Depth, doc_text
 from headwater.data.link import Link
 from headwater.data.path import Path, lookup
 from headwater.data.spots import Spot
-from headwater.data.value import ABSENT, MaybeValue
+from headwater.data.value import ABSENT, MaybeValue, Value
 from headwater.errors import AbsentError, AuthoringError
 from headwater.replica.document import NOT_HERE, Document
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from headwater.cells.member import Member
 
 __all__ = ["Input", "Site"]
 
@@ -95,6 +101,14 @@ class Input(NotAValue, Generic[T_co]):
         self._spot = Spot(document, path, Depth.DEEP)
         self._shape: Spot | None = None
 
+    if TYPE_CHECKING:  # What it is where a class declares it: a name on the class, the handle on a piece.
+
+        @overload
+        def __get__(self, obj: None, owner: type[Any]) -> Member[T_co]: ...
+        @overload
+        def __get__(self, obj: object, owner: type[Any]) -> Self: ...
+        def __get__(self, obj: object | None, owner: type[Any]) -> Any: ...
+
     @property
     def document(self) -> Document:
         return self._document
@@ -102,6 +116,11 @@ class Input(NotAValue, Generic[T_co]):
     @property
     def path(self) -> Path:
         return self._path
+
+    def link(self) -> Link:
+        """A value that points here, for a document of any space."""
+        key = self._document.key
+        return Link(self._host.space_name(self._document), key.scope, key.id, self._path)
 
     def memo(self) -> Memo[Any]:
         """What it has decoded, for whoever writes what it reads."""
@@ -121,12 +140,12 @@ class Input(NotAValue, Generic[T_co]):
         if run is not None:
             spot = self._spot
             if spot.stamp != run.number:
-                spot.stamp = run.number
                 place = run.place
                 if run.reads[place] is spot:
+                    spot.stamp = run.number
                     run.place = place + 1
                 else:
-                    self._spot = run.tracker.missed(run, spot)
+                    self._spot = run.miss(spot)
             if run.overlay is None:
                 raw = self._document.value
                 if raw.__class__ is self._exact:
@@ -250,6 +269,7 @@ class Input(NotAValue, Generic[T_co]):
         return self._missing(run, document) if value is NOT_HERE else value
 
     def _missing(self, run: Run, document: Document) -> MaybeValue:
+        self._host.check_thread()
         run.tracker.absent(run, document)
         raise AssertionError("the attempt was stopped")  # pragma: no cover
 
@@ -280,6 +300,14 @@ class Input(NotAValue, Generic[T_co]):
     def at(self, path: Callable[[T_co], U], /) -> Input[U]:
         """The handle of a field at any depth: `at(lambda card: card.title)`."""
         return self._part(*self._host.selector.select(self._codec, path))  # type: ignore[no-any-return]
+
+    def below(self, path: Path, /) -> Any:
+        """The handle of what is at a stored path below this one, for whoever names places by their paths."""
+        return self._part(path, descend(self._codec, path))
+
+    def encoded(self, value: Any, /) -> Value:
+        """A value of its type as it is stored."""
+        return self._codec.encode(value)
 
     def _part(self, path: Path, codec: TypeCodec[Any]) -> Any:
         """The handle of a part. The same one for the same part, so that it knows what it has decoded."""

@@ -48,6 +48,9 @@ class Host(Protocol):
     def visible(self, document: Document) -> MaybeValue:
         """What a document shows outside any run. NotReadyError: it has not arrived, or was never computed."""
 
+    def space_name(self, document: Document) -> str:
+        """The name of the space that a document is of."""
+
     def resolve(self, document: Document, link: Link) -> tuple[Document, Path]:
         """Where a link leads that is stored in a document."""
 

@@ -18,6 +18,13 @@ class NotAValue:
 
     __slots__ = ()
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        # Slots leave no room for other attributes. A compiled handle has none, and a dictionary because of this class,
+        # which is not compiled: there a look at the type does it. Its own code does not come this way.
+        if "__slots__" not in vars(cls):
+            type.__setattr__(cls, "__setattr__", _set_known)
+
     def __bool__(self) -> object:
         return self._no("truth")
 
@@ -25,7 +32,11 @@ class NotAValue:
         return id(self) >> 4
 
     def _no(self, what: str) -> NoReturn:
-        raise AuthoringError(f"{self!r} is a handle, not a value, and has no {what}: write .get()")
+        raise AuthoringError(f"{self!r} is a handle, not a value, and has no {what}: write {self._instead()}")
+
+    def _instead(self) -> str:
+        """What is written to get at what it leads to."""
+        return ".get()"
 
     if not TYPE_CHECKING:
 
@@ -34,6 +45,15 @@ class NotAValue:
 
         def __ne__(self, other: object) -> bool:
             return not self == other
+
+
+def _set_known(self: NotAValue, name: str, value: object) -> None:
+    """Set an attribute that the class has a place for, and no other."""
+    if not hasattr(getattr(type(self), name, None), "__set__"):
+        raise AttributeError(
+            f"{self!r} has no attribute {name!r}: a handle holds nothing. Write .set() to write a value"
+        )
+    object.__setattr__(self, name, value)
 
 
 def _refusing(what: str) -> Callable[..., NoReturn]:

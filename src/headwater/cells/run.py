@@ -8,9 +8,11 @@ what runs.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from threading import get_ident
 from typing import TYPE_CHECKING, Protocol
 
 from headwater.data.spots import Spot
+from headwater.errors import AuthoringError
 
 if TYPE_CHECKING:
     from headwater.data.patch import Patch
@@ -45,12 +47,14 @@ class Run:
         "overlay",
         "place",
         "reads",
+        "thread",
         "tracker",
         "transaction",
     )
 
     def __init__(self, tracker: Tracker) -> None:
         self.tracker = tracker
+        self.thread = get_ident()  # of its runtime: no other one reads in it
         self.number = 0  # rises with every attempt; a spot's stamp says in which one it was looked at
         self.node: object | None = None
         self.reads: Sequence[Spot | None] = (None,)  # what the last run looked at first, in order; ends with None
@@ -76,12 +80,19 @@ class Run:
     def look(self, spot: Spot) -> Spot:
         """Note that a spot is read; the one to remember for the next time."""
         if spot.stamp != self.number:
-            spot.stamp = self.number
             if self.reads[self.place] is spot:
+                spot.stamp = self.number
                 self.place += 1
             else:
-                return self.tracker.missed(self, spot)
+                return self.miss(spot)
         return spot
+
+    def miss(self, spot: Spot) -> Spot:
+        """A look that the last run did not make at this point. What another thread looks at is no part of the run."""
+        if get_ident() != self.thread:
+            raise AuthoringError("a runtime belongs to one thread: call rt.call(fn) to have fn called there")
+        spot.stamp = self.number
+        return self.tracker.missed(self, spot)
 
 
 class Current:

@@ -8,12 +8,14 @@ writes nothing.
 from __future__ import annotations
 
 import enum
+import inspect
 from decimal import Decimal
 from typing import Any, Final
 
 import msgspec
 
-from headwater.cells.typecodec import Mismatch, TypeCodec
+from headwater.cells.not_a_value import NotAValue
+from headwater.cells.typecodec import Mismatch, TypeCodec, misfit
 from headwater.data.limits import DEFAULT_VALUE_LIMITS
 from headwater.data.link import Link
 from headwater.data.value import MAX_INT, Value, freeze
@@ -40,6 +42,8 @@ _KEY_BYTES: Final = DEFAULT_VALUE_LIMITS.key_bytes
 
 def frozen(value: object) -> Value:
     """`value` through the door of the data layer, for what the short checks below do not decide."""
+    if isinstance(value, NotAValue) or inspect.iscoroutine(value):
+        misfit("a value", value)
     try:
         return freeze(value)
     except InvalidValueError as error:

@@ -68,7 +68,8 @@ def step(codec: TypeCodec[Any], key: object) -> Selection:
             try:
                 name = member.keys.step(key)
             except Mismatch as mismatch:
-                raise AuthoringError(f"{shown(key)} is no key here: {mismatch.problem}") from None
+                advice = f": {mismatch.advice}" if mismatch.advice else ""
+                raise AuthoringError(f"{shown(key)} is no key here: {mismatch.problem}{advice}") from None
             return Selection((name,), member if isinstance(member, JsonCodec) else member.element)
     raise AuthoringError(f"{codec.expected} has no keys: {_instead(codec)}")
 

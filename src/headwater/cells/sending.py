@@ -6,19 +6,25 @@ business of events and reactions. A run that may be repeated is refused there, b
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from headwater.cells.host import Host
+from headwater.cells.not_a_value import NotAValue
 from headwater.cells.typecodec import TypeCodec
 from headwater.data.address import doc_text
 from headwater.replica.document import Document
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from headwater.cells.member import Member
 
 __all__ = ["Stream", "Topic"]
 
 T = TypeVar("T")
 
 
-class _Sending(Generic[T]):
+class _Sending(NotAValue, Generic[T]):
     """A typed address."""
 
     __slots__ = ("_codec", "_document", "_host")
@@ -41,6 +47,9 @@ class Stream(_Sending[T]):
 
     __slots__ = ()
 
+    def _instead(self) -> str:
+        return ".post(event) to send one"
+
     def post(self, event: T, /) -> None:
         """Send an event. Inside a handler it lives and dies with the handler's commit."""
         self._host.post(self, self._codec.encode(event))
@@ -50,6 +59,17 @@ class Topic(_Sending[T]):
     """Where records for reactions go."""
 
     __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __get__(self, obj: None, owner: type[Any]) -> Member[T]: ...
+        @overload
+        def __get__(self, obj: object, owner: type[Any]) -> Self: ...
+        def __get__(self, obj: object | None, owner: type[Any]) -> Any: ...
+
+    def _instead(self) -> str:
+        return ".emit(record) to emit one"
 
     def emit(self, record: T, /) -> None:
         """Emit a record. It is stored with the commit that emitted it."""

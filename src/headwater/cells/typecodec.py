@@ -13,10 +13,12 @@ objects whose identity it compares are alive, and nothing accumulates.
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, Final, Generic, NoReturn, TypeVar
 
 import msgspec
 
+from headwater.cells.not_a_value import NotAValue
 from headwater.data.kinds import noun
 from headwater.data.limits import DEFAULT_VALUE_LIMITS
 from headwater.data.path import Path, path_text
@@ -56,6 +58,11 @@ class Mismatch(Exception):
 
 def misfit(expected: str, found: object, advice: str = "") -> NoReturn:
     """Refuse `found` where `expected` was declared."""
+    if isinstance(found, NotAValue):
+        advice = "it is a handle, not a value, so write .get()"
+    elif inspect.iscoroutine(found):
+        found.close()  # Nobody awaits it: that is what is said here, and once.
+        advice = "nothing here awaits, so await it before, or call a plain function"
     raise Mismatch(f"expected {expected}, found {shown(found)} ({type(found).__name__})", advice)
 
 

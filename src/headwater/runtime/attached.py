@@ -18,7 +18,7 @@ from headwater.replica.document import Document
 from headwater.replica.replica import Replica
 from headwater.replica.session import Session
 from headwater.replica.transaction import Transaction
-from headwater.runtime.authored import UNDECIDED, Missing, call_in
+from headwater.runtime.authored import Missing, call_in
 from headwater.runtime.driver import Driver
 from headwater.runtime.retry import RetryPolicy, Writer
 from headwater.runtime.space import LocalSpace
@@ -69,12 +69,12 @@ class Attached:
         self.driver.start()
         self._listening = asyncio.get_running_loop().create_task(self._listen(), name=f"space {space.name}")
 
-    async def close(self) -> None:
+    async def close(self, why: HeadwaterError) -> None:
         self._closing = True
         for task in (*self._retries, *((self._listening,) if self._listening is not None else ())):
             task.cancel()
             await asyncio.wait([task])
-        await self.driver.close()
+        await self.driver.close(why)
 
     # ---- hearing -----------------------------------------------------------------------------------
 
@@ -127,33 +127,34 @@ class Attached:
 
     def is_durable(self) -> bool:
         """Nothing that was committed here still waits for its verdict. What stays here for good is not waited for."""
-        return not any(layer.fate in UNDECIDED for layer in self.replica.pending.live())
+        return not self.replica.pending.waiting()
 
     # ---- writing -----------------------------------------------------------------------------------
 
     async def transact(self, fn: Callable[[], T]) -> T:
         """Call a function in a transaction until it lands, by the one policy of retrying."""
+        core, replica = self._core, self.replica
+        return await self.land(lambda transaction: call_in(core.current, replica, transaction, core.visible, fn))
+
+    async def land(self, attempt: Callable[[Transaction], T], *, node: str = "", retries: int | None = None) -> T:
+        """The same for whoever is given the transaction. What it needs that is not here is fetched, wherever it is."""
         core, replica, local = self._core, self.replica, self._local
         assert local is not None
         loaded: dict[Document, None] = {}
 
-        def attempt(transaction: Transaction) -> T:
+        def attempted(transaction: Transaction) -> T:
             try:
-                return call_in(core.current, replica, transaction, core.visible, fn)
+                return attempt(transaction)
             except Missing as missing:
-                replica.drop(transaction)
                 if missing.document.home is replica:
                     loaded[missing.document] = None
                     raise
                 raise _Elsewhere(missing) from None
-            except BaseException:
-                replica.drop(transaction)
-                raise
 
         try:
             while True:
                 try:
-                    return await self.writer.transact(attempt)
+                    return await self.writer.transact(attempted, node=node, retries=retries)
                 except _Elsewhere as elsewhere:
                     await core.loaded(elsewhere.missing.document)
         finally:
@@ -167,7 +168,7 @@ class Attached:
             self._core.report("a write outside any run", error)
             over()
             return
-        task: asyncio.Task[object] = asyncio.get_running_loop().create_task(self.writer.transact(attempt))
+        task: asyncio.Task[object] = asyncio.get_running_loop().create_task(self.land(attempt))
         self._retries.add(task)
         task.add_done_callback(lambda task: self._retried(task, over))
 

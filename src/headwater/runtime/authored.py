@@ -98,11 +98,12 @@ def call_in(
     transaction: Transaction,
     visible: Callable[[Document], object],
     fn: Callable[[], T],
+    tracker: Authored | None = None,
 ) -> T:
     """Call a function whose handles read and write through a transaction."""
     if current.run is not None:
         raise AuthoringError("a transaction cannot begin inside a run: it is one already")
-    run = Run(Authored(home, transaction, visible))
+    run = Run(tracker or Authored(home, transaction, visible))
     current.transactions += 1
     run.number = -current.transactions  # No spot was looked at in it.
     run.transaction = transaction

@@ -24,7 +24,7 @@ from headwater.data.address import DocKey, check_id, check_scope, doc_text
 from headwater.data.link import Link
 from headwater.data.path import Path
 from headwater.data.value import ABSENT, MaybeValue, Value
-from headwater.errors import AuthoringError, HeadwaterError, NotReadyError
+from headwater.errors import AuthoringError, HeadwaterError, InvalidValueError, NotReadyError
 from headwater.protocol.verdict import Conflict
 from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.replica import Replica
@@ -112,6 +112,9 @@ class Core:
     def space_of(self, document: Document) -> LocalSpace:
         return self._of_replica[document.home]
 
+    def space_name(self, document: Document) -> str:
+        return self._of_replica[document.home].name
+
     def space_of_replica(self, replica: Replica) -> LocalSpace:
         return self._of_replica[replica]
 
@@ -121,7 +124,10 @@ class Core:
     def cell(self, space: str, id: str, of: Any, *, scope: str = "space", default: Any = ABSENT) -> Cell[Any]:
         """The handle of a document: what is there, and its type."""
         codec = codec_for(of)
-        raw: MaybeValue = ABSENT if default is ABSENT else codec.encode(default)
+        try:
+            raw: MaybeValue = ABSENT if default is ABSENT else codec.encode(default)
+        except InvalidValueError as error:
+            raise InvalidValueError(f"the default of {space}/{id} does not fit: {error}", path=error.path) from error
         return Cell(self, self._document(space, id, scope), codec, (), raw)
 
     def stream(self, space: str, id: str, of: Any, *, scope: str = "space") -> Stream[Any]:
@@ -155,8 +161,12 @@ class Core:
         return self._numbered
 
     def remove(self, node: Node) -> None:
+        if node.removed:
+            return  # As all are once the runtime is closed: whoever lets go of a look late does no harm.
         self._check_structural()
         self.scheduler.remove(node)
+        if self.observing.is_awaited():
+            self._loop.request_tick()  # Somebody may have waited for its turn.
 
     # ---- moving ------------------------------------------------------------------------------------
 
@@ -238,8 +248,14 @@ class Core:
         return self.scheduler.is_quiet() and not self._after and not self.writing
 
     def is_settled(self) -> bool:
-        """Quiet, and nothing waits for a document that may still arrive."""
+        """Quiet, and nothing waits for its time, or for a document that may still arrive.
+
+        What does not come to an end is waited for as long as quiet is (`is_quiet`), and then no more.
+        """
         if not self.is_quiet() or any(space.deferred() for space in self._spaces.values()):
+            return False
+        gates = self.scheduler.gates
+        if any(node.is_runnable and not gates.is_exhausted(node) for node in gates.waiting()):
             return False
         if not self.scheduler.loads:
             return True

@@ -97,11 +97,12 @@ class Driver:
         self._loop = asyncio.get_running_loop()
         self._task = self._loop.create_task(self._run(), name=f"driver of {self.session.key}")
 
-    async def close(self) -> None:
+    async def close(self, why: HeadwaterError | None = None) -> None:
         """End the connection. With nothing pending the session says goodbye and is over; otherwise it stays as it is,
-        and another driver can take it up."""
+        and another driver can take it up. `why` is what everybody gets who still waits."""
         if self._closing is None:
-            self._closing = SessionExpiredError(f"the driver of session {self.session.key!r} was closed")
+            text = f"the driver of session {self.session.key!r} was closed: take the session up with another driver"
+            self._closing = why or SessionExpiredError(text)
         if self.session.link is Link.UP and not len(self.session.replica.pending):
             self.session.close()
             self.flush()

@@ -6,12 +6,13 @@ be computed adds nothing to what was said of that. A listener that fails is told
 
 from __future__ import annotations
 
+import inspect
 from collections import deque
 from collections.abc import Callable
 from typing import Final
 
 from headwater.cells.host import Subscription
-from headwater.errors import UpstreamFailedError
+from headwater.errors import AuthoringError, UpstreamFailedError
 from headwater.scheduler.scheduler import Failure
 
 MAX_UNHEARD: Final = 1_000
@@ -30,6 +31,8 @@ class Failures:
 
     def listen(self, listener: Callable[[Failure], object]) -> Subscription:
         """Hear every failure, also those from before somebody listened."""
+        if inspect.iscoroutinefunction(listener):
+            raise AuthoringError("a listener of errors is not awaited: write a plain function that starts a task")
         self._listeners.append(listener)
         for _ in range(len(self._unheard)):
             self._tell(listener, self._unheard.popleft())
@@ -50,7 +53,10 @@ class Failures:
 
     def _tell(self, listener: Callable[[Failure], object], failure: Failure) -> None:
         try:
-            listener(failure)
+            result = listener(failure)
+            if inspect.iscoroutine(result):
+                result.close()
+                raise AuthoringError("it returned a coroutine, which nobody awaits: start a task in it")
         except Exception as error:  # The others hear of both, or whoever comes later.
             told = Failure(LISTENER, error, (f"it was told of {failure.node}: {failure.error}",))
             others = [other for other in self._listeners if other is not listener]

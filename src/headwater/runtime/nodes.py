@@ -129,7 +129,7 @@ def register(
             home=_home(core, outputs, inside),
             outputs=tuple(each.document for each in outputs),
             returns=output is not None,
-            encode=None if output is None else _encoder(name, output),
+            encode=None if output is None else encoder(name, output),
             envelope=inside,
             declared=tuple(each.document for each in reads),
             parent=parent.node if parent is not None else creator,
@@ -157,7 +157,7 @@ def _home(core: Core, outputs: tuple[Input[Any], ...], envelope: tuple[tuple[Any
     return home
 
 
-def _encoder(name: str, output: Input[Any]) -> Callable[[object, MaybeValue], MaybeValue]:
+def encoder(name: str, output: Input[Any]) -> Callable[[object, MaybeValue], MaybeValue]:
     """How a result becomes what is stored: checked by the type of the output, and told as a difference."""
     memo = output.memo()
 

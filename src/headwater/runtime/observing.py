@@ -1,19 +1,22 @@
 """Looking from outside: pulls, sinks, watches, and waiting for something to hold.
 
 Each look is an effect of its own, so that it is demanded, fresh and value-gated like everything else. Callbacks are
-called outside any run, with the latest value; what they read is not tracked. What is absent is waited for; what could
+called outside any run, with the latest value; what they read is not tracked. What they write comes from the look, not
+from outside: one that answers itself spends its runs and is held back (I6). What is absent is waited for; what could
 not be computed is told by whoever could not, and raised by a pull.
 """
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from headwater.cells.handle import Input
 from headwater.cells.host import Subscription
-from headwater.errors import AbsentError, HeadwaterError, UpstreamFailedError
+from headwater.errors import AbsentError, AuthoringError, HeadwaterError, UpstreamFailedError
+from headwater.replica.document import Document
 from headwater.replica.feed import Notification
 from headwater.replica.replica import Replica
 from headwater.scheduler.node import CLEAN, Node, NodeKind
@@ -35,15 +38,34 @@ class Look:
         self.values: list[Any] = []  # the latest, if nobody has taken it
         self.error: Exception | None = None
 
+    @property
+    def name(self) -> str:
+        return "a look" if self.node is None else self.node.id
+
+
+class Body:
+    """What follows on one value of a watch, as far as it goes without waiting for anything: one step of one task."""
+
+    __slots__ = ("_loop", "_task", "node")
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task(self._loop)
+
+    def is_open(self) -> bool:
+        return self._task is not None and asyncio.current_task(self._loop) is self._task
+
 
 class Observing:
     """Everybody who looks from outside at one runtime."""
 
-    __slots__ = ("_core", "_count", "_ended", "_followed", "_grouped", "_waiting")
+    __slots__ = ("_body", "_core", "_count", "_ended", "_followed", "_grouped", "_waiting")
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._count = 0
+        self._body: Body | None = None  # the one that goes on now, if it does
         self._ended: Exception | None = None
         self._waiting: list[tuple[Callable[[], bool], Callable[[], object]]] = []
         self._grouped: dict[Look, None] = {}  # sinks with a group
@@ -68,21 +90,28 @@ class Observing:
                 else:
                     self._waiting.append((holds, act))
 
+    def is_awaited(self) -> bool:
+        """Whether somebody waits for something to hold."""
+        return bool(self._waiting)
+
     async def until(self, holds: Callable[[], bool]) -> None:
         """Wait until something holds. Raises what ended the runtime, if that comes first."""
-        if not holds():
-            self._check_open(holds)
-            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self.when(
-                lambda: future.done() or self._ended is not None or holds(),
-                lambda: None if future.done() else future.set_result(None),
-            )
-            await future
-            self._check_open(holds)
-
-    def _check_open(self, holds: Callable[[], bool]) -> None:
-        if self._ended is not None and not holds():
+        if holds():
+            return
+        if self._ended is not None:
             raise self._ended
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def go_on() -> None:
+            """In the moment in which it holds or all is over: a moment later there may be nothing left to ask."""
+            if not future.done():
+                if self._ended is not None and not holds():
+                    future.set_exception(self._ended)
+                else:
+                    future.set_result(None)
+
+        self.when(lambda: future.done() or self._ended is not None or holds(), go_on)
+        await future
 
     def end(self, error: HeadwaterError) -> None:
         """The runtime is over: nobody waits any longer."""
@@ -121,7 +150,8 @@ class Observing:
             """What it is worth in the moment it is fresh: something may change before whoever awaits it goes on."""
             if not outcome:
                 if node.runs and node.status == CLEAN:
-                    outcome.append((look.values, look.error))
+                    if not (isinstance(look.error, UpstreamFailedError) and self._is_tried_again(node)):
+                        outcome.append((look.values, look.error))
                 elif (cannot := self._cannot(node)) is not None:
                     outcome.append(((), cannot))
             return bool(outcome)
@@ -137,21 +167,50 @@ class Observing:
 
     def _cannot(self, node: Node) -> Exception | None:
         """Why it will not run, if what it waits for will not come."""
+        if self._ended is not None:
+            return self._ended
         if node.removed:
-            return HeadwaterError(f"{node.id} was removed")
+            return HeadwaterError(f"{node.id} was removed: look again with another pull()")
         return None if node.loading is None else self._core.why_not(node.loading)
+
+    def _is_tried_again(self, node: Node) -> bool:
+        """Whether something above a look failed and is tried again by itself, so that its failure is not the end."""
+        seen: dict[Node, None] = {}
+        waiting = [node]
+        while waiting:
+            for spot in waiting.pop().reads:
+                for writer in () if spot is None else cast(Document, spot.document).writers:
+                    if isinstance(writer, Node) and writer.error is not None and writer not in seen:
+                        if writer.failures and writer.status != CLEAN and self._cannot(writer) is None:
+                            return True
+                        seen[writer] = None
+                        waiting.append(writer)
+        return False
 
     def sink(self, handle: Input[Any], fn: Callable[[Any], object], group: object | None) -> Subscription:
         """Call with the value now and after every change of it that was not made with the same group."""
+        return self._sink(handle, fn, group)[1]
+
+    def _sink(self, handle: Input[Any], fn: Callable[[Any], object], group: object | None) -> tuple[Look, Subscription]:
         core = self._core
         look = Look(group)
+
+        if inspect.iscoroutinefunction(fn):
+            raise AuthoringError(f"sink of {handle!r} is an async function: write `async for v in x.watch()` instead")
 
         def deliver() -> None:
             if look.values:
                 marks = core.scheduler.marks
-                marks.running = look.node  # What it writes comes from here, not from outside (I6).
+                marks.running = look.node  # I6: what it writes comes from here, not from outside.
                 try:
-                    fn(look.values.pop())
+                    result = fn(look.values.pop())
+                    if inspect.iscoroutine(result):
+                        result.close()
+                        raise AuthoringError(
+                            f"{look.name} returned a coroutine: nothing awaits it. Write watch() instead."
+                        )
+                except Exception as error:  # An observer's failure is its own. Whoever is told of it acts for it.
+                    core.report("an observer", error)
                 finally:
                     marks.running = None
 
@@ -181,7 +240,7 @@ class Observing:
             core.remove(node)
             self._ungroup(look)
 
-        return Subscription(close)
+        return look, Subscription(close)
 
     def follow(self, replica: Replica) -> None:
         """Listen to what a replica shows, after the scheduler: sinks with a group have to know who changed it."""
@@ -205,12 +264,26 @@ class Observing:
     async def watch(self, handle: Input[Any]) -> AsyncIterator[Any]:
         """The value now, then the latest whenever it changed."""
         latest: list[Any] = []
-        subscription = self.sink(handle, lambda value: latest.__setitem__(slice(None), [value]), None)
+        look, subscription = self._sink(handle, lambda value: latest.__setitem__(slice(None), [value]), None)
+        node = look.node
+        assert node is not None
         try:
             while True:
                 await self.until(lambda: bool(latest))
                 value = latest[-1]
                 latest.clear()
+                self._body = body = Body(node)
+                asyncio.get_running_loop().call_soon(self._passed, body)
                 yield value
         finally:
             subscription.close()
+
+    def _passed(self, body: Body) -> None:
+        """The step that it was is over: whatever its task does next is done at its own pace."""
+        if self._body is body:
+            self._body = None
+
+    def author(self) -> Node | None:
+        """The watch that made the write which is made now, if one did."""
+        body = self._body
+        return body.node if body is not None and body.is_open() else None

@@ -71,8 +71,11 @@ class Writer:
         self.conflicts = 0
         self.landed = 0
 
-    async def transact(self, run: Callable[[Transaction], T], *, node: str = "") -> T:
-        """Run a function in a transaction, again if its view was stale; its result once the commit is durable."""
+    async def transact(self, run: Callable[[Transaction], T], *, node: str = "", retries: int | None = None) -> T:
+        """Run a function in a transaction, again if its view was stale; its result once the commit is durable.
+
+        With `retries` it is tried again that often at most, whatever time it has.
+        """
         driver, policy, replica = self._driver, self._policy, self._driver.session.replica
         tries = 0
         began_us = 0  # when the first conflict was heard of
@@ -83,8 +86,12 @@ class Writer:
             try:
                 result = run(transaction)
             except NotHere as missing:
+                replica.drop(transaction)
                 await driver.loaded(missing.doc)
                 continue
+            except BaseException:
+                replica.drop(transaction)  # It is over: what is shown need not be kept for it any more.
+                raise
             rejection, own = await self._fate(transaction, again=tries > 1)
             if rejection is None:
                 self.landed += 1
@@ -96,6 +103,8 @@ class Writer:
                 await driver.opened()  # It never left this process: nobody was in the way.
                 continue
             self.conflicts += 1
+            if retries is not None and tries > retries:
+                raise as_error(Rejected(own, rejection))
             now_us = self._clock.monotonic_us()
             began_us = began_us or now_us
             left_us = began_us + policy.window_ms * 1_000 - now_us

@@ -11,6 +11,7 @@ import concurrent.futures
 import threading
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
+from math import inf
 from os import PathLike, fspath
 from types import TracebackType
 from typing import Any, Final, ParamSpec, TypeVar
@@ -20,22 +21,23 @@ from headwater.cells.handle import Input
 from headwater.cells.host import Subscription
 from headwater.clock import Clock, RealClock
 from headwater.data.value import ABSENT
-from headwater.errors import AuthoringError, HeadwaterError, LimitError
+from headwater.errors import AuthoringError, HeadwaterError, LimitError, SessionExpiredError
 from headwater.replica.detached import Detached
 from headwater.replica.replica import Replica
 from headwater.runtime.attached import Attached
 from headwater.runtime.attachment import Alone, Attachment, Embedded, Remote
+from headwater.runtime.binding.pieces import Pieces
 from headwater.runtime.core import Core
 from headwater.runtime.loops import ByAsyncio
 from headwater.runtime.nodes import Kind, NodeHandle, register
 from headwater.runtime.retry import RetryPolicy
 from headwater.runtime.shared_space import Space
 from headwater.runtime.space import LocalSpace
+from headwater.runtime.tasks import Tasks
 from headwater.scheduler.introspection.causes import Explanation
 from headwater.scheduler.introspection.introspection import Introspection
 from headwater.scheduler.introspection.snapshot import GraphSnapshot
 from headwater.scheduler.limits import SchedulerLimits
-from headwater.scheduler.scheduler import Failure
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -70,9 +72,12 @@ class Runtime:
         self._policy = policy
         self._close_s = close_s
         self._closed = False
+        self._ending: asyncio.Task[HeadwaterError | None] | None = None  # letting go, once that has begun
         self._channels: dict[str, Attached] = {}
         self._owns = not (source is not None and not isinstance(source, (str, PathLike)))
         self._attachment = _attachment(source, token)
+        self.tasks = Tasks(self.core)
+        self.pieces = Pieces(self)
         self._loop.drive(self.core)
 
     async def __aenter__(self) -> Runtime:
@@ -149,32 +154,46 @@ class Runtime:
 
     def past(self, when: datetime) -> bool:
         """Whether a moment has come. Inside a run this wakes its reader when it does."""
+        self.core.check_thread()
         if when.tzinfo is None:
             raise AuthoringError(f"past({when.isoformat()}) has no time zone: write datetime(..., tzinfo=timezone.utc)")
         return self.core.time.past((when - EPOCH) // timedelta(microseconds=1))
 
     def now(self, *, every_ms: float) -> datetime:
         """The time, rounded down to a step. Inside a run this wakes its reader at each step."""
-        return EPOCH + timedelta(microseconds=self.core.time.now(round(every_ms * 1_000)))
+        self.core.check_thread()
+        if not 0 < every_ms < inf:
+            raise AuthoringError(f"now(every_ms={every_ms:g}): write how often it changes, more than 0")
+        return EPOCH + timedelta(microseconds=self.core.time.now(max(1, round(every_ms * 1_000))))
 
     # ---- waiting -----------------------------------------------------------------------------------
 
     async def idle(self) -> None:
         """Nothing is runnable, running or parked on local work. What waits for the network is not waited for."""
-        await self.core.observing.until(self.core.is_quiet)
+        await self.core.observing.until(lambda: self.core.is_quiet() and self.pieces.is_quiet())
 
     async def durable(self) -> None:
-        """Every commit made so far has its verdict, those included that wait for their documents to arrive."""
+        """Every commit made so far has its verdict, those included that wait for their documents to arrive.
+
+        So has every event that was sent here, with what followed from it.
+        """
+        await self.core.observing.until(self.pieces.has_ended)
+        await self.written()
+
+    async def written(self) -> None:
+        """Every commit made so far has its verdict."""
         core = self.core
-        await core.observing.until(
-            lambda: (
-                all(self._is_durable(space) or space.ended is not None for space in core.spaces())
-                and not core.writing.waits()
-            )
-        )
+        await core.observing.until(self._has_verdicts)
         for space in core.spaces():
             if space.ended is not None and not self._is_durable(space):
                 raise space.ended
+
+    def _has_verdicts(self) -> bool:
+        """Nothing waits for a verdict that may still come."""
+        spaces = self.core.spaces()
+        return not self.core.writing.waits() and all(
+            self._is_durable(space) or space.ended is not None for space in spaces
+        )
 
     def _is_durable(self, space: LocalSpace) -> bool:
         channel = self._channels.get(space.name)
@@ -183,7 +202,8 @@ class Runtime:
     async def settled(self, *, through: int | None = None, space: str | None = None) -> None:
         """Everything that follows from a commit of a space, and from those before it, has run here.
 
-        Without a number: from what is shown here now. Unlike `idle` it waits for documents that are on their way.
+        Without a number: from what is shown here now. Unlike `idle` it waits for documents that are on their way, and
+        for whoever a debounce, a throttle or a retry holds back; for what does not come to an end, as long as `idle`.
         """
         if through is not None:
             names = [each.name for each in self.core.spaces()] if space is None else [space]
@@ -198,9 +218,9 @@ class Runtime:
 
     # ---- errors, threads ---------------------------------------------------------------------------
 
-    def on_error(self, fn: Callable[[Failure], object], /) -> Subscription:
-        """Hear every failure that nobody awaits."""
-        return self.core.on_error(fn)
+    def on_error(self, fn: Callable[[BaseException], object], /) -> Subscription:
+        """Hear every failure that nobody awaits. Its notes say whose it is and what made that run."""
+        return self.core.on_error(lambda failure: fn(failure.noted()))
 
     def call(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Have a function called on the runtime's thread, and wait for what it returns. For other threads."""
@@ -237,34 +257,68 @@ class Runtime:
 
     async def close(self) -> None:
         """Wait for what is to be done here and on the way, for so long at most, and let go of everything."""
-        if self._closed:
-            return
         undone: HeadwaterError | None = None
-        try:
-            async with asyncio.timeout(self._close_s):
-                await self.idle()
-                await self.durable()
-        except TimeoutError:
-            waiting = sum(len(space.replica.pending) + space.deferred() for space in self.core.spaces())
-            undone = LimitError(
-                f"closing waited {self._close_s:g} s and left {waiting} commits without a verdict: wait for durable() "
-                "before, or give it more time with close_s="
-            )
-        except HeadwaterError as error:
-            undone = error
-        # Whoever stops waiting for this before may call it again: until here nothing was let go.
-        self._closed = True
-        for channel in self._channels.values():
-            await channel.close()
-        for node in tuple(self.core.scheduler.registry):
-            self.core.remove(node)  # What effects left behind is cleaned up.
-        self._loop.stop()
-        self.core.is_closed = True
-        self.core.observing.end(HeadwaterError("this runtime was closed"))
-        if self._owns:
-            await self._attachment.close()
+        if self._ending is None:
+            try:
+                async with asyncio.timeout(self._close_s):
+                    await self.idle()
+                    await self.durable()
+            except TimeoutError:
+                undone = self._undone()
+            except HeadwaterError as error:
+                undone = error
+        # Whoever stops waiting before this may call it again: nothing was let go. From here on it goes on by itself.
+        if self._ending is None:
+            self._closed = True
+            self._ending = self._event_loop.create_task(self._let_go(undone is None), name="closing a runtime")
+        left = await asyncio.shield(self._ending)
+        undone = undone or left
         if undone is not None:
             raise undone
+
+    def _undone(self) -> LimitError:
+        return LimitError(
+            f"closing waited {self._close_s:g} s and {self._left()}: wait for idle() and durable() before, or give it "
+            "more time with close_s="
+        )
+
+    def _left(self) -> str:
+        """What closing leaves behind."""
+        waiting = sum(len(space.replica.pending) + space.deferred() for space in self.core.spaces())
+        left = [f"left {waiting} commits without a verdict"] if waiting else []
+        if not self.core.is_quiet():
+            running = [node.id for node in self.core.scheduler.registry if node.is_runnable]
+            named = f" ({', '.join(running[:3])})" if running else ""
+            left.append(f"{len(running) or 'some'} nodes still run{named}")
+        return " and ".join(left) or "something was still to be written"
+
+    async def _let_go(self, is_patient: bool) -> HeadwaterError | None:
+        """Answers with what was left undone, if something was."""
+        closed = SessionExpiredError("this runtime was closed while this was waited for: open another one, and look")
+        try:
+            await self.tasks.close()
+            self.core.observing.end(closed)
+            for node in tuple(self.core.scheduler.registry):
+                self.core.remove(node)  # What effects left behind is cleaned up.
+            undone = self._undone() if is_patient and not await self._cleaned_up() else None
+            for channel in self._channels.values():
+                await channel.close(closed)
+        finally:  # Whatever goes wrong, the directory is free for the next one.
+            self._loop.stop()
+            self.core.is_closed = True
+            if self._owns:
+                await self._attachment.close()
+        return undone
+
+    async def _cleaned_up(self) -> bool:
+        """What was written by cleaning up has landed, too."""
+        landed: asyncio.Future[None] = self._event_loop.create_future()
+        self.core.observing.when(
+            lambda: landed.done() or self._has_verdicts(), lambda: None if landed.done() else landed.set_result(None)
+        )
+        self.core.request_tick()
+        await asyncio.wait([landed], timeout=self._close_s)
+        return landed.done()
 
 
 def _attachment(source: str | PathLike[str] | Attachment | None, token: str) -> Attachment:

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
+import inspect
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
 from headwater.cells.cell import Cell
 from headwater.cells.sending import Stream, Topic
 from headwater.data.value import ABSENT
 from headwater.errors import AuthoringError
+from headwater.pieces.piece import Piece
+from headwater.replica.transaction import Transaction
 from headwater.runtime.authored import Missing, call_in
+from headwater.runtime.binding import offering
 from headwater.runtime.space import LocalSpace
 
 if TYPE_CHECKING:
+    from headwater.runtime.binding.pieces import Pieces
     from headwater.runtime.runtime import Runtime
 
 P = ParamSpec("P")
 R = TypeVar("R")
+PieceT = TypeVar("PieceT", bound=Piece)
 Scope = Literal["space", "user", "session"]
 
 
@@ -62,20 +68,92 @@ class Space:
             raise AuthoringError(f"scope={scope!r} in {self!r}: write rt.space({self.name!r}, {scope}=...)")
         return f"{scope}:{owner}"
 
+    # ---- pieces ------------------------------------------------------------------------------------
+
+    @property
+    def pieces(self) -> Pieces:
+        return self._runtime.pieces
+
+    def piece(self, what: type[PieceT], name: str, /) -> PieceT:
+        """A piece by its name. It starts nothing; `send`, `pull` and `watch` work on what it has."""
+        self._runtime.core.check_thread()
+        return offering.piece(self, what, name)
+
+    @overload
+    def open(
+        self, what: Callable[[], PieceT], name: str, /, *, setup: Callable[[PieceT], object] | None = ...
+    ) -> Coroutine[Any, Any, PieceT]: ...
+    @overload
+    def open(
+        self, what: PieceT, name: str, /, *, setup: Callable[[PieceT], object] | None = ...
+    ) -> Coroutine[Any, Any, PieceT]: ...
+    def open(self, what: Any, name: str, /, *, setup: Callable[[Any], object] | None = None) -> Any:
+        """Make the piece if it is new, with `setup` in the same transaction, and run it here until it is stopped."""
+        return offering.open_piece(self, what, name, setup, new=False)
+
+    @overload
+    def create(
+        self, what: Callable[[], PieceT], name: str | None = ..., /, *, setup: Callable[[PieceT], object] | None = ...
+    ) -> Coroutine[Any, Any, PieceT]: ...
+    @overload
+    def create(
+        self, what: PieceT, name: str | None = ..., /, *, setup: Callable[[PieceT], object] | None = ...
+    ) -> Coroutine[Any, Any, PieceT]: ...
+    def create(self, what: Any, name: str | None = None, /, *, setup: Callable[[Any], object] | None = None) -> Any:
+        """Make a piece that is not there yet, under a name of its own if none is given, and run it here."""
+        named = self._runtime.core.clock.new_token(8) if name is None else name
+        return offering.open_piece(self, what, named, setup, new=True)
+
+    def find(
+        self, what: type[PieceT], /, *, after: str | None = None, limit: int = offering.PAGE
+    ) -> Coroutine[Any, Any, offering.Page[PieceT]]:
+        """The pieces of a class, page by page."""
+        return offering.find(self, what, after, limit)
+
+    def stop(self, piece: Piece, /) -> Coroutine[Any, Any, None]:
+        """Stop running a piece here. What it keeps stays."""
+        return offering.stop(self, piece)
+
+    def delete(self, piece: Piece, /) -> Coroutine[Any, Any, None]:
+        """Stop a piece and delete what it keeps, for everybody."""
+        return offering.delete(self, piece)
+
+    # ---- transactions ------------------------------------------------------------------------------
+
     async def transact(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call a function in one transaction, again if what it read is stale; its result once the commit is durable."""
-        runtime, core = self._runtime, self._runtime.core
+        core = self._runtime.core
         core.check_thread()
-        channel = runtime.channel(self.name)
-        if channel is not None:
-            result = await channel.transact(lambda: fn(*args, **kwargs))
-            core.request_tick()
+
+        def called() -> R:
+            result = fn(*args, **kwargs)
+            if inspect.iscoroutine(result):
+                result.close()
+                raise AuthoringError(
+                    f"transact({_name(fn)}) made a coroutine: a transaction never awaits. Do that before."
+                )
             return result
+
         replica = self.local.replica
+        return await self.land(lambda transaction: call_in(core.current, replica, transaction, core.visible, called))
+
+    async def land(self, attempt: Callable[[Transaction], R], *, node: str = "", retries: int | None = None) -> R:
+        """The same for whoever calls it with the transaction itself."""
+        channel = self._runtime.channel(self.name)
+        if channel is None:
+            made = await self._here(attempt, node)
+        else:
+            made = await channel.land(attempt, node=node, retries=retries)
+        self._runtime.core.request_tick()
+        return made
+
+    async def _here(self, attempt: Callable[[Transaction], R], node: str) -> R:
+        """In a space that is nowhere but here nobody is faster, and what is committed stays."""
+        core, replica = self._runtime.core, self.local.replica
         while True:
-            transaction = replica.begin()
+            transaction = replica.begin(node=node)
             try:
-                made = call_in(core.current, replica, transaction, core.visible, lambda: fn(*args, **kwargs))
+                made = attempt(transaction)
             except Missing as missing:
                 replica.drop(transaction)
                 await core.loaded(missing.document)
@@ -83,7 +161,11 @@ class Space:
             except BaseException:
                 replica.drop(transaction)
                 raise
-            replica.commit(transaction)
+            core.writing.commit(replica, transaction)
             core.request_tick()
-            await runtime.durable()
+            await self._runtime.written()
             return made
+
+
+def _name(fn: Callable[..., object]) -> str:
+    return getattr(fn, "__name__", type(fn).__name__)

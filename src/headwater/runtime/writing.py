@@ -18,7 +18,7 @@ from headwater.data.value import Value, equal
 from headwater.errors import AuthoringError, CommitConvergenceError, LimitError
 from headwater.protocol.verdict import Conflict, Rejected, Rejection, as_error
 from headwater.replica.document import NOT_HERE, Document
-from headwater.replica.pending import Layer
+from headwater.replica.pending import Layer, Settled
 from headwater.replica.replica import Replica
 from headwater.replica.transaction import Transaction
 from headwater.runtime.authored import Elsewhere, Missing, call_in, may_fall
@@ -52,10 +52,11 @@ class Write:
 class Writing:
     """All writes outside any run of one runtime."""
 
-    __slots__ = ("_behind", "_core", "_is_catching_up", "_serial", "_unsent")
+    __slots__ = ("_behind", "_core", "_is_admitted", "_is_catching_up", "_serial", "_unsent")
 
     def __init__(self, core: Core) -> None:
         self._core = core
+        self._is_admitted = False  # what is made now was taken on before: it is not refused for want of room
         self._is_catching_up = False  # what is made again is a write like any other, and does not wait for itself
         self._serial = 0  # rises with every write
         # What stands behind a write that is tried again, by document, in the order in which it was made.
@@ -76,6 +77,8 @@ class Writing:
         """Replace a whole document that is here. It reads nothing. False: it has to, and is to be a transaction."""
         if document.writers:
             refuse_computed(document)
+        if not self._is_admitted:
+            document.home.check_room()
         self.catch_up()
         if document.layers and may_fall(document):
             return False
@@ -92,7 +95,14 @@ class Writing:
             else:
                 self._end(layer, rejection)
 
-        document.home.write_whole(document, value, (), None, group, "", None, False, settled)
+        marks = self._core.scheduler.marks
+        running = marks.running
+        if running is None:
+            marks.running = self._core.observing.author()
+        try:
+            document.home.write_whole(document, value, (), None, group, "", None, False, settled)
+        finally:
+            marks.running = running
         self._core.request_tick()
         return True
 
@@ -100,6 +110,8 @@ class Writing:
         """Call `act` in a transaction. What it raises at once is the caller's, later the error channel's."""
         if cell.document.writers:
             refuse_computed(cell.document)
+        if not self._is_admitted:
+            cell.document.home.check_room()
         self.catch_up()
         self._serial += 1
         write = Write(self._serial, cell, act, group)
@@ -154,18 +166,32 @@ class Writing:
             home.drop(transaction)
             raise
         else:
-            home.commit(transaction, lambda layer, rejection: self._settled(write, home, layer, rejection))
+            self.commit(home, transaction, lambda layer, rejection: self._settled(write, home, layer, rejection))
             core.request_tick()
+
+    def commit(self, home: Replica, transaction: Transaction, *settled: Settled) -> None:
+        """Commit what was written outside any run. What a watch's body writes comes from the watch (I6)."""
+        marks = self._core.scheduler.marks
+        running = marks.running
+        if running is None:
+            marks.running = self._core.observing.author()
+        try:
+            home.commit(transaction, *settled)
+        finally:
+            marks.running = running
 
     def _later(self, write: Write) -> None:
         self._reporting(lambda: self._attempt(write))
 
     def _reporting(self, act: Callable[[], object]) -> None:
         """Nobody who called waits for this any more."""
+        was_admitted, self._is_admitted = self._is_admitted, True
         try:
             act()
         except Exception as error:  # It is told, and nothing else depends on it.
             self._core.report(WHO, error)
+        finally:
+            self._is_admitted = was_admitted
 
     # ---- its fate ------------------------------------------------------------------------------------
 

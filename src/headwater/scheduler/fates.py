@@ -64,6 +64,7 @@ class Fates:
     def _rearm(self, node: Node, causes: Mapping[Spot, Notification] | None) -> None:
         """The run did not happen after all: what made it run still does (I8)."""
         self._marks.count += 1
+        node.due = self._marks.cause()  # A verdict comes from outside: trying again costs none of its runs (L17).
         if node.status != NEVER_RAN:
             node.status = INVALID
         node.causes = {**(causes or {}), **(node.causes or {})} or None

@@ -74,7 +74,7 @@ class Freshness:
     def _check_envelopes(self, node: Node, spot: Spot) -> None:
         for each in self._graph.dirty_envelopes((spot,)):
             if each.loading is not None and each is not node:
-                self.stop(Suspension(document=each.loading))
+                self.stop(Suspension(document=each.loading, behind=each))
             self._need(node, [each])
 
     def absent(self, run: Run, document: Document) -> None:
@@ -97,7 +97,7 @@ class Freshness:
             if self._loads:
                 document = self._loads.above(writer)
                 if document is not None and not writer.suspended:
-                    self.stop(Suspension(document=document))  # It waits with what it reads.
+                    self.stop(Suspension(document=document, behind=writer))  # It waits with what it reads.
             if writer.status != CLEAN:
                 self._need(node, [writer])
             elif writer.verified != self._marks.count:
@@ -108,6 +108,11 @@ class Freshness:
             if writer.error is not None:
                 self.saw_failure = True
                 raise upstream_failed(writer)
+
+    def need(self, node: Node, documents: Sequence[Document]) -> None:
+        """Several documents will be read: what is to run for them runs first, together, not one after the other."""
+        writers = [each for document in documents for each in cast("tuple[Node, ...]", document.writers)]
+        self._need(node, [each for each in reversed(writers) if each.status != CLEAN])
 
     def _need(self, node: Node, targets: list[Node]) -> None:
         """These run first, as far as waiting for them is of use."""

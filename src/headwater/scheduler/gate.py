@@ -16,7 +16,9 @@ class Gate:
     debounce_until: int = 0  # moves with every invalidation
     throttle_until: int = 0  # moves with every run
     backoff_until: int = 0  # moves when its runs do not come to an end
-    exhaustions: int = 0  # passes in a row in which it spent its runs
+    exhaustions: int = 0  # how often in a row it spent its runs
+    is_held: bool = False  # it spent its runs and had none since
+    is_forgiven: bool = False  # it came to an end since; `exhaustions` counts on unless something comes from outside
     waits_for: int = 0  # what the wake timer knows it to wait for; 0: nothing
     spent_us: int = 0  # by its runs, for the automatic debounce
     timed_runs: int = 0

@@ -91,16 +91,29 @@ class Gates:
         gate = self._gate(node)
         gate.backoff_until = self.now_us() + self._limits.exhausted.delay_us(gate.exhaustions, self._random)
         gate.exhaustions += 1
+        gate.is_forgiven, gate.is_held = False, True
+
+    def resumed(self, node: Node) -> None:
+        """It has its next run after that."""
+        if node.gate is not None:
+            node.gate.is_held = False
 
     def failed(self, node: Node, failures: int) -> None:
         """A transient failure: another try after a while."""
         self._gate(node).backoff_until = self.now_us() + self._limits.transient.delay_us(failures, self._random)
 
     def finished(self, node: Node) -> None:
-        """A pass ended with it clean: what it did before is forgiven."""
+        """A pass ended with it clean: it is not held back, unless it goes on without anything new from outside."""
         if node.gate is not None and node.gate.exhaustions:
-            node.gate.exhaustions = 0
+            node.gate.is_forgiven = True
             node.gate.backoff_until = 0
+
+    def renewed(self, node: Node) -> None:
+        """Something came for it from outside. If it had come to an end before, nothing is held against it."""
+        gate = node.gate
+        if gate is not None and gate.is_forgiven:
+            gate.is_forgiven = False
+            gate.exhaustions = 0
 
     def took(self, node: Node, spent_us: int) -> None:
         """An effect that is slow on average gets some quiet time, unless its author said no."""
@@ -115,12 +128,16 @@ class Gates:
 
     def is_exhausted(self, node: Node) -> bool:
         """Whether it is held back because it spent its runs."""
-        return node.live and node.gate is not None and node.gate.exhaustions > 0
+        gate = node.gate
+        return node.live and gate is not None and gate.exhaustions > 0 and not gate.is_forgiven
+
+    def exhaustions(self, node: Node) -> int:
+        """How often in a row it spent its runs."""
+        return 0 if node.gate is None else node.gate.exhaustions
 
     def holds_idle(self, node: Node) -> bool:
         """Whether somebody who waits for quiet still waits for it: not for ever if it does not come to an end (L7)."""
-        gate = node.gate
-        return node.live and gate is not None and 0 < gate.exhaustions < self._limits.idle_exhaustions
+        return self.is_exhausted(node) and self.exhaustions(node) < self._limits.idle_exhaustions
 
     # ---- options ------------------------------------------------------------------------------------
 
@@ -227,6 +244,10 @@ class Gates:
         if at != self._timer_at:
             self._timer_at = at
             self._set_timer(at)
+
+    def has_waiting(self) -> bool:
+        """Whether any node waits for its time."""
+        return bool(self._waiting)  # Whoever is in front waits: `_arm` sees to it.
 
     def waiting(self) -> list[Node]:
         return [node for at, _, node in self._waiting if node.gate is not None and node.gate.waits_for == at]

@@ -34,14 +34,10 @@ class Invalidation:
     def on_notification(self, notification: Notification) -> None:
         """Mark whoever read something that is shown differently now."""
         source = notification.source
-        running = self._marks.running
-        if running is not None:
-            self._impulse = running.impulse
-        elif isinstance(source, Node):
-            self._impulse = source.impulse
+        if self._marks.running is None and isinstance(source, Node):
+            self._impulse = source.impulse  # What it wrote is taken back.
         else:
-            self._marks.impulse += 1
-            self._impulse = self._marks.impulse
+            self._impulse = self._marks.cause()
         twig = notification.document.twig
         if twig is not None:
             if not twig.children and twig.shape is None:

@@ -33,12 +33,21 @@ STATUS: Final = ("never-ran", "clean", "invalid")
 class Marks:
     """How often any node was made invalid. What was seen to be fresh stays so while this stands still."""
 
-    __slots__ = ("count", "impulse", "running")
+    __slots__ = ("count", "impulse", "running", "taken")
 
     def __init__(self) -> None:
         self.count = 0
-        self.impulse = 0  # how many changes came from outside
-        self.running: Node | None = None  # whose attempt is under way: what is written meanwhile comes from it
+        self.impulse = 0  # how often something came from outside; what comes before anybody runs for it is one thing
+        self.taken = 0  # the newest of these that somebody ran for
+        self.running: Node | None = None  # whose attempt is under way: what is done meanwhile comes from it
+
+    def cause(self) -> int:
+        """What is done now is done for this: what the attempt under way runs for, or something new from outside."""
+        if self.running is not None:
+            return self.running.impulse
+        if self.impulse == self.taken:
+            self.impulse += 1
+        return self.impulse
 
 
 class NodeKind(Enum):
@@ -91,16 +100,15 @@ class Node:
     loading: Document | None = None  # what its last attempt waits for; as long as it does, it does not run
     # ---- bounds ----
     gate: Gate | None = None  # None: no time ever kept it from running
-    pass_number: int = 0  # the pass that `pass_runs` counts
-    pass_runs: int = 0  # runs in that pass, since something came from outside
-    due: int = 0  # the newest thing from outside that made it invalid, directly or through others
+    pass_runs: int = 0  # runs since something came from outside, or since it was held back
+    due: int = 0  # the newest thing from outside that it is to run for, directly or through others
     impulse: int = 0  # the one that `pass_runs` counts from; what its writes make others due for
     failures: int = 0  # transient failures in a row
     # ---- for people ----
     runs: int = 0  # completed runs, failed ones included
     attempts: int = 0  # all, suspended ones included
     wrote: int = 0  # the local_seq of the commit of its last completed run; 0: it changed nothing
-    cleanup: Callable[[], object] | None = None  # what an effect's last run returned, to be called before the next
+    cleanup: Callable[[], object] | None = None  # what an effect's last run returned; called before its next attempt
     children: dict[Node, None] | None = None  # nodes that its last run created
     kept: dict[str, Node] | None = None  # nodes that its stopped attempt registered; the next one takes them on
     stops: int = 0  # attempts that were stopped since its last run

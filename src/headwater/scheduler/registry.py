@@ -6,6 +6,7 @@ behind. It decides nothing about running.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -100,6 +101,10 @@ class Registry:
 
 
 def _check(spec: NodeSpec) -> None:
+    if spec.debounce_ms or spec.throttle_ms:
+        for name, ms in (("debounce", spec.debounce_ms), ("throttle", spec.throttle_ms)):
+            if not 0 <= ms < math.inf:
+                raise AuthoringError(f"{name} of {spec.id!r} is {ms:g} ms: write 0 or more")
     if spec.kind is NodeKind.EFFECT and (spec.outputs or spec.envelope):
         raise AuthoringError(f"effect {spec.id!r} writes: make it a computation, or post an event to a handler")
     if spec.kind is NodeKind.COMPUTATION and not spec.outputs:

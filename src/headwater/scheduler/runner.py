@@ -94,12 +94,15 @@ class Runner:
         fresh.stopped = None
         began_us = self._gates.now_us() if node.gate is not None else 0
         if node.cleanup is not None:
+            # Whether this attempt is kept is only known when it has done what it does: too late to make room for it.
             self.clean_up(node)
         failure: Exception | None = None
         result: object = None
         current.run = run
         try:
             result = node.fn() if node.kind is not _EFFECT else self._effect(node)
+            if result is not None and not node.returns:
+                _check_plain(node, result)  # Nobody looks at it: it would be lost without a word.
         except Suspend:
             pass
         except Exception as error:  # Whatever an author's function raises is the node's failure.
@@ -124,6 +127,8 @@ class Runner:
             self._gates.started(node, began_us)
         if run.log is not None or fresh.saw_failure or node.reads[run.place] is not None:
             self._apply_reads(node, run)
+        if self._loads.is_used:
+            self._loads.kept(node)
         layer: Layer | None = None
         if failure is None and (node.returns or run.transaction is not None):
             try:
@@ -187,7 +192,8 @@ class Runner:
             result = node.fn()
         if result is not None and callable(result):
             node.cleanup = result
-        return None
+            return None
+        return result
 
     def clean_up(self, node: Node) -> None:
         """Call what the last run of an effect left behind, outside any run. If that raises, it is told, and no more."""
@@ -236,17 +242,18 @@ class Runner:
         if stopped.targets and run.log is not None and not saw_failure:  # A failure is to be shown again.
             node.retried, node.retried_at = (*run.log[:-1], None), self._marks.count
         if stopped.document is not None:
-            self._await(node, stopped.document, run.log or [])
+            self._await(node, stopped.document, run.log or [], stopped.behind)
         return stopped
 
-    def _await(self, node: Node, document: Document, log: list[Spot]) -> None:
+    def _await(self, node: Node, document: Document, log: list[Spot], behind: Node | None = None) -> None:
         """It goes on when the document arrives, which may be at once."""
-        self._loads.wait(node, document)
+        self._loads.wait(node, document, behind)
         self._graph.add_reads(node, log)
         if document is not self._loads.winner:
             self._on_missing(document)
+        self._loads.tried(node)
         if document.value is not NOT_HERE:
-            self._loads.forget(node)
+            self._loads.came(node)
 
     def _discard(self, run: Run) -> None:
         """Nothing that the attempt wrote is kept. What it registered are children like others."""
@@ -309,9 +316,7 @@ class Runner:
             return node.encode(result, before)
         if result is ABSENT:
             return ABSENT
-        if inspect.iscoroutine(result):
-            result.close()
-            raise AuthoringError(f"{node.id} is an async function: a run never awaits. Make it a resource.")
+        _check_plain(node, result)
         return freeze(result)
 
     # ---- what the run does (the tracker of its handles) ---------------------------------------------
@@ -322,16 +327,22 @@ class Runner:
     def absent(self, run: Run, document: Document) -> None:
         self._fresh.absent(run, document)
 
+    def need(self, run: Run, documents: Sequence[Document]) -> None:
+        """Several documents are about to be read."""
+        self._fresh.need(cast(Node, run.node), documents)
+
     def write(self, run: Run, document: Document, patch: Patch) -> None:
         """A side write. P4: only inside what was declared."""
         node = cast(Node, run.node)
         if document not in node.outputs and not any(
             document is inside and (starts_with(patch.path, path)) for inside, path in node.envelope
         ):
+            what = f"{node.id} writes {doc_text(document.key, patch.path)}, which it did not declare"
+            if node.kind is _EFFECT:
+                raise AuthoringError(f"{what}: an effect writes nothing. Make it a computation, or do it in a handler.")
             raise AuthoringError(
-                f"{node.id} writes {doc_text(document.key, patch.path)}, which it did not declare: a "
-                f"{node.kind.value} is repeated. Declare it with writes=(...) or a materializer's envelope=(...), "
-                "or do it in a handler."
+                f"{what}: a {node.kind.value} is repeated. Declare it with writes=(...) or a materializer's "
+                "envelope=(...), or do it in a handler."
             )
         if document.value is NOT_HERE:
             self.absent(run, document)
@@ -345,3 +356,9 @@ class Runner:
                     run.transaction.saw(document.key, spot.path, spot.depth)
         run.transaction.write(document.key, patch)
         cast("dict[Document, None]", run.overlay)[document] = None
+
+
+def _check_plain(node: Node, result: object) -> None:
+    if inspect.iscoroutine(result):
+        result.close()
+        raise AuthoringError(f"{node.id} returned a coroutine: a run never awaits. Make it a plain function.")

@@ -38,6 +38,15 @@ class Failure:
     error: Exception
     causes: tuple[str, ...] = ()
 
+    def noted(self) -> Exception:
+        """What was raised, with the rest as notes, which a traceback shows."""
+        note = f"in {self.node}"
+        if note not in getattr(self.error, "__notes__", ()):
+            self.error.add_note(note)
+            for cause in self.causes:
+                self.error.add_note(f"because of {cause}")
+        return self.error
+
 
 class Driver(Protocol):
     """What the scheduler needs from whoever owns the loop."""
@@ -70,7 +79,7 @@ class Scheduler:
         self._driver = driver
         self._faults = Feed()  # failures are told through the one door, too (P1)
         self.marks = Marks()
-        self.loads = Loads()
+        self.loads = Loads(on_left=self._left)
         self.registry = Registry()
         self.gates = Gates(clock, self.limits, on_open=self._opened, set_timer=driver.set_timer)
         self.graph = Graph(
@@ -131,6 +140,7 @@ class Scheduler:
             return taken
         node = self.registry.add(spec)
         self.marks.count += 1  # It may be above nodes that were seen to be fresh.
+        node.due = self.marks.cause()
         self.graph.add(node)
         if self.current.run is not None:
             self.current.run.created = [*(self.current.run.created or ()), node]
@@ -168,12 +178,28 @@ class Scheduler:
                 self._failed(gone, None, False)  # Its failure ends with it.
             self.registry.drop(gone)
             self.graph.remove(gone)
-            for document in gone.outputs:
-                if document.twig is None and not document.writers:
-                    self._driver.release(document)
+            for document in (*gone.outputs, *(inside for inside, _ in gone.envelope)):
+                self._left(document)
             self.runner.clean_up(gone)
             if self._trace is not None:
                 self._trace.emit(Removed(gone.id))
+        if self.loads.is_untidy():
+            self._driver.request_tick()  # Somebody may have waited behind it.
+
+    def outdate(self, node: Node) -> None:
+        """Its code is another than that of its last run: it runs again as soon as somebody demands it.
+
+        The one thing besides a notification that makes a node invalid: no data changed, so that nobody else is told.
+        """
+        self._structural()
+        if node.removed or node.status == NEVER_RAN:
+            return
+        node.status = INVALID
+        node.expect = (None,)
+        self.marks.count += 1
+        node.due = self.marks.cause()
+        if node.live:
+            self.settle.enqueue(node)
 
     def _taken_on(self, spec: NodeSpec) -> Node | None:
         """A node that the stopped attempt of the same run registered already, with the function that it has now."""
@@ -201,7 +227,12 @@ class Scheduler:
 
     def tick(self) -> bool:
         """One slice of work. True: there is more."""
-        return self.settle.slice(self.limits.slice_runs)
+        more = self.settle.slice(self.limits.slice_runs)
+        if more or not self.loads.is_untidy():
+            return more
+        for node in self.loads.tidy():
+            self.settle.enqueue(node)
+        return not self.settle.is_quiet()
 
     def wake(self) -> None:
         """The wake timer went off."""
@@ -224,6 +255,11 @@ class Scheduler:
             self._trace.emit(Demanded(node.id))
         if node.status != CLEAN:
             self.settle.enqueue(node)
+
+    def _left(self, document: Document) -> None:
+        """Somebody has no use for it any more. If nobody else has, it need not be watched."""
+        if not self.graph.is_used(document) and not self.loads.is_awaited(document):
+            self._driver.release(document)
 
     def _raised(self, node: Node) -> None:
         self.settle.raised(node)

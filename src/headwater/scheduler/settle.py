@@ -53,6 +53,7 @@ class Settle:
         "_runner",
         "_spenders",
         "_stack",
+        "_taken_before",
         "iteration",
         "number",
         "on_exhausted",
@@ -77,11 +78,12 @@ class Settle:
         self._stack: list[Frame] = []
         self._provisional: list[Node] = []
         self._forgiven: dict[Node, None] = {}  # held back before, and run since
-        self._spenders: list[Node] = []  # ran as often as they may without a pause
+        self._spenders: dict[Node, None] = {}  # ran as often as they may without a pause
         self._is_ticking = False  # a tick was requested, or is under way
         self.number = 1
         self.iteration = 0
         self.runs = 0
+        self._taken_before = 0  # what came from outside and was run for in earlier passes
         self.on_pass_end: Callable[[], object] | None = None  # for diagnosis; decides nothing
         self.on_exhausted: Callable[[Node], object] | None = None  # for diagnosis; decides nothing
         self.trace: Trace | None = None
@@ -125,6 +127,7 @@ class Settle:
         """It is removed: its turn is nobody's, and what only its attempt waited for is not demanded any more."""
         self._idle.pop(node, None)
         self._forgiven.pop(node, None)
+        self._spenders.pop(node, None)
         node.queued = -1
         if node.suspended:
             place = next((at for at, frame in enumerate(self._stack) if frame.node is node), len(self._stack))
@@ -160,7 +163,7 @@ class Settle:
 
     def is_spent(self, node: Node) -> bool:
         """Whether it ran as often as it may without a pause or something new."""
-        return node.pass_runs >= self._limits.node_runs and node.pass_number == self.number and node.due <= node.impulse
+        return node.pass_runs >= self._limits.node_runs and node.due <= node.impulse
 
     # ---- the pass ------------------------------------------------------------------------------------
 
@@ -278,11 +281,18 @@ class Settle:
         )
 
     def _attempt(self, node: Node) -> bool:
-        if node.pass_number != self.number or node.due > node.impulse:
-            # Runs are counted from quiet to quiet, and for each thing that comes from outside: a steady stream of
-            # changes is no cycle.
-            node.pass_number, node.pass_runs, node.impulse = self.number, 0, node.due
+        if node.gate is not None and node.gate.is_held:
+            self._go_on(node)
+        if node.due > node.impulse:
+            # Runs are counted for each thing that comes from outside: a steady stream of changes is no cycle, and a
+            # cycle is one however slowly it goes round.
+            node.pass_runs, node.impulse = 0, node.due
+            if node.due > self._marks.taken:
+                self._marks.taken = node.due
+            if node.gate is not None:
+                self._gates.renewed(node)
         elif node.pass_runs >= self._limits.node_runs:
+            self._spenders[node] = None
             self._exhaust()  # I6: no more runs of it without a pause.
             self._gates.is_open(node)  # The timer knows now.
             return True
@@ -310,12 +320,18 @@ class Settle:
         node.pass_runs += 1
         self.runs += 1
         if node.pass_runs == self._limits.node_runs:
-            self._spenders.append(node)
+            self._spenders[node] = None
         if node.gate is not None and node.gate.exhaustions:
             self._forgiven[node] = None
         if node.status != CLEAN:
             self.enqueue(node)
         return True
+
+    def _go_on(self, node: Node) -> None:
+        """Its pause is over. Whoever it drives may run as often again, too: all of a cycle are counted alike."""
+        self._gates.resumed(node)
+        marks = self._marks
+        node.due = max(node.due, marks.taken if marks.taken > self._taken_before else marks.cause())
 
     def _wait(self, node: Node, stopped: Suspension) -> None:
         if stopped.targets:
@@ -333,15 +349,17 @@ class Settle:
             return True
         for node in sweep.take_next():
             self._later.append(node)
-        if any(self.is_spent(node) for node in self._later):
+        spent = [node for node in self._later if self.is_spent(node)]
+        if spent:
+            self._spenders.update(dict.fromkeys(spent))
             self._exhaust()
         return bool(self._idle or self._effects)
 
     def _exhaust(self) -> None:
         """I6: only those who spent their runs are held back, together, and longer each time."""
-        spenders, self._spenders = self._spenders, []
+        spenders, self._spenders = self._spenders, {}
         for node in spenders:
-            if not node.removed:
+            if self.is_spent(node):  # Otherwise something came from outside since.
                 self._gates.exhausted(node)
                 if self.on_exhausted is not None:
                     self.on_exhausted(node)
@@ -362,9 +380,10 @@ class Settle:
                     self._gates.finished(node)
             self._forgiven.clear()
         if not self._later:
-            # Runs are counted from one moment of quiet to the next: passes that follow each other are one effort.
             self.number += 1
-            self._spenders.clear()
+            self._taken_before = self._marks.taken
+            if not self._gates.has_waiting():
+                self._spenders.clear()  # It came to an end: whoever goes on alone from here is held back alone.
         self.iteration = 0
         self.runs = 0
         self._computations.at = self._effects.at = -1

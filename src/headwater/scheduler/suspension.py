@@ -20,10 +20,11 @@ class Suspend(BaseException):
 
 @dataclass(slots=True)
 class Suspension:
-    """What an attempt waits for: nodes to run, or a document to arrive."""
+    """What an attempt waits for: nodes to run, or a document to arrive, for it or for a node that it stands on."""
 
     targets: list[Node] = field(default_factory=list)
     document: Document | None = None
+    behind: Node | None = None  # who needs that document, if it is not the attempt itself
 
 
 class Attempts(Protocol):

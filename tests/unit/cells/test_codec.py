@@ -6,6 +6,7 @@ import enum
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import field as factory
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Annotated, Any, Generic, Literal, NamedTuple, NewType, Optional, TypeVar
@@ -421,3 +422,22 @@ def test_a_subclass_of_a_model_would_lose_its_fields_and_is_refused() -> None:
 def test_the_largest_integers_fit() -> None:
     assert codec_for(int).encode(MAX_INT) == MAX_INT
     assert codec_for(int).encode(-MAX_INT) == -MAX_INT
+
+
+@dataclass(frozen=True)
+class Crate(Generic[T]):
+    one: T
+    many: tuple[T, ...] = ()
+    rest: Mapping[str, T | None] = factory(default_factory=dict)
+
+
+def test_a_generic_dataclass_is_a_value_of_the_type_that_it_is_given() -> None:
+    codec = codec_for(Crate[Decimal])
+    value = Crate(Decimal(1), (Decimal(2),), {"a": None, "b": Decimal(3)})
+    raw: Any = codec.encode(value)
+    assert raw == {"one": "1", "many": ("2",), "rest": {"a": None, "b": "3"}}
+    assert codec.decode(raw) == value
+    with pytest.raises(InvalidValueError, match="at /many/0: expected int"):
+        codec_for(Crate[int]).encode(Crate(1, ("x",)))  # type: ignore[arg-type]
+    with pytest.raises(AuthoringError, match=r"Crate\.one: .* stands for another type"):
+        codec_for(Crate)

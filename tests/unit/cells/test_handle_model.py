@@ -122,10 +122,10 @@ class Play:
                 act()
 
     def gone(self, key: str) -> None:
-        there = self.state is not None and key in self.state
+        there = key in self.shown
         self.cell.key(key).delete()
-        if there and self.state is not None:
-            del self.state[key]
+        if there:
+            del self.begin()[key]
 
     def nothing(self) -> None:
         self.cell.delete()

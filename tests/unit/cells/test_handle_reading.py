@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from headwater.cells.model import Json
+from headwater.cells.not_a_value import NotAValue
 from headwater.data.value import ABSENT
 from headwater.errors import AbsentError, AuthoringError, InvalidValueError, NotReadyError, UpstreamFailedError
 from tests.unit.cells.handle_kit import Address, Card, Cards, Hand, Line
@@ -44,8 +45,8 @@ def test_a_default_is_read_as_long_as_nothing_is_written_and_is_not_stored() -> 
 
 
 def test_a_default_that_does_not_fit_the_type_is_refused() -> None:
-    with pytest.raises(InvalidValueError, match="expected int"):
-        Hand().cell(int, default="x")
+    with pytest.raises(InvalidValueError, match="the default of shop/n does not fit: at the root: expected int"):
+        Hand().cell(int, id="n", default="x")
 
 
 def test_a_typed_value_is_decoded_once_per_version_and_elements_are_kept() -> None:
@@ -310,16 +311,118 @@ def test_a_handle_can_be_shown_hashed_and_compared_with_handles() -> None:
 
 
 def test_a_handle_has_no_room_for_attributes() -> None:
+    cell = Hand().cell(int, 1)
     with pytest.raises(AttributeError):
-        Hand().cell(int, 1).total = 3  # type: ignore[attr-defined]
+        cell.total = 3  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError):
+        cell.get = lambda: 3  # type: ignore[method-assign, assignment]
+
+
+def test_a_handle_of_a_class_without_slots_has_no_room_for_attributes_either() -> None:
+    """As a compiled handle: it has a dictionary, and nothing may be put there."""
+
+    class Loose(NotAValue):
+        def __repr__(self) -> str:
+            return "<Loose>"
+
+        def get(self) -> int:
+            return 1
+
+    cell: Any = Loose()
+    with pytest.raises(AttributeError, match=r"has no attribute 'total': a handle holds nothing\. Write \.set\(\)"):
+        cell.total = 3
+    with pytest.raises(AttributeError):
+        cell.get = 3
+    assert cell.get() == 1
+    assert vars(cell) == {}
+
+
+def test_streams_and_topics_are_no_values_either() -> None:
+    hand = Hand()
+    stream, topic = hand.core.stream("shop", "s", int), hand.core.topic("shop", "t", int)
+    with pytest.raises(AuthoringError, match=r"is a handle, not a value, and has no truth: write \.post\(event\)"):
+        bool(stream)
+    with pytest.raises(AuthoringError, match=r"has no comparison with a value: write \.emit\(record\) to emit one"):
+        assert topic == 1  # type: ignore[comparison-overlap]
+    assert topic in {topic}
+
+
+@pytest.mark.parametrize(
+    ("of", "value"),
+    [
+        (int, lambda other: other),
+        (Json, lambda other: {"a": [other]}),
+        (tuple[int, ...], lambda other: (1, other)),
+        (Mapping[str, int], lambda other: {"a": other}),
+        (Line, lambda other: Line(sku="x", cents=other)),
+        (int | None, lambda other: other),
+    ],
+    ids=["int", "Json", "tuple", "Mapping", "Model", "union"],
+)
+def test_a_handle_that_is_written_as_a_value_names_get(of: Any, value: Callable[[Any], Any]) -> None:
+    hand = Hand()
+    other = hand.cell(int, 1)
+    with pytest.raises(InvalidValueError, match=r"it is a handle, not a value, so write \.get\(\)"):
+        hand.cell(of).set(value(other))
+
+
+def test_a_handle_that_is_used_as_a_key_names_get() -> None:
+    hand = Hand()
+    with pytest.raises(AuthoringError, match=r"is no key here: .* so write \.get\(\)"):
+        hand.cell(Mapping[str, int], {}).key(hand.cell(str, "a"))
+
+
+def test_a_coroutine_is_no_value_and_is_not_left_behind() -> None:
+    async def later(value: int) -> int:
+        raise AssertionError("nobody awaits this")
+
+    hand = Hand()
+    cell = hand.cell(int, 1)
+    with pytest.raises(InvalidValueError, match="nothing here awaits, so await it before"):
+        cell.update(later)
+    with pytest.raises(InvalidValueError, match="nothing here awaits, so await it before"):
+        hand.cell(Json).set(later(1))
 
 
 # ---- whose it is -------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("look", ["get", "exists", "view", "absent"])
+def test_a_handle_that_another_thread_reads_during_a_run_is_no_part_of_it(look: str) -> None:
+    hand = Hand()
+    mine, theirs = hand.cell(int, 1), hand.cell(Mapping[str, int], {"a": 1})
+    far = hand.core.cell("shop", "far", int)
+    errors: list[Exception] = []
+
+    def elsewhere() -> None:
+        try:
+            {"get": theirs.get, "exists": theirs.exists, "view": lambda: theirs.view()["a"], "absent": far.view}[look]()
+        except Exception as error:
+            errors.append(error)
+
+    def run() -> int:
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+        return int(mine.get())
+
+    seen = hand.seen(run)
+    assert [str(error) for error in errors] == [
+        "a runtime belongs to one thread: call rt.call(fn) to have fn called there"
+    ]
+    theirs.key("a").set(2)
+    hand.settle()
+    assert seen == [1]
+    mine.set(2)
+    hand.settle()
+    assert seen == [1, 2]
+
+
 def test_a_handle_used_on_another_thread_names_rt_call() -> None:
     hand = Hand()
     cell = hand.cell(int, 1)
+    part = hand.cell(Mapping[str, int], {"a": 1}).key("a")
+    transactions = hand.core.current.transactions
     caught: list[str] = []
 
     def elsewhere(work: Callable[[], object]) -> None:
@@ -329,13 +432,15 @@ def test_a_handle_used_on_another_thread_names_rt_call() -> None:
             caught.append(str(error))
 
     uses = [cell.get, cell.exists, lambda: cell.set(2), cell.increment, cell.delete, lambda: cell.sink(print)]
+    uses += [part.get, lambda: part.set(2), part.increment, part.delete]
     for use in uses:
         thread = threading.Thread(target=elsewhere, args=(use,))
         thread.start()
         thread.join()
     assert len(caught) == len(uses)
     assert all("a runtime belongs to one thread: call rt.call(fn)" in text for text in caught)
-    assert cell.get() == 1
+    assert (cell.get(), part.get()) == (1, 1)
+    assert hand.core.current.transactions == transactions  # None was even begun.
 
 
 @pytest.mark.parametrize("use", [lambda c: c.get(), lambda c: c.set(2), lambda c: c.increment()])

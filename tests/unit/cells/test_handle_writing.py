@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import pytest
 
 from headwater.cells.model import Json
@@ -330,3 +331,45 @@ def test_writes_to_a_document_that_is_not_here_wait_for_it_in_order() -> None:
     lines.update(lambda all_: (*all_, Line(sku="b", cents=2)))
     lines.push(Line(sku="c", cents=3))
     assert [line.sku for line in lines.get()] == ["a", "b", "c"]
+
+
+def test_a_field_inside_a_default_is_deleted_and_its_own_default_is_left() -> None:
+    hand = Hand()
+    card = hand.cell(Card, default=Card(title="x", points=5))
+    card.at(lambda c: c.points).delete()
+    assert card.get() == Card(title="x", points=1)
+    stored = hand.stored(card)
+    card.at(lambda c: c.points).delete()  # Every card has points: nothing is left to be taken away.
+    assert hand.stored(card) is stored
+    fresh = hand.cell(Card, default=Card(title="x"))
+    with pytest.raises(AuthoringError, match="cannot be deleted: set it instead"):
+        fresh.at(lambda c: c.title).delete()
+    assert hand.stored(fresh) is ABSENT
+
+
+def test_deleting_an_entry_of_a_default_twice_in_one_transaction_is_deleting_it_once() -> None:
+    hand = Hand()
+    cards = hand.cell(Cards, default={"a": Card(title="x"), "b": Card(title="y")})
+    seen = hand.seen(lambda: sorted(cards.get()))
+    cards.key("a").delete()
+    cards.key("a").delete()
+    hand.settle()
+    assert seen == [["a", "b"], ["b"]]
+
+
+def test_a_whole_default_cannot_be_deleted() -> None:
+    hand = Hand()
+    cards = hand.cell(Cards, default={"a": Card(title="x")})
+    cards.delete()
+    assert sorted(cards.get()) == ["a"]
+    assert hand.stored(cards) is ABSENT
+
+
+def test_an_increment_does_not_go_past_the_bounds_of_its_type() -> None:
+    hand = Hand()
+    cell = hand.cell(Annotated[int, msgspec.Meta(le=5)], 5)
+    with pytest.raises(AuthoringError, match=r"would not look at the bounds of its type: use update\(fn\)"):
+        cell.increment()
+    with pytest.raises(InvalidValueError):
+        cell.update(lambda value: value + 1)
+    assert cell.get() == 5

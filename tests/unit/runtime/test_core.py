@@ -36,6 +36,21 @@ def test_a_failure_from_before_somebody_listened_is_heard_once() -> None:
     assert [failure.node for failure in second] == ["late"]
 
 
+def test_a_listener_that_would_have_to_be_awaited_is_refused() -> None:
+    async def later(failure: Failure) -> None:
+        raise AssertionError("nobody awaits this")
+
+    core = Core(VirtualClock(), ByVirtualClock(VirtualClock()))
+    with pytest.raises(AuthoringError, match="write a plain function that starts a task"):
+        core.on_error(later)
+    core.on_error(lambda failure: later(failure))
+    heard: list[Failure] = []
+    core.on_error(heard.append)
+    core.report("x", ValueError("y"))
+    assert [failure.node for failure in heard] == ["a listener of errors", "x"]
+    assert "returned a coroutine, which nobody awaits" in str(heard[0].error)
+
+
 def test_a_listener_that_raises_keeps_nobody_else_from_hearing() -> None:
     core = Core(VirtualClock(), ByVirtualClock(VirtualClock()))
     heard: list[Failure] = []
@@ -99,8 +114,11 @@ def test_a_transaction_does_not_begin_inside_a_run() -> None:
 
 def test_what_does_not_settle_by_hand_is_an_error_and_not_a_hang() -> None:
     hand = Hand()
-    cell = hand.cell(int, 0)
-    cell.sink(lambda n: cell.set(n + 1))
+
+    def again() -> None:
+        hand.core.afterwards(again)
+
+    again()
     with pytest.raises(HeadwaterError, match="did not settle in 50 slices"):
         hand.core.settle(50)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from headwater.runtime.core import Core
 from headwater.runtime.loops import ByVirtualClock
 from headwater.scheduler.node import Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
+from tests.counts import scaled
 
 SECOND = 1_000_000
 
@@ -35,7 +37,7 @@ class Timed:
         seen: list[Any] = []
         node = self.core.register(
             NodeSpec(
-                id=f"e{len(self.core.scheduler.registry)}",
+                id=f"e{self.core.next_number()}",
                 kind=NodeKind.EFFECT,
                 fn=lambda: seen.append(look()),
                 home=self.replica,
@@ -141,3 +143,157 @@ def test_time_outside_a_run_is_read_and_nobody_is_woken() -> None:
     assert timed.time.now(SECOND) == timed.start_us + 10 * SECOND
     timed.clock.advance(10 * SECOND)
     assert timed.time.replica.documents.held() == []
+
+
+# ---- a wall clock that is set, or a machine that slept -------------------------------------------------
+
+
+class Jumping(VirtualClock):
+    """A virtual clock whose wall time was set: the monotonic one does not know."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        super().__init__()
+        self._clock = clock
+        self.ahead_us = 0
+
+    def now_us(self) -> int:
+        return self._clock.now_us() + self.ahead_us
+
+    def monotonic_us(self) -> int:
+        return self._clock.monotonic_us()
+
+
+def jumping(timed: Timed) -> Jumping:
+    """Let its time jump. Alarms and timers go on with the clock that it has."""
+    timed.time._clock = clock = Jumping(timed.clock)
+    return clock
+
+
+def test_a_moment_that_came_while_the_machine_slept_is_noticed_soon() -> None:
+    timed = Timed()
+    clock = jumping(timed)
+    seen, _ = timed.seen(lambda: timed.time.past(timed.start_us + 3_600 * SECOND))
+    clock.ahead_us = 7_200 * SECOND
+    timed.clock.advance(31 * SECOND)
+    assert seen == [False, True]
+    assert timed.timers() is None
+
+
+def test_a_moment_is_waited_for_anew_when_the_clock_is_set_back() -> None:
+    timed = Timed()
+    clock = jumping(timed)
+    seen, _ = timed.seen(lambda: timed.time.past(timed.start_us + 60 * SECOND))
+    timed.clock.advance(10 * SECOND)
+    clock.ahead_us = -3_600 * SECOND
+    timed.clock.advance(600 * SECOND)
+    assert seen == [False]
+    timed.clock.advance(3_100 * SECOND)
+    assert seen == [False, True]
+
+
+@pytest.mark.parametrize("jump", [-7_200, 7_200])
+def test_steps_follow_a_clock_that_is_set(jump: int) -> None:
+    timed = Timed()
+    clock = jumping(timed)
+    seen, _ = timed.seen(lambda: (timed.time.now(600 * SECOND) - timed.start_us) // SECOND)
+    clock.ahead_us = jump * SECOND
+    timed.clock.advance(31 * SECOND)
+    assert seen == [0, jump]
+    late, _ = timed.seen(lambda: (timed.time.now(600 * SECOND) - timed.start_us) // SECOND)
+    assert late == [jump]
+    timed.clock.advance(600 * SECOND)
+    assert seen == [0, jump, jump + 600]
+
+
+def test_whoever_reads_a_step_after_the_clock_was_set_tells_the_others() -> None:
+    timed = Timed()
+    clock = jumping(timed)
+    first, _ = timed.seen(lambda: (timed.time.now(600 * SECOND) - timed.start_us) // SECOND)
+    clock.ahead_us = -7_200 * SECOND
+    second, _ = timed.seen(lambda: (timed.time.now(600 * SECOND) - timed.start_us) // SECOND)
+    timed.clock.advance(0)
+    assert (first, second) == ([0, -7_200], [-7_200])
+
+
+def test_the_time_is_one_value_for_the_whole_run_however_long_it_takes() -> None:
+    timed = Timed()
+    clock = jumping(timed)
+
+    def look() -> list[int]:
+        first = timed.time.now(SECOND)
+        clock.ahead_us += 5 * SECOND
+        return [first, timed.time.now(SECOND)]
+
+    seen, _ = timed.seen(look)
+    assert seen[0][0] == seen[0][1]
+
+
+@pytest.mark.random
+@pytest.mark.parametrize("seed", range(scaled(500)))
+def test_every_reader_knows_the_time_whatever_happens_to_the_clock(seed: int) -> None:
+    """I1: half a minute after a jump at the latest, whoever looks has seen what the wall clock says."""
+    random = Random(seed)
+    timed = Timed()
+    clock = jumping(timed)
+    readers: list[tuple[list[Any], Node, Any]] = []
+
+    def read() -> None:
+        if random.random() < 0.5:
+            when = clock.now_us() + random.randrange(-10, 200) * SECOND
+            readers.append((*timed.seen(lambda: timed.time.past(when)), lambda: clock.now_us() >= when))
+        else:
+            every = random.choice((1, 7, 60, 600)) * SECOND
+            readers.append((*timed.seen(lambda: timed.time.now(every)), lambda: clock.now_us() // every * every))
+
+    for _ in range(15):
+        action = random.random()
+        if action < 0.4 or not readers:
+            read()
+        elif action < 0.5:
+            timed.core.remove(readers.pop(random.randrange(len(readers)))[1])
+        elif action < 0.6:
+            clock.ahead_us += random.randrange(0, 300) * SECOND  # It is set ahead, or the machine slept.
+        elif action < 0.7 and all(look[-1] for look, _, now in readers if now() is True):
+            back = random.randrange(0, 300) * SECOND
+            readers = [each for each in readers if each[0][-1] is not True]  # What has come has come.
+            clock.ahead_us -= back
+        else:
+            timed.clock.advance(random.randrange(31 * SECOND, 90 * SECOND))
+            for seen, _, now in readers:
+                assert seen[-1] == now()
+    for _, node, _ in readers:
+        timed.core.remove(node)
+    for node in tuple(timed.core.scheduler.registry):
+        timed.core.remove(node)
+    timed.clock.advance(0)
+    assert timed.time.moments() == 0
+    assert timed.timers() is None
+
+
+def test_a_transaction_reads_the_time_and_leaves_nothing() -> None:
+    timed = Timed()
+    n = timed.core.cell("shop", "n", int, default=0)
+    n.update(lambda value: value + timed.time.past(timed.start_us + SECOND) + timed.time.now(SECOND) % SECOND)
+    assert timed.time.moments() == 0
+    assert timed.time.replica.documents.held() == []
+
+
+def test_a_moment_that_only_a_stopped_attempt_looked_at_is_let_go() -> None:
+    timed = Timed()
+    slow = timed.core.cell("shop", "slow", int)
+    timed.core.register(
+        NodeSpec(id="slow", kind=NodeKind.COMPUTATION, fn=lambda: 1, home=timed.replica, outputs=(slow.document,))
+    )
+    tries: list[int] = []
+
+    def look() -> int:
+        tries.append(1)
+        if len(tries) == 1:
+            timed.time.past(timed.start_us + 3_600_000 * SECOND)
+        return int(slow.get())
+
+    seen, _ = timed.seen(look)
+    assert seen == [1]
+    timed.clock.advance(31 * SECOND)
+    assert timed.time.moments() == 0
+    assert timed.timers() is None

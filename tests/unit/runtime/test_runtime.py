@@ -85,7 +85,7 @@ def test_a_result_of_another_type_fails_its_node() -> None:
     async def work() -> None:
         async with Runtime() as rt:
             errors: list[Failure] = []
-            rt.on_error(errors.append)
+            rt.core.on_error(errors.append)
             out = rt.cell("shop", "out", int)
             rt.register(lambda: "text", output=out, id="wrong")
             with pytest.raises(HeadwaterError):
@@ -327,7 +327,7 @@ def test_idle_is_held_by_a_node_that_does_not_settle_through_two_waits_and_not_f
         limits = SchedulerLimits(exhausted=Backoff.exponential(base_ms=2, max_ms=16))
         async with Runtime(limits=limits) as rt:
             errors: list[Failure] = []
-            rt.on_error(errors.append)
+            rt.core.on_error(errors.append)
             a, b = rt.cell("shop", "a", int, default=0), rt.cell("shop", "b", int, default=0)
             rt.register(lambda: b.get() + 1, output=a, id="a")
             rt.register(lambda: a.get() + 1, output=b, id="b")
@@ -474,5 +474,19 @@ def test_why_and_the_graph_can_be_asked() -> None:
             await rt.idle()
             assert "space:n" in str(rt.why(node))
             assert "double" in str(rt.graph().as_json())
+
+    run(work)
+
+
+def test_time_is_read_on_the_thread_of_its_runtime_and_in_steps_that_make_sense() -> None:
+    async def work() -> None:
+        async with Runtime() as rt:
+            for wrong in (0, -1, float("nan"), float("inf")):
+                with pytest.raises(AuthoringError, match="write how often it changes, more than 0"):
+                    rt.now(every_ms=wrong)
+            when = datetime(2100, 1, 1, tzinfo=UTC)
+            for look in (lambda: rt.past(when), lambda: rt.now(every_ms=1)):
+                with pytest.raises(AuthoringError, match=r"call rt\.call\(fn\)"):
+                    await asyncio.to_thread(look)
 
     run(work)

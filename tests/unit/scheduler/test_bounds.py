@@ -60,7 +60,7 @@ def test_backoff_doubles_up_to_its_cap_and_ends_when_the_cycle_settles() -> None
     is_growing.set(False)
     world.advance(10_000)
     assert world.driver.timer_at is None
-    assert all(node.gate is None or not node.gate.exhaustions for node in world.nodes())
+    assert not any(world.scheduler.gates.is_exhausted(node) for node in world.nodes())
     assert [handle.peek() for handle in handles] == [0, 0]
 
 
@@ -75,7 +75,7 @@ def test_eleven_alternations_settle_after_one_wait() -> None:
     world.advance(250)
     assert handles[0].peek() == handles[1].peek() == seen[-1] == 22
     assert world.scheduler.is_quiet()
-    assert all(node.gate is None or not node.gate.exhaustions for node in world.nodes())
+    assert not any(world.scheduler.gates.is_exhausted(node) for node in world.nodes())
 
 
 @pytest.mark.parametrize("size", [12, 40])

@@ -200,7 +200,7 @@ def test_an_undeclared_write_raises_where_it_happens_and_says_what_to_declare(ki
     errors = [failure.error for failure in world.driver.failures if failure.node == "node"]
     assert [type(error) for error in errors] == [AuthoringError]
     assert "node writes space:d2" in str(errors[0])
-    assert "writes=(...)" in str(errors[0])
+    assert ("writes=(...)" if kind == "computation" else "Make it a computation") in str(errors[0])
     assert other.peek() == 0
 
 
@@ -249,3 +249,27 @@ def test_a_refused_patch_in_a_run_is_the_nodes_failure_and_leaves_no_transaction
     world.settle()
     assert world.node("node").error is None
     assert side.peek() == {"b": 1}
+
+
+@pytest.mark.parametrize("kind", ["effect", "materializer"])
+def test_a_coroutine_that_nobody_would_look_at_is_a_failure_too(kind: str) -> None:
+    """Y19: nothing happened and nobody heard of it."""
+    world = World()
+    if kind == "effect":
+        node = world.effect(waiting)
+    else:
+        node = world.materializer(waiting, [world.cell({})])
+    world.settle()
+    assert "returned a coroutine: a run never awaits" in str(node.error)
+    assert len(world.driver.failures) == 1
+
+
+def test_an_effect_that_writes_is_told_what_to_do_instead() -> None:
+    """Y20: it was told to declare what an effect may not declare."""
+    world = World()
+    cell = world.cell(1, "count")
+    node = world.effect(lambda: cell.set(2))
+    world.settle()
+    assert str(node.error).endswith(
+        "did not declare: an effect writes nothing. Make it a computation, or do it in a handler."
+    )

@@ -187,6 +187,10 @@ class Graph:
                 document.twig = None
                 self._on_unread(document)
 
+    def is_used(self, document: Document) -> bool:
+        """Whether some node reads it or may write it."""
+        return document.twig is not None or bool(document.writers) or document in self._envelopes
+
     # ---- envelopes ---------------------------------------------------------------------------------
 
     def dirty_envelopes(self, spots: Iterable[Spot | None]) -> list[Node]:

@@ -64,8 +64,7 @@ class NonSettling:
     def exhausted(self, node: Node) -> None:
         """It spent its runs and is held back."""
         if node.id not in self._member_of:
-            report = self._begin(node)
-            self._join(node, report)
+            self._join(node, self._resumed(node) or self._begin(node))
 
     def pass_ended(self) -> None:
         """Episodes end when a pass leaves everybody in them clean. It looks until it finds one who is not."""
@@ -80,6 +79,15 @@ class NonSettling:
     def _join(self, node: Node, report: NonSettlingReport) -> None:
         self._episodes[report][node.id] = None
         self._member_of[node.id] = report
+
+    def _resumed(self, node: Node) -> NonSettlingReport | None:
+        """It had come to an end, and goes on without anything new from outside: that is the same episode."""
+        if node.gate is not None and node.gate.exhaustions > 1:
+            for report in reversed(self.reports):
+                if node.id == report.node or node.id in report.nodes:
+                    self._episodes.setdefault(report, {})
+                    return report
+        return None
 
     def _begin(self, node: Node) -> NonSettlingReport:
         """A new episode; or one that is under way, if that is what drives the node."""

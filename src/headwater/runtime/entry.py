@@ -1,0 +1,121 @@
+"""Ways in: `open` a directory, `connect` to a server, `run` a program.
+
+Each answers something that can be awaited or entered; leaving waits for what is to be done. Nothing here decides
+anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from contextlib import contextmanager
+from os import PathLike
+from os.path import realpath
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+from weakref import WeakSet
+
+from headwater.errors import AuthoringError
+from headwater.runtime.attachment import Attachment
+from headwater.runtime.runtime import Runtime
+
+__all__ = ["Opening", "connect", "open", "run"]
+
+T_co = TypeVar("T_co", covariant=True)
+R = TypeVar("R")
+
+
+class Opening(Generic[T_co]):
+    """Something that is being opened: await it and close it yourself, or enter it."""
+
+    __slots__ = ("_made", "_make")
+
+    def __init__(self, make: Callable[[], Runtime]) -> None:
+        self._make = make
+        self._made: Runtime | None = None
+
+    async def _open(self) -> Any:
+        if self._made is not None:
+            raise AuthoringError("this was opened already: call open() again for another runtime")
+        self._made = self._make()
+        return self._made
+
+    def __await__(self) -> Generator[Any, None, T_co]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> T_co:
+        made: T_co = await self._open()
+        return made
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        if self._made is not None:
+            await self._made.close()
+
+
+_SERVED: dict[str, Attachment] = {}
+"""Directories that this process serves to others: a program that opens one gets a runtime over the same spaces."""
+_TAKING_PART: WeakSet[Runtime] = WeakSet()
+"""The runtimes that programs opened over these."""
+
+
+@contextmanager
+def served(path: str | PathLike[str], attachment: Attachment) -> Iterator[None]:
+    """While this process serves a directory, opening it means taking part in what is served."""
+    name = realpath(path)
+    _SERVED[name] = attachment
+    try:
+        yield
+    finally:
+        del _SERVED[name]
+
+
+def open(path: str | PathLike[str], /) -> Opening[Runtime]:
+    """A runtime over a directory of this machine: one file per space, made with its first write."""
+    return Opening(lambda: _opened(path))
+
+
+def _opened(path: str | PathLike[str]) -> Runtime:
+    attachment = _SERVED.get(realpath(path))
+    made = Runtime(path if attachment is None else attachment)
+    if attachment is not None:
+        _TAKING_PART.add(made)
+    return made
+
+
+def taking_part() -> tuple[Runtime, ...]:
+    """The runtimes that programs of this process opened over what it serves, and did not close yet."""
+    return tuple(each for each in _TAKING_PART if not each.core.is_closed)
+
+
+def connect(url: str, /, *, token: str) -> Opening[Runtime]:
+    """A runtime over the spaces of a server."""
+    if not isinstance(url, str) or not url.startswith(("ws://", "wss://", "http://", "https://")):
+        raise AuthoringError(f"connect({url!r}): write the address of a server, like wss://example.org")
+    address = "ws" + url.removeprefix("http") if url.startswith("http") else url
+    return Opening(lambda: Runtime(address, token=token))
+
+
+def run(main: Callable[[], Coroutine[Any, Any, R]], /) -> R:
+    """Run a program to its end, also where a loop is running already, as in a notebook."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(main())
+    result: list[R] = []
+    failed: list[BaseException] = []
+
+    def apart() -> None:
+        try:
+            result.append(asyncio.run(main()))
+        except BaseException as error:  # Whoever called gets it.
+            failed.append(error)
+
+    thread = threading.Thread(target=apart, name="headwater.run")
+    thread.start()
+    thread.join()
+    if failed:
+        raise failed[0]
+    return result[0]

@@ -1,0 +1,151 @@
+"""Who waits for documents that are not here: who needs them, and who stands on those, by definition and no longer."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from headwater.scheduler import loads
+from headwater.scheduler.graph import edges
+from headwater.scheduler.node import Node
+from headwater.testing.sched_checks import check_world
+from headwater.testing.sched_graphs import FAILING, Built, random_cell, random_plan
+from headwater.testing.sched_kit import Handle, World
+from tests.counts import scaled
+
+
+def test_whoever_waited_behind_another_goes_on_when_that_one_found_another_way() -> None:
+    """It showed the same as before, so that nobody was told; and whoever came to read it waited as well."""
+    world = World()
+    is_far, other = world.cell(False), world.cell(0)
+    world.driver.lazy = True
+    far = world.absent_cell("far")
+    first = world.computed(far.get, id="first", output=world.document("first"))
+    second = world.computed(lambda: first.get() if is_far.get() else 5, id="second", output=world.document("second"))
+    seen: list[object] = []
+    reader = world.effect(lambda: seen.append((other.get(), second.get())))
+    world.settle()
+    is_far.set(True)
+    other.set(1)
+    world.settle()
+    assert reader.loading is far.document
+    is_far.set(False)
+    world.settle()
+    assert seen == [(0, 5), (1, 5)]
+    assert world.look(second) == []
+    world.settle()
+    assert [node.id for node in world.nodes() if node.loading and node.live] == []
+    check_world(world)
+
+
+@pytest.mark.parametrize("end", ["arrive", "change", "remove"])
+def test_what_many_wait_for_costs_each_of_them_once(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each that waited no more had all the others looked at anew: two thousand of them took seconds."""
+    steps = [0]
+
+    def counted(node: Node) -> Iterator[Node]:
+        steps[0] += 1
+        return edges.readers_of(node)
+
+    monkeypatch.setattr(loads, "readers_of", counted)
+    world = World(lazy=True, traced=False)
+    source = world.cell(0)
+    parts = [world.absent_cell(f"part{index}") for index in range(500)]
+    nodes = [world.effect(lambda part=part: (source.get(), part.get())) for part in parts]  # type: ignore[misc]
+    world.settle()
+    steps[0] = 0
+    if end == "arrive":
+        for part in parts:
+            world.arrive(part, 1)
+    elif end == "change":
+        source.set(1)
+    else:
+        for node in nodes:
+            world.scheduler.remove(node)
+    world.settle()
+    assert steps[0] <= 4 * len(parts)
+
+
+def test_removing_somebody_in_front_asks_for_a_tick() -> None:
+    """Nobody else would come to look at those who waited behind it."""
+    world = World()
+    world.driver.lazy = True
+    far = world.absent_cell("far")
+    output = world.document("first")
+    world.computed(far.get, id="first", output=output)
+    seen = world.look(Handle(world, output))
+    world.settle()
+    ticks = world.driver.ticks
+    world.scheduler.remove(world.node("first"))
+    assert world.driver.ticks == ticks + 1
+    world.settle()
+    assert len(seen) == 1
+
+
+def stale(world: World) -> set[Node]:
+    """By definition: who needs a document, and whoever reads or waits behind one of these."""
+    waits = world.scheduler.loads
+    found = {node for node in world.nodes() if node.loading is not None and node not in waits._behind}
+    below = list(found)
+    while below:
+        node = below.pop()
+        for reader in (*edges.readers_of(node), *waits._followers.get(node, ())):
+            if reader not in found:
+                found.add(reader)
+                below.append(reader)
+    return found
+
+
+def assert_nothing_is_left(world: World, note: str) -> None:
+    waits = world.scheduler.loads
+    assert [node for node in world.nodes() if node.loading] == [], note
+    for name in ("_waiting", "_behind", "_followers", "_stale", "_doubtful", "_freed", "_came"):
+        assert not getattr(waits, name), f"{note}: {name}"
+
+
+@pytest.mark.random
+@pytest.mark.parametrize("cycles", [False, True], ids=["without cycles", "with cycles"])
+def test_who_is_held_up_equals_the_definition_and_nothing_is_left_at_the_end(cycles: bool) -> None:
+    for seed in range(scaled(5_000)):
+        rng = random.Random(seed)
+        world = World(traced=False)
+        plan = random_plan(rng, cycles=cycles, kinds=FAILING)
+        for index in range(2):
+            plan.cells[f"far{index}"] = random_cell(rng)
+            for name in rng.sample([*plan.nodes], min(len(plan.nodes), 2)):
+                reads = (*plan.nodes[name].reads, (f"far{index}", ""))
+                plan.nodes[name] = replace(plan.nodes[name], kind="switch", reads=reads)
+        built = Built(world, plan)
+        world.driver.lazy = True
+        missing = {f"far{index}": world.absent_cell(f"away{index}") for index in range(2)}
+        built.handles.update(missing)
+        names = [*plan.nodes, *plan.effects]
+        rng.shuffle(names)
+        gone = list(names)
+        for step in range(20):
+            choice = rng.random()
+            if choice < 0.3 and gone:
+                built.register(gone.pop())
+            elif choice < 0.4 and len(gone) < len(names):
+                gone.append(rng.choice([name for name in names if name not in gone]))
+                world.scheduler.remove(world.node(gone[-1]))
+            elif choice < 0.46 and missing:
+                name = rng.choice([*missing])
+                if missing[name].document in world.driver.asked:
+                    world.arrive(missing.pop(name), plan.cells[name])
+            else:
+                built.change(rng)
+            if rng.random() < 0.5:
+                world.settle()
+                held_up = {node for node in world.nodes() if world.scheduler.loads.above(node) is not None}
+                assert held_up == stale(world), f"seed {seed} step {step}"
+                check_world(world, heights=not cycles)
+        for name in gone:
+            built.register(name)
+        for name, handle in missing.items():
+            world.arrive(handle, plan.cells[name])
+        world.advance(20_000)
+        assert_nothing_is_left(world, f"seed {seed}")
