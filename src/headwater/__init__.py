@@ -18,6 +18,7 @@ from headwater.errors import (
     ConflictError,
     CorruptionError,
     DirectoryInUseError,
+    HandlerFailed,
     HeadwaterError,
     InvalidValueError,
     InvariantViolation,
@@ -28,6 +29,7 @@ from headwater.errors import (
     NotSettlingError,
     PreconditionFailedError,
     ProtocolError,
+    Refused,
     RuleRefusedError,
     SessionExpiredError,
     StorageError,
@@ -36,31 +38,106 @@ from headwater.errors import (
 
 if TYPE_CHECKING:
     from headwater.backoff import Backoff
+    from headwater.cells.cell import Cell
+    from headwater.cells.handle import Input
+    from headwater.cells.host import Subscription
+    from headwater.cells.member import Member
+    from headwater.cells.model import Json, Model, field
+    from headwater.cells.sending import Topic
+    from headwater.pieces.context import Context
+    from headwater.pieces.handles import Child, Computed, Delivery, Each, Effect, Handler, Intent, Reaction, Resource
+    from headwater.pieces.links import Link, link
+    from headwater.pieces.members import (
+        cell,
+        child,
+        computed,
+        each,
+        effect,
+        fold,
+        given,
+        handler,
+        materializer,
+        reaction,
+        resource,
+        topic,
+    )
+    from headwater.pieces.piece import Piece
+    from headwater.pieces.rank import between
+    from headwater.pieces.states import Failed, Pending, Ready
+    from headwater.runtime.binding.offering import Page
+    from headwater.runtime.entry import connect, open, run
+    from headwater.runtime.runtime import Runtime
+    from headwater.runtime.shared_space import Space
 
 __all__ = [
     "AbsentError",
     "AccessError",
     "AuthoringError",
     "Backoff",
+    "Cell",
+    "Child",
     "CommitConvergenceError",
     "CommitRejected",
+    "Computed",
     "ConflictError",
+    "Context",
     "CorruptionError",
+    "Delivery",
     "DirectoryInUseError",
+    "Each",
+    "Effect",
+    "Failed",
+    "Handler",
+    "HandlerFailed",
     "HeadwaterError",
+    "Input",
+    "Intent",
     "InvalidValueError",
     "InvariantViolation",
+    "Json",
     "LimitError",
+    "Link",
     "LoadError",
+    "Member",
+    "Model",
     "NewerVersionError",
     "NotReadyError",
     "NotSettlingError",
+    "Page",
+    "Pending",
+    "Piece",
     "PreconditionFailedError",
     "ProtocolError",
+    "Reaction",
+    "Ready",
+    "Refused",
+    "Resource",
     "RuleRefusedError",
+    "Runtime",
     "SessionExpiredError",
+    "Space",
     "StorageError",
+    "Subscription",
+    "Topic",
     "UpstreamFailedError",
+    "between",
+    "cell",
+    "child",
+    "computed",
+    "connect",
+    "each",
+    "effect",
+    "field",
+    "fold",
+    "given",
+    "handler",
+    "link",
+    "materializer",
+    "open",
+    "reaction",
+    "resource",
+    "run",
+    "topic",
 ]
 
 __version__ = "0.1.0"
@@ -68,6 +145,49 @@ __version__ = "0.1.0"
 # Where each name lives that is loaded on first use. The imports above tell type checkers the same.
 _HOMES = {
     "Backoff": "headwater.backoff",
+    "Cell": "headwater.cells.cell",
+    "Input": "headwater.cells.handle",
+    "Subscription": "headwater.cells.host",
+    "Json": "headwater.cells.model",
+    "Model": "headwater.cells.model",
+    "field": "headwater.cells.model",
+    "Topic": "headwater.cells.sending",
+    "Link": "headwater.pieces.links",
+    "Context": "headwater.pieces.context",
+    "Child": "headwater.pieces.handles",
+    "Computed": "headwater.pieces.handles",
+    "Delivery": "headwater.pieces.handles",
+    "Each": "headwater.pieces.handles",
+    "Effect": "headwater.pieces.handles",
+    "Handler": "headwater.pieces.handles",
+    "Intent": "headwater.pieces.handles",
+    "Reaction": "headwater.pieces.handles",
+    "Resource": "headwater.pieces.handles",
+    "link": "headwater.pieces.links",
+    "Member": "headwater.cells.member",
+    "cell": "headwater.pieces.members",
+    "child": "headwater.pieces.members",
+    "computed": "headwater.pieces.members",
+    "each": "headwater.pieces.members",
+    "effect": "headwater.pieces.members",
+    "fold": "headwater.pieces.members",
+    "given": "headwater.pieces.members",
+    "handler": "headwater.pieces.members",
+    "materializer": "headwater.pieces.members",
+    "reaction": "headwater.pieces.members",
+    "resource": "headwater.pieces.members",
+    "topic": "headwater.pieces.members",
+    "Piece": "headwater.pieces.piece",
+    "between": "headwater.pieces.rank",
+    "Failed": "headwater.pieces.states",
+    "Pending": "headwater.pieces.states",
+    "Ready": "headwater.pieces.states",
+    "Page": "headwater.runtime.binding.offering",
+    "connect": "headwater.runtime.entry",
+    "open": "headwater.runtime.entry",
+    "run": "headwater.runtime.entry",
+    "Runtime": "headwater.runtime.runtime",
+    "Space": "headwater.runtime.shared_space",
 }
 
 

@@ -74,7 +74,7 @@ class Rig:
     def runtime(self) -> tuple[Runtime, Cable]:
         cable = Cable(self._attach())
         runtime = Runtime(cable)
-        runtime.on_error(self.errors.append)
+        runtime.core.on_error(self.errors.append)
         self.runtimes.append(runtime)
         self.cables.append(cable)
         return runtime, cable

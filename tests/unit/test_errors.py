@@ -24,7 +24,9 @@ def drawn(page: str) -> dict[str, str | None]:
     parents: dict[str, str | None] = {}
     above: list[tuple[int, str]] = []  # The errors from a root down to the last line, with their columns.
     for line in page.splitlines():
-        if not (found := re.match(r"^[ │├└─]*([A-Z]\w+(?:Error|Rejected|Violation))(?: |$)", line)):
+        if not (
+            found := re.match(r"^[ │├└─]*([A-Z]\w+(?:Error|Rejected|Violation|Refused|Failed)|Refused)(?: |$)", line)
+        ):
             continue
         column, name = found.start(1), found[1]
         while above and above[-1][0] >= column:

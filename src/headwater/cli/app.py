@@ -3,7 +3,7 @@
 Owns exit codes: 0 for success, 1 for what the engine refused or found, 2 for a command written wrong, 3 for an
 answer that standard output did not take (1 would say that `verify` found something), and what a shell shows for
 SIGINT and SIGPIPE. An error of Headwater is its message on standard error, never a traceback; any other exception
-is a bug and is left alone.
+is a bug and is left alone. A command's module is loaded when it is used: help has to be quick.
 """
 
 from __future__ import annotations
@@ -14,33 +14,44 @@ from typing import Final
 from cyclopts import App, CycloptsError
 
 import headwater
-from headwater.cli import history
-from headwater.cli.branch import branch
-from headwater.cli.keys import keys, make_token
 from headwater.cli.output import BAD_USAGE, FAILED, UNWRITTEN, complain, console
-from headwater.cli.serve import serve
 from headwater.cli.streams import OutputFailed
-from headwater.cli.verify import verify
 from headwater.errors import HeadwaterError
 
 INTERRUPTED: Final = 128 + 2  # SIGINT
 NOBODY_READS: Final = 128 + 13  # SIGPIPE: `headwater log ... | head` is no failure to talk about
 
+COMMANDS: Final = {
+    "new": ("new:new", "Make a project: a shared list with a page and tests, to change into what you want."),
+    "run": ("run:run", "Run an application: its pieces, its data and its page."),
+    "test": ("test:run_tests", "Run tests, with every seed of those that are simulated."),
+    "get": ("ask:get", "What a member shows, or what is at an address, now or as it was."),
+    "set": ("ask:set_value", "Set a cell, or a part of one. The types of the application are checked."),
+    "send": ("ask:send", "Send an event to a handler, and wait until what it did is durable. Prints what it answered."),
+    "log": ("ask:log", "The commits of a space, oldest first."),
+    "why": ("ask:why", "Why a member is what it is: the commit that wrote it last, what made that one run, and so on."),
+    "graph": ("ask:graph", "What runs in a space: every node, what it reads, and how often it ran."),
+    "spaces": ("history:spaces", "The spaces of a data directory."),
+    "branch": ("branch:branch", "List, make, compare, merge and delete branches of a space."),
+    "compact": ("history:compact", "Give up history before a seq, as far as no branch and no open session needs it."),
+    "verify": ("verify:verify", "Replay the history of a space and check it against the rules of admission."),
+    "serve": ("serve:serve", "Serve the spaces of a directory over WebSocket until interrupted."),
+    "keys": ("keys:keys", "Make and list the keys that tokens are signed with."),
+    "token": ("keys:make_token", "A token that proves to a server of this directory that its bearer is USER."),
+}
+"""Where each command is, and what the list of commands says of it: the beginning of its own help."""
+GROUPS: Final = {"branch", "keys"}
+
 app = App(
     name="headwater",
-    help="Look at, check and tend the spaces of a data directory.",
+    help="Run applications, and look at, check and tend the spaces of a data directory.",
     version=headwater.__version__,
-    help_format="markdown",
+    help_format="plaintext",
+    sort_key=None,
 )
-app.command(verify)
-app.command(history.spaces)
-app.command(history.log)
-app.command(history.get)
-app.command(history.compact)
-app.command(branch)
-app.command(serve)
-app.command(keys)
-app.command(make_token, name="token")
+for _number, (_name, (_place, _help)) in enumerate(COMMANDS.items()):
+    _options = {} if _name in GROUPS else {"help_format": "markdown"}
+    app.command(f"headwater.cli.{_place}", name=_name, help=_help, sort_key=_number, **_options)
 
 
 def run(tokens: Sequence[str]) -> int:
@@ -61,6 +72,8 @@ def run(tokens: Sequence[str]) -> int:
 
 def _answered(tokens: Sequence[str]) -> int:
     app.console = console()
+    if tokens and tokens[0] in COMMANDS.keys() - GROUPS:
+        app[tokens[0]].help = None  # Then it is what the command itself says, not its line in the list.
     try:
         command, bound, _ = app.parse_args(
             list(tokens), exit_on_error=False, print_error=False, error_console=console(stderr=True)

@@ -20,7 +20,7 @@ from headwater.protocol.verdict import Accepted, Collision, as_error
 
 _LISTED: Final = 100  # changed documents of a page, and changes that are listed for a person
 
-branch = App(name="branch", help="List, make, compare, merge and delete branches of a space.")
+branch = App(name="branch", help_format="markdown", help="List, make, compare, merge and delete branches of a space.")
 
 
 @branch.command(name="list")

@@ -11,7 +11,7 @@ from headwater.cli.output import OK, print_json, say
 from headwater.cli.parameters import DirectoryPath, Json
 from headwater.errors import AbsentError
 
-keys = App(name="keys", help="Make and list the keys that tokens are signed with.")
+keys = App(name="keys", help_format="markdown", help="Make and list the keys that tokens are signed with.")
 
 
 @contextmanager

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import IO, Final, cast
+from typing import IO, TYPE_CHECKING, Final, cast
 
-import msgspec
 from rich.console import Console
-from rich.table import Table
 
 from headwater.cli.streams import OutputFailed, Stream, shown, shown_json
-from headwater.data.codec import json_form
-from headwater.data.json_form import JsonForm
-from headwater.data.value import Value
+
+if TYPE_CHECKING:
+    from headwater.data.json_form import JsonForm
+    from headwater.data.value import Value
 
 OK: Final = 0
 FAILED: Final = 1
@@ -62,6 +61,8 @@ def complain(first: str, *more: str) -> None:
 
 def print_json(document: JsonForm) -> None:
     """One JSON document, indented; `headwater.data.codec.from_json` reads back what `json_form` made."""
+    import msgspec  # noqa: PLC0415 (help need not wait for it)
+
     out = Stream("output")
     out.write(shown_json(msgspec.json.format(msgspec.json.encode(document), indent=2).decode()) + "\n")
     out.flush()
@@ -69,12 +70,16 @@ def print_json(document: JsonForm) -> None:
 
 def short(value: Value, length: int = 60) -> str:
     """A value on one line, cut off where it gets long."""
-    text = msgspec.json.encode(json_form(value)).decode()
+    from headwater.data.codec import to_json  # noqa: PLC0415 (help need not wait for it)
+
+    text = to_json(value).decode()
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str | Sequence[str]]]) -> None:
     """Rows under headings. A cell is a line, or several."""
+    from rich.table import Table  # noqa: PLC0415 (help need not wait for it)
+
     grid = Table(box=None, pad_edge=False, header_style="bold")
     for heading in headings:
         grid.add_column(heading, overflow="fold")

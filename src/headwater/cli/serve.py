@@ -10,6 +10,7 @@ from cyclopts import Parameter
 
 from headwater.cli.keys import server_extra
 from headwater.cli.output import OK
+from headwater.cli.owner import announced, url_of
 from headwater.cli.parameters import DirectoryPath
 
 SWITCH_INTERVAL_S = 0.000_5
@@ -44,8 +45,9 @@ def serve(
         from headwater.server.serve import Server  # noqa: PLC0415 (an extra)
 
     async def run() -> None:
-        server = Server(Path(directory), host=host, port=port, insecure_local=insecure_local)
-        await server.run_until_stopped(signals=True)
+        server = Server(Path(directory), host=host, port=port, insecure_local=insecure_local, classes=())
+        with announced(Path(directory), url_of(*server.address)):
+            await server.run_until_stopped(signals=True)
 
     # The loop's thread and the spaces' threads hand over to each other many times a millisecond.
     sys.setswitchinterval(SWITCH_INTERVAL_S)

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import MutableMapping
-from typing import Any
+from collections.abc import Callable, MutableMapping
+from pathlib import Path
+from typing import Any, Final
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route, WebSocketRoute
+from starlette.responses import FileResponse, PlainTextResponse, Response
+from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
+from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocket
 
 from headwater.runtime.websocket import PATH, SUBPROTOCOLS
+from headwater.server.application import Application
 from headwater.server.connection import GOING_AWAY, Connection
+from headwater.server.desk_door import desk_route
 from headwater.server.metrics import CONTENT_TYPE
+from headwater.server.pages import PATH as PAGE_PATH
+from headwater.server.pages import Page
 from headwater.server.service import Service
 from headwater.server.wire import EXTENSION
+
+STATIC: Final = Path(__file__).parent / "static"
+_FRESH: Final = {"cache-control": "no-cache"}  # A page and its script are of one version.
 
 
 class Door:
@@ -75,7 +85,10 @@ async def _refuse(send: Send, status: int, text: str) -> None:
     await send({"type": "websocket.http.response.body", "body": text.encode()})
 
 
-def make_app(service: Service) -> tuple[Starlette, Door]:
+def make_app(
+    service: Service, application: Callable[[], Application] | None = None, pages: Path | None = None
+) -> tuple[Starlette, Door]:
+    """All doors of a server; with an application also those for its pages, which are files of a folder."""
     door = Door(service)
 
     async def healthz(_: Request) -> Response:
@@ -87,10 +100,26 @@ def make_app(service: Service) -> tuple[Starlette, Door]:
     async def metrics(_: Request) -> Response:
         return Response(service.metrics.page(), media_type=CONTENT_TYPE)
 
-    routes = [
+    routes: list[BaseRoute] = [
         WebSocketRoute(PATH, door),
         Route("/healthz", healthz),
         Route("/readyz", readyz),
         Route("/metrics", metrics),
     ]
+    if application is not None:
+        routes.append(desk_route(service, application))
+        routes += _for_pages(application, pages)
     return Starlette(routes=routes), door
+
+
+def _for_pages(application: Callable[[], Application], pages: Path | None) -> list[BaseRoute]:
+    async def page(socket: WebSocket) -> None:
+        await Page(application(), socket).run()
+
+    async def script(_: Request) -> Response:
+        return FileResponse(STATIC / "headwater.js", media_type="text/javascript", headers=_FRESH)
+
+    found: list[BaseRoute] = [WebSocketRoute(PAGE_PATH, page), Route("/headwater.js", script)]
+    if pages is not None:
+        found.append(Mount("/", StaticFiles(directory=pages, html=True)))
+    return found

@@ -10,7 +10,7 @@ import ipaddress
 import logging
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,9 @@ import uvicorn
 
 from headwater.clock import Clock
 from headwater.errors import AccessError, StorageError
+from headwater.pieces.piece import Piece
 from headwater.server.app import Door, make_app
+from headwater.server.application import Application
 from headwater.server.keys import key_ids
 from headwater.server.limits import DEFAULT_SERVER_LIMITS, ServerLimits
 from headwater.server.log import Relay
@@ -82,10 +84,15 @@ class Server(uvicorn.Server):
         insecure_local: bool = False,
         clock: Clock | None = None,
         limits: ServerLimits = DEFAULT_SERVER_LIMITS,
+        classes: Iterable[type[Piece]] | None = None,
+        pages: Path | None = None,
     ) -> None:
+        """With `classes` it serves an application too, and `pages` is the folder of what a browser is given."""
         check_safe(directory, host, insecure_local=insecure_local)
         self.service = Service(directory, insecure_local=insecure_local, clock=clock, limits=limits)
-        app, self._door = make_app(self.service)
+        self._classes = None if classes is None else tuple(classes)
+        self._application: Application | None = None
+        app, self._door = make_app(self.service, None if classes is None else self.application, pages)
         try:
             self._listener = listen(host, port)
         except BaseException:
@@ -108,6 +115,14 @@ class Server(uvicorn.Server):
                 timeout_graceful_shutdown=round(limits.drain_s),
             )
         )
+
+    def application(self) -> Application:
+        """The application that is served. It lives on the loop, so that it is made there."""
+        if self._application is None:
+            if self._classes is None:
+                raise AccessError("this server serves no application")
+            self._application = Application(self.service, self._classes)
+        return self._application
 
     @property
     def door(self) -> Door:
@@ -147,6 +162,8 @@ class Server(uvicorn.Server):
         for listening in self.servers:
             listening.close()
         try:
+            if self._application is not None:
+                await self._application.close()
             await self._door.drain()
         finally:
             await super().shutdown(sockets)

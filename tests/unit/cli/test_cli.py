@@ -138,7 +138,7 @@ class TestTheWayIn:
 
     def test_a_missing_package_that_is_not_of_the_extra_is_not_explained_away(self) -> None:
         code = "import sys; sys.modules['apsw'] = None; from headwater.cli import main; main()"
-        ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        ran = subprocess.run([sys.executable, "-c", code, "spaces", "."], capture_output=True, text=True, check=False)
         assert "No module named 'apsw'" in ran.stderr or "import of apsw halted" in ran.stderr
         assert "headwater[cli]" not in ran.stderr
 
@@ -281,7 +281,7 @@ class TestGet:
         [
             (["space:cart#/nope"], "nothing is at space:cart#/nope on branch 'main' at seq 6: the document has no"),
             (["space:none"], "the document is absent"),
-            (["cart"], "has no scope"),
+            (["cart"], "names no member: write PIECE.MEMBER"),
             (["bakery/space:cart"], "is in space 'bakery', and the command reads 'shop'"),
             (["space:cart", "--at", "99"], "there is no seq 99: the log of this space ends at 6"),
             (["space:cart", "--branch", "gone"], "branch 'gone' does not exist"),

@@ -10,7 +10,9 @@ from pathlib import Path
 
 from headwater.clock import RealClock
 from headwater.data.patch import replace
+from headwater.engine.directory import Directory
 from headwater.errors import HeadwaterError
+from headwater.protocol.commit import Commit, Operation
 from headwater.protocol.messages import Problem
 from headwater.replica.replica import Replica
 from headwater.replica.session import Link, Session
@@ -163,5 +165,45 @@ def test_a_server_whose_log_ends_before_what_was_seen_is_heard_of(tmp_path: Path
         await serves
         assert ended
         assert texts, f"{client.link.connects} connections, and not a word"
+
+    run(play)
+
+
+def test_a_server_whose_log_was_restored_and_grew_past_what_was_seen_is_heard_of(tmp_path: Path) -> None:
+    """Every number looks right then: what was shown would be believed, and what was pending judged by another log."""
+
+    async def play() -> None:
+        folder, backup = tmp_path / "data", tmp_path / "backup"
+        async with serving(folder, insecure_local=True) as server:
+            port = server.address[1]
+            rig = Rig(WebSocket(address(server)), lambda _: None)
+            await rig.client("first").create("d", {"n": 0})
+            await rig.close()
+        shutil.copytree(folder, backup)
+        rig = Rig(WebSocket(f"ws://127.0.0.1:{port}"), lambda _: None)
+        seen = rig.client("seen")
+        before = Server(folder, port=port, insecure_local=True)
+        serves = asyncio.get_running_loop().create_task(before.run_until_stopped())
+        await seen.driver.loaded(doc("d"))
+        for number in range(3):
+            await seen.write("d", replace(("n",), number))
+        await seen.driver.synced()
+        before.stop()
+        await serves
+        shutil.rmtree(folder)
+        shutil.copytree(backup, folder)
+        with Directory(folder) as directory:
+            engine = directory.space(SPACE)
+            engine.open_session("other")
+            for number in range(1, 9):
+                engine.submit("other", Commit(number, (Operation(doc("d"), (replace(("n",), -number),)),)))
+            engine.close()
+        restored = Server(folder, port=port, insecure_local=True)
+        serves = asyncio.get_running_loop().create_task(restored.run_until_stopped())
+        assert await ends(seen.driver.until(lambda: seen.driver.session.link is Link.GONE), 5.0)
+        await rig.close()
+        restored.stop()
+        await serves
+        assert any("it has seen another log up to seq" in str(error) for error in seen.errors), seen.errors
 
     run(play)

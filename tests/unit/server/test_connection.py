@@ -17,6 +17,7 @@ from websockets.typing import Subprotocol
 
 from headwater.data.patch import append, replace
 from headwater.engine.limits import DEFAULT_LIMITS
+from headwater.engine.turns import Turns
 from headwater.protocol.commit import Commit, Operation
 from headwater.protocol.messages import (
     Encoding,
@@ -394,6 +395,8 @@ def test_a_space_whose_host_failed_is_opened_again(tmp_path: Path) -> None:
 
 
 class Broken:
+    turns = Turns()
+
     def process(self, batch: object) -> None:
         raise AssertionError("a bug")
 

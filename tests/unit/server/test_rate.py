@@ -24,3 +24,11 @@ def test_time_refills_it_up_to_the_burst_and_no_further() -> None:
     clock.advance(3_600_000_000)
     assert [rate.take() for _ in range(10)] == [0.0] * 10
     assert rate.take() > 0
+
+
+def test_what_costs_more_than_a_message_is_counted_as_so_many() -> None:
+    clock = VirtualClock()
+    rate = Rate(100, 10, clock)
+    assert rate.take() == 0
+    rate.spend(19)
+    assert rate.take() == pytest.approx(0.11)

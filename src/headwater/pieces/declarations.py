@@ -1,0 +1,331 @@
+"""The kinds of members, each with what was said where it was declared.
+
+One class per kind; each checks its own options where they are written. What needs the types of a class is checked by
+the outline. None of them ever runs anything.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal
+
+from headwater.backoff import Backoff
+from headwater.data.text import shown
+from headwater.errors import AuthoringError
+from headwater.pieces.member import Declaration, Function, Scope, check_duration
+
+__all__ = [
+    "CellMember",
+    "ChildMember",
+    "ComputedMember",
+    "EachMember",
+    "EffectMember",
+    "FoldMember",
+    "FunctionMember",
+    "GivenMember",
+    "HandlerMember",
+    "MaterializerMember",
+    "ReactionMember",
+    "ResourceMember",
+    "TopicMember",
+]
+
+Allow = Literal["reader", "writer", "owner"]
+Exhausted = Literal["block", "park", "skip", "never"]
+
+
+class CellMember(Declaration):
+    """A value that is kept."""
+
+    kind = "cell"
+    __slots__ = ("default",)
+
+    def __init__(self, *, default: Any, scope: Scope, was: str | None) -> None:
+        super().__init__(scope=scope, was=was)
+        self.default = default
+
+
+class GivenMember(Declaration):
+    """A handle that the maker of the piece passes in."""
+
+    kind = "input"
+    __slots__ = ()
+
+
+class TopicMember(Declaration):
+    """Where records for reactions go."""
+
+    kind = "topic"
+    __slots__ = ("key",)
+
+    def __init__(self, *, key: Function | None, was: str | None) -> None:
+        super().__init__(was=was)
+        self.key = key
+
+
+class FunctionMember(Declaration):
+    """A member with a function of the author's."""
+
+    is_async: ClassVar[bool | None] = False
+    """Whether its function has to be async; None: it may."""
+    __slots__ = ("fn",)
+
+    def __init__(self, fn: Function, *, scope: Scope = "space", was: str | None = None) -> None:
+        super().__init__(scope=scope, was=was)
+        if not callable(fn) or not hasattr(fn, "__code__"):
+            raise AuthoringError(f"@{self.kind} on {shown(fn)}: put it above a method of the class")
+        self.fn = fn
+        name = fn.__name__
+        is_async = inspect.iscoroutinefunction(fn)
+        if self.is_async is False and (is_async or inspect.isasyncgenfunction(fn)):
+            raise AuthoringError(
+                f"@{self.kind} {name} is async, and a run never awaits: make it a plain function, and await in a "
+                "@resource or a @reaction"
+            )
+        if self.is_async is True and not is_async:
+            raise AuthoringError(f"@{self.kind} {name} is no async function: write async def {name}(...)")
+        if inspect.isgeneratorfunction(fn):
+            raise AuthoringError(f"@{self.kind} {name} yields: return all of it at once, as a tuple")
+
+    def parameters(self) -> list[inspect.Parameter]:
+        """What its function takes besides the piece."""
+        found = list(inspect.signature(self.fn).parameters.values())
+        if not found or found[0].kind not in (found[0].POSITIONAL_ONLY, found[0].POSITIONAL_OR_KEYWORD):
+            raise self.fault("its function does not take the piece", f"def {self.fn.__name__}(self, ...)")
+        return found[1:]
+
+    def takes(self, count: int, example: str) -> None:
+        """Refuse a function that takes more or less than it will be given."""
+        if len(self.parameters()) != count:
+            raise self.fault(f"its function takes {len(self.parameters())} arguments besides self", example)
+
+
+class Paced(FunctionMember):
+    """A node that time may keep back."""
+
+    __slots__ = ("debounce_ms", "throttle_ms", "transient")
+
+    def __init__(
+        self,
+        fn: Function,
+        *,
+        scope: Scope,
+        was: str | None,
+        debounce_ms: float,
+        throttle_ms: float,
+        transient: tuple[type[Exception], ...],
+    ) -> None:
+        super().__init__(fn, scope=scope, was=was)
+        self.debounce_ms = check_duration("debounce_ms", debounce_ms)
+        self.throttle_ms = check_duration("throttle_ms", throttle_ms)
+        self.transient = transient
+
+
+class ComputedMember(Paced):
+    """A value from values."""
+
+    kind = "computed"
+    __slots__ = ("writes",)
+
+    def __init__(self, fn: Function, *, writes: tuple[Declaration, ...], **options: Any) -> None:
+        super().__init__(fn, **options)
+        self.writes = writes
+        for each in writes:
+            if not isinstance(each, (CellMember, GivenMember)):
+                raise AuthoringError(f"@computed(writes=...) of {fn.__name__} names {each!r}: write cells only")
+
+
+class MaterializerMember(Paced):
+    """Writes anywhere inside its envelope, when nothing else has to run."""
+
+    kind = "materializer"
+    __slots__ = ("envelope",)
+
+    def __init__(self, fn: Function, *, envelope: tuple[Declaration, ...], **options: Any) -> None:
+        super().__init__(fn, **options)
+        self.envelope = envelope
+        if not envelope or not all(isinstance(each, (CellMember, GivenMember)) for each in envelope):
+            raise AuthoringError(f"@materializer {fn.__name__}: write envelope=(cell, ...), the cells it writes inside")
+
+
+class EffectMember(Paced):
+    """Something shown here, in every runtime that has the piece open."""
+
+    kind = "effect"
+    __slots__ = ("every_start",)
+
+    def __init__(self, fn: Function, *, every_start: bool, **options: Any) -> None:
+        super().__init__(fn, scope="session", was=None, **options)
+        self.every_start = every_start
+
+
+class HandlerMember(FunctionMember):
+    """A change, once per event."""
+
+    kind = "handler"
+    __slots__ = ("allow", "catch_up", "coalesce", "every_ms", "reads", "retries")
+
+    def __init__(
+        self,
+        fn: Function,
+        *,
+        retries: int | None,
+        allow: Allow,
+        every_ms: int | None,
+        catch_up: bool,
+        reads: tuple[Declaration, ...],
+        coalesce: Literal["last"] | None,
+        was: str | None,
+    ) -> None:
+        super().__init__(fn, scope="session", was=was)
+        if retries is not None and (type(retries) is not int or retries < 0):
+            raise AuthoringError(f"@handler {fn.__name__}: retries={shown(retries)}: write how many, 0 for none")
+        if allow not in ("reader", "writer", "owner"):
+            raise AuthoringError(f"@handler {fn.__name__}: allow={shown(allow)}: write 'reader', 'writer' or 'owner'")
+        if coalesce not in (None, "last"):
+            raise AuthoringError(f"@handler {fn.__name__}: coalesce={shown(coalesce)}: write 'last' or leave it out")
+        if every_ms is not None and (type(every_ms) is not int or every_ms < 1):
+            raise AuthoringError(f"@handler {fn.__name__}: every_ms={shown(every_ms)}: write how many milliseconds")
+        if every_ms is not None and self.parameters():
+            raise AuthoringError(f"@handler(every_ms=...) {fn.__name__} takes arguments, and nobody gives them")
+        self.retries = retries
+        self.allow = allow
+        self.every_ms = every_ms
+        self.catch_up = catch_up
+        self.reads = reads
+        self.coalesce = coalesce
+
+
+class ReactionMember(FunctionMember):
+    """Something done outside, at least once for each record of a topic."""
+
+    kind = "reaction"
+    is_async = None
+    __slots__ = ("backoff", "max_retries", "on", "on_exhausted", "then")
+
+    def __init__(
+        self,
+        fn: Function,
+        *,
+        on: Declaration,
+        then: Declaration | None,
+        max_retries: int,
+        backoff: Backoff,
+        on_exhausted: Exhausted,
+    ) -> None:
+        super().__init__(fn)
+        if not isinstance(on, TopicMember):
+            raise AuthoringError(f"@reaction {fn.__name__}: on={shown(on)}: name a topic of this class")
+        if then is not None and not isinstance(then, HandlerMember):
+            raise AuthoringError(f"@reaction {fn.__name__}: then={shown(then)}: name a handler of this class")
+        if type(max_retries) is not int or max_retries < 0:
+            raise AuthoringError(
+                f"@reaction {fn.__name__}: max_retries={shown(max_retries)}: write how many, 0 or more"
+            )
+        if on_exhausted not in ("block", "park", "skip", "never"):
+            raise AuthoringError(
+                f"@reaction {fn.__name__}: on_exhausted={shown(on_exhausted)}: write 'block', 'park', 'skip' or 'never'"
+            )
+        self.on = on
+        self.then = then
+        self.max_retries = max_retries
+        self.backoff = backoff
+        self.on_exhausted = on_exhausted
+
+
+class ResourceMember(FunctionMember):
+    """A value from outside, while somebody looks."""
+
+    kind = "resource"
+    is_async = True
+    __slots__ = ("backoff", "input", "limit", "speculative", "timeout_ms")
+
+    def __init__(
+        self,
+        fn: Function,
+        *,
+        input: Declaration,
+        timeout_ms: float | None,
+        limit: int,
+        backoff: Backoff | None,
+        speculative: bool,
+        scope: Scope,
+        was: str | None,
+    ) -> None:
+        super().__init__(fn, scope=scope, was=was)
+        if not isinstance(input, Declaration) or isinstance(input, (TopicMember, HandlerMember, EffectMember)):
+            raise AuthoringError(
+                f"@resource {fn.__name__} takes one input: write @resource(cell), a member that is read"
+            )
+        if type(limit) is not int or limit < 1:
+            raise AuthoringError(f"@resource {fn.__name__}: limit={shown(limit)}: write how many at once, 1 or more")
+        self.input = input
+        self.timeout_ms = None if timeout_ms is None else check_duration("timeout_ms", timeout_ms)
+        self.limit = limit
+        self.backoff = backoff
+        self.speculative = speculative
+
+
+class EachMember(FunctionMember):
+    """One child, or one value, per element."""
+
+    kind = "each"
+    __slots__ = ("forget", "key", "order", "source")
+
+    def __init__(
+        self,
+        fn: Function,
+        *,
+        source: Declaration,
+        key: Callable[[Any], Any] | None,
+        order: Callable[[Any], Any] | None,
+        forget: bool,
+        was: str | None,
+    ) -> None:
+        super().__init__(fn, was=was)
+        if not isinstance(source, Declaration) or isinstance(source, (TopicMember, HandlerMember, EffectMember)):
+            raise AuthoringError(f"@each {fn.__name__} goes over a member that is read: write @each(cell)")
+        if key is not None and order is not None:
+            raise AuthoringError(
+                f"@each {fn.__name__}: key= is for a tuple and order= for a Mapping: write one of them"
+            )
+        self.source = source
+        self.key = key
+        self.order = order
+        self.forget = forget
+
+
+class ChildMember(FunctionMember):
+    """One child, of whatever class its method returns."""
+
+    kind = "child"
+    __slots__ = ("forget",)
+
+    def __init__(self, fn: Function, *, forget: bool, was: str | None) -> None:
+        super().__init__(fn, was=was)
+        self.forget = forget
+
+
+class FoldMember(Declaration):
+    """A value over many elements, which costs the changed ones only."""
+
+    kind = "fold"
+    __slots__ = ("add", "by", "remove", "source", "start")
+
+    def __init__(
+        self, *, source: Declaration, start: Any, add: Function, remove: Function, by: Function | None, was: str | None
+    ) -> None:
+        super().__init__(was=was)
+        if not isinstance(source, Declaration) or isinstance(source, (TopicMember, HandlerMember, EffectMember)):
+            raise AuthoringError(
+                "fold goes over a member that is read: write fold(cell, start=..., add=..., remove=...)"
+            )
+        for what, fn in (("add", add), ("remove", remove), *((("by", by),) if by is not None else ())):
+            if not callable(fn):
+                raise AuthoringError(f"fold({what}={shown(fn)}): write a function, like {what}=lambda n, x: n + x")
+        self.source = source
+        self.start = start
+        self.add = add
+        self.remove = remove
+        self.by = by

@@ -1,0 +1,217 @@
+"""Fingerprints: whether a node's code would do today what it did when it last ran.
+
+Owns `Fingerprint`, the digest of a function and of everything it stands on, and the walk that makes one. Never runs
+what it looks at, and never decides what a different fingerprint means.
+
+The closure is over objects, not modules: the code (without line numbers, file names, comments and docstrings), its
+constants, defaults and closures, the globals it names, the plain methods that it calls on its piece, the classes and
+types it names, and so on with each of these. Where a version stands for code, it is not looked into: the version of
+Python for its library, that of an installed package for the package, `RULES` for Headwater.
+
+- Equal on every start of the same program: no address, hash, path or import order is in it, and a script has the same
+  one as the same file imported.
+- More rather than less: what may matter counts. Renaming a local variable is a change, and so is a changed method that
+  has the name of another one that the code calls. A node then runs once too often, never once too rarely.
+- What cannot be known is None, with the way to it: `Cart.total -> helpers.RATES['x'] -> <socket>`. Such a node is never
+  clean. An author mends it with `__fingerprint__` (see `fingerprints.forms`), or by passing the thing in.
+- Mutable globals count with the content that they have when they are first looked at (see `fingerprints.values`).
+- What a program reads from outside while it runs (the time, the environment, a file) is no code and does not count.
+
+A piece's class, and a module that is passed around, are namespaces: of them counts what any code of the closure names,
+not all of it. So a change of one computed leaves the others of its class alone: they are members, which stand for data.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator
+from types import FunctionType, ModuleType
+from typing import Any, Final
+
+from headwater.pieces.fingerprints.classes import IGNORED
+from headwater.pieces.fingerprints.form import DIGEST_BYTES, Form, Unfingerprintable
+from headwater.pieces.fingerprints.forms import Forms
+from headwater.pieces.fingerprints.origin import RULES
+
+__all__ = ["Fingerprint", "Fingerprinter", "fingerprint_of"]
+
+MAX_OBJECTS: Final = 100_000
+_MOST_REASONS: Final = 3
+
+_PYTHON: Final = f"{sys.implementation.name} {'.'.join(map(str, sys.version_info))}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Fingerprint:
+    """What a node's code is. Equal digests mean the same code; None means that nobody can know."""
+
+    digest: str | None
+    why: str = ""
+    """What could not be fingerprinted, and the way there; empty if there is a digest."""
+
+
+class Fingerprinter:
+    """Makes fingerprints, and remembers what it has looked at. One serves a whole program."""
+
+    __slots__ = ("_forms",)
+
+    def __init__(self) -> None:
+        self._forms = Forms()
+
+    def of(
+        self,
+        fn: object,
+        *,
+        owner: type[Any] | None = None,
+        types: Iterable[object] = (),
+        extra: Iterable[object] = (),
+    ) -> Fingerprint:
+        """The fingerprint of a function (or anything that can be called) of the class `owner`.
+
+        `types` are those of what it reads and writes, `extra` are options and other values that decide what it does.
+        """
+        name = str(getattr(fn, "__name__", None) or f"<{type(fn).__name__}>")
+        title = f"{owner.__name__}.{name}" if owner is not None else name
+        walk = _Walk(self._forms, owner)
+        walk.start(title, (("", fn), (" -> types", tuple(types)), (" -> extra", tuple(extra))))
+        return walk.finish()
+
+
+def fingerprint_of(
+    fn: object, *, owner: type[Any] | None = None, types: Iterable[object] = (), extra: Iterable[object] = ()
+) -> Fingerprint:
+    """One fingerprint. For many, a `Fingerprinter` is faster: it looks at each object once."""
+    return Fingerprinter().of(fn, owner=owner, types=types, extra=extra)
+
+
+class _Walk:
+    """From one function to all that it refers to, nearest first. Numbers objects in the order it meets them, so that
+    the digest says which references lead to the same object, whatever their addresses are."""
+
+    __slots__ = (
+        "_digest",
+        "_forms",
+        "_is_dynamic",
+        "_names",
+        "_namespaces",
+        "_numbers",
+        "_owner",
+        "_queue",
+        "_reasons",
+    )
+
+    def __init__(self, forms: Forms, owner: type[Any] | None) -> None:
+        self._forms = forms
+        self._owner = owner
+        self._digest = hashlib.blake2b(f"headwater {RULES} {_PYTHON};".encode(), digest_size=DIGEST_BYTES)
+        self._numbers: dict[int, int] = {}
+        self._queue: deque[tuple[str, Any]] = deque()
+        self._names: set[str] = set()
+        self._is_dynamic = False
+        self._namespaces: list[tuple[str, Any, set[str]]] = []  # with the names of it that were taken already
+        self._reasons: list[str] = []
+
+    def start(self, title: str, roots: Iterable[tuple[str, object]]) -> None:
+        """Take in what everything begins with."""
+        if self._owner is not None:
+            # It is there from the beginning, because `self` is.
+            self._numbers[id(self._owner)] = 0
+            self._namespaces.append((title, self._owner, set()))
+        for step, root in roots:
+            self._take(root, title + step)
+
+    def finish(self) -> Fingerprint:
+        """Follow every reference."""
+        while not self._is_over():
+            while self._queue and not self._is_over():
+                way, thing = self._queue.popleft()
+                if self._is_namespace(thing):
+                    self._namespaces.append((way, thing, set()))
+                    self._absorb(way, self._identity(thing))
+                    continue
+                try:
+                    self._absorb(way, self._forms.describe(thing))
+                except Unfingerprintable as problem:
+                    self._refuse(way, problem)
+            if not self._take_from_namespaces():
+                break
+        if self._reasons:
+            return Fingerprint(digest=None, why="; ".join(self._reasons))
+        return Fingerprint(digest=base64.b32hexencode(self._digest.digest()).decode("ascii").lower())
+
+    def _is_over(self) -> bool:
+        return len(self._reasons) >= _MOST_REASONS
+
+    def _take(self, thing: object, way: str) -> None:
+        try:
+            self._absorb(way, self._forms.form_of(thing))
+        except Unfingerprintable as problem:
+            self._refuse(way, problem)
+
+    def _absorb(self, way: str, form: Form) -> None:
+        self._digest.update(b"%d:%b" % (len(form.token), form.token))
+        for step, referred in form.refs:
+            number = self._numbers.get(id(referred))
+            if number is None:
+                number = self._numbers[id(referred)] = len(self._numbers)
+                if number >= MAX_OBJECTS:
+                    self._refuse(way, Unfingerprintable(f"refers to more than {MAX_OBJECTS:,} objects"))
+                    return
+                self._queue.append((way + step, referred))
+            self._digest.update(b"&%d" % number)
+        self._digest.update(b";")
+        self._names |= form.names
+        self._is_dynamic |= form.is_dynamic
+
+    def _refuse(self, way: str, problem: Unfingerprintable) -> None:
+        if not self._is_over():
+            self._reasons.append(f"{way}{problem.way()}: {problem.problem}")
+
+    # ---- namespaces -----------------------------------------------------------------------------------------
+
+    def _is_namespace(self, thing: object) -> bool:
+        if isinstance(thing, type):
+            return thing is self._owner or hasattr(thing, "__outline__")  # which is what makes a class a piece
+        return isinstance(thing, ModuleType)
+
+    def _identity(self, thing: Any) -> Form:
+        outline = getattr(thing, "__outline__", None) if isinstance(thing, type) else None
+        return self._forms.form_of("" if outline is None else str(outline.name))
+
+    def _take_from_namespaces(self) -> bool:
+        """Take what the code met so far names in them. Answers whether that was anything new."""
+        is_new = False
+        for number, (way, thing, taken) in enumerate(self._namespaces):
+            for name, value, step in list(self._wanted(thing, taken)):
+                is_new = True
+                taken.add(name)
+                self._digest.update(f"{number}.{name};".encode())
+                self._take(value, way + step)
+        return is_new
+
+    def _wanted(self, thing: Any, taken: set[str]) -> Iterator[tuple[str, object, str]]:
+        if isinstance(thing, ModuleType):
+            for name in sorted(self._among(set(vars(thing)) - taken)):
+                yield name, vars(thing)[name], f".{name}"
+            return
+        homes = [cls for cls in thing.__mro__ if self._forms.origins.stands_for(cls) is None]
+        names = {name for cls in homes for name in vars(cls)} - taken - IGNORED
+        # Python calls a special method without naming it.
+        special = {name for name in names if name.startswith("__") and any(_is_method(cls, name) for cls in homes)}
+        for name in sorted(self._among(names) | special):
+            for cls in homes:  # Also what is overridden: super() reaches it.
+                if name in vars(cls):
+                    yield name, vars(cls)[name], f" -> {cls.__name__}.{name}"
+
+    def _among(self, names: set[str]) -> set[str]:
+        if self._is_dynamic:
+            return {name for name in names if not name.startswith("__")}
+        return names & self._names
+
+
+def _is_method(cls: type[Any], name: str) -> bool:
+    return isinstance(vars(cls).get(name), FunctionType)

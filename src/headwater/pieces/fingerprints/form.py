@@ -1,0 +1,102 @@
+"""What one object is by itself, and what it refers to.
+
+Owns `Form`, the token of an object with its references to others; `FormWriter`, which puts forms together; and
+`Unfingerprintable`, which travels from the culprit outwards and collects the way. Never looks at an object.
+
+Invariants. A token holds no address, no hash and no order that a start could change. A reference is a number in the
+token and an object beside it, so that a form can be remembered while what it refers to is not known yet: that is how
+functions that call each other are possible. Two references to one object are one reference.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from typing import Final
+
+__all__ = ["DIGEST_BYTES", "EMPTY", "Form", "FormWriter", "Unfingerprintable", "atom"]
+
+DIGEST_BYTES: Final = 20
+_LONGEST_ATOM: Final = 64
+
+
+class Unfingerprintable(Exception):
+    """Something that no fingerprint can stand for. Each holder adds its step on the way out. Never leaves `pieces`."""
+
+    def __init__(self, problem: str, *steps: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.steps: list[str] = list(steps)
+
+    def way(self) -> str:
+        """From the holder to the culprit."""
+        return "".join(reversed(self.steps))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Form:
+    """One object: its token, what it refers to (with the way there), and which names its code uses."""
+
+    token: bytes
+    refs: tuple[tuple[str, object], ...] = ()
+    names: frozenset[str] = frozenset()
+    is_dynamic: bool = False  # its code looks names up that it computes
+
+
+EMPTY: Final = Form(b"-")
+
+
+def atom(tag: str, content: str | bytes = b"") -> Form:
+    """The form of something that refers to nothing. `tag` says what kind of thing it is."""
+    data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
+    if len(data) > _LONGEST_ATOM:
+        digest = hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest()
+        return Form(b"%b#%d:%b" % (tag.encode(), len(data), digest))
+    return Form(b"%b:%b" % (tag.encode(), data))
+
+
+class FormWriter:
+    """Makes one form out of several, in the order they are put."""
+
+    __slots__ = ("_is_dynamic", "_names", "_numbers", "_parts", "_refs", "_tag")
+
+    def __init__(self, tag: str) -> None:
+        self._tag = tag
+        self._parts: list[bytes] = []
+        self._refs: list[tuple[str, object]] = []
+        self._numbers: dict[int, int] = {}
+        self._names: set[str] = set()
+        self._is_dynamic = False
+
+    def put(self, form: Form, step: str = "") -> None:
+        """Add a part; `step` leads to it."""
+        self._parts.append(b"%d:%b" % (len(form.token), form.token))
+        for way, referred in form.refs:
+            number = self._numbers.get(id(referred))
+            if number is None:
+                number = self._numbers[id(referred)] = len(self._refs)
+                self._refs.append((step + way, referred))
+            self._parts.append(b"&%d" % number)
+        self._parts.append(b";")
+        if form.names:
+            self._names |= form.names
+        self._is_dynamic |= form.is_dynamic
+
+    def text(self, text: str) -> None:
+        """Add a name or another short text."""
+        data = text.encode("utf-8", "surrogatepass")
+        self._parts.append(b"%d:%b;" % (len(data), data))
+
+    def bytes(self, data: bytes) -> None:
+        """Add bytes."""
+        self._parts.append(b"%d:%b;" % (len(data), data))
+
+    def uses(self, names: set[str], *, is_dynamic: bool) -> None:
+        """The code in it names these attributes or globals."""
+        self._names |= names
+        self._is_dynamic |= is_dynamic
+
+    def form(self) -> Form:
+        """All of it as one."""
+        digest = hashlib.blake2b(b"".join(self._parts), digest_size=DIGEST_BYTES).digest()
+        return Form(self._tag.encode() + b"=" + digest, tuple(self._refs), frozenset(self._names), self._is_dynamic)

@@ -1,0 +1,154 @@
+"""Where a module comes from, and which version stands for it.
+
+Owns the division of all code into four: the application's, which is fingerprinted object by object; the standard
+library's, for which the version of Python stands; an installed package's, for which its name and version stand; and
+ours, for which `RULES` stands. Never imports anything and never looks into a module.
+
+A module in site-packages that belongs to no installed distribution has no version, and counts as the application's.
+So does a package that is installed in place (editable): it changes without a new version.
+"""
+
+from __future__ import annotations
+
+import enum
+import importlib.machinery
+import importlib.util
+import sys
+import sysconfig
+from pathlib import PurePath
+from types import FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from headwater.pieces.fingerprints.packages import Packages
+
+__all__ = ["RULES", "Origin", "Origins", "canonical_module"]
+
+RULES: Final = 1
+"""Which version of our own rules a fingerprint was made under. Raised whenever Headwater comes to compute something
+else from the same program: every stored fingerprint is then another one, and every node runs once more."""
+
+_INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
+_OURS: Final = __name__.partition(".")[0]
+
+
+_MADE_AT_RUN_TIME: Final = 1 << 9  # What CPython calls a heap type.
+
+
+class Origin(enum.Enum):
+    """Whose code it is."""
+
+    APPLICATION = "application"
+    STANDARD = "standard"
+    PACKAGE = "package"
+    OURS = "ours"
+
+
+def canonical_module(name: str) -> str:
+    """The name of a module, also when it was started as a script."""
+    if name != "__main__":
+        return name
+    main = sys.modules.get("__main__")
+    spec = getattr(main, "__spec__", None)
+    if spec is not None:
+        return str(spec.name)
+    file = getattr(main, "__file__", None)
+    return PurePath(file).stem if file else name
+
+
+class Origins:
+    """Answers for module names, and remembers."""
+
+    __slots__ = ("_known", "_library", "_packages")
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Origin, str]] = {}
+        self._packages: Packages | None = None
+        paths = sysconfig.get_paths()
+        self._library = tuple({PurePath(paths[key]) for key in ("stdlib", "platstdlib")})
+
+    def of(self, module: str | None) -> Origin:
+        """Whose module this is. Something without a module is a type or function of Python itself."""
+        return self._look(module)[0]
+
+    def version(self, module: str | None) -> str:
+        """What stands for the code of a module that is not the application's."""
+        return self._look(module)[1]
+
+    def _look(self, module: str | None) -> tuple[Origin, str]:
+        name = module or "builtins"
+        known = self._known.get(name)
+        if known is None:
+            known = self._known[name] = self._decide(name)
+        return known
+
+    def _decide(self, name: str) -> tuple[Origin, str]:
+        top = name.partition(".")[0]
+        if top == _OURS:
+            return Origin.OURS, f"headwater rules {RULES}"
+        if top == "builtins" or top in sys.builtin_module_names:
+            return Origin.STANDARD, "python"
+        file = self._file(name, top)
+        if file is None:
+            # Frozen, or never a file: `__main__` of an interpreter, a class made by a factory with a name of its own.
+            return (Origin.STANDARD, "python") if top in sys.stdlib_module_names else (Origin.APPLICATION, "")
+        if _INSTALLED.intersection(file.parts):
+            versions = self._versions(top)
+            return (Origin.PACKAGE, versions) if versions else (Origin.APPLICATION, "")
+        if top in sys.stdlib_module_names and any(file.is_relative_to(library) for library in self._library):
+            return Origin.STANDARD, "python"
+        return Origin.APPLICATION, ""
+
+    def _file(self, name: str, top: str) -> PurePath | None:
+        module = sys.modules.get(name) or sys.modules.get(top)
+        if module is None:
+            return self._spec_file(top)
+        file = getattr(module, "__file__", None)
+        if file is None:
+            places = list(getattr(module, "__path__", ()))  # A namespace package has places and no file.
+            return PurePath(places[0]) if places else None
+        return PurePath(file)
+
+    def _spec_file(self, top: str) -> PurePath | None:
+        try:
+            spec: importlib.machinery.ModuleSpec | None = importlib.util.find_spec(top)
+        except (ImportError, ValueError):  # Nothing to be found: as a module without a file.
+            return None
+        if spec is None or spec.origin in (None, "built-in", "frozen"):
+            return None
+        return PurePath(str(spec.origin))
+
+    def _versions(self, top: str) -> str:
+        from headwater.pieces.fingerprints.packages import Packages  # noqa: PLC0415 (slow, and seldom needed)
+
+        if self._packages is None:
+            self._packages = Packages()
+        return self._packages.versions(top)
+
+    def stands_for(self, thing: Any) -> str | None:
+        """The version that stands for a module, a class or a function; None where it is the application's."""
+        if isinstance(thing, ModuleType):
+            name: object = thing.__name__
+        elif isinstance(thing, FunctionType):
+            # Where its code looks names up: a decorator may have given it the `__module__` of what it wraps. Code that
+            # was made while the program ran is what the application asked for, whoever made it.
+            name = thing.__globals__.get("__name__")
+            file = thing.__code__.co_filename
+            if not isinstance(name, str) or (file.startswith("<") and not file.startswith("<frozen ")):
+                return None
+        else:
+            name = getattr(thing, "__module__", None)
+            if isinstance(thing, type) and not _is_at_home(thing):
+                return None
+        origin, version = self._look(name if isinstance(name, str) else None)
+        return None if origin is Origin.APPLICATION else version
+
+
+def _is_at_home(cls: type[Any]) -> bool:
+    """Whether the class is one of its module, and not made by it for somebody else, as `make_dataclass` does."""
+    if not cls.__flags__ & _MADE_AT_RUN_TIME:
+        return True
+    found: Any = sys.modules.get(cls.__module__)
+    for name in cls.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found is cls

@@ -1,0 +1,232 @@
+"""Handles that only pieces have: on what is computed, on children, on handlers.
+
+A handle on a handler is a door: it checks what is sent and hands it to the port `Sends`. What becomes of it is the
+business of whoever implements that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, overload
+
+from headwater.cells.handle import Input
+from headwater.cells.not_a_value import NotAValue
+from headwater.data.text import shown
+from headwater.data.value import Value
+from headwater.errors import AuthoringError
+from headwater.pieces.states import Failed, Pending, Ready
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from headwater.cells.member import Member
+    from headwater.pieces.declarations import HandlerMember
+    from headwater.pieces.signature import Signature
+
+__all__ = [
+    "Child",
+    "Computed",
+    "Delivery",
+    "Each",
+    "Effect",
+    "Handler",
+    "Intent",
+    "Options",
+    "Reaction",
+    "Resource",
+    "Sends",
+    "Takes",
+]
+
+T_co = TypeVar("T_co", covariant=True)
+C_co = TypeVar("C_co", covariant=True)
+A_contra = TypeVar("A_contra", contravariant=True)
+D = TypeVar("D")
+K = TypeVar("K")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Computed(Input[T_co]):
+    """A handle on a value that is computed."""
+
+    __slots__ = ()
+
+
+class Resource(Input[Pending[T_co] | Ready[T_co] | Failed[T_co]]):
+    """A handle on a value that comes from outside."""
+
+    __slots__ = ()
+
+    def value(self, default: D, /) -> T_co | D:
+        """The value, the last one while it is under way or after a failure, or the default if there never was one."""
+        match self.get(Pending()):
+            case Ready(value):
+                return value
+            case Pending(last=last) | Failed(last=last):
+                return default if last is None else last
+
+
+class Each(Input[Mapping[K, C_co]]):
+    """One child per element: a Mapping from key to child, in the order of the source."""
+
+    __slots__ = ()
+
+
+class Child(Input[C_co]):
+    """The one child."""
+
+    __slots__ = ()
+
+
+class Effect:
+    """A handle on an effect: it runs, and there is nothing to read."""
+
+    __slots__ = ("_what",)
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __repr__(self) -> str:
+        return f"<effect {self._what}>"
+
+
+class Reaction:
+    """A handle on a reaction: it runs, and there is nothing to read."""
+
+    __slots__ = ("_what",)
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __repr__(self) -> str:
+        return f"<reaction {self._what}>"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """One record on its way to one reaction."""
+
+    id: str
+    attempt: int
+    emitted_at: datetime
+
+
+class Intent:
+    """Something that was sent and may still be taken back."""
+
+    __slots__ = ("_withdraw", "id")
+
+    def __init__(self, id: str, withdraw: Callable[[], bool]) -> None:
+        self.id = id
+        self._withdraw = withdraw
+
+    def withdraw(self) -> bool:
+        """Take it back. False: it was dispatched already."""
+        return self._withdraw()
+
+    def __repr__(self) -> str:
+        return f"<intent {self.id}>"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How an event is sent."""
+
+    id: str | None = None
+    retries: int | None = None
+    durable: bool = False
+
+
+class Sends(Protocol):
+    """Whoever takes the events of one piece."""
+
+    def send(self, member: HandlerMember, payload: Value, options: Options) -> Coroutine[Any, Any, Any]: ...
+
+    def post(self, member: HandlerMember, payload: Value, options: Options) -> Intent: ...
+
+    def post_at(
+        self, member: HandlerMember, when: datetime | timedelta, payload: Value, options: Options
+    ) -> Intent: ...
+
+    @property
+    def core(self) -> object:
+        """The runtime that takes them."""
+
+    def place(self, member: HandlerMember) -> str:
+        """Whose handler it is, as text."""
+
+    def seen_by(self, facet: Any) -> Sends:
+        """The same piece, for the user and the session of another view."""
+
+    def same(self, other: object) -> bool:
+        """Whether it takes the same events."""
+
+
+class Takes(Protocol[A_contra]):
+    """A handler that takes one argument."""
+
+    def post(self, arg: A_contra, /) -> Intent: ...
+
+
+class Handler(NotAValue, Generic[P, R]):
+    """A handle on a handler: `send` from outside, `post` from inside."""
+
+    __slots__ = ("_options", "_signature", "member", "sends")
+
+    def __init__(
+        self, sends: Sends, member: HandlerMember, signature: Signature, options: Options | None = None
+    ) -> None:
+        self.sends = sends
+        self._signature = signature
+        self._options = options or Options()
+        self.member = member
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __get__(self, obj: None, owner: type[Any]) -> Member[Callable[P, R]]: ...
+        @overload
+        def __get__(self, obj: object, owner: type[Any]) -> Self: ...
+        def __get__(self, obj: object | None, owner: type[Any]) -> Any: ...
+
+    def send(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        """Have it handled, and wait until that is durable. Answers what the handler returned."""
+        return self.sends.send(self.member, self._signature.encode(args, kwargs), self._options)
+
+    def post(self, *args: P.args, **kwargs: P.kwargs) -> Intent:
+        """Queue it. Inside a handler it lives and dies with the handler's commit."""
+        return self.sends.post(self.member, self._signature.encode(args, kwargs), self._options)
+
+    def post_at(self, when: datetime | timedelta, /, *args: P.args, **kwargs: P.kwargs) -> Intent:
+        """Have it handled at a moment, or after a while."""
+        if isinstance(when, datetime) and when.tzinfo is None:
+            raise AuthoringError(
+                f"post_at({when.isoformat()}) has no time zone: write datetime(..., tzinfo=timezone.utc)"
+            )
+        return self.sends.post_at(self.member, when, self._signature.encode(args, kwargs), self._options)
+
+    def options(
+        self, *, id: str | None = None, retries: int | None = None, durable: bool | None = None
+    ) -> Handler[P, R]:
+        """The same handler, sent to otherwise: under an id of the caller's, with fewer tries, or kept before."""
+        if id is not None and (type(id) is not str or not 0 < len(id) <= 256):
+            raise AuthoringError(f"options(id={shown(id)}): write a text of 1 to 256 characters")
+        if retries is not None and (type(retries) is not int or retries < 0):
+            raise AuthoringError(f"options(retries={shown(retries)}): write how many, 0 for none")
+        said = {"id": id, "retries": retries, "durable": durable}
+        changed = replace(self._options, **{name: value for name, value in said.items() if value is not None})  # type: ignore[arg-type]
+        return Handler(self.sends, self.member, self._signature, changed)
+
+    def same(self, other: Handler[Any, Any]) -> bool:
+        """Whether it leads to the same handler of the same piece."""
+        return self.sends.same(other.sends) and self.member is other.member and self._options == other._options
+
+    def seen_by(self, facet: Any) -> Handler[P, R]:
+        """The same handler, sent to for the user and the session of a view."""
+        return Handler(self.sends.seen_by(facet), self.member, self._signature, self._options)
+
+    def __repr__(self) -> str:
+        return f"<{self.member!r}>"

@@ -1,0 +1,252 @@
+"""The outline of a class: its name and its members, checked when the class is made.
+
+What its annotations say is known here as soon as they can be resolved. A mistake is an AuthoringError that shows the
+line to write. It binds nothing and runs nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from headwater.cells.cell import Cell
+from headwater.cells.handle import Input
+from headwater.cells.typecodec import TypeCodec
+from headwater.data.text import shown
+from headwater.errors import AuthoringError
+from headwater.pieces.annotations import Unresolved, annotations_of
+from headwater.pieces.declarations import (
+    CellMember,
+    ChildMember,
+    ComputedMember,
+    EachMember,
+    EffectMember,
+    FoldMember,
+    GivenMember,
+    HandlerMember,
+    MaterializerMember,
+    ReactionMember,
+    ResourceMember,
+)
+from headwater.pieces.handles import Handler
+from headwater.pieces.member import Declaration
+from headwater.pieces.names import class_name
+from headwater.pieces.signature import Signature
+from headwater.pieces.types import Elements, Given, Typing
+
+if TYPE_CHECKING:
+    from headwater.pieces.piece import Piece
+
+__all__ = ["Outline"]
+
+D = TypeVar("D", bound=Declaration)
+M = TypeVar("M", bound=Declaration)
+T = TypeVar("T")
+RESERVED = ("ctx",)
+
+
+class Outline:
+    """What is declared in a class and in those it derives from."""
+
+    __slots__ = ("_is_known", "cls", "members", "name", "typing", "was")
+
+    def __init__(self, cls: type[Piece], *, name: str | None, was: str | None, around: Mapping[str, Any]) -> None:
+        for what, said in (("name", name), ("was", was)):
+            if said is not None and (type(said) is not str or not said or said.strip() != said):
+                raise AuthoringError(f"class {cls.__name__}(Piece, {what}={shown(said)}): write {what}='shop.Cart'")
+        self.cls = cls
+        self.name = name or class_name(cls)
+        self.was = was
+        self.members: dict[str, Declaration] = {}
+        for base in reversed(cls.__mro__[1:]):
+            outline = vars(base).get("__outline__")
+            self._inherit(base, {} if outline is None else outline.members)
+        own = {each: made for each, made in vars(cls).items() if isinstance(made, Declaration)}
+        self._check_own(own)
+        self.members.update(own)
+        self._check_stored()
+        self.typing = Typing(cls, around)
+        waiting = False
+        for each in own.values():
+            try:
+                self._check(each)
+            except Unresolved:
+                waiting = True  # Something that is defined later. Whoever opens the first such piece needs it.
+        self._is_known = False  # Its bases may still wait for something.
+        if not waiting:
+            self.typing.is_complete()
+
+    def __iter__(self) -> Iterator[Declaration]:
+        return iter(self.members.values())
+
+    def __repr__(self) -> str:
+        return f"<outline of {self.name}>"
+
+    # ---- what is declared --------------------------------------------------------------------------
+
+    def of(self, kind: type[D]) -> list[D]:
+        """The members of a kind, in the order in which they were declared."""
+        return [each for each in self.members.values() if isinstance(each, kind)]
+
+    def get(self, stored: str) -> Declaration | None:
+        """The member that is stored under a name."""
+        return next((each for each in self.members.values() if each.stored == stored), None)
+
+    def check_inputs(self, inputs: Mapping[str, Any]) -> None:
+        """Refuse to make a piece without what it needs, or with what it does not know."""
+        wanted = {each.name for each in self.of(GivenMember)}
+        call = f"{self.cls.__name__}({', '.join(f'{name}=...' for name in sorted(wanted))})"
+        unknown = sorted(inputs.keys() - wanted)
+        if unknown:
+            raise AuthoringError(f"{self.cls.__name__} has no input {unknown[0]!r}: write {call}")
+        missing = sorted(wanted - inputs.keys())
+        if missing:
+            raise AuthoringError(f"{self.cls.__name__} needs {missing[0]!r}: write {call}")
+        for name, value in inputs.items():
+            self._check_input(name, value, call)
+
+    def _check_input(self, name: str, value: Any, call: str) -> None:
+        if not isinstance(value, (Input, Handler)) and not hasattr(value, "__narrow__"):
+            raise AuthoringError(
+                f"{self.cls.__name__}, input {name!r} is {shown(value)}: pass a handle, not a value, as in {call}"
+            )
+
+    # ---- what its annotations say ------------------------------------------------------------------
+
+    def codec(self, member: Declaration) -> TypeCodec[Any]:
+        """How the value of a member is stored."""
+        return self._known(member, self.typing.codec)
+
+    def given(self, member: GivenMember) -> Given:
+        """What is passed in."""
+        return self._known(member, self.typing.given)
+
+    def signature(self, member: HandlerMember) -> Signature:
+        """What a handler takes and answers."""
+        return self._known(member, self.typing.signature)
+
+    def elements(self, member: Declaration) -> Elements:
+        """What an `each`, a `child` or a `fold` goes over and makes."""
+        return self._known(member, self.typing.elements)
+
+    def _known(self, member: M, ask: Callable[[M], T]) -> T:
+        try:
+            return ask(member)
+        except Unresolved as missing:
+            raise AuthoringError(
+                f"{self.cls.__name__}.{member.name}: {missing.name!r} in its annotation {missing.text!r} is not in "
+                f"module {self.cls.__module__}: define it before a {self.cls.__name__} is opened"
+            ) from None
+
+    def check(self) -> None:
+        """Everything, once more: what could not be resolved where the class was made has to be known by now."""
+        if not self._is_known:
+            for member in self.members.values():
+                self._known(member, self._check)
+            self._is_known = True
+
+    # ---- checks ------------------------------------------------------------------------------------
+
+    def _inherit(self, base: type[Any], members: Mapping[str, Declaration]) -> None:
+        """What a base declares, unless it cannot declare anything or another base has the name."""
+        name = self.cls.__name__
+        if "__outline__" not in vars(base):
+            for each, made in vars(base).items():
+                if isinstance(made, Declaration):
+                    raise AuthoringError(
+                        f"{base.__name__}.{each} is declared in a class that is no Piece: write "
+                        f"class {base.__name__}(Piece), and class {name}({base.__name__})"
+                    )
+        for each, made in members.items():
+            other = self.members.setdefault(each, made)
+            if other is not made:
+                one, two = (at.home.__name__ if at.home is not None else "?" for at in (other, made))
+                raise AuthoringError(
+                    f"{name} has {each!r} of {one} and of {two}: a member has one meaning. Call one of them something "
+                    "else, or derive from one of them."
+                )
+
+    def _check_own(self, own: dict[str, Declaration]) -> None:
+        cls = self.cls
+        for name, made in own.items():
+            if made.name != name or made.home is not cls:
+                raise AuthoringError(
+                    f"{cls.__name__}.{name} is {made!r} once more: a member has one name, declare another one"
+                )
+        if "__init__" in vars(cls):
+            raise AuthoringError(
+                f"{cls.__name__}.__init__: a piece is made of its inputs and holds no state of its own. Declare what "
+                "it is given, as in line: Input[Line] = given(), and what it starts with, as cell(default=...)."
+            )
+        for name in vars(cls):
+            if name in RESERVED:
+                raise AuthoringError(f"{cls.__name__}.{name}: pieces have a {name!r} already. Call it something else.")
+            if name in self.members:
+                home = self.members[name].home
+                raise AuthoringError(
+                    f"{cls.__name__}.{name} overrides {name!r} of {home.__name__ if home else 'its base'}: what others "
+                    "rely on cannot be replaced. Call it something else, or override a plain method that it calls."
+                )
+        for name, said in annotations_of(cls).items():
+            if name in RESERVED:
+                raise AuthoringError(f"{cls.__name__}.{name}: pieces have a {name!r} already. Call it something else.")
+            if name not in vars(cls) and name not in self.members and _names_a_handle(said):
+                raise AuthoringError(
+                    f"{cls.__name__}.{name} is declared and is nothing: write {name}: {_text(said)} = given(), or "
+                    "= cell(default=...)"
+                )
+
+    def _check_stored(self) -> None:
+        known: dict[str, Declaration] = {}
+        for each in self.members.values():
+            other = known.setdefault(each.stored, each)
+            if other is not each:
+                both = "handlers on one stream" if isinstance(each, HandlerMember) else "members in one place"
+                raise AuthoringError(
+                    f"{self.cls.__name__}.{other.name} and .{each.name} are two {both}, {each.stored!r}: give one of "
+                    "them another was=, or leave it out"
+                )
+
+    def _check(self, member: Declaration) -> None:
+        """What can be wrong with one member once its types are known."""
+        match member:
+            case CellMember():
+                self.typing.check_default(member, self.typing.codec(member))
+            case GivenMember():
+                self.typing.given(member)
+            case HandlerMember():
+                self.typing.signature(member)
+            case EffectMember():
+                member.takes(0, f"def {member.name}(self) -> None")
+            case ReactionMember():
+                if len(member.parameters()) not in (1, 2):
+                    raise member.fault(
+                        "its function takes the record, and the delivery if it wants it",
+                        f"async def {member.name}(self, record: Order, delivery: Delivery) -> None",
+                    )
+            case ResourceMember():
+                self.typing.check_resource(member)
+            case FoldMember():
+                self.typing.elements(member)
+                self.typing.check_start(member, self.typing.codec(member))
+            case EachMember() | ChildMember():
+                self.typing.elements(member)
+            case ComputedMember() | MaterializerMember():
+                member.takes(0, f"def {member.name}(self) -> int")
+                self.typing.codec(member)
+            case _:
+                self.typing.codec(member)
+
+
+def _names_a_handle(said: Any) -> bool:
+    if isinstance(said, str):
+        head = said.partition("[")[0].rpartition(".")[2]
+        return head in ("Cell", "Input", "Handler", "Computed", "Each", "Topic")
+    origin = getattr(said, "__origin__", said)
+    return isinstance(origin, type) and issubclass(origin, (Input, Cell, Handler))
+
+
+def _text(said: Any) -> str:
+    """An annotation as it was written, without the modules that its names are from."""
+    return said if isinstance(said, str) else re.sub(r"\b(?:\w+\.)+(?=\w)", "", str(said))

@@ -1,0 +1,71 @@
+"""What a handler takes and answers, as values: arguments are checked where they enter, and stored by name.
+
+It calls nothing. An argument that a stored event lacks has the default of the handler that takes it, so that an event
+outlives a new parameter with a default.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from headwater.cells.typecodec import TypeCodec
+from headwater.data.text import shown
+from headwater.data.value import Value, freeze
+from headwater.errors import AuthoringError, InvalidValueError
+
+__all__ = ["Signature"]
+
+
+class Signature:
+    """The parameters of one handler and the type of its result."""
+
+    __slots__ = ("_codecs", "_name", "_shape", "result")
+
+    def __init__(
+        self,
+        name: str,
+        parameters: list[inspect.Parameter],
+        codecs: Mapping[str, TypeCodec[Any]],
+        result: TypeCodec[Any],
+    ) -> None:
+        self._name = name
+        self._shape = inspect.Signature(parameters)
+        self._codecs = codecs
+        self.result = result
+
+    def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Value:
+        """The payload of an event."""
+        try:
+            bound = self._shape.bind(*args, **kwargs)
+        except TypeError as error:
+            raise AuthoringError(f"{self._name}: {error}; it takes {self._shape}") from None
+        payload = {}
+        for name, value in bound.arguments.items():
+            try:
+                payload[name] = self._codecs[name].encode(value)
+            except InvalidValueError as error:
+                raise InvalidValueError(f"{self._name}, argument {name}: {error}", path=(name, *error.path)) from None
+        return freeze(payload)
+
+    def decode(self, payload: Value) -> dict[str, Any]:
+        """The arguments that a payload stands for."""
+        if not isinstance(payload, Mapping):
+            raise InvalidValueError(f"{self._name} takes {self._shape}, not {shown(payload)}: name each argument")
+        unknown = [name for name in payload if name not in self._codecs]
+        if unknown:
+            raise InvalidValueError(f"{self._name} takes {self._shape}: there is no argument {shown(unknown[0])}")
+        arguments = {}
+        for name, parameter in self._shape.parameters.items():
+            if name in payload:
+                try:
+                    arguments[name] = self._codecs[name].decode(payload[name])
+                except InvalidValueError as error:
+                    raise InvalidValueError(f"{self._name}, argument {name}: {error}", path=(name,)) from None
+            elif parameter.default is parameter.empty:
+                raise InvalidValueError(f"{self._name} takes {self._shape}: argument {name} is missing")
+        return arguments
+
+    def __str__(self) -> str:
+        return str(self._shape)

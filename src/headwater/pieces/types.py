@@ -1,0 +1,269 @@
+"""The types of a class's members, from its annotations: codecs, signatures, what an `each` goes over.
+
+Built once per member, when it is first asked for. Raises `Unresolved` while a name is nothing yet.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from headwater.cells.arrays import TupleCodec
+from headwater.cells.cell import Cell
+from headwater.cells.codec import codec_for
+from headwater.cells.handle import Input
+from headwater.cells.objects import MappingCodec
+from headwater.cells.sending import Topic
+from headwater.cells.typecodec import TypeCodec
+from headwater.data.text import shown
+from headwater.errors import AuthoringError, InvalidValueError
+from headwater.pieces.annotations import annotations_of, names_around, resolve
+from headwater.pieces.declarations import (
+    CellMember,
+    ChildMember,
+    EachMember,
+    FoldMember,
+    FunctionMember,
+    GivenMember,
+    HandlerMember,
+    ResourceMember,
+    TopicMember,
+)
+from headwater.pieces.handles import Handler
+from headwater.pieces.member import SCOPES, Declaration
+from headwater.pieces.signature import Signature
+
+__all__ = ["Elements", "Given", "Typing"]
+
+_UNIONS: Final = (typing.Union, types.UnionType)
+_SIMPLE: Final = (int, float, str, bool)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What is passed in: a handle that is read, that is written too, or that is sent to."""
+
+    is_cell: bool
+    is_handler: bool
+    codec: TypeCodec[Any] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Elements:
+    """What is gone over, and what becomes of one element."""
+
+    source: TypeCodec[Any] | None  # of all of it; None: there is only one, without a source
+    value: TypeCodec[Any] | None  # of what is made; None: pieces are
+    is_optional: bool  # whether an element may be left out
+    pieces: tuple[type[Any], ...] = ()  # the classes of pieces that may be made
+
+
+class Typing:
+    """What the annotations of one class say. Those of the classes it derives from are theirs to resolve."""
+
+    __slots__ = ("_around", "_cls", "_known")
+
+    def __init__(self, cls: type[Any], around: Mapping[str, Any]) -> None:
+        self._cls = cls
+        # What was local where the class was made. A module is asked again, for what it defines later.
+        self._around: Mapping[str, Any] = {} if around is vars(sys.modules.get(cls.__module__, sys)) else around
+        self._known: dict[tuple[Declaration, str], Any] = {}
+
+    def is_complete(self) -> None:
+        """Everything was resolved: what was local where the class was made is nobody's to keep."""
+        self._around = {}
+
+    def codec(self, member: Declaration) -> TypeCodec[Any]:
+        return self._once(member, "codec", Typing._codec)  # type: ignore[no-any-return]
+
+    def given(self, member: GivenMember) -> Given:
+        return self._once(member, "given", Typing._given)  # type: ignore[no-any-return]
+
+    def signature(self, member: HandlerMember) -> Signature:
+        return self._once(member, "signature", Typing._signature)  # type: ignore[no-any-return]
+
+    def elements(self, member: Declaration) -> Elements:
+        return self._once(member, "elements", Typing._elements)  # type: ignore[no-any-return]
+
+    def _once(self, member: Declaration, what: str, make: Callable[[Typing, Any], Any]) -> Any:
+        found = self._known.get((member, what))
+        if found is None:
+            found = self._known[member, what] = make(self._home_of(member), member)
+        return found
+
+    def _home_of(self, member: Declaration) -> Typing:
+        home = member.home
+        return self if home is None or home is self._cls else home.__outline__.typing
+
+    def check_default(self, member: CellMember, codec: TypeCodec[Any]) -> None:
+        try:
+            codec.encode(member.default)
+        except InvalidValueError as error:
+            raise member.fault(
+                f"its default {shown(member.default)} does not fit {codec.expected} ({error})",
+                f"{member.name}: Cell[{codec.expected}] = cell(default=...) with such a value",
+            ) from None
+
+    def check_start(self, member: FoldMember, codec: TypeCodec[Any]) -> None:
+        """What an empty fold is worth has to be a value of its type."""
+        if member.by is not None:
+            if not isinstance(codec, MappingCodec):
+                raise member.fault(f"with by= it is a Mapping, not {codec.expected}", "Computed[Mapping[str, int]]")
+            codec = codec.element
+        self._check_fits(member, f"start={shown(member.start)}", codec, member.start)
+
+    def _check_fits(self, member: Declaration, what: str, codec: TypeCodec[Any], value: Any) -> None:
+        try:
+            codec.encode(value)
+        except InvalidValueError as error:
+            raise member.fault(f"{what} does not fit {codec.expected} ({error})", "such a value there") from None
+
+    def check_resource(self, member: ResourceMember) -> None:
+        """A resource takes what its input reads, and is of no wider scope than that."""
+        member.takes(1, f"async def {member.name}(self, {member.input.name}: str) -> str")
+        self.codec(member)
+        self._check_wide(member, member.input, f"@resource({member.input.name}, scope={member.input.scope!r})")
+
+    def _check_wide(self, member: Declaration, source: Declaration, instead: str) -> None:
+        if SCOPES.index(source.scope) > SCOPES.index(member.scope):
+            raise member.fault(f"{source.name!r} is of one {source.scope} each, and this is wider", instead)
+
+    # ---- resolving ---------------------------------------------------------------------------------
+
+    def _annotation(self, member: Declaration) -> Any:
+        said = annotations_of(self._cls).get(member.name)
+        return None if said is None else self._resolve(said)
+
+    def _resolve(self, said: Any) -> Any:
+        cls = self._cls
+        body = {name: made for name, made in vars(cls).items() if not isinstance(made, Declaration)}
+        return resolve(said, names_around(cls.__module__, self._around, {cls.__name__: cls, **body}))
+
+    def _returned(self, member: FunctionMember, example: str) -> Any:
+        said = annotations_of(member.fn)
+        if "return" not in said:
+            raise member.fault("its function does not say what it returns", example)
+        return self._resolve(said["return"])
+
+    def _stored_as(self, member: Declaration, type_: Any) -> TypeCodec[Any]:
+        try:
+            return codec_for(type_)
+        except InvalidValueError:
+            raise
+        except AuthoringError as error:
+            raise AuthoringError(f"{self._cls.__name__}.{member.name}: {error}") from None
+
+    # ---- by kind -----------------------------------------------------------------------------------
+
+    def _codec(self, member: Declaration) -> TypeCodec[Any]:
+        match member:
+            case CellMember():
+                return self._stored_as(member, self._argument(member, Cell, "Cell[int] = cell(default=0)"))
+            case TopicMember():
+                return self._stored_as(member, self._argument(member, Topic, "Topic[Order] = topic()"))
+            case GivenMember():
+                codec = self.given(member).codec
+                assert codec is not None
+                return codec
+            case FoldMember():
+                return self._folded(member)
+            case FunctionMember():
+                return self._stored_as(member, self._returned(member, f"def {member.name}(self) -> int"))
+            case _:
+                raise member.fault("it has no value", "a cell or a computed")
+
+    def _argument(self, member: Declaration, wanted: type[Any], example: str) -> Any:
+        said = self._annotation(member)
+        arguments = typing.get_args(said)
+        if typing.get_origin(said) is not wanted or len(arguments) != 1:
+            raise member.fault("its annotation does not say what is in it", f"{member.name}: {example}")
+        return arguments[0]
+
+    def _given(self, member: GivenMember) -> Given:
+        said = self._annotation(member)
+        origin, arguments = typing.get_origin(said), typing.get_args(said)
+        if origin is Handler:
+            return Given(is_cell=False, is_handler=True, codec=None)
+        if not isinstance(origin, type) or not issubclass(origin, Input) or len(arguments) != 1:
+            raise member.fault(
+                "an input is a handle",
+                f"{member.name}: Input[int] = given(), or Cell[int] to write it too, or Handler[[int], None]",
+            )
+        return Given(is_cell=issubclass(origin, Cell), is_handler=False, codec=self._stored_as(member, arguments[0]))
+
+    def _signature(self, member: HandlerMember) -> Signature:
+        said = annotations_of(member.fn)
+        codecs: dict[str, TypeCodec[Any]] = {}
+        parameters = member.parameters()
+        for each in parameters:
+            if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
+                raise member.fault(f"it takes *{each.name}", "each argument with its name and type")
+            if each.name not in said:
+                raise member.fault(f"argument {each.name!r} has no type", f"def {member.name}(self, {each.name}: str)")
+            codec = codecs[each.name] = self._stored_as(member, self._resolve(said[each.name]))
+            if each.default is not each.empty:
+                self._check_fits(member, f"{each.name}={shown(each.default)}", codec, each.default)
+        result = self._stored_as(member, self._returned(member, f"def {member.name}(self, ...) -> None"))
+        return Signature(f"{self._cls.__name__}.{member.name}", parameters, codecs, result)
+
+    def _elements(self, member: Declaration) -> Elements:
+        if isinstance(member, FoldMember):
+            return Elements(source=self._source(member), value=self.codec(member), is_optional=False)
+        assert isinstance(member, (EachMember, ChildMember))
+        source = None if isinstance(member, ChildMember) else self._source(member)
+        member.takes(
+            0 if source is None else 1,
+            f"def {member.name}(self) -> Row" if source is None else f"def {member.name}(self, row: Cell[Row]) -> View",
+        )
+        returned = self._returned(member, f"def {member.name}(self, ...) -> View")
+        parts = typing.get_args(returned) if typing.get_origin(returned) in _UNIONS else (returned,)
+        made = [part for part in parts if part is not type(None)]
+        pieces = [part for part in made if _is_piece(part)]
+        if pieces and len(pieces) < len(made):
+            raise member.fault("it makes pieces and values", "one or the other")
+        if isinstance(member, ChildMember) and not pieces:
+            raise member.fault(f"it makes {shown(returned)}, which is no piece", "@computed for a value")
+        value = None if pieces else self._stored_as(member, returned)
+        return Elements(source=source, value=value, is_optional=len(made) < len(parts), pieces=tuple(pieces))
+
+    def _source(self, member: EachMember | FoldMember) -> TypeCodec[Any]:
+        codec = self.codec(member.source)
+        self._check_wide(member, member.source, f"{member.source.name}: Cell[...] = cell(...) without scope=")
+        if isinstance(member, EachMember) and isinstance(codec, TupleCodec) and member.key is None:
+            raise member.fault(
+                f"{member.source.name!r} is a tuple, whose elements have no names",
+                f"@each({member.source.name}, key=lambda row: row.id)",
+            )
+        if isinstance(member, EachMember) and isinstance(codec, MappingCodec) and member.key is not None:
+            raise member.fault(f"{member.source.name!r} is a Mapping and has keys", f"@each({member.source.name})")
+        if not isinstance(codec, (TupleCodec, MappingCodec)):
+            raise member.fault(
+                f"{member.source.name!r} is {codec.expected}", "a tuple[Row, ...] or a Mapping[str, Row]"
+            )
+        return codec
+
+    def _folded(self, member: FoldMember) -> TypeCodec[Any]:
+        said = self._annotation(member)
+        if said is not None:
+            arguments = typing.get_args(said)
+            if len(arguments) != 1:
+                raise member.fault(
+                    "its annotation does not say what is in it", f"{member.name}: Computed[int] = fold(...)"
+                )
+            return self._stored_as(member, arguments[0])
+        kind = type(member.start)
+        if kind not in _SIMPLE and not hasattr(kind, "__struct_fields__"):
+            raise member.fault(
+                f"start={shown(member.start)} does not say what it adds up to",
+                f"{member.name}: Computed[tuple[int, ...]] = fold(...)",
+            )
+        return self._stored_as(member, kind if member.by is None else Mapping[str, kind])  # type: ignore[valid-type]
+
+
+def _is_piece(part: Any) -> bool:
+    """A piece, or a class that pieces derive from."""
+    return isinstance(part, type) and any(base.__name__ == "Piece" for base in part.__mro__)

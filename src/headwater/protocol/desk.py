@@ -1,0 +1,37 @@
+"""What a command asks the process that serves a directory, and what it is told. JSON, one question a request.
+
+A question that cannot be answered is told why, and of which kind that is; everything else is the caller's to show.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+import msgspec
+
+__all__ = ["DESK_PATH", "Question", "Told", "What"]
+
+DESK_PATH: Final = "/v1/desk"
+What = Literal["get", "set", "send", "log", "why", "graph"]
+
+
+class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One question. `place` is `PIECE.MEMBER#/path` or an address; the rest counts where it makes sense."""
+
+    what: What
+    space: str
+    place: str = ""
+    value: Any = None
+    user: str = ""
+    since: int | None = None
+    limit: int = 50
+    branch: str | None = None
+    at: int | None = None
+
+
+class Told(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The answer: a JSON document, or why there is none."""
+
+    answer: Any = None
+    error: str = ""
+    kind: str = ""

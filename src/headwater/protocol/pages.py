@@ -1,0 +1,138 @@
+"""What a page in a browser and the process that serves it say to each other. JSON, one object per message.
+
+A page has no replica: it looks at members of pieces, sends events and writes what a person types. Everything is
+answered, by the number that the page gave it. docs/PROTOCOL.md says when which is sent.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+__all__ = [
+    "Done",
+    "Enter",
+    "Entered",
+    "Failed",
+    "FromPage",
+    "Look",
+    "LookAway",
+    "Place",
+    "Refused",
+    "Send",
+    "Shown",
+    "ToPage",
+    "Write",
+    "page_decoder",
+    "page_encoder",
+]
+
+PAGE_VERSION: Final = 1
+
+
+class Place(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A member of a piece, by the name of the piece or, for a child, by its id."""
+
+    space: str
+    cls: str
+    member: str
+    name: str = ""
+    id: str = ""
+    path: tuple[str | int, ...] = ()
+
+
+class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type"):
+    pass
+
+
+class Enter(_Message, frozen=True, tag="enter"):
+    """The first message: who this is, and the session it goes on with after a lost connection."""
+
+    version: int
+    token: str = ""
+    session: str = ""
+    user: str = ""
+
+
+class Look(_Message, frozen=True, tag="look"):
+    """Show what a member is, now and whenever it changes, but not for changes of one's own group."""
+
+    id: int
+    place: Place
+    group: str | None = None
+
+
+class LookAway(_Message, frozen=True, tag="look_away"):
+    """Stop showing it."""
+
+    id: int
+
+
+class Send(_Message, frozen=True, tag="send"):
+    """Have an event handled. The same `key` after a lost connection is the same event."""
+
+    id: int
+    place: Place
+    args: dict[str, Any]
+    key: str = ""
+
+
+class Write(_Message, frozen=True, tag="write"):
+    """What a person typed: `set`, or an intent, at a cell."""
+
+    id: int
+    place: Place
+    kind: str
+    value: Any = None
+    group: str | None = None
+
+
+FromPage = Enter | Look | LookAway | Send | Write
+
+
+class Entered(_Message, frozen=True, tag="entered"):
+    """Who the page is for, and the session to go on with."""
+
+    user: str
+    session: str
+
+
+class Shown(_Message, frozen=True, tag="shown"):
+    """What a member is now. Without `there` nothing is there."""
+
+    id: int
+    there: bool
+    value: Any = None
+
+
+class Done(_Message, frozen=True, tag="done"):
+    """It is durable."""
+
+    id: int
+    value: Any = None
+
+
+class Refused(_Message, frozen=True, tag="refused"):
+    """A handler said no."""
+
+    id: int
+    reason: str
+
+
+class Failed(_Message, frozen=True, tag="failed"):
+    """It could not be done; 0: the message could not be understood, and the connection ends."""
+
+    id: int
+    error: str
+
+
+ToPage = Entered | Shown | Done | Refused | Failed
+
+
+def page_decoder() -> msgspec.json.Decoder[FromPage]:
+    return msgspec.json.Decoder(FromPage)
+
+
+def page_encoder() -> msgspec.json.Encoder:
+    return msgspec.json.Encoder()

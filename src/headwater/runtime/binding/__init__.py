@@ -1,0 +1,1 @@
+"""Binding: how declared pieces become documents, handles and nodes of a runtime."""

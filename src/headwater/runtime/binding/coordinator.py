@@ -1,0 +1,256 @@
+"""The coordinator of an `each` or a `child`: which elements there are, and one row for each.
+
+Its own node reads the keys of the source and their order, and nothing else of the elements; every row has a node that
+calls the author's method with the handle of its element. So a changed element runs its own row, a moved one none, and
+an added one costs the same however many there are. What a row made is stored; that it is a piece is known here only.
+Readers of the member read the order and the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+
+from headwater.cells.codec import codec_for
+from headwater.cells.handle import Input
+from headwater.cells.model import Json
+from headwater.data.text import shown
+from headwater.errors import AbsentError, AuthoringError
+from headwater.pieces.declarations import ChildMember, EachMember
+from headwater.pieces.handles import Child, Computed, Each
+from headwater.pieces.names import child_name
+from headwater.pieces.piece import Piece
+from headwater.runtime.binding.elements import keys_of
+from headwater.runtime.binding.fresh import Handled
+from headwater.runtime.binding.inputs import described, same_inputs
+from headwater.runtime.nodes import encoder
+from headwater.scheduler.node import Node, NodeKind
+from headwater.scheduler.registry import NodeSpec
+from headwater.scheduler.runner import Runner
+
+if TYPE_CHECKING:
+    from headwater.runtime.binding.elements import Source
+    from headwater.runtime.binding.facet import Facet
+    from headwater.runtime.binding.home import Home
+
+K = TypeVar("K")
+C_co = TypeVar("C_co", covariant=True)
+D = TypeVar("D")
+
+ONLY: Final = ""
+"""The key of a child that has none beside it."""
+_NOT_GIVEN: Final = object()
+
+
+class Row:
+    """One element, what its method made of it, and the child that it keeps."""
+
+    __slots__ = ("child", "key", "node", "result", "text")
+
+    def __init__(self, key: Any, text: str) -> None:
+        self.key = key
+        self.text = text
+        self.node: Node | None = None
+        self.result: Computed[Any] | None = None
+        self.child: Home | None = None
+
+
+class Coordinator:
+    """The rows of one member of one piece."""
+
+    __slots__ = ("_elements", "_home", "_member", "_order", "_source", "node", "rows")
+
+    def __init__(self, home: Home, member: EachMember | ChildMember) -> None:
+        self._home = home
+        self._member = member
+        self._elements = home.outline.elements(member)
+        self.rows: dict[str, Row] = {}
+        facet = home.facet("space")
+        core = home.pieces.core
+        self._order: Computed[Any] = Computed(core, facet.document(member.stored), codec_for(tuple[str, ...]))
+        self._source: Source | None = None
+        if isinstance(member, EachMember):
+            self._source = keys_of(home, member, self._elements)
+        id = facet.node_id(member.stored)
+        self.node = home.register(
+            NodeSpec(
+                id=id,
+                kind=NodeKind.COMPUTATION,
+                fn=self._run,
+                home=home.space.replica,
+                outputs=(self._order.document,),
+                encode=encoder(id, self._order),
+                parent=home.maker,
+            )
+        )
+
+    def handle(self, facet: Facet) -> Any:
+        """What the member is for a facet."""
+        kind = Each_ if isinstance(self._member, EachMember) else Child_
+        return kind(self, facet, self._order)
+
+    def homes(self) -> list[Home]:
+        return [row.child for row in self.rows.values() if row.child is not None]
+
+    # ---- its own run -------------------------------------------------------------------------------
+
+    def _run(self) -> tuple[str, ...]:
+        self._home.check_generation()
+        found = {ONLY: ONLY} if self._source is None else self._source.keys()
+        for text, key in found.items():
+            if text not in self.rows:
+                self.rows[text] = self._row(key, text)
+        for text in [text for text in self.rows if text not in found]:
+            self._drop(self.rows.pop(text))
+        return tuple(found)
+
+    def _row(self, key: Any, text: str) -> Row:
+        home, member = self._home, self._member
+        row = Row(key, text)
+        facet = home.facet("space")
+        stored = member.stored if self._source is None else f"{member.stored}/{text}"
+        id = facet.node_id(f"{stored} row")
+        codec = self._elements.value or codec_for(Json)
+        document = home.space.document(f"{child_name(home.id, member.stored, text)}:row")
+        row.result = Computed(home.pieces.core, document, codec)
+        row.node = home.register(
+            NodeSpec(
+                id=id,
+                kind=NodeKind.COMPUTATION,
+                fn=self._call(row, facet),
+                home=home.space.replica,
+                outputs=(document,),
+                encode=encoder(id, row.result),
+                parent=self.node,
+            )
+        )
+        return row
+
+    def _call(self, row: Row, facet: Facet) -> Callable[[], object]:
+        fn, piece, check = self._member.fn, facet.piece, self._home.check_generation
+        elements = () if self._source is None else (self._source.element(row.key),)
+
+        def call() -> object:
+            check()
+            return self._made(row, fn(piece, *elements))
+
+        return call
+
+    def _made(self, row: Row, made: Any) -> Any:
+        """Keep what the author's method made of an element."""
+        if self._elements.value is not None:
+            return made
+        if made is None:
+            self._let_go(row)
+            return None
+        if not isinstance(made, Piece):
+            raise AuthoringError(f"{self._member!r} returned {shown(made)}: return a piece, or None to leave it out")
+        if made.__bound__ is not None:
+            raise AuthoringError(
+                f"{self._member!r} returned {made!r}, which lives elsewhere: make one for this element"
+            )
+        child = row.child
+        if child is None or child.cls is not type(made) or not same_inputs(child.inputs or {}, made.__inputs__):
+            self._let_go(row)
+            id = child_name(self._home.id, self._member.stored, row.text)
+            row.child = self._home.pieces.adopt(self._home, made, id, row.node)
+        return described(self._home.pieces.core, made)
+
+    def _drop(self, row: Row) -> None:
+        """Its element is gone."""
+        self._let_go(row)
+        if row.node is not None and not row.node.removed:
+            node = row.node
+            self._home.pieces.outside(lambda: self._home.pieces.core.remove(node))
+        source = self._source
+        if self._member.forget and source is not None:
+            id = child_name(self._home.id, self._member.stored, row.text)
+            self._home.pieces.erase(self._home.space, id, unless=lambda: source.has(row.key))
+
+    def _let_go(self, row: Row) -> None:
+        child, row.child = row.child, None
+        if child is not None:
+            child.stop()
+
+    # ---- for readers -------------------------------------------------------------------------------
+
+    def shown(self, texts: tuple[str, ...], facet: Facet) -> dict[Any, Any]:
+        """What the rows are, for a facet, in order."""
+        found: dict[Any, Any] = {}
+        run = self._home.pieces.core.current.run
+        if run is not None and isinstance(run.tracker, (Handled, Runner)):
+            rows = [self.rows[text] for text in texts if text in self.rows]
+            run.tracker.need(run, [row.result.document for row in rows if row.result is not None])
+        for text in texts:
+            row = self.rows.get(text)
+            if row is None or row.result is None:
+                continue  # Somebody else knows of it already; it comes with this runtime's next pass.
+            made = row.result.get()
+            if made is None:
+                continue
+            if self._elements.value is not None:
+                found[row.key] = made
+            elif row.child is not None:
+                found[row.key] = row.child.facet(facet.scope, facet.user, facet.session).piece
+        return found
+
+
+class Each_(Each[K, C_co]):
+    """The handle of an `each` for one facet."""
+
+    __slots__ = ("_coordinator", "_facet")
+
+    def __init__(self, coordinator: Coordinator, facet: Facet, order: Input[Any]) -> None:
+        super().__init__(facet.home.pieces.core, order.document, codec_for(tuple[str, ...]))
+        self._coordinator = coordinator
+        self._facet = facet
+
+    @overload
+    def get(self) -> Mapping[K, C_co]: ...
+    @overload
+    def get(self, default: D) -> Mapping[K, C_co] | D: ...
+    def get(self, default: Any = _NOT_GIVEN) -> Any:
+        """One child for each element, in order. Inside a run this subscribes to which there are, no more."""
+        try:
+            texts: Any = super().get()
+        except AbsentError:
+            if default is _NOT_GIVEN:
+                raise
+            return default
+        return MappingProxyType(self._coordinator.shown(texts, self._facet))
+
+    def view(self) -> Any:
+        """The same: what is in a child is read when it is looked at."""
+        return self.get()
+
+    def key(self, k: Any, /) -> Any:
+        raise AuthoringError(f"key() of {self!r}: write .get()[{k!r}], which is the child")
+
+    def at(self, path: Any, /) -> Any:
+        raise AuthoringError(f"at() of {self!r}: write .get()[key], which is the child")
+
+
+class Child_(Child[C_co]):
+    """The handle of a `child` for one facet."""
+
+    __slots__ = ("_coordinator", "_facet")
+
+    def __init__(self, coordinator: Coordinator, facet: Facet, order: Input[Any]) -> None:
+        super().__init__(facet.home.pieces.core, order.document, codec_for(tuple[str, ...]))
+        self._coordinator = coordinator
+        self._facet = facet
+
+    @overload
+    def get(self) -> C_co: ...
+    @overload
+    def get(self, default: D) -> C_co | D: ...
+    def get(self, default: Any = _NOT_GIVEN) -> Any:
+        """The child. Inside a run this subscribes to which it is, not to what is in it."""
+        texts: Any = super().get(())
+        found = self._coordinator.shown(texts, self._facet)
+        if ONLY in found:
+            return found[ONLY]
+        if default is _NOT_GIVEN:
+            raise AbsentError(f"{self!r} keeps no child: its method returned None")
+        return default

@@ -1,0 +1,102 @@
+"""A piece as one run sees it: for everybody, for one user, or for one session.
+
+Owns the handles of that view. A member of a wider scope is shared with the wider view; one of a narrower scope can only
+be passed on. It makes handles when they are first used, which registers what computes them, and runs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headwater.data.address import check_scope
+from headwater.data.link import Link
+from headwater.errors import AuthoringError
+from headwater.pieces.declarations import ChildMember, EachMember, GivenMember, HandlerMember
+from headwater.pieces.member import SCOPES, Declaration, Scope
+from headwater.pieces.names import document_id
+from headwater.replica.document import Document
+from headwater.runtime.binding.narrow import Narrow
+
+if TYPE_CHECKING:
+    from headwater.pieces.context import Context
+    from headwater.pieces.piece import Piece
+    from headwater.runtime.binding.home import Home
+
+_OWN = (GivenMember, HandlerMember, EachMember, ChildMember)
+"""Members whose handle depends on who looks, whatever their scope."""
+
+
+class Facet:
+    """What a piece's members are for one run."""
+
+    __slots__ = ("handles", "home", "piece", "scope", "session", "user")
+
+    def __init__(self, home: Home, scope: Scope, user: str, session: str) -> None:
+        self.home = home
+        self.scope = scope
+        self.user = user
+        self.session = session
+        self.handles: dict[Declaration, Any] = {}
+        self.piece: Piece = object.__new__(home.cls)
+        object.__setattr__(self.piece, "__bound__", self)
+        object.__setattr__(self.piece, "__inputs__", {})
+
+    def handle(self, member: Declaration) -> Any:
+        """The handle of a member, made when it is first used."""
+        found = self.handles.get(member)
+        if found is None:
+            found = self._make(member)
+            if found is not None:
+                self.handles[member] = found
+        return found
+
+    def _make(self, member: Declaration) -> Any:
+        home = self.home
+        self._check_owner(member)
+        if isinstance(member, _OWN) or member.scope == self.scope:
+            return home.make(self, member)
+        if SCOPES.index(member.scope) > SCOPES.index(self.scope):
+            return Narrow(home, member)
+        return home.facet(member.scope, self.user, self.session).handle(member)
+
+    def _check_owner(self, member: Declaration) -> None:
+        """Say at once when nobody is there whose it could be."""
+        if isinstance(member, _OWN) or self.scope == "space" or member.scope == "space" or member.kind == "effect":
+            return
+        if self.scope == "user" and member.scope == "session":
+            return
+        if not (self.user if member.scope == "user" else self.session):
+            raise AuthoringError(
+                f"{member!r} is of one {member.scope} each, and nobody said which: write "
+                f"rt.space({self.home.space.name!r}, {member.scope}=...)"
+            )
+
+    @property
+    def owner(self) -> str:
+        """The scope of its documents."""
+        match self.scope:
+            case "space":
+                return "space"
+            case "user":
+                return f"user:{self.user}"
+            case _:
+                return f"session:{self.session}"
+
+    def document(self, stored: str) -> Document:
+        """The document that a member of this scope is kept in."""
+        return self.home.space.document(document_id(self.home.id, stored), check_scope(self.owner))
+
+    def node_id(self, stored: str) -> str:
+        """What messages and traces call the node of a member."""
+        suffix = "" if self.scope == "space" else f" of {self.owner}"
+        return f"{self.home.space.name}/{self.home.id}:{stored}{suffix}"
+
+    def context(self) -> Context:
+        return self.home.pieces.context(self)
+
+    def link(self) -> Link:
+        """A value that points at the piece."""
+        return Link(self.home.space.name, "space", document_id(self.home.id, "@"))
+
+    def describe(self) -> str:
+        return f"{self.home.name!r} of {self.home.space.name}"

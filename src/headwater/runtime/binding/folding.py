@@ -1,0 +1,145 @@
+"""`fold`: a value over many elements, brought up to date with the changed ones only.
+
+Its node keeps what it went over last; raw values are shared where nothing changed, so that the same object means the
+same element. What it keeps are elements and a value that belong together, so that a rejected commit does no harm. `add`
+and `remove` are called for the elements that came, left or changed, in the order of the source; a start goes over all
+of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from headwater.cells.handle import Input
+from headwater.cells.objects import MappingCodec
+from headwater.errors import AuthoringError
+from headwater.pieces.handles import Computed
+from headwater.runtime.nodes import encoder
+from headwater.scheduler.node import NodeKind
+from headwater.scheduler.registry import NodeSpec
+
+if TYPE_CHECKING:
+    from headwater.pieces.declarations import FoldMember
+    from headwater.runtime.binding.facet import Facet
+
+
+class Folding:
+    """One fold of one piece: what it has added up."""
+
+    __slots__ = ("_check", "_is_mapping", "_member", "_source", "elements", "groups", "sizes")
+
+    def __init__(
+        self, member: FoldMember, source: Input[Any], check: Callable[[], object], *, is_mapping: bool
+    ) -> None:
+        self._member = member
+        self._source = source
+        self._check = check  # whether it may be run at all
+        self._is_mapping = is_mapping
+        self.elements: Any = {} if is_mapping else ()  # what was added up
+        self.groups: dict[Any, Any] = {}  # the values, by group; one group without `by`
+        self.sizes: dict[Any, int] = {}  # how many elements each has: an empty group is left out
+
+    def forget(self) -> None:
+        """Begin again with the next run."""
+        self.elements, self.groups, self.sizes = {} if self._is_mapping else (), {}, {}
+
+    def run(self) -> Any:
+        """Bring it up to date and answer the value."""
+        self._check()
+        now: Any = self._source.get({} if self._is_mapping else ())
+        groups, sizes = dict(self.groups), dict(self.sizes)
+        gone, came = self._entries(now) if self._is_mapping else _elements(self.elements, now)
+        for element in gone:
+            self._take(groups, sizes, element)
+        for element in came:
+            self._put(groups, sizes, element)
+        # Only now: an author's function that raises, or an attempt that is stopped, has changed nothing. What is kept
+        # belongs together whatever becomes of this commit: the next run starts from these elements.
+        self.elements, self.groups, self.sizes = now, groups, sizes
+        if self._member.by is None:
+            return groups.get(None, self._member.start)
+        return dict(groups)
+
+    def _entries(self, now: Mapping[Any, Any]) -> tuple[list[Any], list[Any]]:
+        """What left and what came, by key."""
+        before = self.elements
+        gone = [each for key, each in before.items() if key not in now or not _same(each, now[key])]
+        came = [each for key, each in now.items() if key not in before or not _same(before[key], each)]
+        return gone, came
+
+    def _group(self, element: Any) -> Any:
+        return None if self._member.by is None else self._member.by(element)
+
+    def _put(self, groups: dict[Any, Any], sizes: dict[Any, int], element: Any) -> None:
+        group = self._group(element)
+        groups[group] = self._member.add(groups.get(group, self._member.start), element)
+        sizes[group] = sizes.get(group, 0) + 1
+
+    def _take(self, groups: dict[Any, Any], sizes: dict[Any, int], element: Any) -> None:
+        group = self._group(element)
+        if group not in groups:
+            raise AuthoringError(
+                f"{self._member!r}: by= named another group for an element than before: let it depend on nothing else"
+            )
+        groups[group] = self._member.remove(groups[group], element)
+        sizes[group] -= 1
+        if not sizes[group]:
+            del groups[group], sizes[group]
+
+
+def _same(one: Any, other: Any) -> bool:
+    """The same object, or an equal one of the same type: True is not 1."""
+    return one is other or (one.__class__ is other.__class__ and one == other)
+
+
+def _elements(before: tuple[Any, ...], now: tuple[Any, ...]) -> tuple[list[Any], list[Any]]:
+    """What left a tuple and what came, wherever it stood: an element that moved did neither."""
+    low, most = 0, min(len(before), len(now))
+    while low < most and _same(before[low], now[low]):
+        low += 1
+    high = 0
+    while high < most - low and _same(before[-1 - high], now[-1 - high]):
+        high += 1
+    gone, came = before[low : len(before) - high], now[low : len(now) - high]
+    counts = Counter(map(id, gone))  # Both tuples keep their elements, so that an id is nobody else's.
+    left = []
+    for each in came:
+        if counts[id(each)]:
+            counts[id(each)] -= 1
+        else:
+            left.append(each)
+    stays = Counter(map(id, came))
+    away = []
+    for each in gone:
+        if stays[id(each)]:
+            stays[id(each)] -= 1
+        else:
+            away.append(each)
+    return away, left
+
+
+def fold(facet: Facet, member: FoldMember) -> Computed[Any]:
+    """The handle of a fold, and its node."""
+    home = facet.home
+    outline = home.outline
+    elements = outline.elements(member)
+    document = facet.document(member.stored)
+    handle: Computed[Any] = Computed(home.pieces.core, document, outline.codec(member))
+    source: Input[Any] = facet.handle(member.source)
+    folding = Folding(member, source, home.check_generation, is_mapping=isinstance(elements.source, MappingCodec))
+    id = facet.node_id(member.stored)
+    home.register(
+        NodeSpec(
+            id=id,
+            kind=NodeKind.COMPUTATION,
+            fn=folding.run,
+            home=home.space.replica,
+            outputs=(document,),
+            encode=encoder(id, handle),
+            declared=(source.document,),
+            parent=home.maker,
+        )
+    )
+    return handle

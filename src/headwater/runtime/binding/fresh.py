@@ -1,0 +1,146 @@
+"""Freshness of what a handler reads (I4): an attempt that reads anything else is stopped, and what was missing runs.
+
+The signals are no `Exception`, and what was asked for counts, not whether the signal came through: an author who
+catches everything does not swallow it. An upstream that does not settle within a window fails the event loudly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, NoReturn, cast
+
+from headwater.cells.run import Run
+from headwater.data.address import Depth, doc_text
+from headwater.data.spots import Spot
+from headwater.errors import NotSettlingError
+from headwater.replica.document import Document
+from headwater.runtime.authored import Authored, Missing
+from headwater.scheduler.graph.edges import writers_above
+from headwater.scheduler.node import CLEAN, Node, NodeKind
+from headwater.scheduler.registry import NodeSpec
+from headwater.scheduler.suspension import invalid_above
+
+if TYPE_CHECKING:
+    from headwater.replica.replica import Replica
+    from headwater.replica.transaction import Transaction
+    from headwater.runtime.binding.pieces import Pieces
+    from headwater.runtime.core import Core
+
+WINDOW_US: Final = 30_000_000
+"""How long a handler waits for what it reads to settle."""
+
+
+class Stale(BaseException):
+    """An attempt read what is not fresh. Never leaves this package."""
+
+    def __init__(self, documents: Sequence[Document]) -> None:
+        super().__init__(", ".join(doc_text(each.key) for each in documents[:3]))
+        self.documents = documents
+
+
+class Stopped(BaseException):
+    """The attempt is over: its tracker knows why. Never leaves this package."""
+
+
+class Handled(Authored):
+    """The tracker of a handler's attempt: it reads nothing but what is fresh."""
+
+    __slots__ = ("_core", "_why")
+
+    def __init__(self, core: Core, home: Replica, transaction: Transaction) -> None:
+        super().__init__(home, transaction, core.visible)
+        self._core = core
+        self._why: BaseException | None = None  # the attempt is over, whoever caught the signal
+
+    def check(self) -> None:
+        """Raise what stopped the attempt, if something did."""
+        if self._why is not None:
+            raise self._why
+
+    def missed(self, run: Run, spot: Spot) -> Spot:
+        document = cast(Document, spot.document)
+        if document.writers and not is_fresh(document, self._core):
+            self._stop(Stale((document,)))
+        return super().missed(run, spot)
+
+    def absent(self, run: Run, document: Document) -> NoReturn:
+        self._stop(Missing(document))
+
+    def need(self, run: Run, documents: Sequence[Document]) -> None:
+        """Several documents are about to be read: what is missing runs together, not one after the other."""
+        stale = [each for each in documents if each.writers and not is_fresh(each, self._core)]
+        if stale:
+            self._stop(Stale(stale))
+
+    def _stop(self, why: BaseException) -> NoReturn:
+        self._why = why
+        raise Stopped
+
+
+def is_fresh(document: Document, core: Core) -> bool:
+    """Whether a document shows what its writers make of what is shown now. A failed writer is as fresh as it gets."""
+    marks = core.scheduler.marks.count
+    for writer in document.writers:
+        if isinstance(writer, Node) and writer.returns:
+            if writer.status != CLEAN or not writer.runs or writer.loading is not None:
+                return False
+            # Not of the writer itself: its own run may have made something above it invalid, round a cycle.
+            for above in writers_above(writer):
+                if above is not writer and (above.status != CLEAN or invalid_above(above, marks, -1)):
+                    return False
+    return True
+
+
+async def freshen(pieces: Pieces, who: str, documents: Sequence[Document], held: list[Node]) -> None:
+    """Demand what a handler reads, until it is fresh. It stays demanded, by the nodes that are held."""
+    core = pieces.core
+    spots = [Spot(each, (), Depth.DEEP) for each in documents]
+
+    def look() -> None:
+        run = core.current.run
+        assert run is not None
+        for spot in spots:
+            run.look(spot)
+
+    node = core.register(
+        NodeSpec(
+            id=f"what {who} reads, {core.next_number()}",
+            kind=NodeKind.EFFECT,
+            fn=look,
+            home=documents[0].home,
+            returns=False,
+            no_auto_debounce=True,
+        )
+    )
+    held.append(node)
+    late: list[None] = []
+
+    def over() -> None:
+        late.append(None)
+        core.observing.look()
+
+    cancel = core.scheduler.gates.alarm(core.clock.monotonic_us() + WINDOW_US, over)
+    try:
+        await core.observing.until(
+            lambda: all(is_fresh(each, core) for each in documents) or bool(late) or _why_not(core, node) is not None
+        )
+    finally:
+        cancel()
+    stale = next((each for each in documents if not is_fresh(each, core)), None)
+    if stale is None:
+        return
+    why = _why_not(core, node)
+    if why is not None:
+        raise why
+    writers = [each for each in stale.writers if isinstance(each, Node)]
+    above = [writer.id for writer in writers]
+    above += [each.id for writer in writers for each in writers_above(writer) if each.status != CLEAN]
+    raise NotSettlingError(
+        f"{who} reads {doc_text(stale.key)}, which did not settle in {WINDOW_US / 1e6:g} s: "
+        f"look at {', '.join(above[:5])}"
+    )
+
+
+def _why_not(core: Core, node: Node) -> Exception | None:
+    """Why it will never be fresh, if what it waits for will not come."""
+    return None if node.loading is None else core.why_not(node.loading)

@@ -1,0 +1,110 @@
+"""Generations: two versions of one class at once, as in a rolling deploy. The older one derives nothing any more.
+
+A piece's record says what its members did when it was last opened, by fingerprint, and counts how often that was
+something else. Every derived run of an open piece reads that number, so that admission refuses what an older version
+had on its way; an older version that hears of a newer one says so, once, and stops. Handlers go on: events are changes
+that somebody meant. What has no fingerprint counts as unchanged, and what derives nothing does not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import CodeType
+from typing import TYPE_CHECKING
+
+from headwater.errors import AuthoringError
+from headwater.pieces.declarations import (
+    ChildMember,
+    EachMember,
+    EffectMember,
+    FunctionMember,
+    HandlerMember,
+    ReactionMember,
+)
+from headwater.pieces.piece import Piece
+from headwater.runtime.binding.renewal import KEYS, fingerprints
+
+if TYPE_CHECKING:
+    from headwater.cells.handle import Input
+    from headwater.runtime.binding.home import Home
+    from headwater.runtime.binding.pieces import Pieces
+
+
+class Generations:
+    """Which version of its class each open piece of one runtime is run by."""
+
+    __slots__ = ("_known", "_numbers", "_pieces")
+
+    def __init__(self, pieces: Pieces) -> None:
+        self._pieces = pieces
+        self._known: dict[type[Piece], tuple[tuple[CodeType, ...], dict[str, str]]] = {}
+        self._numbers: dict[Home, Input[int]] = {}  # where the number of an open piece is read
+
+    def members(self, cls: type[Piece]) -> Mapping[str, str]:
+        """What the members of a class do, and those of the children it may have, by name."""
+        classes = _with_children(cls)
+        code = tuple(
+            member.fn.__code__ for each in classes for member in each.__outline__ if isinstance(member, FunctionMember)
+        )
+        known = self._known.get(cls)
+        if known is None or known[0] != code:  # What runs may have been patched.
+            found = fingerprints(classes)
+            kept = {at for each in classes for at in _derived(each)}
+            known = self._known[cls] = (
+                code,
+                {f"{at[0]}.{at[1]}": digest for at, digest in found.items() if digest is not None and at in kept},
+            )
+        return known[1]
+
+    def is_newer(self, cls: type[Piece], stored: Mapping[str, str]) -> bool:
+        """Whether a class does something else than what was stored of it."""
+        now = self.members(cls)
+        return any(stored.get(name) != digest for name, digest in now.items())
+
+    def check(self, home: Home) -> None:
+        """Inside a run that derives something of a piece: refuse it where a newer version runs that piece."""
+        if home.generation:
+            number = self._numbers.get(home)
+            if number is None:
+                number = self._numbers[home] = self._pieces.records.generation(home)
+            now = number.get(0)
+            if now > home.generation:
+                raise self._outdated(home, now)
+
+    def forget(self, home: Home) -> None:
+        self._numbers.pop(home, None)
+
+    def _outdated(self, home: Home, now: int) -> AuthoringError:
+        error = AuthoringError(
+            f"{home!r} is run by a newer version of its class ({now}, this is {home.generation}): what this program "
+            "derives of it is refused. Start it again with the new code."
+        )
+        core = self._pieces.core
+
+        def stop() -> None:
+            if home.is_open:
+                home.stop()
+                core.report(f"{home.space.name}/{home.id}", error)
+
+        core.afterwards(stop)
+        return error
+
+
+def _derived(cls: type[Piece]) -> Iterator[tuple[str, str]]:
+    """The members of a class whose results are stored. What else it does makes no other generation."""
+    outline = cls.__outline__
+    for member in outline:
+        if not isinstance(member, (EffectMember, HandlerMember, ReactionMember)):
+            yield outline.name, member.stored
+            yield outline.name, KEYS + member.stored
+
+
+def _with_children(cls: type[Piece]) -> list[type[Piece]]:
+    """A class, and those of the children that its members may keep, however far down."""
+    found = [cls]
+    for each in found:
+        outline = each.__outline__
+        for member in outline:
+            if isinstance(member, (EachMember, ChildMember)):
+                found += [made for made in outline.elements(member).pieces if made not in found]
+    return found

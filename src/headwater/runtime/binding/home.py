@@ -1,0 +1,180 @@
+"""The home of one piece in one runtime: its facets, its inputs, its nodes and its children.
+
+Two programs that name the same piece have the same home. Nothing of it runs before somebody demands it; `open` demands
+its effects, its materializers and its children. Stopping it takes all of that out again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headwater.errors import AuthoringError
+from headwater.pieces.declarations import CellMember, ChildMember, EachMember, EffectMember, MaterializerMember
+from headwater.pieces.member import Declaration, Scope
+from headwater.pieces.piece import Piece
+from headwater.runtime.binding.facet import Facet
+from headwater.runtime.binding.making import keep_cells, keep_children, make, show
+from headwater.runtime.space import LocalSpace
+from headwater.scheduler.node import Node
+from headwater.scheduler.registry import NodeSpec
+
+if TYPE_CHECKING:
+    from headwater.runtime.binding.coordinator import Coordinator
+    from headwater.runtime.binding.pieces import Pieces
+
+
+class Home:
+    """One piece in one runtime."""
+
+    __slots__ = (
+        "__weakref__",
+        "_facets",
+        "_kept",
+        "_shown",
+        "cls",
+        "coordinators",
+        "generation",
+        "id",
+        "inputs",
+        "is_launched",
+        "is_made",
+        "is_stopped",
+        "maker",
+        "name",
+        "nodes",
+        "outline",
+        "parent",
+        "pieces",
+        "space",
+    )
+
+    def __init__(
+        self,
+        pieces: Pieces,
+        space: LocalSpace,
+        cls: type[Piece],
+        id: str,
+        name: str,
+        *,
+        inputs: dict[str, Any] | None = None,
+        parent: Home | None = None,
+        maker: Node | None = None,
+    ) -> None:
+        self.pieces = pieces
+        self.space = space
+        self.cls = cls
+        self.outline = cls.__outline__
+        self.id = id
+        self.name = name
+        self.inputs = inputs  # what it was made with; None: what its record says
+        self.parent = parent  # whose child it is
+        self.maker = maker  # the node that keeps it; its own nodes go with that
+        self.nodes: list[Node] = []
+        self.coordinators: dict[Declaration, Coordinator] = {}
+        self.generation = 0  # which version of its class runs it here, among those that did; 0: it was not opened here
+        self.is_launched = False  # by a handler whose commit has no verdict yet
+        self.is_made = False  # its record is known to be there
+        self.is_stopped = False  # for good: its element left, or the commit that launched it failed
+        self._facets: dict[tuple[Scope, str, str], Facet] = {}
+        self._shown: dict[tuple[str, str], list[Node]] = {}  # effects, by the user and session they are for
+        self._kept: list[Node] = []  # what keeps its children and materializers while it is open
+
+    def __repr__(self) -> str:
+        return f"<{self.outline.name} {self.name!r} of {self.space.name}>"
+
+    def facet(self, scope: Scope, user: str = "", session: str = "") -> Facet:
+        """The piece as a run of that scope sees it."""
+        key = (scope, user if scope != "space" else "", session if scope == "session" else "")
+        found = self._facets.get(key)
+        if found is None:
+            found = self._facets[key] = Facet(self, *key)
+        return found
+
+    def make(self, facet: Facet, member: Declaration) -> Any:
+        """The handle of a member for a facet."""
+        return make(facet, member)
+
+    def handles_of(self, member: Declaration) -> list[Any]:
+        """The handles of a member that were made so far."""
+        return [facet.handles[member] for facet in self._facets.values() if member in facet.handles]
+
+    def place(self, member: Declaration) -> str:
+        """What messages and traces call a handler."""
+        return f"{self.space.name}/{self.id}:{member.stored}"
+
+    def check_generation(self) -> None:
+        """Inside a run that derives: no newer version of its class runs it, or the piece that it is a part of."""
+        home = self
+        while home.parent is not None:
+            home = home.parent
+        self.pieces.generations.check(home)
+
+    def register(self, spec: NodeSpec, *, rooted: bool | None = None) -> Node:
+        """Enter a node of this piece, whoever asked for it: it is no child of the run that is open."""
+        if self.is_stopped:
+            raise AuthoringError(f"{self!r} is over, because what kept it is gone: ask its maker for another one")
+        node = self.pieces.outside(lambda: self.pieces.core.register(spec, rooted=rooted))
+        self.nodes.append(node)
+        return node
+
+    # ---- running here ------------------------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        return bool(self._shown)
+
+    def open(self, user: str, session: str) -> None:
+        """Run its effects for a user and a session, and keep its children, until it is stopped."""
+        if (user, session) in self._shown:
+            return
+        facet = self.facet("session", user, session)
+        shown = self._shown[user, session] = []
+        if not self._kept:
+            space = self.facet("space")
+            for each in self.outline:
+                if isinstance(each, (EachMember, ChildMember)):
+                    self._kept.append(keep_children(space, each))
+                elif isinstance(each, MaterializerMember):
+                    space.handle(each)
+        if self.parent is None and self.outline.of(CellMember):
+            shown.append(keep_cells(facet))
+        shown += [show(facet, each) for each in self.outline.of(EffectMember)]
+        for child in self.children():
+            child.open(user, session)
+
+    def waits(self) -> bool:
+        """Whether something that it runs here waits for a document that may still arrive."""
+        core = self.pieces.core
+        return any(
+            node.loading is not None and core.why_not(node.loading) is None
+            for nodes in (self._kept, *self._shown.values())
+            for node in nodes
+        )
+
+    def opened_for(self) -> tuple[tuple[str, str], ...]:
+        """The users and sessions that it is open for."""
+        return tuple(self._shown)
+
+    def children(self) -> list[Home]:
+        return [child for each in self.coordinators.values() for child in each.homes()]
+
+    def stop(self) -> None:
+        """Take out everything of it that runs here. Its documents stay; what only its maker knows is over for good."""
+        if self.is_stopped:
+            return
+        self.is_stopped = self.parent is not None or self.is_launched
+        for child in self.children():
+            child.stop()
+        self.pieces.let_go(self)
+
+        def remove() -> None:
+            for node in self.nodes:
+                self.pieces.core.remove(node)
+
+        self.pieces.outside(remove)
+        self.nodes.clear()
+        for facet in self._facets.values():
+            facet.handles.clear()  # Whoever still has the piece and looks again has it computed again.
+        self._shown.clear()
+        self._kept.clear()
+        self.coordinators.clear()

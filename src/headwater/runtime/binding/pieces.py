@@ -1,0 +1,264 @@
+"""All pieces of one runtime: which homes there are, and what space offers for them.
+
+Two names of the same piece lead to the same home. Composes the parts of binding and delegates to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakValueDictionary
+
+from headwater.cells.cell import Cell
+from headwater.cells.handle import Input
+from headwater.data.address import parse_address
+from headwater.data.link import Link
+from headwater.errors import AuthoringError
+from headwater.pieces.declarations import ChildMember, EachMember, GivenMember
+from headwater.pieces.names import piece_id
+from headwater.pieces.piece import Piece
+from headwater.runtime.binding.contexts import EventContext, NodeContext
+from headwater.runtime.binding.coordinator import Coordinator
+from headwater.runtime.binding.events import Event, Sender
+from headwater.runtime.binding.folding import fold
+from headwater.runtime.binding.generations import Generations
+from headwater.runtime.binding.handling import Handling
+from headwater.runtime.binding.home import Home
+from headwater.runtime.binding.inputs import HANDLER
+from headwater.runtime.binding.offering import erase
+from headwater.runtime.binding.records import Records
+from headwater.runtime.binding.resources import Resources
+from headwater.runtime.space import LocalSpace
+from headwater.scheduler.node import Node
+
+if TYPE_CHECKING:
+    from headwater.cells.sending import Topic
+    from headwater.data.value import Value
+    from headwater.pieces.declarations import FoldMember, ResourceMember
+    from headwater.pieces.handles import Computed, Resource
+    from headwater.runtime.binding.facet import Facet
+    from headwater.runtime.core import Core
+    from headwater.runtime.runtime import Runtime
+    from headwater.runtime.shared_space import Space
+
+T = TypeVar("T")
+PieceT = TypeVar("PieceT", bound=Piece)
+
+
+class Pieces:
+    """The pieces of one runtime."""
+
+    __slots__ = (
+        "_homes",
+        "_kept",
+        "_resources",
+        "_run_began",
+        "core",
+        "generations",
+        "handling",
+        "origin",
+        "records",
+        "runtime",
+    )
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+        self.core: Core = runtime.core
+        self.origin = self.core.clock.new_token()  # whose sends have ids of their own
+        # Homes that somebody refers to: a program, a node, an event, its parent. Those that run here are kept.
+        self._homes: WeakValueDictionary[tuple[str, str], Home] = WeakValueDictionary()
+        self._kept: dict[Home, None] = {}
+        self._run_began: tuple[object, int, int] = (None, 0, 0)
+        self.handling = Handling(self)
+        self.records = Records(self)
+        self.generations = Generations(self)
+        self._resources = Resources(self)
+        self.core.sending = self.handling
+
+    # ---- homes -------------------------------------------------------------------------------------
+
+    def home(self, space: LocalSpace, cls: type[PieceT], name: str, inputs: dict[str, Any] | None = None) -> Home:
+        """The home of a piece that a space names."""
+        if not (isinstance(cls, type) and issubclass(cls, Piece)):
+            raise AuthoringError(f"{cls!r} is no class of pieces: write space.piece(Cart, 'ann')")
+        id = piece_id(name)
+        found = self._homes.get((space.name, id))
+        if found is not None:
+            if found.cls is not cls:
+                raise AuthoringError(
+                    f"{name!r} of {space.name} is a {found.outline.name} here, not a {cls.__outline__.name}"
+                )
+            return found
+        cls.__outline__.check()
+        made = self._homes[space.name, id] = Home(self, space, cls, id, name, inputs=inputs)
+        return made
+
+    def adopt(self, parent: Home, piece: Piece, id: str, maker: Node | None) -> Home:
+        """A child: it lives with whoever made it."""
+        old = self._homes.get((parent.space.name, id))
+        if old is not None:
+            old.stop()
+        type(piece).__outline__.check()
+        child = Home(self, parent.space, type(piece), id, id, inputs=dict(piece.__inputs__), parent=parent, maker=maker)
+        self._homes[parent.space.name, id] = child
+        for user, session in parent.opened_for():
+            child.open(user, session)
+        return child
+
+    def let_go(self, home: Home) -> None:
+        """It does not run here any more. Its name leads to it as long as somebody has it, unless it is over."""
+        self._kept.pop(home, None)
+        self.generations.forget(home)
+        if home.is_stopped and self._homes.get((home.space.name, home.id)) is home:
+            del self._homes[home.space.name, home.id]
+
+    def known(self, space: str, id: str) -> Home | None:
+        """The home of a piece that is here, by its id."""
+        return self._homes.get((space, id))
+
+    def homes(self) -> tuple[Home, ...]:
+        """All that are here."""
+        return tuple(self._homes.values())
+
+    def is_quiet(self) -> bool:
+        """No event waits for its turn, or for something to run here."""
+        return not self.handling.local
+
+    def has_ended(self) -> bool:
+        """Every event that was sent here has an end."""
+        return not self.handling.in_hand
+
+    def outside(self, act: Callable[[], T]) -> T:
+        """Change the graph as nobody's run: what a run asks for by looking at it is not the run's own."""
+        current = self.core.current
+        run, current.run = current.run, None
+        try:
+            return act()
+        finally:
+            current.run = run
+
+    # ---- members -----------------------------------------------------------------------------------
+
+    def coordinator(self, home: Home, member: EachMember | ChildMember) -> Coordinator:
+        found = home.coordinators.get(member)
+        if found is None:
+            found = home.coordinators[member] = Coordinator(home, member)
+        return found
+
+    def fold(self, facet: Facet, member: FoldMember) -> Computed[Any]:
+        return fold(facet, member)
+
+    def resource(self, facet: Facet, member: ResourceMember) -> Resource[Any]:
+        return self._resources.handle(facet, member)
+
+    def sender(self, facet: Facet) -> Sender:
+        return Sender(self.handling, facet)
+
+    def input(self, home: Home, member: GivenMember) -> Any:
+        """What a piece was given under a name, by its maker or by its record."""
+        if home.inputs is not None:
+            return home.inputs[member.name]
+        said = self.records.read(home).inputs.get(member.name)
+        if not isinstance(said, str):
+            raise AuthoringError(f"{home!r} has no input {member.name!r} yet: open it with {home.cls.__name__}(...)")
+        if said.startswith(HANDLER):
+            return self._handler(said.removeprefix(HANDLER))
+        parts = parse_address(said)
+        space = home.space if parts.space is None else self.core.space(parts.space)
+        given = home.outline.given(member)
+        assert given.codec is not None
+        kind: type[Input[Any]] = Cell if given.is_cell else Input
+        return kind(self.core, space.document(parts.id, parts.scope), given.codec, parts.path)
+
+    def _handler(self, place: str) -> Any:
+        space, _, rest = place.partition("/")
+        id, _, stored = rest.rpartition(":")
+        home = self._homes.get((space, id)) or self.records.found(self.core.space(space), id)
+        member = home.outline.get(stored)
+        if member is None:
+            raise AuthoringError(f"{home!r} has no handler {stored!r} any more: keep it, or rename it with was=")
+        return home.facet("space").handle(member)
+
+    # ---- runs --------------------------------------------------------------------------------------
+
+    def context(self, facet: Facet) -> EventContext | NodeContext:
+        """What `ctx` is now."""
+        current = self.handling.current
+        if current is None:
+            return NodeContext(facet)
+        event, context = current
+        if event.home is facet.home:
+            return context
+        return EventContext(facet, event)
+
+    def run_began_us(self) -> int:
+        """When the open run began, by the wall clock: the same however often it is asked."""
+        run = self.core.current.run
+        if run is None:
+            return self.core.clock.now_us()
+        if self._run_began[:2] != (run, run.number):
+            self._run_began = (run, run.number, self.core.clock.now_us())
+        return self._run_began[2]
+
+    def key_of(self, topic: Topic[Any], record: Value, event: Event) -> str:
+        """Whose order a record is part of: what the topic's declaration says, or the piece."""
+        home = event.home
+        id, _, stored = topic.document.key.id.rpartition(":")
+        owner = home if home.id == id else self._homes.get((home.space.name, id), home)
+        declared = owner.outline.get(stored)
+        key = getattr(declared, "key", None)
+        if key is None:
+            return owner.id
+        made = key(owner.outline.codec(declared).decode(record))  # type: ignore[arg-type]
+        if type(made) is not str:
+            raise AuthoringError(f"{declared!r}: its key= answered {made!r}: answer a text")
+        return made
+
+    def own_session(self, space: str) -> str:
+        """The session that this runtime is to a space."""
+        channel = self.runtime.channel(space)
+        return self.origin if channel is None else channel.driver.session.key
+
+    # ---- for spaces --------------------------------------------------------------------------------
+
+    def space(self, name: str, user: str, session: str) -> Space:
+        return self.runtime.space(name, user=user, session=session)
+
+    def keep(self, home: Home, user: str, session: str) -> None:
+        """Run a piece here, until it is stopped."""
+        self._kept[home] = None
+        home.open(user, session)
+        self.core.request_tick()
+
+    def launch(self, facet: Facet, event: Event, id: str, piece: PieceT, after_commit: bool) -> PieceT:
+        """A piece of its own that lives from this handler's commit on."""
+        if not isinstance(piece, Piece) or piece.__bound__ is not None:
+            raise AuthoringError(f"ctx.launch({piece!r}): make the piece in the call, as in ctx.launch(Job(...))")
+        type(piece).__outline__.check()
+        home = Home(self, facet.home.space, type(piece), piece_id(id), id, inputs=dict(piece.__inputs__))
+        home.is_launched = True
+        self._homes[home.space.name, home.id] = home
+        self.records.write(home)
+        event.launched.append((home, after_commit))
+        return home.facet("session", event.user, event.session).piece  # type: ignore[return-value]
+
+    def follow(self, facet: Facet, link: Link) -> Any:
+        """The handle or the piece that a link points at."""
+        space = facet.home.space if link.space is None else self.core.space(link.space)
+        id, colon, stored = link.id.rpartition(":")
+        if not colon:
+            raise AuthoringError(f"{link!r} points at no piece and at no member of one")
+        home = self._homes.get((space.name, id)) or self.records.found(space, id)
+        seen = home.facet(facet.scope, facet.user, facet.session)
+        if stored == "@":
+            return seen.piece
+        member = home.outline.get(stored)
+        if member is None:
+            raise AuthoringError(f"{link!r}: {home!r} has no member {stored!r} any more")
+        handle = seen.handle(member)
+        return handle.below(link.path) if link.path else handle
+
+    def erase(self, space: LocalSpace, id: str, *, unless: Callable[[], bool]) -> None:
+        """Delete what is kept of a piece whose key left, unless it is back by then."""
+        everybody = self.runtime.space(space.name)
+        self.core.afterwards(lambda: self.runtime.tasks.begin(erase(everybody, id, unless), f"erasing {id}"))

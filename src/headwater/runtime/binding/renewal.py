@@ -1,0 +1,92 @@
+"""New code for pieces that run: which members do something else now, and having just those run again.
+
+Fingerprints decide: a member whose fingerprint is the same stays clean, whatever else changed in its file. One that has
+none counts as changed. Readers hear of a new value as of any other, and of an equal one not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from headwater.pieces.declarations import EachMember, FoldMember, FunctionMember, ResourceMember
+from headwater.pieces.fingerprint import Fingerprinter
+from headwater.pieces.member import Declaration
+from headwater.runtime.binding.folding import Folding
+
+if TYPE_CHECKING:
+    from headwater.pieces.piece import Piece
+    from headwater.runtime.binding.home import Home
+    from headwater.runtime.runtime import Runtime
+
+__all__ = ["changed", "fingerprints", "renew"]
+
+Fingerprints = Mapping[tuple[str, str], str | None]
+KEYS = "keys of "
+"""What an `each` reads of its elements to know which there are has a fingerprint of its own."""
+
+
+def fingerprints(classes: Iterable[type[Piece]]) -> Fingerprints:
+    """What the members of classes do, by the name of the class and of the member."""
+    maker = Fingerprinter()
+    found: dict[tuple[str, str], str | None] = {}
+    for cls in classes:
+        outline = cls.__outline__
+        for member in outline:
+            at = (outline.name, member.stored)
+            if isinstance(member, FoldMember):
+                found[at] = maker.of(member.add, owner=cls, extra=(member.remove, member.by, member.start)).digest
+            elif isinstance(member, FunctionMember):
+                found[at] = maker.of(member.fn, owner=cls).digest
+                if isinstance(member, EachMember):
+                    chosen = [each for each in (member.key, member.order) if each is not None]
+                    digests = [maker.of(each, owner=cls).digest for each in chosen]
+                    found[outline.name, KEYS + member.stored] = (
+                        None if None in digests else " ".join(each or "" for each in digests)
+                    )
+    return found
+
+
+def changed(before: Fingerprints, after: Fingerprints) -> frozenset[tuple[str, str]]:
+    """The members that do something else, or of which nobody can know."""
+    return frozenset(at for at, digest in after.items() if digest is None or before.get(at) != digest)
+
+
+def renew(runtime: Runtime, members: frozenset[tuple[str, str]]) -> None:
+    """Have what these members compute computed again in every piece that is here, as soon as somebody wants it."""
+    for home in runtime.pieces.homes():
+        for member in home.outline:
+            at = (home.outline.name, member.stored)
+            if at in members:
+                _renew(runtime, home, member)
+            if (at[0], KEYS + at[1]) in members:
+                _renew_keys(runtime, home, member)
+    runtime.core.request_tick()
+
+
+def _renew(runtime: Runtime, home: Home, member: Declaration) -> None:
+    coordinator = home.coordinators.get(member)
+    if coordinator is not None:
+        for row in coordinator.rows.values():
+            if row.node is not None:
+                runtime.core.scheduler.outdate(row.node)
+        return
+    if isinstance(member, ResourceMember):
+        for handle in home.handles_of(member):
+            handle.renew()
+    name = f"{home.space.name}/{home.id}:{member.stored}"
+    for node in home.nodes:
+        if node.id == name or node.id.startswith(f"{name} of "):
+            folding: Any = getattr(node.fn, "__self__", None)
+            if isinstance(folding, Folding):
+                folding.forget()  # What it added up was added up by another function.
+            runtime.core.scheduler.outdate(node)
+
+
+def _renew_keys(runtime: Runtime, home: Home, member: Declaration) -> None:
+    coordinator = home.coordinators.get(member)
+    if coordinator is not None:
+        runtime.core.scheduler.outdate(coordinator.node)
+    for node in home.nodes:
+        if node.id == f"{home.space.name}/{home.id}:{member.stored}/elements":
+            runtime.core.scheduler.outdate(node)

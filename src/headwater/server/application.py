@@ -1,0 +1,112 @@
+"""An application in the process that serves it: its runtime over the server's own spaces, and what pages may ask of it.
+
+The runtime is trusted: it acts for whoever sent an event, and what that person may do is decided before. Pieces that
+the application opens itself run as long as the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headwater.data.address import check_space
+from headwater.data.value import ABSENT
+from headwater.engine.access import ACCESS, Right, right_in
+from headwater.errors import AuthoringError, HeadwaterError
+from headwater.pieces.piece import Piece
+from headwater.protocol.pages import Place
+from headwater.replica.document import NOT_HERE
+from headwater.runtime.loopback import Loopback, LoopbackConnection
+from headwater.runtime.runtime import Runtime
+from headwater.runtime.transport import Heard, Lost, Transport
+from headwater.server.keys import LOCAL
+from headwater.server.service import Service
+
+
+class Served:
+    """The spaces of a server, for a runtime of the same process."""
+
+    __slots__ = ("_service", "token")
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self.token = ""
+
+    def transport(self, space: str) -> Transport | None:
+        check_space(space)
+        return _ToService(self._service, space)
+
+    async def close(self) -> None:
+        """The server closes its spaces itself."""
+
+
+class _ToService:
+    """Connects to one space of the server."""
+
+    __slots__ = ("_service", "_space")
+
+    def __init__(self, service: Service, space: str) -> None:
+        self._service = service
+        self._space = space
+
+    async def connect(self, heard: Heard, lost: Lost) -> LoopbackConnection:
+        spaces, space = self._service.spaces, self._space
+        try:
+            await spaces.enter(space)
+        except HeadwaterError as error:
+            raise ConnectionError(f"space {space!r} cannot be opened: {error}") from error
+
+        def left(reason: str) -> object:
+            spaces.leave(space)
+            return lost(reason)
+
+        return await Loopback(lambda _: spaces.host_of(space)).connect(heard, left)
+
+
+class Application:
+    """The application of one server."""
+
+    __slots__ = ("_classes", "_service", "attachment", "hello_s", "runtime")
+
+    def __init__(self, service: Service, classes: Iterable[type[Piece]]) -> None:
+        self._service = service
+        self._classes = {each.__outline__.name: each for each in classes}
+        self.hello_s = service.limits.hello_s
+        self.attachment = Served(service)
+        self.runtime = Runtime(self.attachment, clock=service.clock)
+
+    def authenticate(self, token: str, user: str) -> str:
+        """Who a page is for. Where nobody has to prove who they are, it is whoever they say."""
+        name, _ = self._service.authenticate(token)
+        return user if name == LOCAL and user and not token else name
+
+    def new_session(self) -> str:
+        return self._service.clock.new_token()
+
+    def piece(self, place: Place, user: str, session: str) -> Piece:
+        """The piece that a page names, for its user and session."""
+        cls = self._classes.get(place.cls)
+        if cls is None:
+            known = next((each for name, each in self._classes.items() if name.rpartition(".")[2] == place.cls), None)
+            if known is None:
+                raise AuthoringError(f"this application has no class {place.cls!r}")
+            cls = known
+        space = self.runtime.space(place.space, user=user, session=session)
+        if place.id:
+            home = self.runtime.pieces.known(place.space, place.id)
+            if home is None or home.cls is not cls:
+                raise AuthoringError(f"{place.space} has no {place.cls} {place.id!r} here")
+            return home.facet("session", user, session).piece
+        return space.piece(cls, place.name)
+
+    async def right_of(self, space: str, user: str) -> Right:
+        """What a user may do in a space, by its access document as this runtime sees it."""
+        if self._service.insecure_local:
+            return Right.OWN
+        core = self.runtime.core
+        document = core.space(space).document(ACCESS.id, ACCESS.scope)
+        await core.loaded(document)
+        value = document.value
+        return right_in(ABSENT if value is NOT_HERE else value, user)
+
+    async def close(self) -> None:
+        await self.runtime.close()

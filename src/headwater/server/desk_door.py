@@ -1,0 +1,85 @@
+"""The door to the desk: one HTTP request a question, from whoever proves who they are.
+
+Without an application it answers what stands in the log; with one also what its members show. Nothing is decided here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from headwater.engine.access import Right
+from headwater.engine.engine import Engine
+from headwater.errors import AccessError, HeadwaterError
+from headwater.protocol.desk import DESK_PATH, Question, Told
+from headwater.server.application import Application
+from headwater.server.desk import Desk
+from headwater.server.service import Service
+
+T = TypeVar("T")
+MOST_BYTES: Final = 1_000_000
+BEARER: Final = "bearer "
+
+
+class ServedEngines:
+    """The engines of a server's spaces."""
+
+    __slots__ = ("_service",)
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def ask(self, space: str, question: Callable[[Engine], T]) -> T:
+        spaces = self._service.spaces
+        await spaces.enter(space)
+        try:
+            host = spaces.host_of(space)
+            return await asyncio.to_thread(host.call, lambda engine, _: question(engine))
+        finally:
+            spaces.leave(space)
+
+
+def desk_route(service: Service, application: Callable[[], Application]) -> Route:
+    """The route of the desk."""
+
+    async def ask(request: Request) -> Response:
+        try:
+            asked = msgspec.json.decode(await _body(request), type=Question)
+            told = Told(answer=await _answer(service, application(), asked, request))
+            return Response(msgspec.json.encode(told), media_type="application/json")
+        except (HeadwaterError, msgspec.MsgspecError) as error:
+            told = Told(error=str(error), kind=type(error).__name__)
+            return Response(msgspec.json.encode(told), _status(error), media_type="application/json")
+
+    return Route(DESK_PATH, ask, methods=["POST"])
+
+
+def _status(error: Exception) -> int:
+    return 403 if isinstance(error, AccessError) else 400
+
+
+async def _body(request: Request) -> bytes:
+    found = bytearray()
+    async for part in request.stream():
+        found += part
+        if len(found) > MOST_BYTES:
+            raise AccessError(f"a question has at most {MOST_BYTES:,} bytes")
+    return bytes(found)
+
+
+async def _answer(service: Service, application: Application, asked: Question, request: Request) -> object:
+    header = request.headers.get("authorization", "")
+    token = header[len(BEARER) :] if header.lower().startswith(BEARER) else ""
+    user = application.authenticate(token, asked.user)
+
+    async def check(space: str, right: Right) -> None:
+        if await application.right_of(space, user) < right:
+            raise AccessError(f"{user!r} may not do that in {space}: ask one of its owners")
+
+    return await Desk(application.runtime, ServedEngines(service)).answer(asked, user, check)

@@ -1,0 +1,254 @@
+// The browser's side of an application that `headwater run` serves. No build step: import it from "/headwater.js".
+//
+//   import { connect } from "/headwater.js";
+//   const app = connect();
+//   const board = app.space("team").piece("Board", "main");
+//   board.points.watch(points => ...);            // the value now, then the latest whenever it changed
+//   await board.add.send({ column: "todo", title: "Tea" });   // resolves when it is durable; throws Refused or Failed
+//   board.likes.increment(1);                     // shown at once, and merged with what others add
+//   board.search.bind(document.querySelector("input"));       // both ways; typing is no event
+//
+// A lost connection comes back by itself: what is looked at is looked at again, and what had no answer is sent again
+// under the same key.
+
+const VERSION = 1;
+const FIRST_DELAY_MS = 250;
+const LAST_DELAY_MS = 10_000;
+const TYPING_MS = 150;
+
+export class Refused extends Error {}
+export class Failed extends Error {}
+
+export function connect(options = {}) {
+  return new App(options);
+}
+
+const token = () => crypto.randomUUID ? crypto.randomUUID() : [...crypto.getRandomValues(new Uint8Array(16))].map(b => b.toString(16).padStart(2, "0")).join("");
+
+class App {
+  #url; #token; #user; #socket = null; #delay = FIRST_DELAY_MS; #numbers = 0; #isEntered = false; #isClosed = false;
+  #looks = new Map();      // number -> member that is looked at
+  #unanswered = new Map(); // number -> { message, resolve, reject }
+  #listeners = new Set();
+
+  constructor({ url, token: bearer = "", user = "" }) {
+    const scheme = location.protocol === "https:" ? "wss:" : "ws:";
+    this.#url = url ?? `${scheme}//${location.host}/v1/page`;
+    this.#token = bearer;
+    this.#user = user;
+    this.group = token();
+    this.user = user;
+    this.session = sessionStorage.getItem("headwater.session") ?? "";
+    this.isOnline = false;
+    this.#open();
+  }
+
+  space(name) { return new Space(this, name); }
+
+  /** Call with true and false as the connection comes and goes. Answers a function that ends it. */
+  onConnection(fn) {
+    this.#listeners.add(fn);
+    fn(this.isOnline);
+    return () => this.#listeners.delete(fn);
+  }
+
+  close() { this.#isClosed = true; this.#socket?.close(); }
+
+  look(member, group) {
+    const id = ++this.#numbers;
+    this.#looks.set(id, { member, group });
+    this.#say({ type: "look", id, place: member.place, group });
+    return id;
+  }
+
+  lookAway(id) {
+    if (this.#looks.delete(id)) this.#say({ type: "look_away", id });
+  }
+
+  ask(message) {
+    const id = ++this.#numbers;
+    const numbered = { ...message, id };
+    return new Promise((resolve, reject) => {
+      this.#unanswered.set(id, { message: numbered, resolve, reject });
+      this.#say(numbered);
+    });
+  }
+
+  #open() {
+    const socket = this.#socket = new WebSocket(this.#url);
+    socket.onopen = () => socket.send(JSON.stringify(
+      { type: "enter", version: VERSION, token: this.#token, session: this.session, user: this.#user }));
+    socket.onmessage = event => this.#hear(JSON.parse(event.data));
+    socket.onclose = () => this.#lost();
+  }
+
+  #lost() {
+    this.#isEntered = false;
+    this.#tellOnline(false);
+    if (this.#isClosed) return;
+    const delay = this.#delay * (0.8 + 0.4 * Math.random());
+    this.#delay = Math.min(this.#delay * 2, LAST_DELAY_MS);
+    setTimeout(() => this.#open(), delay);
+  }
+
+  #hear(message) {
+    switch (message.type) {
+      case "entered":
+        this.user = message.user;
+        this.session = message.session;
+        sessionStorage.setItem("headwater.session", message.session);
+        this.#isEntered = true;
+        this.#delay = FIRST_DELAY_MS;
+        for (const [id, { member, group }] of this.#looks) this.#say({ type: "look", id, place: member.place, group });
+        for (const { message } of this.#unanswered.values()) this.#say(message);
+        this.#tellOnline(true);
+        break;
+      case "shown":
+        this.#looks.get(message.id)?.member.shown(message.there ? message.value : undefined);
+        break;
+      case "done": case "refused": case "failed":
+        this.#answer(message);
+        break;
+    }
+  }
+
+  #answer(message) {
+    const asked = this.#unanswered.get(message.id);
+    if (asked === undefined) {
+      if (message.type === "failed") console.error("headwater:", message.error);
+      this.#looks.get(message.id)?.member.failed(message.error);
+      return;
+    }
+    this.#unanswered.delete(message.id);
+    if (message.type === "done") asked.resolve(message.value);
+    else if (message.type === "refused") asked.reject(new Refused(message.reason));
+    else asked.reject(new Failed(message.error));
+  }
+
+  #say(message) {
+    if (this.#isEntered && this.#socket.readyState === WebSocket.OPEN) this.#socket.send(JSON.stringify(message));
+  }
+
+  #tellOnline(isOnline) {
+    if (this.isOnline !== isOnline) {
+      this.isOnline = isOnline;
+      for (const fn of this.#listeners) fn(isOnline);
+    }
+  }
+}
+
+class Space {
+  #app; #name;
+  constructor(app, name) { this.#app = app; this.#name = name; }
+
+  /** A piece by its class and its name. Its members are its properties. */
+  piece(cls, name) { return members(this.#app, { space: this.#name, cls, name }); }
+
+  /** A child, as an `each` shows it: { key, cls, id }. */
+  child({ cls, id }) { return members(this.#app, { space: this.#name, cls, id }); }
+}
+
+function members(app, where) {
+  const known = new Map();
+  return new Proxy({}, {
+    get(_, name) {
+      if (typeof name !== "string" || name === "then") return undefined;
+      if (!known.has(name)) known.set(name, new Member(app, { ...where, member: name }));
+      return known.get(name);
+    },
+  });
+}
+
+class Member {
+  #app; #value; #isKnown = false; #echoes = []; #watchers = new Set(); #look = 0; #parts = new Map();
+
+  constructor(app, place) { this.#app = app; this.place = place; }
+
+  /** A part of a cell: `cards.at("c1", "title")`. */
+  at(...path) {
+    const key = JSON.stringify(path);
+    if (!this.#parts.has(key))
+      this.#parts.set(key, new Member(this.#app, { ...this.place, path: [...(this.place.path ?? []), ...path] }));
+    return this.#parts.get(key);
+  }
+
+  /** Call with the value now and with the latest whenever it changed. Answers a function that ends it. */
+  watch(fn, { group = null } = {}) {
+    this.#watchers.add(fn);
+    if (this.#watchers.size === 1) this.#look = this.#app.look(this, group);
+    else if (this.#isKnown) fn(this.value);
+    return () => {
+      this.#watchers.delete(fn);
+      if (this.#watchers.size === 0) { this.#app.lookAway(this.#look); this.#isKnown = false; }
+    };
+  }
+
+  /** What is shown now: the last value that was heard, with what was done here on top. */
+  get value() {
+    return this.#echoes.reduce((value, { kind, argument }) => applied(value, kind, argument), this.#value);
+  }
+
+  /** Have an event handled, and wait until that is durable. */
+  send(args = {}) { return this.#app.ask({ type: "send", place: this.place, args, key: token() }); }
+
+  set(value, options) { return this.#write("set", value, options); }
+  push(value, options) { return this.#write("push", value, options); }
+  add(value, options) { return this.#write("add", value, options); }
+  discard(value, options) { return this.#write("discard", value, options); }
+  increment(by = 1, options = {}) { return this.#write("increment", by, options); }
+  delete(options) { return this.#write("delete", null, options); }
+
+  /** Tie an input to a cell: what is typed is written, what others write is shown, but not over what is being typed. */
+  bind(element) {
+    const property = element.type === "checkbox" ? "checked" : "value";
+    const group = this.#app.group;
+    let timer = null;
+    const write = () => { timer = null; this.set(element[property], { group }).catch(error => console.error(error)); };
+    const typed = () => { clearTimeout(timer); timer = setTimeout(write, TYPING_MS); };
+    element.addEventListener("input", typed);
+    const stop = this.watch(value => { if (timer === null && value !== undefined) element[property] = value; }, { group });
+    return () => { element.removeEventListener("input", typed); if (timer !== null) { clearTimeout(timer); write(); } stop(); };
+  }
+
+  async #write(kind, argument, { group = null } = {}) {
+    const echo = { kind, argument, isLanded: false };
+    this.#echoes.push(echo);
+    this.#tell();
+    try {
+      await this.#app.ask({ type: "write", place: this.place, kind, value: argument, group });
+      echo.isLanded = true;  // It is part of what is shown next.
+      if (group !== null) { this.#value = applied(this.#value, kind, argument); this.#drop(echo); }
+    } catch (error) {
+      this.#drop(echo);
+      this.#tell();
+      throw error;
+    }
+  }
+
+  #drop(echo) { this.#echoes = this.#echoes.filter(each => each !== echo); }
+
+  shown(value) {
+    this.#value = value;
+    this.#isKnown = true;
+    this.#echoes = this.#echoes.filter(echo => !echo.isLanded);
+    this.#tell();
+  }
+
+  failed(error) { console.error(`headwater: ${this.place.member}: ${error}`); }
+
+  #tell() { if (this.#isKnown) for (const fn of this.#watchers) fn(this.value); }
+}
+
+function applied(value, kind, argument) {
+  switch (kind) {
+    case "set": return argument;
+    case "push": return [...(value ?? []), argument];
+    case "add": return (value ?? []).some(each => same(each, argument)) ? value : [...(value ?? []), argument];
+    case "discard": return (value ?? []).filter(each => !same(each, argument));
+    case "increment": return (value ?? 0) + argument;
+    case "delete": return undefined;
+    default: return value;
+  }
+}
+
+const same = (one, other) => JSON.stringify(one) === JSON.stringify(other);

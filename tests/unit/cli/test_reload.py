@@ -1,0 +1,215 @@
+"""Reloading takes in what changed in an application's code, and runs exactly that."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from headwater.cli.loading import load
+from headwater.cli.reload import Reload
+from headwater.runtime.runtime import Runtime
+from tests.unit.cli.kit_app import SHOP, imported, write_app
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    with imported():
+        yield
+
+
+class Shop:
+    """A shop that runs, its file, and how often its members ran."""
+
+    def __init__(self, file: Path, module: ModuleType, rt: Runtime, reload: Reload, cart: Any) -> None:
+        self.file = file
+        self.module: Any = module
+        self.rt = rt
+        self.reload = reload
+        self.cart = cart
+
+    def runs(self) -> dict[str, int]:
+        return {node.id.partition(":")[2].partition(" of ")[0]: node.runs for node in self.rt.core.scheduler.registry}
+
+    def look(self) -> bool:
+        return self.reload.look((self.rt,))
+
+    def write(self, old: str, new: str) -> None:
+        text = self.file.read_text()
+        assert text.count(old) == 1
+        self.file.write_text(text.replace(old, new))
+        state = self.file.stat()
+        os.utime(self.file, ns=(state.st_atime_ns, state.st_mtime_ns + 1_000_000))
+
+    async def edit(self, old: str, new: str) -> tuple[bool, dict[str, int]]:
+        """Change the file. Answers whether that needs a new start, and what ran."""
+        before = self.runs()
+        self.write(old, new)
+        needs_start = self.look()
+        await self.rt.settled()
+        return needs_start, {name: runs - before[name] for name, runs in self.runs().items() if runs != before[name]}
+
+
+def in_shop(tmp_path: Path, act: Callable[[Shop], Awaitable[None]], text: str = SHOP) -> None:
+    async def main() -> None:
+        file = write_app(tmp_path / "app", text)
+        module, classes, _ = load(str(file))
+        async with Runtime(str(tmp_path / "data")) as rt:
+            shop = rt.space("shop", user="ann")
+            cart: Any = await shop.open(classes[0], "ann")
+            await cart.add.send(vars(module)["Line"](sku="tea", cents=450))
+            await rt.settled()
+            await act(Shop(file, module, rt, Reload(str(file), file, module), cart))
+
+    asyncio.run(main())
+
+
+def test_nothing_changed_runs_nothing(tmp_path: Path) -> None:
+    async def act(shop: Shop) -> None:
+        assert not shop.look()
+        os.utime(shop.file)  # Saved again, with the same text.
+        before = shop.runs()
+        assert not shop.look()
+        await shop.rt.settled()
+        assert shop.runs() == before
+
+    in_shop(tmp_path, act)
+
+
+def test_a_changed_computed_runs_and_its_readers_if_its_value_changed(tmp_path: Path) -> None:
+    async def act(shop: Shop) -> None:
+        needs_start, ran = await shop.edit("line.cents for line", "line.cents + 1 for line")
+        assert (needs_start, ran) == (False, {"total": 1, "twice": 1, "label": 1, "show": 1})
+        assert await shop.cart.total.pull() == 451
+        assert shop.module.seen[-1] == ": 902"
+
+    in_shop(tmp_path, act)
+
+
+def test_a_changed_computed_with_an_equal_value_runs_alone(tmp_path: Path) -> None:
+    async def act(shop: Shop) -> None:
+        needs_start, ran = await shop.edit("line.cents for line", "0 + line.cents for line")
+        assert (needs_start, ran) == (False, {"total": 1})
+
+    in_shop(tmp_path, act)
+
+
+def test_comments_and_lines_that_moved_run_nothing(tmp_path: Path) -> None:
+    async def act(shop: Shop) -> None:
+        assert await shop.edit("RATE = 2", '"""About prices."""\n\n# twice\nRATE = 2') == (False, {})
+        assert await shop.edit("0 + " if False else "def scaled", "# helps\ndef scaled") == (False, {})
+
+    in_shop(tmp_path, act)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("RATE = 2", "RATE = 3"), ("number * RATE", "number * 3")], ids=["a constant", "a function"]
+)
+def test_a_member_runs_again_when_something_that_it_uses_changed(tmp_path: Path, old: str, new: str) -> None:
+    async def act(shop: Shop) -> None:
+        needs_start, ran = await shop.edit(old, new)
+        assert (needs_start, ran) == (False, {"twice": 1, "label": 1, "show": 1})
+        assert await shop.cart.twice.pull() == 1350
+
+    in_shop(tmp_path, act)
+
+
+def test_a_changed_handler_runs_nothing_and_is_used_for_the_next_event(tmp_path: Path) -> None:
+    async def act(shop: Shop) -> None:
+        assert await shop.edit("return line.cents\n", "return -line.cents\n") == (False, {})
+        assert await shop.cart.add.send(shop.module.Line(sku="tea", cents=1)) == -1
+
+    in_shop(tmp_path, act)
+
+
+def test_a_changed_effect_shows_again(tmp_path: Path) -> None:
+    async def act(shop: Shop) -> None:
+        assert await shop.edit("seen.append(self", "seen.append('new ' + self") == (False, {"show": 1})
+        assert shop.module.seen[-1] == "new : 900"
+
+    in_shop(tmp_path, act)
+
+
+def test_two_changes_one_after_the_other_are_both_taken_in(tmp_path: Path) -> None:
+    async def act(shop: Shop) -> None:
+        await shop.edit("line.cents for line", "line.cents + 1 for line")
+        needs_start, ran = await shop.edit("line.cents + 1 for line", "line.cents + 2 for line")
+        assert (needs_start, ran["total"]) == (False, 1)
+        assert await shop.cart.total.pull() == 452
+
+    in_shop(tmp_path, act)
+
+
+def test_a_file_that_does_not_compile_leaves_the_old_code_running(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def act(shop: Shop) -> None:
+        assert await shop.edit("return number * RATE", "return number *") == (False, {})
+        assert "shop.py is no program now" in capsys.readouterr().err
+        needs_start, ran = await shop.edit("return number *\n", "return number * 5\n")
+        assert (needs_start, ran["twice"]) == (False, 1)
+        assert await shop.cart.twice.pull() == 2250
+
+    in_shop(tmp_path, act)
+
+
+def test_statements_that_raise_change_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async def act(shop: Shop) -> None:
+        needs_start, ran = await shop.edit("RATE = 2\n", "RATE = 7\nOTHER = 1 // 0\n")
+        assert (needs_start, ran) == (False, {})
+        assert "ZeroDivisionError" in capsys.readouterr().err
+        assert (shop.module.RATE, await shop.cart.twice.pull()) == (2, 900)
+
+    in_shop(tmp_path, act)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("    cents: int\n", "    cents: int\n    qty: int = 1\n"),
+        ('    note: Cell[str] = cell(default="")', '    note: Cell[str] = cell(default="x")'),
+        ("    @effect\n", "    @effect(debounce_ms=5)\n"),
+        ("def add(self, line: Line)", "def add(self, line: Line, often: int = 1)"),
+        ("n + 1, remove", "n + 2, remove"),
+        ('open(Cart, "ann")', 'open(Cart, "bob")'),
+    ],
+    ids=["a field", "a default", "an option", "an argument", "a fold", "its beginning"],
+)
+def test_what_changes_the_shape_of_a_class_needs_a_new_start(tmp_path: Path, old: str, new: str) -> None:
+    async def act(shop: Shop) -> None:
+        needs_start, _ = await shop.edit(old, new)
+        assert needs_start
+
+    in_shop(tmp_path, act)
+
+
+def test_a_program_that_cannot_start_does_not_replace_one_that_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def act(shop: Shop) -> None:
+        needs_start, ran = await shop.edit("    cents: int\n", "    cents: no_such_type.at_all\n")
+        assert (needs_start, ran) == (False, {})
+        assert "The code from before goes on." in capsys.readouterr().err
+        assert (await shop.edit("no_such_type.at_all", "int"))[0] is False
+        assert await shop.cart.total.pull() == 450
+
+    in_shop(tmp_path, act)
+
+
+def test_a_module_that_the_application_imports_is_looked_at_too(tmp_path: Path) -> None:
+    write_app(tmp_path / "app", "def scaled(number: int) -> int:\n    return number * 2\n", name="prices")
+    text = SHOP.replace("import headwater\n", "import headwater\nfrom prices import scaled\n", 1)
+    text = text.replace("def scaled(number: int) -> int:\n    return number * RATE\n", "")
+
+    async def act(shop: Shop) -> None:
+        prices = Shop(shop.file.parent / "prices.py", shop.module, shop.rt, shop.reload, shop.cart)
+        needs_start, ran = await prices.edit("number * 2", "number * 3")
+        assert (needs_start, ran) == (False, {"twice": 1, "label": 1, "show": 1})
+        assert await shop.cart.twice.pull() == 1350
+
+    in_shop(tmp_path, act, text)
