@@ -2,8 +2,9 @@
 
 Two people share a shopping list. They edit at once, collide, retry, and add to one list without colliding. Then
 the program is killed in the middle of its work, the log is opened again, and nothing that was acknowledged is
-missing. A branch is tried and merged, the past is read, and the whole history is checked against the rules. At the
-end a small graph of derived values follows what is written, runs only what somebody looks at, and says why.
+missing. A branch is tried and merged, the past is read, and the whole history is checked against the rules. Then
+a small graph of derived values follows what is written, runs only what somebody looks at, and says why. At the end
+a kanban board is served at an address that it prints, with two people at work on it, until somebody says stop.
 
 Every step checks what it claims. With `--check` nothing is told but the summary, and a step that does not hold
 ends the program with an error. All of it happens in a temporary directory that is removed at the end.
@@ -19,6 +20,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from examples.demo_board import a_board_is_shared
 from examples.demo_graph import a_graph_settles
 from headwater.data.address import Depth, DocKey, doc_text
 from headwater.data.codec import to_json
@@ -36,7 +38,8 @@ SPACE = "home"
 LIST = DocKey("space", "shopping")
 DIARY = DocKey("space", "diary")
 ACKNOWLEDGED_BEFORE_THE_KILL = 200
-CHAPTERS = 11
+CHAPTERS = 12
+UNATTENDED_S = 3.0
 
 
 class Story:
@@ -272,7 +275,7 @@ def number(value: Value) -> int:
     return value
 
 
-def tell(story: Story) -> None:
+def tell(story: Story, *, check: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="headwater-demo-") as temporary:
         folder = Path(temporary)
         with Directory(folder) as directory:
@@ -288,6 +291,12 @@ def tell(story: Story) -> None:
             file = directory.file_of(SPACE)
         the_history_is_verified(story, file)
         asyncio.run(a_graph_settles(story, folder / "cart"))
+        asyncio.run(a_board_is_shared(story, folder / "team", for_s=0 if check else _patience_s()))
+
+
+def _patience_s() -> float | None:
+    """How long the board is served: until somebody says stop, or for a moment where nobody could."""
+    return None if sys.stdout.isatty() else UNATTENDED_S
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -298,7 +307,7 @@ def main(arguments: Sequence[str]) -> int:
         print("usage: python -m examples.demo [--check]", file=sys.stderr)
         return 2
     story = Story(silent=bool(arguments))
-    tell(story)
+    tell(story, check=bool(arguments))
     if arguments:
         print(f"demo: {CHAPTERS} chapters, {story.checked} claims checked, all hold")
     return 0

@@ -101,8 +101,8 @@ class Served:
 def served(app: Path, data: Path) -> Iterator[Served]:
     """An application that runs as long as the block."""
     running = Served(app, data)
-    running.start()
     try:
+        running.start()
         yield running
     finally:
         running.kill()

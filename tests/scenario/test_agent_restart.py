@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import pytest
 
 from examples.agent import app
 from examples.agent.app import Agent
-from headwater import Refused, Runtime
+from headwater import Refused
 from headwater.testing import Simulation, simulated
 
 QUESTION = "Where does the headwater of a river come from?"
@@ -44,40 +43,38 @@ async def finished(agent: Agent) -> None:
             return
 
 
-def test_a_restart_in_the_middle_reads_no_page_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def first() -> Reading:
-        reading = Reading(hold_at="valleys")
-        monkeypatch.setattr(app, "read", reading)
-        async with Runtime(str(tmp_path / "data")) as rt:
-            await app.start(rt)
-            agent = rt.space("agent").piece(Agent, "main")
-            await agent.ask.send(QUESTION)
-            working = asyncio.create_task(app.work(rt))
-            await reading.held.wait()  # Two pages are learnt, and the third is being read: the process ends here.
-            working.cancel()
-            await asyncio.wait([working])
-        return reading
+@pytest.fixture(autouse=True)
+def library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a thread: in a simulation all time is virtual."""
+    monkeypatch.setattr(app, "read", Reading())
 
-    async def second() -> Reading:
-        reading = Reading()
-        monkeypatch.setattr(app, "read", reading)
-        async with Runtime(str(tmp_path / "data")) as rt:
-            await app.start(rt)
-            agent = rt.space("agent").piece(Agent, "main")
-            working = asyncio.create_task(app.work(rt))
-            async with asyncio.timeout(60):
-                await finished(agent)
-            memory = await agent.memory.pull()
-            assert set(memory) == PAGES
-            assert sorted(each.order for each in memory.values()) == list(range(len(PAGES)))
-            assert "headwater" in (await agent.findings.pull())[0]
-            working.cancel()
-            await asyncio.wait([working])
-        return reading
 
-    before, after = asyncio.run(first()), asyncio.run(second())
-    assert before.done + after.done == list(dict.fromkeys(before.done + after.done))  # none was read twice
-    assert set(before.done + after.done) == PAGES
+@simulated(seeds=20, faults=("delay", "drop"))
+async def test_a_restart_in_the_middle_reads_no_page_twice(sim: Simulation) -> None:
+    before, after = Reading(hold_at="valleys"), Reading()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(app, "read", before)
+        await app.start(sim.runtime("agent"))
+        working = asyncio.create_task(app.work(sim.runtime("agent")))
+        await sim.runtime("ann").space("agent").piece(Agent, "main").ask.send(QUESTION)
+        await before.held.wait()  # Some pages are learnt, and one is being read: the process ends here.
+        working.cancel()
+        await asyncio.wait([working])
+        await sim.crash("agent")
+
+        patched.setattr(app, "read", after)
+        await app.start(sim.runtime("agent"))
+        working = asyncio.create_task(app.work(sim.runtime("agent")))
+        agent = sim.runtime("agent").space("agent").piece(Agent, "main")
+        await finished(agent)
+        memory = await agent.memory.pull()
+        findings = await agent.findings.pull()
+        working.cancel()
+        await asyncio.wait([working])
+    assert set(memory) == PAGES
+    assert sorted(each.order for each in memory.values()) == list(range(len(PAGES)))
+    assert "headwater" in findings[0]
+    assert sorted(before.done + after.done) == sorted(PAGES)  # none was read twice
     assert after.began[0] == "valleys"  # the one that it was at
 
 

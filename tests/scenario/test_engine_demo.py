@@ -24,7 +24,7 @@ def demo(folder: Path, *arguments: str, without_rich: bool = False) -> subproces
 def test_the_check_is_one_line_and_leaves_nothing_behind(tmp_path: Path) -> None:
     ran = demo(tmp_path, "--check")
     assert (ran.returncode, ran.stderr) == (0, "")
-    assert ran.stdout.startswith("demo: 11 chapters, ")
+    assert ran.stdout.startswith("demo: 12 chapters, ")
     assert ran.stdout.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 
@@ -33,7 +33,7 @@ def test_the_check_is_one_line_and_leaves_nothing_behind(tmp_path: Path) -> None
 def test_the_story_is_told_with_and_without_rich(tmp_path: Path, without_rich: bool) -> None:
     ran = demo(tmp_path, without_rich=without_rich)
     assert (ran.returncode, ran.stderr) == (0, "")
-    for chapter in range(1, 12):
+    for chapter in range(1, 13):
         assert f"\n{chapter}. " in ran.stdout
     assert "space:shopping#/tea/qty was read at seq 3 and written at seq 4 by ann" in ran.stdout
     assert "every rule holds" in ran.stdout

@@ -145,7 +145,7 @@ class Shared:
 @pytest.mark.parametrize("runtimes", [1, 2, 3])
 def test_everybody_comes_to_show_the_same(runtimes: int) -> None:
     rejected = 0
-    for seed in range(scaled(1_000)):
+    for seed in range(scaled(2_000)):
         rng = random.Random(seed)
         shared = Shared(rng, runtimes, random_plan(rng, size=5, effects=2, kinds=KINDS))
         for _ in range(rng.choice((10, 40))):
@@ -153,7 +153,7 @@ def test_everybody_comes_to_show_the_same(runtimes: int) -> None:
         shared.finish()
         shared.check(f"seed {seed}")
         rejected += sum(runtime.watcher.rejected for runtime in shared.runtimes)
-    assert rejected > scaled(1_000) // 4, "too few conflicts to mean anything"
+    assert rejected > scaled(2_000) // 4, "too few conflicts to mean anything"
 
 
 def test_whoever_derived_from_an_old_cell_runs_again_and_the_present_value_stays() -> None:

@@ -1,7 +1,8 @@
 """Handles that can be written. What is written says as little as it can: a field, an intent, a whole value.
 
 Inside a run a write belongs to the run's transaction; outside, each is a transaction of its own. A write through a
-link that redirects lands where the link leads. There is no write by index.
+link that redirects lands where the link leads. Writes of one program to one document land in the order in which they
+were made, unless such a link is not here yet, so that nobody knows where it leads. There is no write by index.
 
 A write reads nothing, with two exceptions, which are reads of a shape: the links on its way, and that something is
 absent which it makes because its type implies it. Without the second, two writers who both make a Mapping for their
@@ -24,7 +25,7 @@ from headwater.data.link import Link
 from headwater.data.patch import Patch
 from headwater.data.path import lookup
 from headwater.data.value import ABSENT, MaybeValue, Value, equal
-from headwater.errors import AbsentError, AuthoringError, LimitError
+from headwater.errors import AbsentError, AuthoringError, InvalidValueError, LimitError
 from headwater.replica.document import NOT_HERE, Document
 
 __all__ = ["Cell"]
@@ -94,18 +95,20 @@ class Cell(Input[T]):
     @overload
     def add(self: Cell[tuple[E, ...]], item: E, /, *, group: object | None = None) -> None: ...
     def add(self: Cell[Any], item: Any, /, *, group: object | None = None) -> None:
-        """Append what is not there yet. Merges with what others add."""
-        raw = self._element("add", TupleCodec, FrozensetCodec).encode(item, self._path)
-        self._act(lambda: self._intend("add_unique", raw, ()), group)
+        """Append what is not there yet, in whatever form it was stored. Merges with what others add."""
+        element = self._element("add", TupleCodec, FrozensetCodec)
+        raw = element.encode(item, self._path)
+        self._act(lambda: self._intend("add_unique", self._forms(element, raw)[-1], ()), group)
 
     @overload
     def discard(self: Cell[frozenset[E]], item: E, /, *, group: object | None = None) -> None: ...
     @overload
     def discard(self: Cell[tuple[E, ...]], item: E, /, *, group: object | None = None) -> None: ...
     def discard(self: Cell[Any], item: Any, /, *, group: object | None = None) -> None:
-        """Take out every element that is equal. Merges with what others discard."""
-        raw = self._element("discard", TupleCodec, FrozensetCodec).encode(item, self._path)
-        self._act(lambda: self._intend("remove_value", raw, ()), group)
+        """Take out every element that is equal, in whatever form it was stored. Merges with what others discard."""
+        element = self._element("discard", TupleCodec, FrozensetCodec)
+        raw = element.encode(item, self._path)
+        self._act(lambda: self._discard(element, raw), group)
 
     @overload
     def increment(self: Cell[int], by: int = 1, /, *, group: object | None = None) -> None: ...
@@ -172,6 +175,26 @@ class Cell(Input[T]):
         site = self._find(None)
         self._fill(site, is_whole=False, start=start)
         self._write(site.document, Patch(kind, site.path, arg))
+
+    def _discard(self, element: TypeCodec[Any], raw: Value) -> None:
+        for form in self._forms(element, raw):
+            self._intend("remove_value", form, ())
+
+    def _forms(self, element: TypeCodec[Any], raw: Value) -> list[Value]:
+        """An element as it would be stored, then each other form of it that is: another version's reads the same."""
+        forms, stored = [raw], self._find(None).value
+        if type(stored) is tuple:
+            item = element.decode(raw, self._path)
+            for each in stored:
+                if each.__class__ is element.exact or any(equal(each, form) for form in forms):
+                    continue  # It is its own value, or known already.
+                try:
+                    known = element.decode(each, self._path)
+                except InvalidValueError:
+                    continue  # It reads as nothing.
+                if type(known) is type(item) and known == item:
+                    forms.append(each)
+        return forms
 
     def _fill(self, site: Site, *, is_whole: bool, start: MaybeValue = ABSENT) -> None:
         """Put what the type implies on the way to a place, and at it if what is there is to be changed."""

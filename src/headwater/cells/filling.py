@@ -12,6 +12,7 @@ from headwater.cells.objects import JsonCodec, MappingCodec
 from headwater.cells.records import Field, RecordCodec
 from headwater.cells.typecodec import Mismatch, TypeCodec
 from headwater.cells.unions import UnionCodec
+from headwater.data.address import Depth
 from headwater.data.path import Path, lookup
 from headwater.data.value import ABSENT, MaybeValue, Value, equal
 
@@ -55,26 +56,32 @@ def fill(root: Root, raw: MaybeValue, path: Path) -> Filled:
     return Filled(at, tuple(puts), len(path))
 
 
-def deciding(root: Root, raw: MaybeValue, path: Path) -> list[Path]:
-    """The places whose shape decides what something reads as that is not stored.
+def deciding(root: Root, raw: MaybeValue, path: Path) -> list[tuple[Path, Depth]]:
+    """The places that decide what something reads as that is not stored, and how much of them does.
 
     Nothing is at the place itself, and nothing may be there afterwards: what changes is whether it is implied, because
-    something above it appears or vanishes.
+    something above it appears, vanishes or becomes another member of its union.
     """
     implied: list[MaybeValue] = [root.default]  # at each step of the way, if nothing were stored there
     codec: TypeCodec[Any] | None = root.codec
+    places: list[tuple[Path, Depth]] = []
+    may_be_any = False  # what is not stored may come as any member of a union
     at = raw
     for depth, step in enumerate(path):
+        if isinstance(codec, UnionCodec):
+            if at is ABSENT:
+                may_be_any = True
+            else:
+                places += [(path[:depth] + place, much) for place, much in codec.deciding(at)]
         codec, field = _below(codec, at, step)
         at = lookup(at, (step,))
         implied.append(_default_of(field, path[: depth + 1]))
     missing = next(depth for depth in range(len(path) + 1) if lookup(raw, path[:depth]) is ABSENT)
     now = fill(root, raw, path).value
-    places: list[Path] = []
     if missing and any(not _same(lookup(implied[depth], path[depth:]), now) for depth in range(missing)):
-        places.append(path[: missing - 1])  # If that vanishes, something else is implied, or nothing.
-    if (not missing and now is not ABSENT) or any(each is not ABSENT for each in implied[missing + 1 :]):
-        places.append(path[:missing])  # If that appears, what is not stored in it has a default, or is absent.
+        places.append((path[: missing - 1], Depth.SHAPE))  # If that vanishes, something else is implied, or nothing.
+    if may_be_any or (not missing and now is not ABSENT) or any(each is not ABSENT for each in implied[missing + 1 :]):
+        places.append((path[:missing], Depth.SHAPE))  # If it appears, what is not in it has a default, or is absent.
     return places
 
 

@@ -21,7 +21,7 @@ from headwater.cells.view import open_view
 from headwater.data.address import Depth, doc_text
 from headwater.data.link import Link
 from headwater.data.path import Path, lookup
-from headwater.data.spots import Spot
+from headwater.data.spots import OBJECT, Spot
 from headwater.data.value import ABSENT, MaybeValue, Value
 from headwater.errors import AbsentError, AuthoringError
 from headwater.replica.document import NOT_HERE, Document
@@ -160,12 +160,12 @@ class Input(NotAValue, Generic[T_co]):
     def view(self) -> Any:
         """A lazy, read-only look: inside a run, only what is touched is read."""
         site = self._find(None)
-        document, path, raw, _ = site
-        if raw is ABSENT:
+        document, path, stored, _ = site
+        if stored is ABSENT:
             self._touch(document, path, Depth.SHAPE)
-            raw = self._otherwise(site)
-            if raw is ABSENT:
-                raise self._absent()
+        raw = self._otherwise(site)
+        if raw is ABSENT:
+            raise self._absent()
         current, run = self._current, self._current.run
         number = 0 if run is None else run.number
 
@@ -176,13 +176,12 @@ class Input(NotAValue, Generic[T_co]):
             if now is not run or now.number != number:
                 raise AuthoringError(f"this view of {self!r} was opened outside this run: call view() inside it")
             now.look(Spot(document, where, depth))
-            below = where[len(path) :]
-            if below and lookup(raw, below) is ABSENT:
-                # What is not stored may be implied: a field by the record that it is in, all of it by the default.
-                if depth is Depth.DEEP:
-                    now.look(Spot(document, where[:-1], Depth.SHAPE))
-                elif lookup(self._default, below) is not ABSENT:
-                    now.look(Spot(document, path, Depth.SHAPE))
+            there = len(path) + _reached(stored, where[len(path) :])
+            if there < len(where) and stored is not ABSENT:
+                # It is not stored, and may be implied: as long as what it would be in is there, and nothing nearer.
+                now.look(Spot(document, (*where[:there], OBJECT), Depth.SHAPE))
+                if there + 1 < len(where):
+                    now.look(Spot(document, where[: there + 1], Depth.SHAPE))
 
         return open_view(self._codec, raw, path, touch)
 
@@ -212,8 +211,8 @@ class Input(NotAValue, Generic[T_co]):
         anchor, below = site.path[: site.cell], site.path[site.cell :]
         stored = lookup(self._root(site.document), anchor)
         if self._current.run is not None:
-            for place in deciding(self._root_, stored, below):
-                self._touch(site.document, anchor + place, Depth.SHAPE)
+            for place, depth in deciding(self._root_, stored, below):
+                self._touch(site.document, anchor + place, depth)
         return fill(self._root_, stored, below).value
 
     # ---- where it is -------------------------------------------------------------------------------
@@ -342,6 +341,15 @@ class Input(NotAValue, Generic[T_co]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {doc_text(self._document.key, self._path)}>"
+
+
+def _reached(value: MaybeValue, path: Path) -> int:
+    """How many steps lead to something that is stored."""
+    for steps, each in enumerate(path):
+        value = lookup(value, (each,))
+        if value is ABSENT:
+            return steps
+    return len(path)
 
 
 def _walk(value: MaybeValue, path: Path) -> tuple[int | None, MaybeValue]:

@@ -98,8 +98,13 @@ class Run:
 class Current:
     """Where the open run of a runtime is, if there is one."""
 
-    __slots__ = ("run", "transactions")
+    __slots__ = ("apart", "run")
 
     def __init__(self) -> None:
         self.run: Run | None = None
-        self.transactions = 0  # outside any node, so far: numbered downwards, so that no run of a node has their number
+        self.apart = 0  # the last number that was given to what is no run of a node
+
+    def number_apart(self) -> int:
+        """A number for what is called like a run and is none of a node's: no two of them share it, nor any run."""
+        self.apart -= 1
+        return self.apart

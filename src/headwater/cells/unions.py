@@ -7,11 +7,13 @@ Invariant: what one member wrote is never read by another.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeGuard
 
 from headwater.cells.records import RecordCodec
 from headwater.cells.scalars import FloatCodec, IntCodec, LiteralCodec
 from headwater.cells.typecodec import Lazy, Mismatch, TypeCodec
+from headwater.data.address import Depth
+from headwater.data.path import Path
 from headwater.data.text import shown
 from headwater.data.value import ABSENT, MaybeValue, Value
 from headwater.errors import AuthoringError
@@ -104,11 +106,20 @@ class UnionCodec(TypeCodec[Any]):
             return self.records[0] if len(self.records) == 1 else self._tagged(raw)
         return self._by_kind.get(type(raw)) or self.misfit_stored(raw)
 
+    def deciding(self, raw: Value) -> list[tuple[Path, Depth]]:
+        """What tells which member wrote `raw`, or that none did: places in it, and how much of them."""
+        if type(raw) is not dict or len(self.records) < 2:
+            return [((), Depth.SHAPE)]  # Its kind; and of something that has no parts, all there is.
+        keys = {key for key, _ in self._tags}
+        if any(_is_tag(raw.get(key)) for key in keys):
+            return [((key,), Depth.DEEP) for key in sorted(keys)]
+        return [((), Depth.DEEP)]
+
     def _tagged(self, raw: dict[str, Value]) -> RecordCodec:
         untagged = True
-        for key in {key for key, _ in self._tags}:
+        for key in sorted({key for key, _ in self._tags}):
             tag = raw.get(key)
-            if type(tag) is str or type(tag) is int:
+            if _is_tag(tag):
                 if (key, tag) in self._tags:
                     return self._tags[key, tag]
                 untagged = False
@@ -170,3 +181,7 @@ class UnionCodec(TypeCodec[Any]):
 
     def accepts(self, value: object) -> bool:
         return any(member.accepts(value) for member in self.members)
+
+
+def _is_tag(value: object) -> TypeGuard[str | int]:
+    return type(value) is str or type(value) is int

@@ -9,7 +9,7 @@ What is reported is what was learnt, neither more nor less:
 - iteration and length: the keys or the length of that container (`Depth.SHAPE` at its path);
 - whether a key or an index is there: the shape of that one place, so that other keys may come and go. Descending
   by key tells that it is there; descending to a field tells nothing, unless it could have been something else
-  (`Address | None`, `Json`).
+  (`Address | None`, `Json`): then what tells them apart is read, which is the tag where there are several classes.
 
 Invariant: a reader that only kept what a view handed out would notice, by these reads, every change that could
 have made the view hand out something else.
@@ -20,7 +20,7 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
-from collections.abc import Callable, ItemsView, Iterator, Mapping, Sequence, ValuesView
+from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
 from types import FunctionType, MethodType
 from typing import Any, Final, NoReturn, Protocol
 
@@ -53,25 +53,27 @@ def _part(codec: TypeCodec[Any], raw: Value, path: Path, touch: Touch, *, is_kno
     if type(raw) is Link:
         touch(path, Depth.DEEP)
         return raw
+    tells: list[tuple[Path, Depth]] = []
+    if isinstance(codec, JsonCodec) or not is_known:
+        tells.append(((), Depth.SHAPE))  # that it is here, and of its kind
     if isinstance(codec, UnionCodec):
-        codec = _member(codec, raw, path)
-        is_known = False  # It could have been another member.
-    elif isinstance(codec, JsonCodec):
-        is_known = False  # It could have been of another kind.
+        tells = codec.deciding(raw)
+        try:
+            codec = codec.member(raw)
+        except Mismatch as mismatch:
+            _tell(tells, path, touch)
+            raise mismatch.stored(path) from None
     view = _view_of(codec, raw, path, touch)
     if view is None:
         touch(path, Depth.DEEP)
         return codec.decode(raw, path)
-    if not is_known:
-        touch(path, Depth.SHAPE)
+    _tell(tells, path, touch)
     return view
 
 
-def _member(codec: UnionCodec, raw: Value, path: Path) -> TypeCodec[Any]:
-    try:
-        return codec.member(raw)
-    except Mismatch as mismatch:
-        raise mismatch.stored(path) from None
+def _tell(tells: Iterable[tuple[Path, Depth]], path: Path, touch: Touch) -> None:
+    for place, depth in tells:
+        touch(path + place, depth)
 
 
 def _view_of(codec: TypeCodec[Any], raw: Value, path: Path, touch: Touch) -> Lazy | None:

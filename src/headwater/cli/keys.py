@@ -29,7 +29,7 @@ def server_extra() -> Iterator[None]:
 
 
 @keys.command(name="new")
-def new(directory: DirectoryPath, /) -> int:
+def new(directory: DirectoryPath, /, *, json: Json = False) -> int:
     """Make a key. Its private half stays in DIRECTORY/keys, readable by you alone.
 
     Example: `headwater keys new ./data`
@@ -38,7 +38,10 @@ def new(directory: DirectoryPath, /) -> int:
         from headwater.server.keys import new_key  # noqa: PLC0415 (an extra)
 
         id = new_key(directory)
-    say(f"made key {id} in {directory}/keys. A server that runs already sees it when it starts again.")
+    if json:
+        print_json({"key": id})
+    else:
+        say(f"made key {id} in {directory}/keys. A server that runs already sees it when it starts again.")
     return OK
 
 
@@ -61,7 +64,9 @@ def list_keys(directory: DirectoryPath, /, *, json: Json = False) -> int:
     return OK
 
 
-def make_token(directory: DirectoryPath, /, *, user: str, ttl: int = 30 * 24 * 3_600, key: str = "") -> int:
+def make_token(
+    directory: DirectoryPath, /, *, user: str, ttl: int = 30 * 24 * 3_600, key: str = "", json: Json = False
+) -> int:
     """A token that proves to a server of this directory that its bearer is USER.
 
     Example: `headwater token ./data --user ann --ttl 3600`
@@ -79,5 +84,8 @@ def make_token(directory: DirectoryPath, /, *, user: str, ttl: int = 30 * 24 * 3
         from headwater.server.keys import new_token  # noqa: PLC0415 (an extra)
 
         made = new_token(directory, user, ttl_s=ttl, key=key)
-    say(made)
+    if json:
+        print_json({"token": made, "user": user})
+    else:
+        say(made)
     return OK

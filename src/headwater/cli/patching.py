@@ -106,11 +106,21 @@ def _shapes(tree: ast.Module) -> list[str]:
 
 def _check_uses(tree: ast.Module, before: dict[str, Any], now: dict[str, Any]) -> None:
     """A class is made of what names meant when it was made: if one of those means something else, it is another."""
-    used = {each.id for cls in _hollow(tree) for each in ast.walk(cls) if isinstance(each, ast.Name)}
+    used = {name for cls in _hollow(tree) for name in _names(cls)}
     for name in sorted(used):
         was, is_now = before.get(name, now), now.get(name, now)
         if was is not is_now and (type(was) is not type(is_now) or was != is_now):
             raise Reshaped(f"{name}, which a class is made of, changed")
+
+
+def _names(node: ast.AST) -> Iterator[str]:
+    """The names that are looked up when a class is made; what a lambda names is looked up when it is called."""
+    waiting: list[ast.AST] = [node]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, ast.Name):
+            yield each.id
+        waiting += [each.args] if isinstance(each, ast.Lambda) else ast.iter_child_nodes(each)
 
 
 # ---- statements --------------------------------------------------------------------------------------

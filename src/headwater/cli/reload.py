@@ -41,6 +41,7 @@ class Reload:
         self._folder = file.parent
         self._stamps: dict[Path, tuple[int, int]] = {}
         self._versions: dict[Path, tuple[ModuleType, Version]] = {}
+        self._seen: set[str] = set()  # names of modules that were looked at
         self._note()
 
     # ---- looking -----------------------------------------------------------------------------------
@@ -49,11 +50,11 @@ class Reload:
         """Take in what changes, until something does that needs a new start."""
         while True:
             await asyncio.sleep(LOOK_S)
-            if self.look(runtimes()):
+            if self.look(runtimes()) and await asyncio.to_thread(self.can_be_imported):
                 return
 
     def look(self, runtimes: Iterable[Runtime]) -> bool:
-        """Take in what changed since the last time. True: that needs a new start, and the program can be imported."""
+        """Take in what changed since the last time. True: that needs a new start."""
         self._note()
         files = [file for file in self._versions if self._has_changed(file)]
         if not files:
@@ -63,22 +64,22 @@ class Reload:
         fates = [self._taken_in(file) for file in files]
         if True in fates:
             self._run_again(changed(before, self._fingerprints()), runtimes)
-        needs_start = False in fates or begins != self._beginnings()
-        return needs_start and self._can_be_imported()
+        return False in fates or begins != self._beginnings()
 
     def _note(self) -> None:
         """Know of every module of the application's folder that was imported meanwhile."""
-        for module in list(sys.modules.values()):
-            name = getattr(module, "__file__", None)
-            file = Path(name) if isinstance(name, str) and name.endswith(".py") else None
-            if file is None or file in self._versions or not self._is_own(file):
-                continue
-            try:
-                version = Version.read(file)
-                self._stamps[file] = _stamp(file)
-            except (OSError, SyntaxError, UnicodeDecodeError):
-                continue  # It was changed right after it was imported: it is looked at next time.
-            self._versions[file] = (module, version)
+        for name in sys.modules.keys() - self._seen:
+            module = sys.modules[name]
+            where = getattr(module, "__file__", None)
+            file = Path(where) if isinstance(where, str) and where.endswith(".py") else None
+            if file is not None and file not in self._versions and self._is_own(file):
+                try:
+                    version = Version.read(file)
+                    self._stamps[file] = _stamp(file)
+                except (OSError, SyntaxError, UnicodeDecodeError):
+                    continue  # It was changed right after it was imported: it is looked at next time.
+                self._versions[file] = (module, version)
+            self._seen.add(name)
 
     def _is_own(self, file: Path) -> bool:
         inside = file.is_relative_to(self._folder)
@@ -130,7 +131,7 @@ class Reload:
         found = [getattr(self._main, name, None) for name in BEGINNINGS]
         return [None if each is None else fingerprint_of(each).digest for each in found]
 
-    def _can_be_imported(self) -> bool:
+    def can_be_imported(self) -> bool:
         """Try it in a process of its own: a program that cannot start does not replace one that runs."""
         command: Sequence[str] = (sys.executable, "-c", _TRY, self._app)
         try:

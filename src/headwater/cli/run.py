@@ -35,6 +35,7 @@ def run(
     host: str = "127.0.0.1",
     port: int = 8_900,
     insecure_local: Annotated[bool, Parameter(negative=())] = False,
+    owner: str = "",
     reload: Annotated[bool, Parameter(negative=())] = False,
     json: Json = False,
 ) -> int:
@@ -57,6 +58,8 @@ def run(
         The port to listen on; 0 takes a free one.
     insecure_local
         Without keys: everybody on this machine is whoever they say they are.
+    owner
+        With keys: the user who owns the spaces that the application makes, and says who else may use them.
     reload
         Look at the application's files, and take in what changes: state stays, and only what does something else now
         runs again. What changes the shape of a class is a new start on the same data.
@@ -73,7 +76,15 @@ def run(
     address: list[int] = []
 
     async def serving() -> int:
-        server = Server(data, host=host, port=port, insecure_local=insecure_local, classes=classes, pages=page_of(file))
+        server = Server(
+            data,
+            host=host,
+            port=port,
+            insecure_local=insecure_local,
+            owner=owner,
+            classes=classes,
+            pages=page_of(file),
+        )
         address.append(server.address[1])
         return await _serve(server, module, data, json=json, reloading=reloading)
 
@@ -81,7 +92,7 @@ def run(
     code = uvloop.run(serving())
     if code == START_AGAIN:
         flags = [*(["--insecure-local"] if insecure_local else ()), *(["--json"] if json else ()), "--reload"]
-        where = ["--data", str(data), "--host", host, "--port", str(address[0])]
+        where = ["--data", str(data), "--host", host, "--port", str(address[0]), "--owner", owner]
         os.execv(sys.executable, [sys.executable, "-P", "-m", "headwater.cli", "run", app, *where, *flags])
     return code
 
@@ -99,9 +110,11 @@ async def _serve(server: Server, module: ModuleType, data: Path, *, json: bool, 
 
     loop = asyncio.get_running_loop()
     served = loop.create_task(server.run_until_stopped(signals=True))
+    await asyncio.sleep(0)  # From here on a signal is heard; before anybody is told that it runs.
     runtime = server.application().runtime
     runtime.on_error(lambda error: remark(f"error: {_told(error)}"))
     begun: asyncio.Task[None] | None = None
+    failures: list[BaseException] = []
     watching: asyncio.Task[None] | None = None
     url = url_of(*server.address)
     try:
@@ -114,7 +127,7 @@ async def _serve(server: Server, module: ModuleType, data: Path, *, json: bool, 
                     begun.result()
             if beside is not None and (begun is None or begun.done()):
                 begun = loop.create_task(beside())
-                begun.add_done_callback(lambda task: _ended(task, server))
+                begun.add_done_callback(lambda task: failures.extend(_ended(task, server)))
             if json:
                 print_json({"name": module.__name__, "url": url, "data": str(data)})
             else:
@@ -136,7 +149,7 @@ async def _serve(server: Server, module: ModuleType, data: Path, *, json: bool, 
         watching.result()
         remark("starting again, on the same data")
         return START_AGAIN
-    return FAILED if begun is not None and not begun.cancelled() and begun.exception() is not None else OK
+    return FAILED if failures else OK
 
 
 def _beside(module: ModuleType, runtime: Runtime) -> Callable[[], Coroutine[Any, Any, None]] | None:
@@ -149,13 +162,14 @@ def _beside(module: ModuleType, runtime: Runtime) -> Callable[[], Coroutine[Any,
     return None
 
 
-def _ended(task: asyncio.Task[None], server: Server) -> None:
-    """A program that fails ends what serves it; one that comes to its end does not."""
-    if not task.cancelled():
-        error = task.exception()
-        if error is not None:
-            complain(_told(error))
-            server.stop()
+def _ended(task: asyncio.Task[None], server: Server) -> list[BaseException]:
+    """A program that fails ends what serves it; one that comes to its end does not, nor does one that is ended."""
+    error = None if task.cancelled() else task.exception()
+    if error is None or server.should_exit:
+        return []
+    complain(_told(error))
+    server.stop()
+    return [error]
 
 
 def _told(error: BaseException) -> str:

@@ -7,6 +7,8 @@ value equal to `after`; equal values give no patch; shared parts are skipped wit
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from headwater.data.absent import ABSENT
 from headwater.data.patch import Patch
 from headwater.data.path import Path
@@ -15,8 +17,16 @@ from headwater.data.value import MaybeValue, Value, equal, size_of
 __all__ = ["diff"]
 
 
-def diff(before: MaybeValue, after: MaybeValue) -> tuple[Patch, ...]:
-    """Patches that turn `before` into `after`: objects by key, arrays by element or by one splice."""
+Inside = Callable[[Path], bool]
+"""Whether a place inside an array means the same to whoever applies the patches: they have the same array there."""
+
+
+def diff(before: MaybeValue, after: MaybeValue, may_cut: Inside = lambda _: True) -> tuple[Patch, ...]:
+    """Patches that turn `before` into `after`: objects by key, arrays by element or by one splice.
+
+    An array of which `may_cut` says no is replaced as a whole: applied to another array, the place of an element
+    would be another element's.
+    """
     if before is after:
         return ()
     if after is ABSENT:
@@ -24,22 +34,24 @@ def diff(before: MaybeValue, after: MaybeValue) -> tuple[Patch, ...]:
     if before is ABSENT:
         return (Patch("add", (), after),)
     patches: list[Patch] = []
-    _compare(before, after, (), patches)
+    _compare(before, after, (), patches, may_cut)
     return tuple(patches)
 
 
-def _compare(before: Value, after: Value, path: Path, patches: list[Patch]) -> None:
+def _compare(before: Value, after: Value, path: Path, patches: list[Patch], may_cut: Inside) -> None:
     if before is after:
         return
     if type(before) is dict and type(after) is dict:
-        _compare_objects(before, after, path, patches)
-    elif type(before) is tuple and type(after) is tuple:
-        _compare_arrays(before, after, path, patches)
+        _compare_objects(before, after, path, patches, may_cut)
+    elif type(before) is tuple and type(after) is tuple and may_cut(path):
+        _compare_arrays(before, after, path, patches, may_cut)
     elif not equal(before, after):
         patches.append(Patch("replace", path, after))
 
 
-def _compare_objects(before: dict[str, Value], after: dict[str, Value], path: Path, patches: list[Patch]) -> None:
+def _compare_objects(
+    before: dict[str, Value], after: dict[str, Value], path: Path, patches: list[Patch], may_cut: Inside
+) -> None:
     if len(before) > len(after) or before.keys() != after.keys():
         for key in before:
             if key not in after:
@@ -51,14 +63,16 @@ def _compare_objects(before: dict[str, Value], after: dict[str, Value], path: Pa
         if old is ABSENT:
             patches.append(Patch("add", (*path, key), item))
         else:
-            _compare(old, item, (*path, key), patches)
+            _compare(old, item, (*path, key), patches, may_cut)
 
 
-def _compare_arrays(before: tuple[Value, ...], after: tuple[Value, ...], path: Path, patches: list[Patch]) -> None:
+def _compare_arrays(
+    before: tuple[Value, ...], after: tuple[Value, ...], path: Path, patches: list[Patch], may_cut: Inside
+) -> None:
     if len(before) == len(after):
         for index, item in enumerate(after):
             if before[index] is not item:
-                _compare(before[index], item, (*path, index), patches)
+                _compare(before[index], item, (*path, index), patches, may_cut)
         return
     start, stop = _common_ends(before, after)
     middle = after[start : len(after) - stop]

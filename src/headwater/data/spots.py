@@ -12,12 +12,15 @@ from typing import Final
 
 from headwater.data.absent import ABSENT
 from headwater.data.address import Depth
+from headwater.data.link import Link
 from headwater.data.path import Path
 from headwater.data.value import MaybeValue, Value, equal
 
-__all__ = ["NOBODY", "Spot", "Twig", "detach", "match", "shape_differs"]
+__all__ = ["NOBODY", "OBJECT", "Spot", "Twig", "detach", "match", "shape_differs"]
 
 
+OBJECT: Final = "\0object"
+"""A step that leads to something in every object and nowhere else: what is there differs when one comes or goes."""
 NOBODY: Final[dict[object, None]] = {}
 """The readers of a spot that nobody reads. Never written."""
 
@@ -170,10 +173,12 @@ def _below(twig: Twig, before: MaybeValue, after: MaybeValue, found: dict[Spot, 
 
 def _step(value: MaybeValue, step: str | int) -> MaybeValue:
     if type(value) is dict and type(step) is str:
-        return value.get(step, ABSENT)
+        found = value.get(step, ABSENT)
+        return True if found is ABSENT and step == OBJECT else found
     if type(value) is tuple and type(step) is int:
         return value[step] if 0 <= step < len(value) else ABSENT
-    return ABSENT
+    # I1: whoever looks below a link is shown what it leads to: another link is another value.
+    return value if type(value) is Link else ABSENT
 
 
 def shape_differs(before: MaybeValue, after: MaybeValue) -> bool:

@@ -39,11 +39,12 @@ _RIGHT_OF: Final = {"owners": Right.OWN, "writers": Right.WRITE, "readers": Righ
 class Access:
     """Answers for one space. A space without an access document is open to its first writer."""
 
-    __slots__ = ("_branches", "_heads")
+    __slots__ = ("_branches", "_heads", "owner")
 
-    def __init__(self, heads: Heads, branches: Branches) -> None:
+    def __init__(self, heads: Heads, branches: Branches, owner: str = "") -> None:
         self._heads = heads
         self._branches = branches
+        self.owner = owner  # of a space that this process itself makes
 
     def document(self) -> MaybeValue:
         return self._heads.get(self._branches.get(MAIN), ACCESS).value

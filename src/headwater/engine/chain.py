@@ -7,6 +7,7 @@ before, until somebody wrote of their own accord, history is not kept, or the bo
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 from headwater.data.address import DocKey
 from headwater.data.path import Path
@@ -18,6 +19,16 @@ MOST = 100
 """Steps of a chain, unless somebody asks for more or fewer."""
 
 
+class End(Enum):
+    """Why a chain goes no further at a step."""
+
+    GOES_ON = "goes-on"  # it does: what made the commit follows
+    WRITTEN = "written"  # somebody wrote it of their own accord
+    FIRST_RUN = "first-run"  # nothing is known to have made it run
+    SHOWN_ABOVE = "shown-above"
+    NOT_KEPT = "not-kept"  # it was never written, or before what history keeps
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """One commit, and what of it mattered."""
@@ -26,7 +37,7 @@ class Step:
     doc: DocKey
     path: Path
     commit: Logged | None  # None: it was never written, or history is not kept that far
-    end: str  # why the chain goes no further here; "" if it does
+    end: End
 
 
 def chain(engine: Engine, doc: DocKey, path: Path, *, most: int = MOST) -> tuple[Step, ...]:
@@ -38,13 +49,14 @@ def chain(engine: Engine, doc: DocKey, path: Path, *, most: int = MOST) -> tuple
         level, at_doc, at_path, at = waiting.pop()
         logged = _last_write(engine, at_doc, at)
         if logged is None:
-            end = "never written, or before what history keeps"
+            end = End.NOT_KEPT
         elif logged.seq in seen:
-            end = "shown above"
+            end = End.SHOWN_ABOVE
         else:
             seen.add(logged.seq)
             causes = _causes(logged)
-            end = "" if causes else ("its first run" if logged.commit.provenance.derived else "somebody wrote it")
+            first = End.FIRST_RUN if logged.commit.provenance.derived else End.WRITTEN
+            end = End.GOES_ON if causes else first
             waiting += [(level + 1, *cause, logged.seq - 1) for cause in reversed(causes)]
         found.append(Step(level=level, doc=at_doc, path=at_path, commit=logged, end=end))
     return tuple(found)

@@ -62,7 +62,13 @@ class Engine:
     )
 
     def __init__(
-        self, store: Store, *, clock: Clock | None = None, limits: Limits = DEFAULT_LIMITS, access: bool = False
+        self,
+        store: Store,
+        *,
+        clock: Clock | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+        access: bool = False,
+        owner: str = "",
     ) -> None:
         self._store = store
         self._clock = clock or RealClock()
@@ -75,7 +81,7 @@ class Engine:
         preconditions = Preconditions(store, self._heads, self._sessions)
         self._admission = Admission(self._log, self._heads, self._sessions, preconditions, limits)
         self._snapshots = Snapshots(store, self._heads, limits)
-        self._access = Access(self._heads, self._branches) if access else None
+        self._access = Access(self._heads, self._branches, owner) if access else None
         self._group = Group(
             store,
             self._log,
@@ -241,15 +247,12 @@ class Engine:
     @property
     def is_founded(self) -> bool:
         """Whether it needs no owner, or has one."""
-        access = self._access
-        return access is None or self._reading(access.is_founded)
+        return self._access is None or self._reading(self._access.is_founded)
 
     def may_see(self, doc: DocKey, principal: str, session: str) -> bool:
         """Whether a user may read a document of this space, in that session."""
-        return self._access is None or self._reading(lambda: self._may_see(doc, principal, session))
-
-    def _may_see(self, doc: DocKey, principal: str, session: str) -> bool:
-        return self._access is None or self._access.may_see(doc, principal, session)
+        access = self._access
+        return access is None or self._reading(lambda: access.may_see(doc, principal, session))
 
     def is_current(self, session: Session, reads: tuple[Read, ...], *, branch: str = MAIN) -> bool:
         """Whether these reads would be admitted now: the one definition of "nothing I read has changed"."""

@@ -17,13 +17,17 @@ from headwater.protocol.verdict import Accepted
 def found_after(
     outcome: Outcome, session: Session, access: Access, sessions: Sessions, group: Group, now_us: int
 ) -> None:
-    """Inside the open transaction, after a frame of the session was judged: write who owns the space from now on."""
-    if not session.principal or access.is_founded() or isinstance(outcome, Exception):
+    """Inside the open transaction, after a frame of a session was judged: write who owns the space from now on.
+
+    What this process itself commits has no principal: then it is whoever has what it makes, if somebody does.
+    """
+    principal = session.principal or access.owner
+    if not principal or access.is_founded() or isinstance(outcome, Exception):
         return
     if not any(isinstance(verdict, Accepted) and not verdict.replayed for verdict in outcome):
         return
     founder = sessions.open_own(FOUNDER, now_us)
-    operation = Operation(ACCESS, (replace((), founding(session.principal)),))
+    operation = Operation(ACCESS, (replace((), founding(principal)),))
     made = group.take(founder, (Commit(founder.last + 1, (operation,)),))
     if isinstance(made, Exception):
         raise made

@@ -15,12 +15,13 @@ from headwater.replica.document import NOT_HERE, Document, Documents
 class Aside:
     """Documents whose value is not here any more, or not for now."""
 
-    __slots__ = ("_aside", "_changing", "_confirmed", "_documents")
+    __slots__ = ("_aside", "_changing", "_confirmed", "_documents", "returned")
 
     def __init__(self, documents: Documents, confirmed: Confirmed, changing: Callable[[Document], object]) -> None:
         self._documents = documents
         self._confirmed = confirmed
         self._changing = changing
+        self.returned: dict[Document, None] = {}  # here again after a gap, until whoever schedules has looked
         self._aside: dict[Document, None] = {}  # shown before a gap; what did not come back is forgotten
 
     def let_go(self, doc: DocKey) -> bool:

@@ -5,7 +5,7 @@ Those may fall, and what was repeated must not fall with them. Looks at values a
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
 
 from headwater.data.diff import diff
 from headwater.data.patch import Patch
@@ -17,16 +17,21 @@ SAYS_ALL = frozenset({"replace", "add"})
 
 
 def difference(
-    before: MaybeValue, after: MaybeValue, written: Iterable[tuple[Path, bool, Iterable[Path]]]
+    before: MaybeValue,
+    after: MaybeValue,
+    written: Iterable[tuple[Path, bool, Iterable[Path]]],
+    has_read: Callable[[Path], bool],
 ) -> tuple[tuple[Patch, ...], list[Path]]:
     """The patches, and the places where the writes repeat that nothing is there, which no patch can say.
 
     Of each write: its place, outside arrays; whether a layer had written there or above; if none had, where below.
+    C1: an array of which the commit says no read is said as a whole: nothing else would keep a difference to it from
+    being applied to another one.
     """
     repeated = {at: None for path, is_repeated, below in written for at in ((path,) if is_repeated else below)}
     if () in repeated and after is not ABSENT:
         return (Patch("add", (), after),), []  # Nothing beside it has to be said.
-    patches = diff(before, after)
+    patches = diff(before, after, has_read)
     if not repeated:
         return patches, []
     told = {patch.path for patch in patches if patch.kind in SAYS_ALL}

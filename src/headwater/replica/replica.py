@@ -40,8 +40,8 @@ class Replica:
     """The documents of one space and branch, as this process shows them."""
 
     __slots__ = (
-        "_aside",
         "_shown",
+        "aside",
         "branch",
         "confirmed",
         "documents",
@@ -62,7 +62,7 @@ class Replica:
         self.documents = Documents(self)
         self.confirmed = Confirmed(self.documents)
         self.pending = Pending(self.documents, self.opened.changing)
-        self._aside = Aside(self.documents, self.confirmed, self.opened.changing)
+        self.aside = Aside(self.documents, self.confirmed, self.opened.changing)
         self.feed = Feed()
         self.on_layer: Callable[[Layer], object] = _nobody
         self.on_rejected: Callable[[Layer, Rejection | None], object] | None = None  # of layers that have a source
@@ -318,7 +318,7 @@ class Replica:
     def let_go(self, doc: DocKey) -> bool:
         """Drop a value nobody needs now. False: a pending commit is on top of it."""
         self._shown = None
-        return not any(True for _ in self.pending.on(doc)) and self._aside.let_go(doc)
+        return not any(True for _ in self.pending.on(doc)) and self.aside.let_go(doc)
 
     def gap(self) -> None:
         """The engine kept no watch for us: nothing here is known to be current until it is read again."""
@@ -328,11 +328,7 @@ class Replica:
         """Nobody tells changes of these any more: they cannot be read before they have arrived again (C3)."""
         self.tell()
         self._shown = None
-        self._aside.set_aside(docs)
-
-    def forget_stale(self) -> None:
-        """Everything that was asked for again is here: what did not come back is not known any more."""
-        self._aside.forget()
+        self.aside.set_aside(docs)
 
     # ---- showing -----------------------------------------------------------------------------------
 
@@ -354,6 +350,8 @@ class Replica:
             if document.confirmed is NOT_HERE:
                 continue  # nothing of it is shown; if it was before a gap, its arrival tells the difference
             shown = document.stale if document.value is NOT_HERE else document.value
+            if document.value is NOT_HERE and shown is not NOT_HERE:
+                self.aside.returned[document] = None  # Nothing may differ; whoever began to wait since wants to know.
             self.opened.changing(document)
             # A new layer is on top of all others, so that what it makes of what is shown is what is shown then.
             after = self.pending.shown(document, document.confirmed) if made is None else made[document]

@@ -28,7 +28,7 @@ def told(layer: Layer, replica: Replica) -> None:
     repeated = pending.repeated(document, (), own)
     if layer.fate is Fate.LOCAL:
         repeated = (True, [])  # It says all of the document: what stayed here before it has given way.
-    patches, leaning = difference(layer.before, layer.after, [((), *repeated)])
+    patches, leaning = difference(layer.before, layer.after, [((), *repeated)], lambda _: layer.derived)
     reads: dict[Read, None] = {}
     for spot in layer.spots:
         if spot is None:

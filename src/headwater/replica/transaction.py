@@ -183,13 +183,20 @@ class Transaction:
         """What plain writes changed; and what they repeated of pending layers, which may fall without them."""
         places = dict.fromkeys(outside_arrays(path) for path in written)
         patches, leaning = difference(
-            self._base(doc), self._overlay[doc], [(path, *self._repeated(doc, path)) for path in places]
+            self._base(doc),
+            self._overlay[doc],
+            [(path, *self._repeated(doc, path)) for path in places],
+            lambda path: self._has_read(doc, path) or any(starts_with(at, path) and at != path for at in written),
         )
         for path in leaning:
             # That something is not there cannot be said again: this stands on the layer that took it away.
             self._reads[doc, path, Depth.SHAPE] = None
             self.leans = True
         return patches
+
+    def _has_read(self, doc: DocKey, path: Path) -> bool:
+        """Whether all that is at a path is something that this transaction stands on."""
+        return any((doc, path[:length], Depth.DEEP) in self._reads for length in range(len(path) + 1))
 
     def reads(self) -> tuple[Read, ...]:
         """C3: every read with its true basis, and with every pending layer that its view stood on."""

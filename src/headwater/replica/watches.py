@@ -122,7 +122,7 @@ class Watches:
         self._followed.update({state.doc: message.id for state in message.documents if state.doc not in asked})
         self._replica.arrive(message.documents, message.seq)
         if not self._loading:
-            self._replica.forget_stale()
+            self._replica.aside.forget()
         return True
 
     def followed(self, message: Sync) -> None:

@@ -21,6 +21,7 @@ from headwater.replica.replica import Replica
 from headwater.replica.transaction import Transaction
 from headwater.scheduler.freshness import upstream_failed
 from headwater.scheduler.node import Node
+from headwater.scheduler.raised import INTERRUPTS, as_failure
 
 T = TypeVar("T")
 UNDECIDED: Final = frozenset({Fate.QUEUED, Fate.SENT})
@@ -53,12 +54,13 @@ def check_computed(document: Document) -> bool:
 class Authored:
     """The tracker of one transaction."""
 
-    __slots__ = ("_home", "_transaction", "_visible")
+    __slots__ = ("_home", "_transaction", "_visible", "wrote")
 
     def __init__(self, home: Replica, transaction: Transaction, visible: Callable[[Document], object]) -> None:
         self._home = home
         self._transaction = transaction
         self._visible = visible  # raises where what is shown is not to be read outside a run
+        self.wrote: dict[Document, None] = {}
 
     def missed(self, run: Run, spot: Spot) -> Spot:
         document = cast(Document, spot.document)
@@ -76,9 +78,11 @@ class Authored:
             raise Elsewhere(document)
         if document.layers and may_fall(document):
             # What this runtime wrote before may be made again, and must not come after this: then this falls with it.
-            self._transaction.saw(document.key, patch.path, Depth.SHAPE)
+            # At the root, where all of it has a say: what was told as a change of one part may have been meant for all.
+            self._transaction.saw(document.key, (), Depth.SHAPE)
         self._transaction.write(document.key, patch)
         cast("dict[Document, None]", run.overlay)[document] = None
+        self.wrote[document] = None
 
 
 def may_fall(document: Document) -> bool:
@@ -104,12 +108,15 @@ def call_in(
     if current.run is not None:
         raise AuthoringError("a transaction cannot begin inside a run: it is one already")
     run = Run(tracker or Authored(home, transaction, visible))
-    current.transactions += 1
-    run.number = -current.transactions  # No spot was looked at in it.
+    run.number = current.number_apart()  # No spot was looked at in it.
     run.transaction = transaction
     run.overlay = {}
     current.run = run
     try:
         return fn()
+    except (*INTERRUPTS, Exception):
+        raise
+    except BaseException as error:  # It would cancel or end whoever calls this; nobody asked for that.
+        raise as_failure(error) from error
     finally:
         current.run = None

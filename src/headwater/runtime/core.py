@@ -36,6 +36,7 @@ from headwater.runtime.timepiece import Timepiece
 from headwater.runtime.writing import Writing
 from headwater.scheduler.limits import SchedulerLimits
 from headwater.scheduler.node import Node, NodeKind
+from headwater.scheduler.raised import INTERRUPTS, as_failure
 from headwater.scheduler.registry import NodeSpec
 from headwater.scheduler.scheduler import Failure, Scheduler
 
@@ -182,8 +183,11 @@ class Core:
             act = self._after.popleft()
             try:
                 act()
-            except Exception as error:  # An observer's failure is its own.
-                self.report("an observer", error)
+            except INTERRUPTS:
+                self._loop.request_tick()  # The others are still to come.
+                raise
+            except BaseException as error:  # An observer's failure is its own.
+                self.report("an observer", as_failure(error))
         self.observing.look()
         # Observers may have written: whether there is more is only known now.
         more = bool(self._after) or bool(self.writing) or not self.scheduler.settle.is_quiet()
@@ -210,8 +214,9 @@ class Core:
         dropped = space.load_failed(named, error)
         for doc in named:
             self.report(f"{space.name}/{doc_text(doc)}", error)
-        for _ in dropped:
+        for each in dropped:
             self.report("a write outside any run", error)
+            each()
         self.observing.look()
 
     def broken(self, error: Exception) -> None:

@@ -13,6 +13,7 @@ from typing import Final
 
 from headwater.cells.host import Subscription
 from headwater.errors import AuthoringError, UpstreamFailedError
+from headwater.scheduler.raised import INTERRUPTS, as_failure
 from headwater.scheduler.scheduler import Failure
 
 MAX_UNHEARD: Final = 1_000
@@ -57,8 +58,10 @@ class Failures:
             if inspect.iscoroutine(result):
                 result.close()
                 raise AuthoringError("it returned a coroutine, which nobody awaits: start a task in it")
-        except Exception as error:  # The others hear of both, or whoever comes later.
-            told = Failure(LISTENER, error, (f"it was told of {failure.node}: {failure.error}",))
+        except INTERRUPTS:
+            raise
+        except BaseException as error:  # The others hear of both, or whoever comes later.
+            told = Failure(LISTENER, as_failure(error), (f"it was told of {failure.node}: {failure.error}",))
             others = [other for other in self._listeners if other is not listener]
             if not others or failure.node == LISTENER:
                 self._unheard.append(told)

@@ -142,8 +142,15 @@ def register(
 
 
 def _name(core: Core, fn: Callable[[], object]) -> str:
-    """A name for a function that was given none: where it is written, and a number if it is registered again."""
+    """A name for a function that was given none: where it is written, and a number if it is registered again.
+
+    An attempt that starts again gives out the same names in the same order, so that it takes on what it registered.
+    """
     name = f"{getattr(fn, '__module__', '?')}.{getattr(fn, '__qualname__', type(fn).__name__)}"
+    for kept in core.scheduler.kept():
+        stem, _, number = kept.id.rpartition(" ")
+        if kept.id == name or (stem == name and number.isdecimal()):
+            return kept.id
     if core.scheduler.registry.get(name) is None:
         return name
     return f"{name} {core.next_number()}"

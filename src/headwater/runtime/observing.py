@@ -20,6 +20,7 @@ from headwater.replica.document import Document
 from headwater.replica.feed import Notification
 from headwater.replica.replica import Replica
 from headwater.scheduler.node import CLEAN, Node, NodeKind
+from headwater.scheduler.raised import INTERRUPTS, as_failure
 from headwater.scheduler.registry import NodeSpec
 
 if TYPE_CHECKING:
@@ -29,18 +30,81 @@ if TYPE_CHECKING:
 class Look:
     """One effect that looks at a handle, and what it saw."""
 
-    __slots__ = ("error", "foreign", "group", "node", "values")
+    __slots__ = ("error", "node", "values")
 
-    def __init__(self, group: object | None) -> None:
-        self.group = group
+    def __init__(self) -> None:
         self.node: Node | None = None
-        self.foreign = True  # whether somebody outside its group changed what it reads, since it last ran
         self.values: list[Any] = []  # the latest, if nobody has taken it
         self.error: Exception | None = None
 
     @property
     def name(self) -> str:
         return "a look" if self.node is None else self.node.id
+
+
+class Sink(Look):
+    """One that calls a function, outside any run, with the latest value."""
+
+    __slots__ = ("_core", "_handle", "_on_closed", "fn", "foreign", "group", "subscription")
+
+    def __init__(
+        self,
+        core: Core,
+        handle: Input[Any],
+        fn: Callable[[Any], object],
+        group: object | None,
+        on_closed: Callable[[Sink], object],
+    ) -> None:
+        super().__init__()
+        self._core = core
+        self._handle = handle
+        self._on_closed = on_closed
+        self.fn = fn
+        self.group = group
+        self.foreign = True  # whether somebody outside its group changed what it reads, since it last ran
+        self.subscription = Subscription(self._close)
+
+    def is_like(self, handle: Input[Any], group: object | None) -> bool:
+        known = self._handle
+        return known.document is handle.document and known.path == handle.path and self.group == group
+
+    def run(self) -> None:
+        """What its effect does."""
+        try:
+            value = self._handle.get()
+        except (AbsentError, UpstreamFailedError):
+            self.values.clear()
+            self.foreign = True  # What comes next is news, whoever made it.
+            return
+        if self.group is not None:
+            foreign, self.foreign = self.foreign, False
+            if not foreign:
+                return  # It is an echo of what the caller did.
+        if not self.values:
+            self._core.afterwards(self._deliver)
+        self.values[:] = [value]
+
+    def _deliver(self) -> None:
+        if self.values:
+            marks = self._core.scheduler.marks
+            marks.running = self.node  # I6: what it writes comes from here, not from outside.
+            try:
+                result = self.fn(self.values.pop())
+                if inspect.iscoroutine(result):
+                    result.close()
+                    raise AuthoringError(f"{self.name} returned a coroutine: nothing awaits it. Write watch() instead.")
+            except INTERRUPTS:
+                raise
+            except BaseException as error:  # An observer's failure is its own. Whoever is told of it acts for it.
+                self._core.report("an observer", as_failure(error))
+            finally:
+                marks.running = None
+
+    def _close(self) -> None:
+        self.values.clear()
+        if self.node is not None:
+            self._core.remove(self.node)
+        self._on_closed(self)
 
 
 class Body:
@@ -68,7 +132,7 @@ class Observing:
         self._body: Body | None = None  # the one that goes on now, if it does
         self._ended: Exception | None = None
         self._waiting: list[tuple[Callable[[], bool], Callable[[], object]]] = []
-        self._grouped: dict[Look, None] = {}  # sinks with a group
+        self._grouped: dict[Sink, None] = {}  # sinks with a group
         self._followed: dict[Replica, Callable[[], None]] = {}  # whose changes they hear; nobody's if there are none
 
     # ---- waiting -----------------------------------------------------------------------------------
@@ -120,10 +184,10 @@ class Observing:
 
     # ---- looking -----------------------------------------------------------------------------------
 
-    def _effect(self, what: str, handle: Input[Any], fn: Callable[[], object]) -> Node:
+    def _effect(self, what: str, handle: Input[Any], fn: Callable[[], object], id: str = "") -> Node:
         self._count += 1
         spec = NodeSpec(
-            id=f"{what} {self._count} of {handle!r}",
+            id=id or f"{what} {self._count} of {handle!r}",
             kind=NodeKind.EFFECT,
             fn=fn,
             home=handle.document.home,
@@ -134,7 +198,7 @@ class Observing:
 
     async def pull(self, handle: Input[Any]) -> Any:
         """Demand it, wait until it is fresh, and let go."""
-        look = Look(None)
+        look = Look()
 
         def run() -> None:
             look.values, look.error = [], None
@@ -149,9 +213,9 @@ class Observing:
         def is_fresh() -> bool:
             """What it is worth in the moment it is fresh: something may change before whoever awaits it goes on."""
             if not outcome:
-                if node.runs and node.status == CLEAN:
+                if self._core.scheduler.is_fresh(node):
                     if not (isinstance(look.error, UpstreamFailedError) and self._is_tried_again(node)):
-                        outcome.append((look.values, look.error))
+                        outcome.append((look.values, look.error or node.error))
                 elif (cannot := self._cannot(node)) is not None:
                     outcome.append(((), cannot))
             return bool(outcome)
@@ -189,65 +253,31 @@ class Observing:
 
     def sink(self, handle: Input[Any], fn: Callable[[Any], object], group: object | None) -> Subscription:
         """Call with the value now and after every change of it that was not made with the same group."""
-        return self._sink(handle, fn, group)[1]
-
-    def _sink(self, handle: Input[Any], fn: Callable[[Any], object], group: object | None) -> tuple[Look, Subscription]:
-        core = self._core
-        look = Look(group)
-
         if inspect.iscoroutinefunction(fn):
             raise AuthoringError(f"sink of {handle!r} is an async function: write `async for v in x.watch()` instead")
+        return self._sink(handle, fn, group).subscription
 
-        def deliver() -> None:
-            if look.values:
-                marks = core.scheduler.marks
-                marks.running = look.node  # I6: what it writes comes from here, not from outside.
-                try:
-                    result = fn(look.values.pop())
-                    if inspect.iscoroutine(result):
-                        result.close()
-                        raise AuthoringError(
-                            f"{look.name} returned a coroutine: nothing awaits it. Write watch() instead."
-                        )
-                except Exception as error:  # An observer's failure is its own. Whoever is told of it acts for it.
-                    core.report("an observer", error)
-                finally:
-                    marks.running = None
-
-        def run() -> None:
-            try:
-                value = handle.get()
-            except (AbsentError, UpstreamFailedError):
-                look.values.clear()
-                look.foreign = True  # What comes next is news, whoever made it.
-                return
-            if group is not None:
-                foreign, look.foreign = look.foreign, False
-                if not foreign:
-                    return  # It is an echo of what the caller did.
-            if not look.values:
-                core.afterwards(deliver)
-            look.values[:] = [value]
-
-        node = look.node = self._effect("sink", handle, run)
+    def _sink(self, handle: Input[Any], fn: Callable[[Any], object], group: object | None) -> Sink:
+        for node in self._core.scheduler.kept():  # An attempt that starts again takes its sinks on.
+            known = getattr(node.fn, "__self__", None)
+            if isinstance(known, Sink) and known.is_like(handle, group):
+                known.fn = fn
+                self._effect("sink", handle, known.run, node.id)
+                return known
+        sink = Sink(self._core, handle, fn, group, self._ungroup)
+        sink.node = self._effect("sink", handle, sink.run)
         if group is not None:
-            self._grouped[look] = None
-            for space in core.spaces():
+            self._grouped[sink] = None
+            for space in self._core.spaces():
                 self.follow(space.replica)
-
-        def close() -> None:
-            look.values.clear()
-            core.remove(node)
-            self._ungroup(look)
-
-        return look, Subscription(close)
+        return sink
 
     def follow(self, replica: Replica) -> None:
         """Listen to what a replica shows, after the scheduler: sinks with a group have to know who changed it."""
         if self._grouped and replica not in self._followed:
             self._followed[replica] = replica.feed.subscribe(self._told)
 
-    def _ungroup(self, look: Look) -> None:
+    def _ungroup(self, look: Sink) -> None:
         self._grouped.pop(look, None)
         if not self._grouped:
             while self._followed:
@@ -264,8 +294,8 @@ class Observing:
     async def watch(self, handle: Input[Any]) -> AsyncIterator[Any]:
         """The value now, then the latest whenever it changed."""
         latest: list[Any] = []
-        look, subscription = self._sink(handle, lambda value: latest.__setitem__(slice(None), [value]), None)
-        node = look.node
+        sink = self._sink(handle, lambda value: latest.__setitem__(slice(None), [value]), None)
+        node = sink.node
         assert node is not None
         try:
             while True:
@@ -276,7 +306,7 @@ class Observing:
                 asyncio.get_running_loop().call_soon(self._passed, body)
                 yield value
         finally:
-            subscription.close()
+            sink.subscription.close()
 
     def _passed(self, body: Body) -> None:
         """The step that it was is over: whatever its task does next is done at its own pace."""

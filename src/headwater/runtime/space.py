@@ -6,7 +6,7 @@ what runs.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
@@ -51,7 +51,8 @@ class LocalSpace:
         self.ended: Exception | None = None  # why nothing will be heard any more
         self.failed_loads: dict[Document, HeadwaterError] = {}  # refused by the engine; the next read asks again
         self._unread: OrderedDict[Document, None] = OrderedDict()
-        self._deferred: dict[Document, list[Callable[[], object]]] = {}
+        # What is done when a document has arrived, and what instead if it will not.
+        self._deferred: dict[Document, list[tuple[Callable[[], object], Callable[[], object]]]] = {}
 
     def document(self, id: str, scope: str = "space") -> Document:
         return self.replica.documents.of(DocKey(scope, id))
@@ -79,20 +80,27 @@ class LocalSpace:
             is_used = oldest.twig is not None or oldest.writers or oldest in self._deferred
             if not is_used and not self.channel.unwatch(oldest.key):
                 self._unread[oldest] = None
+                return  # So have most of those that were let go with it: the next one is tried the next time.
 
     # ---- waiting for documents -----------------------------------------------------------------------
 
-    def when_here(self, document: Document, act: Callable[[], object]) -> None:
-        """Act at once, or as soon as the document has arrived, in the order of the calls. `act` does not raise."""
+    def when_here(
+        self, document: Document, act: Callable[[], object], dropped: Callable[[], object] | None = None
+    ) -> None:
+        """Act at once, or as soon as the document has arrived, in the order of the calls. `act` does not raise.
+
+        If it will not arrive, whoever calls `load_failed` is handed `dropped` instead.
+        """
         if document.value is not NOT_HERE and document not in self._deferred:
             act()
             return
         waiting = self._deferred.setdefault(document, [])
         if len(waiting) >= MAX_DEFERRED:
             raise LimitError(f"{len(waiting)} writes wait for {document!r} to arrive: await them, or write less often")
-        waiting.append(act)
+        waiting.append((act, dropped or _nothing))
         self.load(document)
-        self.arrived()
+        if document.value is not NOT_HERE:
+            self._go_on(document)
 
     def waits_for(self, document: Document) -> bool:
         """Whether writes wait for it: one that comes now has its turn after them."""
@@ -102,17 +110,25 @@ class LocalSpace:
         """Something arrived: whatever waited for it goes on."""
         if self._deferred:
             for document in [each for each in self._deferred if each.value is not NOT_HERE]:
-                for act in self._deferred.pop(document, ()):
-                    act()
-                self.let_be(document)
+                self._go_on(document)
+
+    def _go_on(self, document: Document) -> None:
+        waiting = deque(self._deferred.pop(document, ()))
+        try:
+            while waiting:
+                waiting.popleft()[0]()
+        finally:
+            if waiting:  # An interrupt: these are still to come.
+                self._deferred[document] = [*waiting, *self._deferred.get(document, ())]
+        self.let_be(document)
 
     def load_failed(self, docs: Iterable[DocKey], error: HeadwaterError) -> list[Callable[[], object]]:
         """The engine refused these. Answers with what waited for them, and will not happen."""
-        dropped: list[Callable[[], object]] = []
+        dropped: list[Callable[[], object]] = []  # to be called for each of them
         for doc in docs:
             document = self.replica.documents.of(doc)
             self.failed_loads[document] = error
-            dropped += self._deferred.pop(document, ())
+            dropped += [each[1] for each in self._deferred.pop(document, ())]
         return dropped
 
     def deferred(self) -> int:
@@ -122,3 +138,7 @@ class LocalSpace:
     def why_not(self, document: Document) -> Exception | None:
         """Why a document will not arrive, if it is known that it will not."""
         return self.failed_loads.get(document) or self.ended
+
+
+def _nothing() -> None:
+    """Nobody else waits for it."""

@@ -19,22 +19,30 @@ T = TypeVar("T")
 class Tasks:
     """The tasks of one runtime."""
 
-    __slots__ = ("_core", "_limits", "_running", "is_closed")
+    __slots__ = ("_core", "_endless", "_limits", "_running", "is_closed")
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._running: set[asyncio.Task[Any]] = set()
+        self._endless: set[asyncio.Task[Any]] = set()  # those among them that go on until they are cancelled
         self._limits: dict[object, asyncio.Semaphore] = {}
         self.is_closed = False
 
     def __len__(self) -> int:
-        return len(self._running)
+        """How many have an end to be waited for."""
+        return len(self._running) - len(self._endless)
 
     def spawn(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
         """Have it done, whoever waits for it."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._running.add(task)
         task.add_done_callback(self._over)
+        return task
+
+    def keep(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Have it go on until it is cancelled. Nobody waits for its end."""
+        task = self.spawn(work, name)
+        self._endless.add(task)
         return task
 
     def begin(self, work: Coroutine[Any, Any, object], name: str) -> None:
@@ -47,6 +55,7 @@ class Tasks:
 
     def _over(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
+        self._endless.discard(task)
         if not task.cancelled():
             error = task.exception()
             if isinstance(error, Exception):

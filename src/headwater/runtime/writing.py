@@ -1,15 +1,15 @@
 """Writes outside any run: each a transaction of its own, which lands or is told to have failed. None vanishes.
 
-A write that waits for its document, never left this process, or met a conflict is made again, by calling what made it.
+A write that waits for a document, never left this process, or met a conflict is made again, by calling what made it.
 Only a write that read something can meet a conflict; then whoever speaks for the space sees to it (`LocalSpace.retry`),
-or it is tried again when what won is here. Until that has an end, later writes to the same document stand behind it: a
-runtime's writes to one document land in the order in which they were made. It never decides what runs.
+or it is tried again when what won is here. Until that has an end, later writes to the same documents stand behind it: a
+runtime's writes to one document land in the order in which they were made, as far as it is known what they write. Where
+a write through a link leads is known once the link is here. It never decides what runs.
 """
 
 from __future__ import annotations
 
 from bisect import insort
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,29 +21,30 @@ from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.pending import Layer, Settled
 from headwater.replica.replica import Replica
 from headwater.replica.transaction import Transaction
-from headwater.runtime.authored import Elsewhere, Missing, call_in, may_fall
+from headwater.runtime.authored import Authored, Elsewhere, Missing, call_in, may_fall
+from headwater.runtime.standing import Hold, Standing, Turn, serial_of
 from headwater.scheduler.node import Node
+from headwater.scheduler.raised import INTERRUPTS, as_failure
 
 if TYPE_CHECKING:
     from headwater.runtime.core import Core
 
 WINDOW_US: Final = 30_000_000
 """How long a write is tried again after its first conflict."""
-MAX_BEHIND: Final = 10_000
-"""Writes that stand behind one that is tried again."""
 WHO: Final = "a write outside any run"
 
 
 class Write:
     """One write, however often it is made."""
 
-    __slots__ = ("act", "attempts", "began_us", "cell", "group", "home", "serial")
+    __slots__ = ("act", "attempts", "began_us", "cell", "documents", "group", "home", "serial")
 
     def __init__(self, serial: int, cell: Cell[Any], act: Callable[[], object], group: object | None) -> None:
         self.serial = serial
         self.cell = cell
         self.act = act
         self.group = group
+        self.documents: tuple[Document, ...] = (cell.document,)  # what its order counts for: with what it last wrote
         self.home: Replica | None = None  # where it writes, if a link leads to another space
         self.attempts = 0
         self.began_us = 0  # when its first conflict was heard of; 0: none was
@@ -52,16 +53,15 @@ class Write:
 class Writing:
     """All writes outside any run of one runtime."""
 
-    __slots__ = ("_behind", "_core", "_is_admitted", "_is_catching_up", "_serial", "_unsent")
+    __slots__ = ("_core", "_is_catching_up", "_made", "_serial", "_standing", "_unsent")
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._is_admitted = False  # what is made now was taken on before: it is not refused for want of room
+        self._made = 0  # the serial of what is made now, if it was taken on before; 0: whatever is made is new
         self._is_catching_up = False  # what is made again is a write like any other, and does not wait for itself
         self._serial = 0  # rises with every write
-        # What stands behind a write that is tried again, by document, in the order in which it was made.
-        self._behind: dict[Document, list[tuple[int, Callable[[], object]]]] = {}
-        self._unsent: deque[Callable[[], object]] = deque()  # taken back before they left: made again, in order
+        self._standing = Standing()  # what waits for an earlier write to the same document
+        self._unsent: list[Turn] = []  # taken back before they left, or had to wait: made again, in order
 
     def __bool__(self) -> bool:
         """Whether something is to be made again now."""
@@ -69,7 +69,7 @@ class Writing:
 
     def waits(self) -> bool:
         """Whether something is still to be made, now or later."""
-        return bool(self._unsent or self._behind)
+        return bool(self._unsent or self._standing)
 
     # ---- from handles --------------------------------------------------------------------------------
 
@@ -77,21 +77,19 @@ class Writing:
         """Replace a whole document that is here. It reads nothing. False: it has to, and is to be a transaction."""
         if document.writers:
             refuse_computed(document)
-        if not self._is_admitted:
-            document.home.check_room()
+        self._check_room(document.home)
         self.catch_up()
         if document.layers and may_fall(document):
             return False
-        self._serial += 1
-        if self._stands_behind(document, self._serial, again):
+        serial = self._number()
+        if self._stands_behind(document, serial, again):
             return True
         if document.value is not NOT_HERE and equal(document.value, value):
             return not document.layers  # Nothing is to be written; what a layer says is to be said again.
-        serial = self._serial
 
         def settled(layer: Layer, rejection: Rejection | None) -> None:
             if isinstance(rejection, Conflict):
-                self._again(document, serial, again)
+                self._again((document,), serial, again)
             else:
                 self._end(layer, rejection)
 
@@ -100,7 +98,7 @@ class Writing:
         if running is None:
             marks.running = self._core.observing.author()
         try:
-            document.home.write_whole(document, value, (), None, group, "", None, False, settled)
+            document.home.write_whole(document, value, (), None, self._group(group), "", None, False, settled)
         finally:
             marks.running = running
         self._core.request_tick()
@@ -110,52 +108,92 @@ class Writing:
         """Call `act` in a transaction. What it raises at once is the caller's, later the error channel's."""
         if cell.document.writers:
             refuse_computed(cell.document)
-        if not self._is_admitted:
-            cell.document.home.check_room()
+        self._check_room(cell.document.home)
         self.catch_up()
-        self._serial += 1
-        write = Write(self._serial, cell, act, group)
+        write = Write(self._number(), cell, act, group)
         if not self._stands_behind(cell.document, write.serial, lambda: self._attempt(write)):
             self._attempt(write)
+
+    def _number(self) -> int:
+        """When it was made: what is made again has its turn where it had it first."""
+        if self._made:
+            return self._made
+        self._serial += 1
+        return self._serial
+
+    def _group(self, group: object | None) -> object | None:
+        """Who need not be told. What is made later is news to those, too: they may have been told what was without."""
+        return None if self._made else group
+
+    def _check_room(self, home: Replica) -> None:
+        if self._made:
+            return  # It was taken on before, and is not refused for want of room.
+        try:
+            home.check_room()
+        except LimitError:
+            self._core.space_of_replica(home).channel.flush()  # Whoever confirms at once has room again.
+            home.check_room()
 
     def _stands_behind(self, document: Document, serial: int, act: Callable[[], object]) -> bool:
         """Whether earlier writes to the document are still to be made: then this one has its turn after them."""
         space = self._core.space_of(document)
         if space.waits_for(document):
-            space.when_here(document, lambda: self._reporting(act))
+            space.when_here(document, lambda: self._make(serial, act))
             return True
-        behind = self._behind.get(document)
-        if behind is None:
+        hold = self._standing.over((document,))
+        if hold is None:
             return False
-        if len(behind) >= MAX_BEHIND:
-            raise LimitError(
-                f"{len(behind)} writes wait for {document!r} to be written: await them, or write less often"
-            )
-        insort(behind, (serial, act), key=_serial_of)  # One that was taken back may be older than those who wait.
+        self._standing.check_room(hold)
+        self._standing.stand(hold, (document,), (serial, act))
         return True
 
     def catch_up(self) -> None:
         """Make again what never left, before anything newer is written."""
         if self._unsent and not self._is_catching_up:
             self._is_catching_up = True
+            turns, self._unsent = self._unsent, []  # What is refused again has its turn in the next slice.
             try:
-                for _ in range(len(self._unsent)):  # What is refused again has its turn in the next slice.
-                    self._reporting(self._unsent.popleft())
+                self._make_all(turns)
             finally:
                 self._is_catching_up = False
+
+    def _make_all(self, turns: list[Turn]) -> None:
+        made = 0
+        try:
+            for turn in turns:
+                made += 1
+                self._make(*turn)
+        finally:
+            for turn in turns[made:]:  # An interrupt: these are still to come.
+                insort(self._unsent, turn, key=serial_of)
+
+    def _make(self, serial: int, act: Callable[[], object]) -> None:
+        """Make a write that was taken on before. Nobody who called waits for it any more."""
+        before, self._made = self._made, serial
+        try:
+            act()
+        except BaseException as error:  # It is told, and nothing else depends on it.
+            self._core.report(WHO, as_failure(error))
+            if isinstance(error, INTERRUPTS):
+                raise
+        finally:
+            self._made = before
 
     # ---- an attempt ----------------------------------------------------------------------------------
 
     def _attempt(self, write: Write) -> None:
         core = self._core
+        if self._has_to_wait(write):
+            return
         write.attempts += 1
         home = write.home or write.cell.document.home
-        transaction = home.begin(group=write.group)
+        transaction = home.begin(group=self._group(write.group))
+        tracker = Authored(home, transaction, core.visible)
         try:
-            call_in(core.current, home, transaction, core.visible, write.act)
+            call_in(core.current, home, transaction, core.visible, write.act, tracker)
         except Missing as missing:
             home.drop(transaction)
-            core.space_of(missing.document).when_here(missing.document, lambda: self._later(write))
+            self._wait_for(write, missing.document)
         except Elsewhere as elsewhere:
             home.drop(transaction)
             if write.home is not None:
@@ -166,8 +204,40 @@ class Writing:
             home.drop(transaction)
             raise
         else:
+            write.documents = (write.cell.document, *tracker.wrote)
+            hold = self._standing.over(write.documents)
+            if hold is not None:  # A link led to what somebody else is still to write.
+                home.drop(transaction)
+                if not self._made:
+                    self._standing.check_room(hold)
+                self._has_to_wait(write)
+                return
             self.commit(home, transaction, lambda layer, rejection: self._settled(write, home, layer, rejection))
             core.request_tick()
+
+    def _has_to_wait(self, write: Write) -> bool:
+        hold = self._standing.over(write.documents)
+        if hold is None:
+            return False
+        self._standing.stand(hold, write.documents, (write.serial, lambda: self._attempt(write)))
+        return True
+
+    def _wait_for(self, write: Write, document: Document) -> None:
+        """A document is not here that it needs: nobody who comes later overtakes it."""
+        space = self._core.space_of(document)
+        if document is write.cell.document:
+            space.when_here(document, lambda: self._make(write.serial, lambda: self._attempt(write)))
+            return
+        hold = self._standing.begin(write.documents)
+
+        def here() -> None:
+            self._make_all([(write.serial, lambda: self._attempt(write)), *self._standing.end(hold)])
+
+        try:
+            space.when_here(document, here, lambda: self._over(hold))
+        except LimitError:
+            self._over(hold)
+            raise
 
     def commit(self, home: Replica, transaction: Transaction, *settled: Settled) -> None:
         """Commit what was written outside any run. What a watch's body writes comes from the watch (I6)."""
@@ -180,19 +250,6 @@ class Writing:
         finally:
             marks.running = running
 
-    def _later(self, write: Write) -> None:
-        self._reporting(lambda: self._attempt(write))
-
-    def _reporting(self, act: Callable[[], object]) -> None:
-        """Nobody who called waits for this any more."""
-        was_admitted, self._is_admitted = self._is_admitted, True
-        try:
-            act()
-        except Exception as error:  # It is told, and nothing else depends on it.
-            self._core.report(WHO, error)
-        finally:
-            self._is_admitted = was_admitted
-
     # ---- its fate ------------------------------------------------------------------------------------
 
     def _settled(self, write: Write, home: Replica, layer: Layer, rejection: Rejection | None) -> None:
@@ -200,33 +257,30 @@ class Writing:
             self._end(layer, rejection)
         elif not rejection.collisions:
             write.home = None  # Links may lead elsewhere by now.
-            self._again(write.cell.document, write.serial, lambda: self._attempt(write))
+            self._again(write.documents, write.serial, lambda: self._attempt(write))
         else:
             self._conflicted(write, home, layer, rejection)
 
-    def _again(self, document: Document, serial: int, act: Callable[[], object]) -> None:
+    def _again(self, documents: tuple[Document, ...], serial: int, act: Callable[[], object]) -> None:
         """It never left, or stood on something that is gone: nobody was in the way."""
-        behind = self._behind.get(document)
-        if behind is not None:
-            insort(behind, (serial, act), key=_serial_of)
+        hold = self._standing.over(documents)
+        if hold is not None:
+            self._standing.stand(hold, documents, (serial, act))
         else:
-            self._unsent.append(act)
+            insort(self._unsent, (serial, act), key=serial_of)
             self._core.request_tick()
 
     def _conflicted(self, write: Write, home: Replica, layer: Layer, conflict: Conflict) -> None:
-        core, document = self._core, write.cell.document
-        if document in self._behind:  # An earlier one is tried again: this one has its turn after that.
-            self._again(document, write.serial, lambda: self._attempt(write))
+        core = self._core
+        if self._has_to_wait(write):  # An earlier one is tried again: this one has its turn after that.
             return
         space = core.space_of_replica(home)
         if space.retry is not None:
-            self._behind[document] = []
-
-            def attempt(transaction: Transaction) -> object:
-                transaction.group = write.group
-                return call_in(core.current, home, transaction, core.visible, write.act)
-
-            space.retry(attempt, lambda: self._over(document))
+            hold = self._standing.begin(write.documents)
+            space.retry(
+                lambda transaction: call_in(core.current, home, transaction, core.visible, write.act),
+                lambda: self._over(hold),
+            )
             return
         now_us = core.clock.monotonic_us()
         write.began_us = write.began_us or now_us
@@ -240,13 +294,14 @@ class Writing:
             error.__cause__ = as_error(Rejected(layer.local_seq, conflict))
             core.report(WHO, error)
             return
-        self._behind[document] = [(write.serial, lambda: self._attempt(write))]
-        core.observing.when(lambda: space.channel.is_ready(conflict), lambda: self._over(document))
+        hold = self._standing.begin(write.documents)
+        self._standing.stand(hold, (), (write.serial, lambda: self._attempt(write)))
+        core.observing.when(lambda: space.channel.is_ready(conflict), lambda: self._over(hold))
 
-    def _over(self, document: Document) -> None:
+    def _over(self, hold: Hold) -> None:
         """Whatever stood behind a write has its turn now, in order."""
-        for _, act in self._behind.pop(document, ()):
-            self._unsent.append(act)
+        for turn in self._standing.end(hold):
+            insort(self._unsent, turn, key=serial_of)
         self._core.request_tick()
 
     def _end(self, layer: Layer, rejection: Rejection | None) -> None:
@@ -259,7 +314,3 @@ def refuse_computed(document: Document) -> None:
     for writer in document.writers:
         if isinstance(writer, Node) and writer.returns and writer.outputs[0] is document:
             raise AuthoringError(f"{document!r} is computed by {writer.id}: write what that reads, not its result")
-
-
-def _serial_of(entry: tuple[int, Callable[[], object]]) -> int:
-    return entry[0]

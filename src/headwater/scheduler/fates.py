@@ -1,7 +1,8 @@
 """What becomes of a run's commit after it was applied here. Part of the runner component.
 
 A conflict puts the node back, with its causes, as soon as what won against it is here; that costs none of its budget.
-A refusal that is no conflict is told once and not repeated. Nothing else happens to an accepted commit.
+A refusal that is no conflict is the node's failure: it is told once, its readers see it, and it is not repeated.
+Nothing else happens to an accepted commit.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ class Fates:
         *,
         enqueue: Callable[[Node], object],
         ready: Callable[[Replica, Conflict], bool],
-        on_refused: Callable[[Node, Exception], object],
+        on_refused: Callable[[Node, Exception, bool], object],
     ) -> None:
         self._marks = marks
         self._loads = loads
         self._enqueue = enqueue
         self._ready = ready  # whether what won against a commit is here
-        self._on_refused = on_refused
+        self._on_refused = on_refused  # and whether the node has written nothing since
         self._waiting: list[tuple[Node, Conflict]] = []
         self.trace: Trace | None = None
 
@@ -52,7 +53,8 @@ class Fates:
             self.trace.emit(RejectedEvent(node.id, layer.local_seq, type(rejection).__name__))
         if not isinstance(rejection, Conflict):
             error = as_error(Rejected(layer.local_seq, rejection))
-            self._on_refused(node, error if isinstance(error, CommitRejected) else CommitRejected(str(error)))
+            told = error if isinstance(error, CommitRejected) else CommitRejected(str(error))
+            self._on_refused(node, told, node.wrote <= layer.local_seq)  # It may have written something else since.
             return
         self._rearm(node, cast("Mapping[Spot, Notification] | None", layer.causes))
         if rejection.collisions and not self._ready(node.home, rejection):

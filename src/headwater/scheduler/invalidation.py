@@ -57,6 +57,11 @@ class Invalidation:
                 for spot in _spots(twig, change):
                     self._mark(spot, notification)
 
+    def returned(self, documents: Iterable[Document]) -> None:
+        """Documents that were set aside are here again, whether or not anything about them differs."""
+        for document in documents:
+            self._arrived(document)
+
     def _arrived(self, document: Document) -> None:
         """Somebody may have waited for it: to read it, or because it is going to be replaced."""
         for node in self._loads.arrived(document):

@@ -27,6 +27,7 @@ from headwater.scheduler.gates import Gates
 from headwater.scheduler.graph.graph import Graph
 from headwater.scheduler.loads import Loads
 from headwater.scheduler.node import CLEAN, Marks, Node, NodeKind
+from headwater.scheduler.raised import INTERRUPTS, as_failure
 from headwater.scheduler.suspension import Attempts, Suspend, Suspension
 
 _EFFECT = NodeKind.EFFECT
@@ -105,16 +106,17 @@ class Runner:
                 _check_plain(node, result)  # Nobody looks at it: it would be lost without a word.
         except Suspend:
             pass
-        except Exception as error:  # Whatever an author's function raises is the node's failure.
-            failure = error
-        except BaseException:
+        except INTERRUPTS:
             node.status, node.causes = status, causes
             self._discard(run)
             raise
+        except BaseException as error:  # Whatever else an author's function raises is the node's failure.
+            failure = as_failure(error)
         finally:
             current.run = None
-        if node.removed:  # By its own run: nothing of it is kept.
+        if node.removed:  # By its own run: nothing of it is kept, and what it set up since is taken down.
             self._discard(run)
+            self.clean_up(node)
             return None
         stopped = self._fresh.stopped  # Not as it was above: the run may have been stopped.
         if stopped is not None:
@@ -202,8 +204,10 @@ class Runner:
             outer, self._current.run = self._current.run, None
             try:
                 cleanup()
-            except Exception as error:  # The effect goes on without it.
-                self._on_cleanup_failed(node, error)
+            except INTERRUPTS:
+                raise
+            except BaseException as error:  # The effect goes on without it.
+                self._on_cleanup_failed(node, as_failure(error))
             finally:
                 self._current.run = outer
 

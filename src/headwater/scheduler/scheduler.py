@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -77,6 +77,7 @@ class Scheduler:
         self.limits = limits or SchedulerLimits()
         self.current = Current()
         self._driver = driver
+        self._replicas: list[Replica] = []
         self._faults = Feed()  # failures are told through the one door, too (P1)
         self.marks = Marks()
         self.loads = Loads(on_left=self._left)
@@ -122,10 +123,16 @@ class Scheduler:
     def attach(self, replica: Replica) -> Callable[[], None]:
         """Hear everything that a replica shows, until the returned function is called."""
         replica.on_rejected = self.fates.on_settled
+        self._replicas.append(replica)
         return replica.feed.subscribe(self.invalidation.on_notification)
 
     def heard(self) -> None:
         """Something arrived from an engine."""
+        for replica in self._replicas:
+            returned = replica.aside.returned
+            if returned:
+                self.invalidation.returned(tuple(returned))
+                returned.clear()
         self.fates.heard()
 
     # ---- nodes -------------------------------------------------------------------------------------
@@ -201,6 +208,12 @@ class Scheduler:
         if node.live:
             self.settle.enqueue(node)
 
+    def kept(self) -> Iterable[Node]:
+        """What the stopped attempt of the open run registered, and this one did not yet: it may take that on."""
+        run = self.current.run
+        creator = run.node if run is not None else None
+        return creator.kept.values() if isinstance(creator, Node) and creator.kept is not None else ()
+
     def _taken_on(self, spec: NodeSpec) -> Node | None:
         """A node that the stopped attempt of the same run registered already, with the function that it has now."""
         run = self.current.run
@@ -241,6 +254,18 @@ class Scheduler:
     def is_quiet(self) -> bool:
         """Nothing is runnable, and nothing is held back that somebody who waits for quiet should wait for."""
         return self.settle.is_quiet() and not any(self.gates.holds_idle(node) for node in self.gates.waiting())
+
+    def is_fresh(self, node: Node) -> bool:
+        """Clean after a run, and nobody has a turn to come that could change what it saw.
+
+        Only materializers are not ordered before whoever reads what comes of them: without any, clean is fresh.
+        """
+        if not node.runs or node.status != CLEAN:
+            return False
+        return not self.graph.has_envelopes or not any(map(self._has_turn_to_come, self.graph.above(node)))
+
+    def _has_turn_to_come(self, node: Node) -> bool:
+        return node.is_runnable and not self.settle.is_spent(node) and (node.gate is None or self.gates.is_open(node))
 
     # ---- what components say -----------------------------------------------------------------------
 
@@ -288,5 +313,11 @@ class Scheduler:
     def _cleanup_failed(self, node: Node, error: Exception) -> None:
         self._driver.on_failure(Failure(node.id, error, ("its cleanup",)))
 
-    def _refused(self, node: Node, error: Exception) -> None:
-        self._driver.on_failure(Failure(node.id, error, tuple(repr(spot) for spot in node.last_causes or ())))
+    def _refused(self, node: Node, error: Exception, is_latest: bool) -> None:
+        """Its commit will never land."""
+        if is_latest:
+            # I1: what is shown instead is older than what it read, and no result of that.
+            before, node.error = node.error, error
+            self._failed(node, error, type(before) is type(error) and str(before) == str(error))
+        else:
+            self._driver.on_failure(Failure(node.id, error, tuple(repr(spot) for spot in node.last_causes or ())))

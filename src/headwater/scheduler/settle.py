@@ -307,6 +307,7 @@ class Settle:
         try:
             stopped = self._runner.attempt(node)  # type: ignore[union-attr]  # `use` comes first.
         except BaseException:
+            node.pass_runs += 1  # I6: one that interrupts whoever runs it, over and over, is held back, too.
             self.enqueue(node)  # An interrupt: its run is still to come.
             raise
         finally:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from headwater.data.address import check_space
 from headwater.data.value import ABSENT
 from headwater.engine.access import ACCESS, Right, right_in
-from headwater.errors import AuthoringError, HeadwaterError
+from headwater.errors import AccessError, AuthoringError, HeadwaterError
 from headwater.pieces.piece import Piece
 from headwater.protocol.pages import Place
 from headwater.replica.document import NOT_HERE
@@ -90,6 +90,7 @@ class Application:
             if known is None:
                 raise AuthoringError(f"this application has no class {place.cls!r}")
             cls = known
+        self.check_space(place.space)
         space = self.runtime.space(place.space, user=user, session=session)
         if place.id:
             home = self.runtime.pieces.known(place.space, place.id)
@@ -97,6 +98,11 @@ class Application:
                 raise AuthoringError(f"{place.space} has no {place.cls} {place.id!r} here")
             return home.facet("session", user, session).piece
         return space.piece(cls, place.name)
+
+    def check_space(self, name: str) -> None:
+        """Naming a space opens it, which is for the application to do, not for whoever comes along."""
+        if name not in {each.name for each in self.runtime.core.spaces()}:
+            raise AccessError(f"this application has no space {name!r}")
 
     async def right_of(self, space: str, user: str) -> Right:
         """What a user may do in a space, by its access document as this runtime sees it."""
@@ -106,7 +112,9 @@ class Application:
         document = core.space(space).document(ACCESS.id, ACCESS.scope)
         await core.loaded(document)
         value = document.value
-        return right_in(ABSENT if value is NOT_HERE else value, user)
+        if value is NOT_HERE or (value is ABSENT and user != self._service.owner):
+            return Right.NONE  # Not known, or nobody's yet but its owner's to be.
+        return right_in(value, user)
 
     async def close(self) -> None:
         await self.runtime.close()

@@ -125,8 +125,9 @@ class Desk:
             handle: Any = self._runtime.cell(asked.space, parts.id, Json, scope=parts.scope)
             handle = handle.below(parts.path) if parts.path else handle
         else:
-            await check(asked.space, Right.WRITE)
             _, handle = await self._member(asked, user)
+            own = isinstance(handle, Cell) and handle.document.key.scope != SPACE_SCOPE
+            await check(asked.space, Right.READ if own else Right.WRITE)
         if not isinstance(handle, Cell):
             raise AuthoringError(f"{asked.place} is no cell: only cells can be set")
         try:

@@ -7,10 +7,18 @@ from headwater.data.codec import json_form
 from headwater.data.json_form import JsonForm
 from headwater.data.path import lookup
 from headwater.data.value import Absent
-from headwater.engine.chain import chain
+from headwater.engine.chain import End, chain
 from headwater.engine.engine import Engine
 from headwater.engine.reads import Logged
 from headwater.errors import AbsentError
+
+_ENDS = {
+    End.GOES_ON: None,
+    End.WRITTEN: "somebody wrote it",
+    End.FIRST_RUN: "its first run",
+    End.SHOWN_ABOVE: "shown above",
+    End.NOT_KEPT: "never written, or before what history keeps",
+}
 
 __all__ = ["commit_form", "log_form", "read_form", "why_form"]
 
@@ -82,7 +90,7 @@ def why_form(engine: Engine, parts: AddressParts, most: int) -> dict[str, JsonFo
                 "session": None if logged is None else logged.session,
                 "node": None if logged is None else logged.commit.provenance.node,
                 "derived": None if logged is None else logged.commit.provenance.derived,
-                "end": step.end or None,
+                "end": _ENDS[step.end],
             }
         )
     return {"address": doc_text(key, parts.path), "steps": steps}

@@ -28,8 +28,8 @@ class Stamp:
         return event
 
 
-def logger(clock: Clock, stream: TextIO | None = None) -> FilteringBoundLogger:
-    """A logger that writes lines of JSON."""
+def logger(clock: Clock, stream: TextIO | None = None, level: int = logging.INFO) -> FilteringBoundLogger:
+    """A logger that writes lines of JSON, of a level and above."""
     made: FilteringBoundLogger = structlog.wrap_logger(
         structlog.WriteLogger(stream or sys.stderr),
         processors=[
@@ -38,7 +38,7 @@ def logger(clock: Clock, stream: TextIO | None = None) -> FilteringBoundLogger:
             structlog.processors.format_exc_info,
             structlog.processors.JSONRenderer(),
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        wrapper_class=structlog.make_filtering_bound_logger(level),
     )
     return made
 

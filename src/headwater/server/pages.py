@@ -211,6 +211,7 @@ class Page:
         return handle.below(place.path) if place.path else handle
 
     async def _check(self, space: str, right: Right) -> None:
+        self._application.check_space(space)
         if await self._application.right_of(space, self._user) < right:
             raise AccessError(f"{self._user!r} may not do that in {space}: ask one of its owners")
 

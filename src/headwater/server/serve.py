@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 import uvicorn
+from structlog.typing import FilteringBoundLogger
 
 from headwater.clock import Clock
 from headwater.errors import AccessError, StorageError
@@ -84,13 +85,25 @@ class Server(uvicorn.Server):
         insecure_local: bool = False,
         clock: Clock | None = None,
         limits: ServerLimits = DEFAULT_SERVER_LIMITS,
+        log: FilteringBoundLogger | None = None,
+        owner: str = "",
         classes: Iterable[type[Piece]] | None = None,
         pages: Path | None = None,
     ) -> None:
-        """With `classes` it serves an application too, and `pages` is the folder of what a browser is given."""
+        """With `classes` it serves an application too, and `pages` is the folder of what a browser is given.
+
+        `owner` is who has the spaces that the application makes.
+        """
         check_safe(directory, host, insecure_local=insecure_local)
-        self.service = Service(directory, insecure_local=insecure_local, clock=clock, limits=limits)
         self._classes = None if classes is None else tuple(classes)
+        if self._classes and not owner and key_ids(directory):
+            raise AccessError(
+                f"{directory} has keys, and nobody would own the spaces that the application makes: say who does, with "
+                "--owner USER"
+            )
+        self.service = Service(
+            directory, insecure_local=insecure_local, clock=clock, limits=limits, log=log, owner=owner
+        )
         self._application: Application | None = None
         app, self._door = make_app(self.service, None if classes is None else self.application, pages)
         try:

@@ -17,7 +17,7 @@ from headwater.server.spaces import Spaces
 class Service:
     """Made on the event loop it serves. `insecure_local`: everybody is the user `local`, no token is looked at."""
 
-    __slots__ = ("_keyring", "clock", "insecure_local", "limits", "log", "metrics", "ready", "spaces")
+    __slots__ = ("_keyring", "clock", "insecure_local", "limits", "log", "metrics", "owner", "ready", "spaces")
 
     def __init__(
         self,
@@ -27,18 +27,21 @@ class Service:
         clock: Clock | None = None,
         limits: ServerLimits = DEFAULT_SERVER_LIMITS,
         log: FilteringBoundLogger | None = None,
+        owner: str = "",
     ) -> None:
         self.clock = clock or RealClock()
         self.limits = limits
         self.log = log or logger(self.clock)
         self._keyring = Keyring(directory, self.clock)
         self.insecure_local = insecure_local and not len(self._keyring)
+        self.owner = LOCAL if self.insecure_local else owner
         self.spaces = Spaces(
             directory,
             clock=self.clock,
             limits=limits,
             on_failed=self._space_failed,
             on_peer_failed=self.connection_failed,
+            owner=self.owner,
         )
         self.metrics = Metrics(self.spaces.hosts)
         self.ready = True

@@ -38,6 +38,7 @@ class Spaces:
         "_on_peer_failed",
         "_opening",
         "_outboxes",
+        "_owner",
         "_users",
         "closed",
     )
@@ -50,11 +51,16 @@ class Spaces:
         limits: ServerLimits,
         on_failed: OnFailed,
         on_peer_failed: OnPeerFailed | None = None,
+        owner: str = "",
     ) -> None:
-        """`on_failed` hears of a space that stopped, `on_peer_failed` (or else `on_failed`) of one connection."""
+        """`owner` has the spaces that this process itself makes.
+
+        `on_failed` hears of a space that stopped, `on_peer_failed` (or else `on_failed`) of one connection.
+        """
         self._directory = Directory(path, clock=clock, limits=limits.engine)
         self._clock = clock
         self._limits = limits
+        self._owner = owner
         self._on_failed = on_failed
         self._on_peer_failed = on_peer_failed or on_failed
         self._hosts: OrderedDict[str, ThreadHost] = OrderedDict()
@@ -154,7 +160,7 @@ class Spaces:
     def _make(self, space: str) -> tuple[ThreadHost, Outbox]:
         store = DeferredStore(self._directory.file_of(space))
         try:
-            engine = Engine(store, clock=self._clock, limits=self._limits.engine, access=True)
+            engine = Engine(store, clock=self._clock, limits=self._limits.engine, access=True, owner=self._owner)
         except BaseException:
             store.close()
             raise

@@ -34,6 +34,8 @@ ROUNDS: Final = 1_000
 """How often `settle` looks again, because something had happened meanwhile."""
 RESTING_S: Final = 30.0
 """How long `settle` waits for work that is awaited outside any run."""
+NOTICED_S: Final = 0.002
+"""Until everybody in a network without faults has noticed that a connection is gone."""
 DOWN_US: Final = 500_000
 
 
@@ -114,6 +116,7 @@ class Simulation:
         self._misfortune.end()
         self._trace.note("test", "settles")
         for _ in range(ROUNDS):
+            await asyncio.sleep(NOTICED_S)  # Whoever has lost a connection sees it, and is not at rest.
             before = self._moment()
             for runtime in tuple(self._runtimes.values()):
                 await self._rest(runtime)

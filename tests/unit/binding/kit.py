@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from headwater.clock import VirtualClock
 from headwater.data.trace import Ran
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, NotReadyError
 from headwater.pieces.member import Declaration
 from headwater.runtime.attachment import Alone, Attachment, Embedded, Remote
 from headwater.runtime.retry import RetryPolicy
@@ -55,6 +55,21 @@ class Site:
             if all(value == values[0] for value in values):
                 return values[0]
         raise AssertionError(f"they do not agree: {values}")
+
+    async def holds(self, check: Callable[[Any], None], pieces: list[Any]) -> None:
+        """Wait until a check holds for all pieces: what others derive may still be on its way."""
+        for _ in range(500):
+            await self.settled()
+            try:
+                for piece in pieces:
+                    check(piece)
+            except (AssertionError, NotReadyError):
+                for each in self.runtimes:
+                    await each.settled()
+            else:
+                return
+        for piece in pieces:
+            check(piece)
 
     async def close(self) -> None:
         for each in self.runtimes:

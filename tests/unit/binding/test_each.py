@@ -6,7 +6,20 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from headwater import AuthoringError, Cell, Input, Model, Piece, cell, computed, each, effect, given, handler
+from headwater import (
+    AbsentError,
+    AuthoringError,
+    Cell,
+    Input,
+    Model,
+    Piece,
+    cell,
+    computed,
+    each,
+    effect,
+    given,
+    handler,
+)
 from headwater.errors import UpstreamFailedError
 from headwater.runtime.runtime import Runtime
 from tests.unit.binding.kit import Ranned, alone, run
@@ -176,6 +189,25 @@ def test_an_element_is_written_where_it_is_now() -> None:
             assert [(line.id, line.qty) for line in basket.lines.get()] == [("x", 1), ("b", 3), ("a", 1)]
             assert list(basket.views.get()) == ["x", "b", "a"]
             assert basket.views.get()["b"] is view
+            assert errors == []
+
+    run(work)
+
+
+def test_an_element_is_written_before_anybody_has_projected_it() -> None:
+    async def work() -> None:
+        async with alone() as (rt, errors):
+            basket = await rt.space("shop").open(Basket, "b", setup=lines("a", "b"))
+            view = (await basket.views.pull())["b"]
+            basket.lines.set((Line(id="a"),))
+            await rt.idle()
+            basket.lines.set((Line(id="a"), Line(id="b", qty=3)))  # It is back, and its projection is not.
+            view.line.at(lambda line: line.qty).increment(1)
+            assert basket.lines.get()[1] == Line(id="b", qty=4)
+            basket.lines.set((Line(id="a"),))
+            with pytest.raises(AbsentError, match="nothing is at"):
+                view.line.at(lambda line: line.qty).set(1)
+            await rt.idle()
             assert errors == []
 
     run(work)

@@ -261,9 +261,7 @@ def test_what_a_fold_keeps_survives_conflicts_with_another_runtime(tmp_path: Pat
                 strict=True,
             ):
                 await site.agreed(one, other)
-            await site.settled()
-            for tally in tallies:
-                check(tally)
+            await site.holds(check, tallies)
             for look in looks:
                 look.close()
             assert [str(each.error) for each in site.errors] == []

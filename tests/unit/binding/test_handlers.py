@@ -16,6 +16,7 @@ from headwater import (
     HandlerFailed,
     Input,
     InvalidValueError,
+    LimitError,
     Piece,
     Refused,
     Topic,
@@ -575,6 +576,25 @@ def test_an_intent_is_withdrawn_until_it_is_dispatched() -> None:
             await rt.durable()
             assert intent.withdraw() is False
             assert await counter.n.pull() == 1
+            assert errors == []
+
+    run(work)
+
+
+def test_what_is_sent_faster_than_it_can_be_handled_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headwater.runtime.binding.handling.MAX_IN_HAND", 5)
+
+    async def work() -> None:
+        async with alone() as (rt, errors):
+            counter = rt.space("s").piece(Counter, "c")
+            for _ in range(5):
+                counter.up.post()
+            with pytest.raises(LimitError, match="5 events wait to be handled"):
+                counter.up.post()
+            with pytest.raises(LimitError, match="await some of them first"):
+                await counter.up.send()
+            await rt.durable()
+            assert await counter.up.send() == 6
             assert errors == []
 
     run(work)

@@ -26,6 +26,7 @@ from headwater import (
     handler,
     materializer,
 )
+from headwater.protocol.messages import Answer, Query
 from headwater.runtime.binding.offering import listing
 from headwater.runtime.binding.records import class_named
 from headwater.runtime.runtime import Runtime
@@ -151,6 +152,40 @@ def test_pieces_are_found_page_by_page(place: str, tmp_path: Path) -> None:
                 await space.find(Cart, limit=0)
 
     run(work)
+
+
+def test_finding_pieces_does_not_go_over_what_is_in_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> None:
+        async with at("embedded", tmp_path) as site:
+            rt = site.runtime()
+            space = rt.space("s")
+            rows = {f"row {number:03}": "x" for number in range(300)}
+            names = ["big", "big0", "big00", "big9", "bi", "big/", "big:", "biga"]
+
+            def fill(full: Full) -> None:
+                full.rows.set(rows if full.ctx.name == "big" else {})
+
+            for name in names:
+                await space.open(Full, name, setup=fill)
+            await rt.settled()
+            await rt.durable()
+            asked = 0
+            channel = rt.channel("s")
+            assert channel is not None
+            query = channel.driver.query
+
+            async def counting(message: Query) -> Answer:
+                nonlocal asked
+                asked += 1
+                return await query(message)
+
+            monkeypatch.setattr(type(channel.driver), "query", lambda _, message: counting(message))
+            found = (await space.find(Full)).items
+            assert sorted(piece.ctx.name for piece in found) == sorted(names)
+            assert sorted(name for name, _, _ in await listing(space)) == sorted(names)
+            assert asked <= 2 * len(names)  # 1,500 documents are in the first one alone.
+
+    run(work, too_long_s=60)
 
 
 @EVERYWHERE

@@ -422,7 +422,7 @@ def test_a_handle_used_on_another_thread_names_rt_call() -> None:
     hand = Hand()
     cell = hand.cell(int, 1)
     part = hand.cell(Mapping[str, int], {"a": 1}).key("a")
-    transactions = hand.core.current.transactions
+    apart = hand.core.current.apart
     caught: list[str] = []
 
     def elsewhere(work: Callable[[], object]) -> None:
@@ -440,7 +440,7 @@ def test_a_handle_used_on_another_thread_names_rt_call() -> None:
     assert len(caught) == len(uses)
     assert all("a runtime belongs to one thread: call rt.call(fn)" in text for text in caught)
     assert (cell.get(), part.get()) == (1, 1)
-    assert hand.core.current.transactions == transactions  # None was even begun.
+    assert hand.core.current.apart == apart  # None was even begun.
 
 
 @pytest.mark.parametrize("use", [lambda c: c.get(), lambda c: c.set(2), lambda c: c.increment()])

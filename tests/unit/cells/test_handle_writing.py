@@ -151,7 +151,7 @@ def test_making_what_a_type_implies_stands_on_its_absence() -> None:
     assert [(read.path, read.depth.name) for read in layer.commit.reads] == [((), "SHAPE")]
     cards.key("b").set(Card(title="y"))
     (read,) = replica.pending.live()[-1].commit.reads  # It stands on what may fall, and then it falls, too.
-    assert (read.path, read.layers) == (("b",), ((layer.local_seq, layer.local_seq),))
+    assert (read.path, read.layers) == ((), ((layer.local_seq, layer.local_seq),))
     hand.settle()
     cards.key("c").set(Card(title="z"))
     assert replica.pending.live()[-1].commit.reads == ()  # Now it is there: disjoint keys do not collide.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ import pytest
 
 from headwater.cli.app import COMMANDS, app, run
 from tests.unit.cli.kit_app import SHOP, imported, write_app
-from tests.unit.cli.test_run import running
+from tests.unit.cli.test_run import LIMIT_S, running
 
 Ask = Callable[..., Any]
 
@@ -170,7 +172,7 @@ class TestOfAProcessThatRuns:
         ask("keys", "new", data)
         owned = '{"owners": ["cy"], "writers": [], "readers": ["ann"]}'
         ask("set", data, "shop", "space:$access", owned, "--app", shop)
-        with running(tmp_path, str(shop), "--json", "--data", str(data), secure=True) as served:
+        with running(tmp_path, str(shop), "--json", "--data", str(data), "--owner", "cy", secure=True) as served:
             url = served.url()
             assert "token" in fail("get", url, "shop", "ann.total")
             assert "with --user" in fail("get", data, "shop", "ann.total")
@@ -180,6 +182,37 @@ class TestOfAProcessThatRuns:
             assert "'bob' may not" in fail("get", url, "shop", "ann.total")
             monkeypatch.setenv("HEADWATER_TOKEN", ask("token", data, "--user", "cy").strip())
             assert "shop/ann:total" in ask("log", url, "shop")
+
+    def test_a_server_without_an_application_answers_what_is_in_the_log(
+        self, tmp_path: Path, data: Path, ask: Ask, fail: Ask
+    ) -> None:
+        with running(tmp_path, str(data), command="serve") as served:
+            url = json.loads(served.until(served.err, "listening"))
+            where = f"http://127.0.0.1:{url['port']}"
+            assert ask("get", where, "shop", "space:ann:total") == 450
+            assert ask("get", data, "shop", "space:ann:total") == 450
+            assert "shop/ann:add" in ask("log", where, "shop")
+            assert "(somebody wrote it)" in ask("why", where, "shop", "space:ann:label")
+            assert "not imported" in fail("get", where, "shop", "ann.total")
+            assert served.stop()[0] == 0
+
+    def test_what_is_no_question_is_told_so(self, tmp_path: Path, shop: Path) -> None:
+        with running(tmp_path, str(shop), "--json") as served:
+            url = served.url()
+            for body, says in (
+                (b"tea", "truncated"),
+                (b'{"what": "buy", "space": "shop"}', "what"),
+                (b'{"what": "get", "space": "no space!", "place": "ann.total"}', "cannot name a space"),
+                (b'"' + b"x" * 1_000_001 + b'"', "at most"),
+            ):
+                request = urllib.request.Request(f"{url}/v1/desk", body, method="POST")
+                with pytest.raises(urllib.error.HTTPError) as caught:
+                    urllib.request.urlopen(request, timeout=LIMIT_S)
+                with caught.value as error:
+                    told = json.loads(error.read())
+                assert error.code in (400, 403)
+                assert says in told["error"]
+            assert served.stop()[0] == 0
 
     def test_an_address_where_nobody_is(self, fail: Ask) -> None:
         assert "cannot be reached" in fail("get", "http://127.0.0.1:9", "shop", "ann.total")
@@ -197,3 +230,9 @@ def test_every_command_says_in_the_list_what_it_says_itself(capsys: pytest.Captu
 
 def test_the_shop_of_these_tests_is_a_program() -> None:
     compile(SHOP, "shop.py", "exec")
+
+
+def test_a_key_and_a_token_are_told_to_programs_too(tmp_path: Path, ask: Ask) -> None:
+    key = ask("keys", "new", tmp_path, "--json")["key"]
+    assert ask("keys", "list", tmp_path, "--json") == [key]
+    assert ask("token", tmp_path, "--user", "ann", "--json")["user"] == "ann"

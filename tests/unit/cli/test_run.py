@@ -17,6 +17,7 @@ import pytest
 
 from headwater.cli.app import run
 from headwater.cli.loading import load, page_of
+from headwater.engine.directory import Directory
 from headwater.errors import AbsentError, AuthoringError
 from tests.unit.cli.kit_app import SHOP, imported, write_app
 
@@ -57,6 +58,7 @@ class Running:
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
+        self.said = ""  # on standard error, once it was stopped
         self.out: IO[str] = process.stdout  # type: ignore[assignment]
         self.err: IO[str] = process.stderr  # type: ignore[assignment]
 
@@ -78,15 +80,15 @@ class Running:
 
     def stop(self, number: signal.Signals = signal.SIGINT) -> tuple[int, str]:
         self.process.send_signal(number)
-        rest = self.process.communicate(timeout=LIMIT_S)[0]
+        rest, self.said = self.process.communicate(timeout=LIMIT_S)
         return self.process.returncode, rest
 
 
 @contextmanager
-def running(folder: Path, *words: str, secure: bool = False) -> Iterator[Running]:
+def running(folder: Path, *words: str, secure: bool = False, command: str = "run") -> Iterator[Running]:
     flags = () if secure else ("--insecure-local",)
-    command = [sys.executable, "-m", "headwater.cli", "run", *words, "--port", "0", *flags]
-    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    words = (sys.executable, "-m", "headwater.cli", command, *words, "--port", "0", *flags)
+    with subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         timer = threading.Timer(LIMIT_S, process.kill)
         timer.start()
         try:
@@ -118,6 +120,36 @@ def test_a_script_and_headwater_run_work_on_the_same_data(tmp_path: Path) -> Non
     assert again.stdout == "total 15\n"
 
 
+PROGRAMS = Path(__file__).resolve().parents[2] / "scenario" / "programs"
+
+
+@pytest.mark.parametrize("name", sorted(file.stem for file in PROGRAMS.glob("*.py") if file.stem != "__init__"))
+def test_the_programs_of_the_design_run_as_scripts_and_by_headwater_run_on_the_same_data(
+    tmp_path: Path, name: str
+) -> None:
+    write_app(tmp_path, (PROGRAMS / f"{name}.py").read_text(), name=name)
+
+    def script() -> None:
+        command = [sys.executable, f"{name}.py"]
+        ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=LIMIT_S)
+        assert ran.returncode == 0, ran.stderr
+
+    def commits() -> int:
+        if not (tmp_path / "data").exists():
+            return 0
+        with Directory(tmp_path / "data") as directory:
+            return sum(directory.space(each).last_seq for each in directory.spaces())
+
+    script()
+    first = commits()
+    with running(tmp_path, f"{name}.py", "--json") as served:
+        served.url()
+        code, _ = served.stop(signal.SIGTERM)
+        assert code == 0, served.said
+    assert commits() >= first
+    script()
+
+
 def test_its_page_and_its_address_are_given(tmp_path: Path) -> None:
     write_app(tmp_path / "app")
     (tmp_path / "app" / "page").mkdir()
@@ -129,6 +161,23 @@ def test_its_page_and_its_address_are_given(tmp_path: Path) -> None:
         assert (tmp_path / "data" / "owner.url").read_text().strip() == url
         assert served.stop() == (0, "")
     assert not (tmp_path / "data" / "owner.url").exists()
+
+
+def test_a_changed_computed_is_taken_in_while_it_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write_app(tmp_path)
+    with running(tmp_path, "shop.py", "--json", "--reload") as served:
+        url = served.url()
+        assert run(["send", url, "shop", "ann.add", 'line={"sku": "tea", "cents": 450}']) == 0
+        file.write_text(file.read_text().replace("line.cents for line", "line.cents * 2 for line"))
+        assert served.until(served.err, "taken in") == "taken in: Cart.total\n"
+        capsys.readouterr()
+        assert run(["get", url, "shop", "ann.total"]) == 0
+        assert capsys.readouterr().out == "900\n"
+        file.write_text("this is no program\n")
+        assert "The code from before goes on." in served.until(served.err, "no program now")
+        assert run(["get", url, "shop", "ann.twice"]) == 0
+        assert capsys.readouterr().out == "1800\n"
+        assert served.stop()[0] == 0
 
 
 def test_a_change_of_shape_starts_it_again_on_the_same_data_and_port(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 import headwater.data.spots as spots_module
 from headwater.data.address import Depth
+from headwater.data.link import Link
 from headwater.data.patch import (
     Patch,
     PatchError,
@@ -24,10 +25,11 @@ from headwater.data.patch import (
     splice,
 )
 from headwater.data.path import Path, lookup
-from headwater.data.spots import Spot, Twig, detach, match, shape_differs
+from headwater.data.spots import OBJECT, Spot, Twig, detach, match, shape_differs
 from headwater.data.value import ABSENT, MaybeValue, equal, freeze
 from tests.counts import scaled
 
+LINKS = (Link(id="one"), Link(id="two"))
 STEPS: tuple[str | int, ...] = ("a", "b", "c", 0, 1, 2)
 
 
@@ -35,10 +37,26 @@ def naive(root: Twig, before: MaybeValue, after: MaybeValue) -> set[Spot]:
     """The definition: whoever would be shown something else."""
     found = set()
     for spot in root.spots():
-        was, now = lookup(before, spot.path), lookup(after, spot.path)
+        was, now = shown_at(before, spot.path), shown_at(after, spot.path)
         if not equal(was, now) if spot.depth is Depth.DEEP else shape_differs(was, now):
             found.add(spot)
     return found
+
+
+def shown_at(value: MaybeValue, path: Path) -> MaybeValue:
+    """What decides what is shown there: the first link on the way, or what is stored."""
+    for steps in range(len(path)):
+        above = lookup(value, path[:steps])
+        if isinstance(above, Link):
+            return above
+    if path and path[-1] == OBJECT:
+        return True if isinstance(lookup(value, path[:-1]), dict) else ABSENT
+    return lookup(value, path)
+
+
+def random_spot(rng: random.Random, most: int = 4) -> Spot:
+    path = random_path(rng, most)
+    return Spot("doc", (*path, OBJECT) if rng.random() < 0.1 else path, rng.choice((Depth.DEEP, Depth.SHAPE)))
 
 
 def random_path(rng: random.Random, most: int = 4) -> Path:
@@ -48,7 +66,7 @@ def random_path(rng: random.Random, most: int = 4) -> Path:
 def random_value(rng: random.Random, depth: int = 3) -> MaybeValue:
     choice = rng.randrange(6) if depth else rng.randrange(3)
     if choice < 3:
-        return freeze(rng.choice((0, 1, 1.0, True, False, None, "x", -0.0)))
+        return freeze(rng.choice((0, 1, 1.0, True, False, None, "x", -0.0, *LINKS)))
     if choice < 5:
         return freeze({rng.choice("abc"): random_value(rng, depth - 1) for _ in range(rng.randrange(4))})
     return freeze([random_value(rng, depth - 1) for _ in range(rng.randrange(4))])
@@ -85,7 +103,7 @@ def test_match_finds_exactly_the_spots_that_differ_after_every_step() -> None:
         readers: list[Spot] = []
         for _ in range(25):
             if rng.random() < 0.5 or not readers:
-                spot = Spot("doc", random_path(rng), rng.choice((Depth.DEEP, Depth.SHAPE)))
+                spot = random_spot(rng)
                 if root.find(spot.path, spot.depth) is None:
                     root.attach(spot)
                     readers.append(spot)
@@ -116,7 +134,7 @@ def test_detaching_leaves_a_trie_as_if_the_spot_had_never_been_there() -> None:
         rng = random.Random(seed)
         root, spots = Twig(), []
         for _ in range(rng.randrange(30)):
-            spot = Spot("doc", random_path(rng, 6), rng.choice((Depth.DEEP, Depth.SHAPE)))
+            spot = random_spot(rng, 6)
             if root.find(spot.path, spot.depth) is None:
                 root.attach(spot)
                 spots.append(spot)

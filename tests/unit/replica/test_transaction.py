@@ -170,16 +170,30 @@ class TestMinimalPatches:
         assert replica.commit(transaction, told) is None
         assert told.landed
 
-    def test_a_grown_array_is_told_as_a_splice(self) -> None:
+    @pytest.mark.parametrize("read", [("l",), ()])
+    def test_a_grown_array_that_was_read_is_told_as_a_splice(self, read: tuple[str, ...]) -> None:
         replica = holding(d={"l": list(range(50))})
         transaction = replica.begin()
+        transaction.read(D, read)
         transaction.write(D, replace(("l",), [*range(25), "new", *range(25, 50)]))
         assert patches_of(replica, transaction) == (splice(("l",), 25, 0, ["new"]),)
+
+    @pytest.mark.parametrize("depth", [None, Depth.SHAPE])
+    def test_an_array_that_was_not_read_is_told_as_a_whole(self, depth: Depth | None) -> None:
+        """Another writer may have moved its elements: a difference to it would hit others (C1)."""
+        replica = holding(d={"l": list(range(50))})
+        transaction = replica.begin()
+        if depth is not None:
+            transaction.read(D, ("l",), depth)
+        transaction.write(D, replace(("l",), [*range(25), "new", *range(25, 50)]))
+        assert patches_of(replica, transaction) == (replace(("l",), [*range(25), "new", *range(25, 50)]),)
 
     @pytest.mark.parametrize("kept", ["whole", "element"])
     def test_an_array_of_the_same_length_is_told_by_element(self, kept: str) -> None:
         replica = holding(d={"l": [1, 2, 3]})
         transaction = replica.begin()
+        if kept == "whole":
+            transaction.read(D, ("l",))
         transaction.write(D, replace(("l",), [1, 9, 3]) if kept == "whole" else replace(("l", 1), 9))
         assert patches_of(replica, transaction) == (replace(("l", 1), 9),)
 

@@ -16,6 +16,7 @@ from websockets.asyncio.client import ClientConnection, connect
 import headwater
 from headwater import Cell, Piece, Refused, cell, computed, each, given, handler
 from headwater.engine.access import ACCESS
+from headwater.errors import AccessError
 from headwater.server.keys import new_key, new_token
 from headwater.server.serve import Server
 
@@ -127,7 +128,8 @@ def run(directory: Path, story: Story, *, with_keys: bool = False) -> None:
     async def play() -> None:
         if with_keys:
             new_key(directory)
-        server = Server(directory, port=0, insecure_local=not with_keys, classes=(Pad, NoteView))
+        owner = "ann" if with_keys else ""
+        server = Server(directory, port=0, insecure_local=not with_keys, owner=owner, classes=(Pad, NoteView))
         serving = asyncio.create_task(server.run_until_stopped())
         try:
             runtime = server.application().runtime
@@ -247,9 +249,10 @@ def test_a_users_cells_are_theirs_and_a_sessions_are_this_windows(tmp_path: Path
 
 def test_rights_are_looked_at_for_every_event_and_every_write(tmp_path: Path) -> None:
     async def story(world: World) -> None:
-        access = {"owners": ("ann",), "writers": ("bob",), "readers": ("cy",)}
         rt = world.server.application().runtime
-        rt.cell("pads", ACCESS.id, headwater.Json).set(access)
+        access = rt.cell("pads", ACCESS.id, headwater.Json)
+        assert await access.pull() == {"owners": ("ann",), "writers": (), "readers": ()}  # since it was made
+        access.set({"owners": ("ann",), "writers": ("bob",), "readers": ("cy",)})
         await rt.durable()
         expected = {  # of write, peek, clear, typing, looking
             "ann": ("done", "done", "done", "done", "shown"),
@@ -296,6 +299,22 @@ def test_a_page_that_breaks_the_rules_is_told_how_and_closed(tmp_path: Path) -> 
             assert "there already" in (await ann.hear(type="failed", id=100))["error"]
 
     run(tmp_path, story)
+
+
+def test_a_page_names_spaces_of_the_application_only(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        async with world.browser("ann") as ann:
+            told = await ann.ask("look", "title", place={"space": "elsewhere"})
+            assert "this application has no space 'elsewhere'" in told["error"]
+        assert not (tmp_path / "elsewhere.space").exists()
+
+    run(tmp_path, story)
+
+
+def test_with_keys_somebody_owns_what_the_application_makes(tmp_path: Path) -> None:
+    new_key(tmp_path)
+    with pytest.raises(AccessError, match="--owner USER"):
+        Server(tmp_path, port=0, classes=(Pad,))
 
 
 def test_a_token_is_needed_where_there_are_keys(tmp_path: Path) -> None:

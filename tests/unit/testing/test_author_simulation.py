@@ -274,3 +274,15 @@ def test_two_spaces_are_two_logs_on_one_disk() -> None:
         assert len(sim.records(Shop.sold)) == 2
 
     run(test, seeds=5, faults=("disk",))
+
+
+def test_settle_waits_for_everybody_to_notice_what_broke_just_before() -> None:
+    async def test(sim: Simulation) -> None:
+        ann = await sim.runtime("ann").space("street").open(Shop, "corner")
+        await sim.settle()
+        await sim.crash()
+        await sim.settle()
+        assert ann.total.get() == 0
+        assert ann.rows.get() == {}
+
+    run(test, seeds=20, faults=("delay",))

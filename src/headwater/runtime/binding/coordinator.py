@@ -186,6 +186,8 @@ class Coordinator:
             row = self.rows.get(text)
             if row is None or row.result is None:
                 continue  # Somebody else knows of it already; it comes with this runtime's next pass.
+            if run is None and row.node is not None and not row.node.runs and row.node.error is None:
+                continue  # So does one whose own document has not arrived: outside a run it is a moment behind.
             made = row.result.get()
             if made is None:
                 continue

@@ -170,7 +170,7 @@ def _as_it_is(result: object, before: MaybeValue) -> MaybeValue:
 class Element(Cell[Any]):
     """One element of a tuple: read by its key, written where it is."""
 
-    __slots__ = ("_at", "_key", "_key_of", "_source")
+    __slots__ = ("_at", "_is_direct", "_key", "_key_of", "_source")
 
     def __init__(
         self,
@@ -189,6 +189,7 @@ class Element(Cell[Any]):
         self._source = source
         self._key = key
         self._key_of = key_of
+        self._is_direct = False  # a write of it is under way
         self._at = 2  # the steps of its path that lead to the element
 
     def _part(self, path: Any, codec: TypeCodec[Any]) -> Any:
@@ -202,12 +203,20 @@ class Element(Cell[Any]):
         self._act(lambda: self._set(value), group)
 
     def _act(self, act: Callable[[], None], group: object | None) -> None:
+        def directly() -> None:
+            """By what is in the tuple now: the projection may not have been made of that yet."""
+            self._is_direct, was = True, self._is_direct
+            try:
+                act()
+            finally:
+                self._is_direct = was
+
         if self._current.run is not None:
-            act()
+            directly()
         else:
             assert self._source is not None
             self._host.check_thread()
-            self._host.write(self._source, act, group)
+            self._host.write(self._source, directly, group)
 
     def _write(self, document: Document, patch: Patch) -> None:
         """A write inside the projection is one inside the tuple."""
@@ -231,16 +240,16 @@ class Element(Cell[Any]):
             super()._write(site.document, Patch(patch.kind, (*site.path, index, *below), patch.arg))
 
     def _root(self, document: Document) -> MaybeValue:
-        """Once a run has written the tuple, the projection is what it makes of that."""
+        """Where the tuple is written, and once a run has written it, the projection is what it makes of that."""
         run, source, key_of = self._current.run, self._source, self._key_of
-        root = super()._root(document)
         if run is None or run.overlay is None or document is not self._document or source is None or key_of is None:
-            return root
+            return super()._root(document)
         site = source._find(Depth.DEEP)
-        if site.document not in run.overlay or not isinstance(site.value, tuple):
-            return root
-        keys = [str(key_of(each)) for each in source.get(())]
-        return freeze({"items": dict(zip(keys, site.value, strict=True))})
+        if not self._is_direct and site.document not in run.overlay:
+            return super()._root(document)
+        elements = source.get(())
+        raw = site.value if isinstance(site.value, tuple) else ()
+        return freeze({"items": {str(key_of(each)): raw[at] for at, each in enumerate(elements[: len(raw)])}})
 
     def as_input(self) -> Input[Any]:
         return Input(self._host, self._document, self._codec, self._path)

@@ -29,7 +29,7 @@ _OWN = (GivenMember, HandlerMember, EachMember, ChildMember)
 class Facet:
     """What a piece's members are for one run."""
 
-    __slots__ = ("handles", "home", "piece", "scope", "session", "user")
+    __slots__ = ("__weakref__", "handles", "home", "piece", "scope", "session", "user")
 
     def __init__(self, home: Home, scope: Scope, user: str, session: str) -> None:
         self.home = home

@@ -9,7 +9,7 @@ of them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from headwater.cells.handle import Input
@@ -28,14 +28,12 @@ if TYPE_CHECKING:
 class Folding:
     """One fold of one piece: what it has added up."""
 
-    __slots__ = ("_check", "_is_mapping", "_member", "_source", "elements", "groups", "sizes")
+    __slots__ = ("_facet", "_is_mapping", "_member", "_source", "elements", "groups", "sizes")
 
-    def __init__(
-        self, member: FoldMember, source: Input[Any], check: Callable[[], object], *, is_mapping: bool
-    ) -> None:
+    def __init__(self, member: FoldMember, source: Input[Any], facet: Facet, *, is_mapping: bool) -> None:
         self._member = member
         self._source = source
-        self._check = check  # whether it may be run at all
+        self._facet = facet  # whose it is, and who lives as long
         self._is_mapping = is_mapping
         self.elements: Any = {} if is_mapping else ()  # what was added up
         self.groups: dict[Any, Any] = {}  # the values, by group; one group without `by`
@@ -47,7 +45,7 @@ class Folding:
 
     def run(self) -> Any:
         """Bring it up to date and answer the value."""
-        self._check()
+        self._facet.home.check_generation()
         now: Any = self._source.get({} if self._is_mapping else ())
         groups, sizes = dict(self.groups), dict(self.sizes)
         gone, came = self._entries(now) if self._is_mapping else _elements(self.elements, now)
@@ -128,7 +126,7 @@ def fold(facet: Facet, member: FoldMember) -> Computed[Any]:
     document = facet.document(member.stored)
     handle: Computed[Any] = Computed(home.pieces.core, document, outline.codec(member))
     source: Input[Any] = facet.handle(member.source)
-    folding = Folding(member, source, home.check_generation, is_mapping=isinstance(elements.source, MappingCodec))
+    folding = Folding(member, source, facet, is_mapping=isinstance(elements.source, MappingCodec))
     id = facet.node_id(member.stored)
     home.register(
         NodeSpec(

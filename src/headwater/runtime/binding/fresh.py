@@ -13,14 +13,15 @@ from headwater.cells.run import Run
 from headwater.data.address import Depth, doc_text
 from headwater.data.spots import Spot
 from headwater.errors import NotSettlingError
-from headwater.replica.document import Document
-from headwater.runtime.authored import Authored, Missing
+from headwater.replica.document import NOT_HERE, Document
+from headwater.runtime.authored import UNDECIDED, Authored, Missing
 from headwater.scheduler.graph.edges import writers_above
 from headwater.scheduler.node import CLEAN, Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
 from headwater.scheduler.suspension import invalid_above
 
 if TYPE_CHECKING:
+    from headwater.replica.layer import Layer
     from headwater.replica.replica import Replica
     from headwater.replica.transaction import Transaction
     from headwater.runtime.binding.pieces import Pieces
@@ -45,11 +46,13 @@ class Stopped(BaseException):
 class Handled(Authored):
     """The tracker of a handler's attempt: it reads nothing but what is fresh."""
 
-    __slots__ = ("_core", "_why")
+    __slots__ = ("_core", "_read", "_seen", "_why")
 
     def __init__(self, core: Core, home: Replica, transaction: Transaction) -> None:
         super().__init__(home, transaction, core.visible)
         self._core = core
+        self._read: dict[Document, None] = {}
+        self._seen: set[Node] = set()  # nodes whose sources are noted
         self._why: BaseException | None = None  # the attempt is over, whoever caught the signal
 
     def check(self) -> None:
@@ -61,7 +64,50 @@ class Handled(Authored):
         document = cast(Document, spot.document)
         if document.writers and not is_fresh(document, self._core):
             self._stop(Stale((document,)))
+        if document.value is NOT_HERE:
+            self._stop(Missing(document))  # It was set aside, whoever writes it.
+        self._read[document] = None
+        if document.writers:
+            self._core.visible(document)  # Raises what its writer raised.
+            if self._stands_on_sources(document):
+                return spot
         return super().missed(run, spot)
+
+    def _stands_on_sources(self, document: Document) -> bool:
+        """C1: what is computed is a read of everything that it was computed from, down to the cells.
+
+        Whoever changes one of those is in the way of this commit, whether or not the change was followed by what is
+        derived from it. True: there is nothing else in the document.
+        """
+        waiting = [each for each in document.writers if isinstance(each, Node)]
+        while waiting:
+            node = waiting.pop()
+            if node in self._seen:
+                continue
+            self._seen.add(node)
+            for spot in node.reads[:-1]:
+                assert spot is not None
+                source = cast(Document, spot.document)
+                waiting += [each for each in source.writers if isinstance(each, Node)]
+                if source.home is self._home and not is_computed(source):
+                    self._transaction.saw(source.key, spot.path, spot.depth)
+        return is_computed(document)
+
+    def undecided(self) -> list[Layer]:
+        """The writes without a verdict that what was read stands on, directly or through what nodes make of it."""
+        found: dict[Layer, None] = {}
+        seen, waiting = dict(self._read), list(self._read)
+        while waiting:
+            document = waiting.pop()
+            writers = [each for each in document.writers if isinstance(each, Node)]
+            if not writers:
+                found.update(dict.fromkeys(layer for layer in document.layers if layer.fate in UNDECIDED))
+            for spot in (spot for each in writers for spot in each.reads if spot is not None):
+                source = cast(Document, spot.document)
+                if source not in seen:
+                    seen[source] = None
+                    waiting.append(source)
+        return list(found)
 
     def absent(self, run: Run, document: Document) -> NoReturn:
         self._stop(Missing(document))
@@ -75,6 +121,14 @@ class Handled(Authored):
     def _stop(self, why: BaseException) -> NoReturn:
         self._why = why
         raise Stopped
+
+
+def is_computed(document: Document) -> bool:
+    """Whether all that is in a document is the result of one node."""
+    if len(document.writers) != 1:
+        return False
+    writer = document.writers[0]
+    return isinstance(writer, Node) and writer.returns and writer.outputs[0] is document
 
 
 def is_fresh(document: Document, core: Core) -> bool:
@@ -119,19 +173,22 @@ async def freshen(pieces: Pieces, who: str, documents: Sequence[Document], held:
         late.append(None)
         core.observing.look()
 
+    def first_stale() -> Document | None:
+        return next((each for each in documents if not is_fresh(each, core)), None)
+
     cancel = core.scheduler.gates.alarm(core.clock.monotonic_us() + WINDOW_US, over)
     try:
-        await core.observing.until(
-            lambda: all(is_fresh(each, core) for each in documents) or bool(late) or _why_not(core, node) is not None
-        )
+        stale: Document | None = documents[0]
+        while stale is not None and not late:  # What was fresh may not be any more when this goes on.
+            await core.observing.until(lambda: first_stale() is None or bool(late) or _why_not(core, node) is not None)
+            stale = first_stale()
+            why = _why_not(core, node)
+            if stale is not None and why is not None:
+                raise why
     finally:
         cancel()
-    stale = next((each for each in documents if not is_fresh(each, core)), None)
     if stale is None:
         return
-    why = _why_not(core, node)
-    if why is not None:
-        raise why
     writers = [each for each in stale.writers if isinstance(each, Node)]
     above = [writer.id for writer in writers]
     above += [each.id for writer in writers for each in writers_above(writer) if each.status != CLEAN]

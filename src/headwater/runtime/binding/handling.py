@@ -12,21 +12,23 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.data.address import doc_text
-from headwater.data.ids import derive, event_id
-from headwater.data.value import Value
+from headwater.data.ids import event_id
+from headwater.data.value import Value, freeze
 from headwater.errors import (
     AuthoringError,
     CommitConvergenceError,
     HandlerFailed,
+    LimitError,
     NotSettlingError,
     Refused,
     RuleRefusedError,
 )
 from headwater.protocol.commit import TopicRecord
-from headwater.runtime.authored import call_in
+from headwater.runtime.authored import UNDECIDED, call_in
+from headwater.runtime.binding import periods, receipts
 from headwater.runtime.binding.contexts import EventContext
 from headwater.runtime.binding.events import Event
-from headwater.runtime.binding.fresh import Handled, Stale, freshen
+from headwater.runtime.binding.fresh import WINDOW_US, Handled, Stale, freshen
 
 if TYPE_CHECKING:
     from headwater.cells.sending import Stream, Topic
@@ -34,12 +36,17 @@ if TYPE_CHECKING:
     from headwater.pieces.handles import Options
     from headwater.replica.transaction import Transaction
     from headwater.runtime.binding.facet import Facet
+    from headwater.runtime.binding.home import Home
     from headwater.runtime.binding.pieces import Pieces
     from headwater.scheduler.node import Node
 
 
 _LOUD: Final = (HandlerFailed, CommitConvergenceError, NotSettlingError, RuleRefusedError)
 """Ends that somebody is told of, even if the sender is, too."""
+
+
+MAX_IN_HAND: Final = 10_000
+"""Events of one runtime that have no end yet. Further ones from outside are refused."""
 
 
 class Defect(Exception):
@@ -53,12 +60,13 @@ class Defect(Exception):
 class Handling:
     """Everything that is sent in one runtime."""
 
-    __slots__ = ("_count", "_lanes", "_pieces", "current", "in_hand", "local")
+    __slots__ = ("_count", "_flying", "_lanes", "_pieces", "current", "in_hand", "local")
 
     def __init__(self, pieces: Pieces) -> None:
         self._pieces = pieces
         self._count = 0
         self._lanes: dict[str, Event] = {}  # the last event of each space that has not had its turn
+        self._flying: dict[str, dict[Event, None]] = {}  # the events of each space that have no end, as they were sent
         self.current: tuple[Event, EventContext] | None = None  # whose handler is being called
         self.in_hand = 0  # events that have no end yet
         self.local = 0  # those among them that wait for their turn, or for something to run here
@@ -79,11 +87,12 @@ class Handling:
             user, session = parent.user, parent.session  # A follow-up is sent for whoever sent the first.
             id = event_id(f"{parent.id}.{parent.attempts}", stream, len(parent.posted), minted_us)
         elif options.id is not None:
-            id = event_id(derive("caller", session or pieces.origin, options.id), stream, 0, minted_us)
+            id = receipts.given_id(user, session, options.id, stream)
         else:
             id = event_id(pieces.origin, stream, self._count, minted_us)
         return Event(
             id=id,
+            has_receipt=options.id is not None and self.current is None,
             home=home,
             member=member,
             payload=payload,
@@ -93,11 +102,35 @@ class Handling:
             retries=member.retries if options.retries is None else options.retries,
         )
 
+    def check_room(self, member: HandlerMember) -> None:
+        """Refuse what is sent faster than it can be handled."""
+        if self.in_hand >= MAX_IN_HAND:
+            raise LimitError(
+                f"{self.in_hand} events wait to be handled, and {member!r} would be one more: await some of them first"
+            )
+
+    def periodic(self, home: Home, member: HandlerMember, period: int) -> Event:
+        """The event of one period of a handler that is due again and again. Nobody sent it."""
+        stream = home.place(member)
+        minted_us = self._pieces.core.clock.now_us()
+        return Event(
+            id=receipts.given_id("", "", f"period {period}", stream),
+            home=home,
+            member=member,
+            payload=freeze({}),
+            user="",
+            session="",
+            minted_us=minted_us,
+            retries=member.retries,
+            period=period,
+        )
+
     def start(self, event: Event) -> None:
         """Have it handled, whoever waits for it. It has its turn after those that were sent before it."""
         space = event.home.space.name
         before = self._lanes.get(space)
         self._lanes[space] = event
+        self._flying.setdefault(space, {})[event] = None
         self.in_hand += 1
         self.local += 1
         event.is_local = True
@@ -105,10 +138,9 @@ class Handling:
 
     async def _through(self, event: Event, before: Event | None) -> None:
         """From its turn to its end, which is told to whoever awaits it, or to the error channel."""
-        core = self._pieces.core
         try:
             if before is not None:
-                await core.observing.until(lambda: before.had_turn)
+                await before.turn_over()
             if event.is_withdrawn:
                 return
             event.is_dispatched = True
@@ -118,6 +150,10 @@ class Handling:
         finally:
             self._had_turn(event)
             self.in_hand -= 1
+            flying = self._flying[event.home.space.name]
+            del flying[event]
+            if not flying:
+                del self._flying[event.home.space.name]
         self._ended(event)
 
     def _ended(self, event: Event) -> None:
@@ -140,7 +176,9 @@ class Handling:
             space = event.home.space.name
             if self._lanes.get(space) is event:
                 del self._lanes[space]
-            self._pieces.core.observing.look()
+            if event.next_turn is not None and not event.next_turn.done():
+                event.next_turn.set_result(None)
+            self._pieces.core.request_tick()
 
     # ---- handling ----------------------------------------------------------------------------------
 
@@ -176,10 +214,34 @@ class Handling:
                 )
             except Stale as stale:
                 await freshen(pieces, event.stream, stale.documents, held)
+            except Refused:
+                if not await self._was_wrong(event):
+                    raise
             except Defect as defect:
-                raise HandlerFailed(
-                    f"{event.stream} failed: {type(defect.error).__name__}: {defect.error}"
-                ) from defect.error
+                if not await self._was_wrong(event):
+                    raise HandlerFailed(
+                        f"{event.stream} failed: {type(defect.error).__name__}: {defect.error}"
+                    ) from defect.error
+
+    async def _was_wrong(self, event: Event) -> bool:
+        """Whether a handler said no to something that may never be: then it is asked again when that is decided.
+
+        What is shown here includes what has no verdict, and what is refused writes nothing that would be judged. So a
+        no counts only if it stands on what was decided, in the order in which events were sent.
+        """
+        flying = self._flying[event.home.space.name]
+        layers, event.stood_on = event.stood_on, []
+
+        def is_decided() -> bool:
+            return next(iter(flying)) is event and not any(layer.fate in UNDECIDED for layer in layers)
+
+        core = self._pieces.core
+        event.doubted_us = event.doubted_us or core.clock.monotonic_us()
+        left_us = event.doubted_us + WINDOW_US - core.clock.monotonic_us()
+        if is_decided() or left_us <= 0:
+            return False
+        await self._pieces.runtime.tasks.until(is_decided, left_us)
+        return True
 
     def _called(self, event: Event, facet: Facet, arguments: dict[str, Any], transaction: Transaction) -> Value:
         core, replica = self._pieces.core, event.home.space.replica
@@ -192,6 +254,7 @@ class Handling:
             result = call_in(core.current, replica, transaction, core.visible, attempt, tracker)
         except BaseException:
             tracker.check()
+            event.stood_on = tracker.undecided()
             raise
         tracker.check()  # Whoever caught the signal has gone on with what was not there: nothing of that is kept.
         core.afterwards(lambda: self._committed(event))
@@ -200,12 +263,21 @@ class Handling:
 
     def _attempt(self, event: Event, facet: Facet, arguments: dict[str, Any]) -> Value:
         """One call of the handler, in the transaction that is open."""
+        core = self._pieces.core
         event.begin_attempt()
+        before = receipts.found(core, event) if event.has_receipt else None
+        if before is not None:
+            return before[0]  # What was handled is not handled again.
+        if event.period is not None and periods.is_over(core, event):
+            return None
         self.current = (event, EventContext(facet, event))
         try:
             event.home.pieces.records.keep(event.home)
-            result = event.member.fn(facet.piece, **arguments)
-            return facet.home.outline.signature(event.member).result.encode(result)
+            made = event.member.fn(facet.piece, **arguments)
+            result = facet.home.outline.signature(event.member).result.encode(made)
+            if event.has_receipt:
+                receipts.leave(core, event, result)
+            return result
         except Refused:
             raise
         except Exception as error:  # Whatever else an author's function raises is a defect.

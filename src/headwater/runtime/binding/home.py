@@ -6,12 +6,15 @@ its effects, its materializers and its children. Stopping it takes all of that o
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 from headwater.errors import AuthoringError
 from headwater.pieces.declarations import CellMember, ChildMember, EachMember, EffectMember, MaterializerMember
 from headwater.pieces.member import Declaration, Scope
 from headwater.pieces.piece import Piece
+from headwater.runtime.binding import periods
 from headwater.runtime.binding.facet import Facet
 from headwater.runtime.binding.making import keep_cells, keep_children, make, show
 from headwater.runtime.space import LocalSpace
@@ -30,6 +33,7 @@ class Home:
         "__weakref__",
         "_facets",
         "_kept",
+        "_periods",
         "_shown",
         "cls",
         "coordinators",
@@ -75,8 +79,10 @@ class Home:
         self.is_launched = False  # by a handler whose commit has no verdict yet
         self.is_made = False  # its record is known to be there
         self.is_stopped = False  # for good: its element left, or the commit that launched it failed
-        self._facets: dict[tuple[Scope, str, str], Facet] = {}
+        # Those that somebody has: a program, a node, an event under way. A server sees many sessions come and go.
+        self._facets: WeakValueDictionary[tuple[Scope, str, str], Facet] = WeakValueDictionary()
         self._shown: dict[tuple[str, str], list[Node]] = {}  # effects, by the user and session they are for
+        self._periods: list[asyncio.Task[None]] = []  # who send what is due again and again
         self._kept: list[Node] = []  # what keeps its children and materializers while it is open
 
     def __repr__(self) -> str:
@@ -129,6 +135,8 @@ class Home:
             return
         facet = self.facet("session", user, session)
         shown = self._shown[user, session] = []
+        if not self._periods:
+            self._periods = periods.begin(self)
         if not self._kept:
             space = self.facet("space")
             for each in self.outline:
@@ -166,6 +174,9 @@ class Home:
         for child in self.children():
             child.stop()
         self.pieces.let_go(self)
+        for task in self._periods:
+            task.cancel()
+        self._periods.clear()
 
         def remove() -> None:
             for node in self.nodes:

@@ -160,7 +160,7 @@ async def find(space: Space, cls: type[PieceT], after: str | None, limit: int) -
     items: list[PieceT] = []
     last: str | None = None
     outline = cls.__outline__
-    async for key, value in documents(space, after=after or ""):
+    async for key, value in documents(space, after=after or "", skip=_next_piece):
         id, _, stored = key.id.rpartition(":")
         if stored != RECORD or "/" in id or not isinstance(value, dict):
             continue
@@ -176,7 +176,7 @@ async def find(space: Space, cls: type[PieceT], after: str | None, limit: int) -
 async def listing(space: Space) -> list[tuple[str, str, bool]]:
     """Every piece of a space: its name, its class, and whether that is imported here."""
     found = []
-    async for key, value in documents(space, after=""):
+    async for key, value in documents(space, after="", skip=_next_piece):
         id, _, stored = key.id.rpartition(":")
         if stored == RECORD and "/" not in id and isinstance(value, dict):
             named = str(value.get("cls", ""))
@@ -189,8 +189,25 @@ async def listing(space: Space) -> list[tuple[str, str, bool]]:
     return found
 
 
+def _next_piece(id: str) -> str:
+    """Where to go on looking for records, once a document of a piece was met: behind its children, or behind itself.
+
+    `/` and `:` are in no piece's name, and are followed by `0` and `;`. A record is the first document of its piece.
+    """
+    name, is_child, _ = id.partition("/")
+    if is_child:
+        return f"{name}0"
+    name, _, stored = id.partition(":")
+    return f"{name};" if stored >= RECORD else id
+
+
 async def documents(
-    space: Space, *, after: str, until: str | None = None, scope: str = "space"
+    space: Space,
+    *,
+    after: str,
+    until: str | None = None,
+    scope: str = "space",
+    skip: Callable[[str], str] | None = None,
 ) -> AsyncIterator[tuple[DocKey, Value]]:
     """The documents of a scope, by id, page by page: those between two ids."""
     channel = space.pieces.runtime.channel(space.name)
@@ -212,3 +229,5 @@ async def documents(
             if not isinstance(value, Absent):
                 yield state.doc, value
         more = answer.next
+        if more is not None and skip is not None and answer.documents:
+            more = max(more, skip(answer.documents[-1].doc.id))

@@ -133,8 +133,8 @@ class Fetching:
         result = self.result.get(None)
         if result is None:
             return Pending()
-        raw: Any = result.value
-        last = self._value.decode(raw) if result.has_value else None
+        # What is read as Json is a view of what is stored.
+        last = self._value.decode(codec_for(Json).encode(result.value)) if result.has_value else None
         if result.wanted != wanted:
             return Pending(last)
         return Ready(last) if result.error is None else Failed(result.error, last)
@@ -186,8 +186,14 @@ class Fetching:
         self.pieces.core.afterwards(self._look)
 
     def _has_result(self, wanted: str) -> bool:
+        if self.result.document.value is NOT_HERE:
+            return False  # It was set aside, and comes again.
         result = self.result.get(None)
         return result is not None and result.wanted == wanted
+
+    def _is_over(self, claim: Claim) -> bool:
+        """Whether somebody else's claim was given up, or taken by another."""
+        return self._claim.document.value is not NOT_HERE and self._claim.get(None) != claim
 
     def _unwanted(self) -> None:
         if not self._node.live:
@@ -242,7 +248,7 @@ class Fetching:
             if claim is None or claim.by == pieces.origin:
                 return claim is not None
             await pieces.runtime.tasks.until(
-                lambda claim=claim: self._has_result(wanted) or self._claim.get(None) != claim,  # type: ignore[misc]
+                lambda claim=claim: self._has_result(wanted) or self._is_over(claim),  # type: ignore[misc]
                 claim.until_us - pieces.core.clock.now_us(),
             )
 

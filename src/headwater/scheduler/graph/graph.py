@@ -6,14 +6,13 @@ reads a value, never marks and never runs: the matcher is `match`, and only `inv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import cast
 
 from headwater.data.path import starts_with
 from headwater.data.spots import NOBODY, Spot, Twig, detach
-from headwater.errors import InvariantViolation
 from headwater.replica.document import Document
-from headwater.scheduler.graph.edges import readers_of, writers_of
+from headwater.scheduler.graph.edges import readers_of, writers_above, writers_of
 from headwater.scheduler.graph.heights import Heights
 from headwater.scheduler.graph.liveness import Liveness
 from headwater.scheduler.node import CLEAN, Node
@@ -132,9 +131,14 @@ class Graph:
             gone = [spot for spot in before if spot not in now]
         if not (gone or come):
             return  # The same in another order.
+        for at, spot in enumerate(come):
+            if not self._subscribe(node, spot):
+                for entered in come[:at]:
+                    self._unsubscribe(node, entered)
+                node.reads = node.expect = before
+                self.apply_read_delta(node, self._united(reads))
+                return
         self.deltas += 1
-        for spot in come:
-            self._subscribe(node, spot)
         if come or gone:
             self._heights.place(node)
         if node.live:
@@ -163,19 +167,31 @@ class Graph:
             self.apply_read_delta(node, [*[spot for spot in node.reads if spot is not None], *more, None])
         node.expect = (None,)  # These are no edges that anything was ordered by: each is looked at anew.
 
-    def _subscribe(self, node: Node, spot: Spot) -> None:
+    def _united(self, reads: Sequence[Spot | None]) -> list[Spot | None]:
+        """The same reads with one spot for each place: others may have come to it through another one meanwhile."""
+        known: dict[tuple[object, ...], Spot] = {}
+        found: dict[Spot, None] = {}
+        for spot in reads:
+            if spot is not None:
+                first = known.setdefault((spot.document, spot.path, spot.depth), self.canonical(spot))
+                found[first] = None
+        return [*found, None]
+
+    def _subscribe(self, node: Node, spot: Spot) -> bool:
+        """False: the place has another spot already, and nothing was done."""
         document = cast(Document, spot.document)
         if spot.twig is None:
             if document.twig is None:
                 document.twig = Twig()
                 self._on_read(document)
             elif document.twig.find(spot.path, spot.depth) is not None:
-                raise InvariantViolation(f"two spots for one place: {spot!r}")
+                return False
             document.twig.attach(spot)
         if spot.readers is NOBODY:
             spot.readers = {node: None}
         else:
             spot.readers[node] = None
+        return True
 
     def _unsubscribe(self, node: Node, spot: Spot) -> None:
         if spot.readers is not NOBODY:
@@ -193,19 +209,34 @@ class Graph:
 
     # ---- envelopes ---------------------------------------------------------------------------------
 
-    def dirty_envelopes(self, spots: Iterable[Spot | None]) -> list[Node]:
-        """Materializers that have something to do, in whose envelope one of these spots lies."""
-        if not self._envelopes:
-            return []
+    def envelopes_over(self, spots: Iterable[Spot | None]) -> dict[Node, None]:
+        """Materializers in whose envelope one of these spots lies."""
         found: dict[Node, None] = {}
-        for spot in spots:
-            if spot is None:
-                continue
-            document = cast(Document, spot.document)
-            for node in self._envelopes.get(document, ()):
-                if node.status != CLEAN and any(
-                    document is at and (starts_with(spot.path, path) or starts_with(path, spot.path))
-                    for at, path in node.envelope
-                ):
-                    found[node] = None
-        return list(found)
+        if self._envelopes:
+            for spot in spots:
+                if spot is None:
+                    continue
+                document = cast(Document, spot.document)
+                for node in self._envelopes.get(document, ()):
+                    if any(
+                        document is at and (starts_with(spot.path, path) or starts_with(path, spot.path))
+                        for at, path in node.envelope
+                    ):
+                        found[node] = None
+        return found
+
+    def dirty_envelopes(self, spots: Iterable[Spot | None]) -> list[Node]:
+        """Those of them that have something to do."""
+        return [node for node in self.envelopes_over(spots) if node.status != CLEAN] if self._envelopes else []
+
+    def above(self, node: Node) -> Iterator[Node]:
+        """Everybody whose writes may come to a node in the end, by outputs and by envelopes. Costs all of these."""
+        seen = {node}
+        waiting = [node]
+        while waiting:
+            at = waiting.pop()
+            for writer in (*writers_above(at), *self.envelopes_over(at.reads)):
+                if writer not in seen:
+                    seen.add(writer)
+                    waiting.append(writer)
+                    yield writer

@@ -29,6 +29,7 @@ from headwater.scheduler.graph.edges import writers_of
 from headwater.scheduler.graph.graph import Graph
 from headwater.scheduler.introspection.taps import Taps
 from headwater.scheduler.node import CLEAN, Node, NodeKind
+from headwater.scheduler.raised import INTERRUPTS
 from headwater.scheduler.suspension import Suspend
 
 __all__ = ["Finding", "Idempotency"]
@@ -111,7 +112,7 @@ class Idempotency:
 
     def _second_run(self, node: Node) -> list[Finding]:
         run = self._run
-        run.number -= 1  # No real run has a negative number, so that no stamp of it is mistaken for one of theirs.
+        run.number = self._current.number_apart()  # No stamp of it is mistaken for one of a real run, or a transaction.
         run.node = node
         run.reads, run.place, run.log = [None], 0, None
         self._undecided = None
@@ -123,7 +124,9 @@ class Idempotency:
         except Suspend:
             self._undecided = self._undecided or "it would have to wait, or makes nodes"
             return []
-        except Exception as error:  # The author's: a run that fails where the first did not writes something else.
+        except INTERRUPTS:
+            raise
+        except BaseException as error:  # The author's: where the first run did not fail, this writes something else.
             return [_raised(node, error)]
         finally:
             self._current.run = None
@@ -207,7 +210,7 @@ def _value(node: Node, result: object, before: MaybeValue) -> MaybeValue:
     return ABSENT if result is ABSENT else freeze(result)
 
 
-def _raised(node: Node, error: Exception) -> Finding:
+def _raised(node: Node, error: BaseException) -> Finding:
     text = f"{type(error).__name__}: {error}"
     return Finding(node=node.id, kind=node.kind.value, address="", first=ABSENT, second=ABSENT, error=text)
 

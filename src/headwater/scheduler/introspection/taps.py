@@ -12,6 +12,7 @@ from typing import TypeVar
 from headwater.data.trace import Trace, TraceEvent
 from headwater.replica.pending import Layer
 from headwater.scheduler.node import Node
+from headwater.scheduler.raised import INTERRUPTS, as_failure
 from headwater.scheduler.runner import Runner
 from headwater.scheduler.settle import Settle
 
@@ -57,14 +58,18 @@ class Taps:
         def on_exhausted(node: Node) -> None:
             try:
                 exhausted(node)
-            except Exception as error:  # P10, as below.
-                self._on_error(error)
+            except INTERRUPTS:
+                raise
+            except BaseException as error:  # P10, as below.
+                self._on_error(as_failure(error))
 
         def on_pass_end() -> None:
             try:
                 ended()
-            except Exception as error:  # P10, as below.
-                self._on_error(error)
+            except INTERRUPTS:
+                raise
+            except BaseException as error:  # P10, as below.
+                self._on_error(as_failure(error))
 
         self._settle.on_exhausted = on_exhausted
         self._settle.on_pass_end = on_pass_end
@@ -74,15 +79,19 @@ class Taps:
         for listener in self._on_event:
             try:
                 listener(event)
-            except Exception as error:  # P10: what looks on does not decide, not even by failing.
-                self._on_error(error)
+            except INTERRUPTS:
+                raise
+            except BaseException as error:  # P10: what looks on does not decide, not even by failing.
+                self._on_error(as_failure(error))
 
     def _ran(self, node: Node, layer: Layer | None) -> None:
         for listener in self._on_ran:
             try:
                 listener(node, layer)
-            except Exception as error:  # P10, as above.
-                self._on_error(error)
+            except INTERRUPTS:
+                raise
+            except BaseException as error:  # P10, as above.
+                self._on_error(as_failure(error))
 
 
 def _switched(listeners: tuple[Listener, ...], listener: Listener, on: bool) -> tuple[Listener, ...]:

@@ -1,0 +1,54 @@
+"""Handlers that are due again and again: `@handler(every_ms=...)`, once per period in all.
+
+Whoever has the piece open sends the event of each period as it begins. Which period was handled last is a document of
+the piece, written in the handler's own transaction, so that of several runtimes one handles it, and a restart goes on
+where it was. Periods that were missed are one: what is due is the period that it is now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from headwater.cells.cell import Cell
+from headwater.cells.codec import codec_for
+from headwater.pieces.declarations import HandlerMember
+from headwater.pieces.names import document_id
+
+if TYPE_CHECKING:
+    from headwater.runtime.binding.events import Event
+    from headwater.runtime.binding.home import Home
+    from headwater.runtime.core import Core
+
+
+def begin(home: Home) -> list[asyncio.Task[None]]:
+    """Send what is due again and again, as long as the piece is open here."""
+    tasks = home.pieces.runtime.tasks
+    due = [each for each in home.outline.of(HandlerMember) if each.every_ms is not None]
+    return [tasks.keep(_send(home, each), f"periods of {home.place(each)}") for each in due]
+
+
+async def _send(home: Home, member: HandlerMember) -> None:
+    """One event per period. One that fails is told on the error channel, and the next one is sent all the same."""
+    assert member.every_ms is not None
+    pieces, every_us = home.pieces, member.every_ms * 1_000
+    clock = pieces.core.clock
+    sent = clock.now_us() // every_us if not member.catch_up else -1
+    while True:
+        now_us = clock.now_us()
+        period = now_us // every_us
+        if period != sent:
+            sent = period
+            pieces.handling.start(pieces.handling.periodic(home, member, period))
+        await pieces.runtime.tasks.elapsed((period + 1) * every_us - now_us)
+
+
+def is_over(core: Core, event: Event) -> bool:
+    """Inside the handler's transaction: whether its period was handled before; from now on it was."""
+    assert event.period is not None
+    document = event.home.space.document(document_id(event.home.id, f"{event.member.stored}/period"))
+    last: Cell[int] = Cell(core, document, codec_for(int))
+    if last.get(-1) >= event.period:
+        return True
+    last.set(event.period)
+    return False

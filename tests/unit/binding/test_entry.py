@@ -1,0 +1,91 @@
+"""Ways in: opening a directory, connecting to a server, running a program."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import headwater
+from headwater import AuthoringError, Cell, Piece, cell, handler
+from tests.unit.binding.kit import run
+from tests.unit.runtime.kit import address, serving
+
+
+class Note(Piece):
+    text: Cell[str] = cell(default="")
+
+    @handler
+    def write(self, text: str) -> str:
+        self.text.set(text)
+        return text.upper()
+
+
+def test_a_directory_can_be_entered_or_awaited(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with headwater.open(tmp_path / "data") as rt:
+            note = await rt.space("s").open(Note, "n")
+            assert await note.write.send("a") == "A"
+        opened = await headwater.open(tmp_path / "data")
+        again = await opened.space("s").open(Note, "n")
+        assert again.text.get() == "a"
+        again.write.post("b")
+        await opened.close()
+        async with headwater.open(str(tmp_path / "data")) as rt:
+            assert (await rt.space("s").open(Note, "n")).text.get() == "b"
+
+    run(work)
+
+
+def test_what_was_opened_is_not_opened_twice(tmp_path: Path) -> None:
+    async def work() -> None:
+        opening = headwater.open(tmp_path)
+        rt = await opening
+        with pytest.raises(AuthoringError, match=r"call open\(\) again"):
+            await opening
+        await rt.close()
+
+    run(work)
+
+
+def test_a_server_is_connected_to_by_any_form_of_its_address(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with serving(tmp_path, insecure_local=True) as server:
+            where = address(server)
+            async with headwater.connect(where, token="") as one:
+                note = await one.space("s").open(Note, "n")
+                assert await note.write.send("a") == "A"
+            async with headwater.connect(where.replace("ws://", "http://"), token="") as two:
+                assert (await two.space("s").open(Note, "n")).text.get() == "a"
+
+    run(work)
+
+
+def test_an_address_that_is_none_is_refused() -> None:
+    with pytest.raises(AuthoringError, match=r"like wss://example\.org"):
+        _ = headwater.connect("./data", token="")
+
+
+def test_a_program_runs_to_its_end_with_or_without_a_loop(tmp_path: Path) -> None:
+    async def main() -> str:
+        async with headwater.open(tmp_path / "data") as rt:
+            return await (await rt.space("s").open(Note, "n")).write.send("x")
+
+    assert headwater.run(main) == "X"
+
+    async def in_a_notebook() -> str:
+        return headwater.run(main)
+
+    assert asyncio.run(in_a_notebook()) == "X"
+
+    async def wrong() -> None:
+        raise KeyError("lost")
+
+    async def wrong_in_a_notebook() -> None:
+        headwater.run(wrong)
+
+    with pytest.raises(KeyError, match="lost"):
+        headwater.run(wrong)
+    with pytest.raises(KeyError, match="lost"):
+        asyncio.run(wrong_in_a_notebook())
