@@ -130,7 +130,7 @@ def gap_keeps_values() -> AbstractContextManager[object]:
 
 
 def send_what_stands_on_the_dead() -> AbstractContextManager[object]:
-    return patch.object(Replica, "_refusal", lambda self, transaction, layer: None)
+    return patch.object(Transaction, "dead", lambda self: ())
 
 
 def revert_nothing_unsent() -> AbstractContextManager[object]:

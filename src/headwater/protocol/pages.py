@@ -56,7 +56,10 @@ class Enter(_Message, frozen=True, tag="enter"):
 
 
 class Look(_Message, frozen=True, tag="look"):
-    """Show what a member is, now and whenever it changes, but not for changes of one's own group."""
+    """Show what a member is, now and whenever it changes, but not for changes of one's own group.
+
+    While it cannot be had, that is told with `Failed`; once the right to see it is gone, too, and then the look is over.
+    """
 
     id: int
     place: Place
@@ -79,13 +82,14 @@ class Send(_Message, frozen=True, tag="send"):
 
 
 class Write(_Message, frozen=True, tag="write"):
-    """What a person typed: `set`, or an intent, at a cell."""
+    """What a person typed: `set`, or an intent, at a cell. The same `key` after a lost connection is the same write."""
 
     id: int
     place: Place
     kind: str
     value: Any = None
     group: str | None = None
+    key: str = ""
 
 
 FromPage = Enter | Look | LookAway | Send | Write

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import msgspec
+
 from headwater.data.address import Depth
-from headwater.data.patch import PatchError, Touch, apply
+from headwater.data.patch import Patch, PatchError, Touch, apply
 from headwater.data.value import ABSENT, MaybeValue
+from headwater.protocol.commit import Operation
 from headwater.protocol.verdict import Collision, Conflict
 from headwater.replica.document import NOT_HERE, Document, Documents
 from headwater.replica.layer import Layer
+
+
+def says_all(layer: Layer, values: Mapping[Document, MaybeValue]) -> None:
+    """A layer that stays here says all of its documents: then what stayed here before it can give way."""
+    operations = [
+        Operation(document.key, (Patch("remove", ()) if value is ABSENT else Patch("add", (), value),))
+        for document, value in values.items()
+    ]
+    commit = msgspec.structs.replace(layer.commit, operations=tuple(operations))
+    layer.tell(commit, {document.key: (Touch((), True),) for document in values})
 
 
 def applied(layer: Layer, documents: Documents, seq: int, values: dict[Document, MaybeValue]) -> Conflict | None:

@@ -305,10 +305,11 @@ class Pending:
             wrote = document.wrote = document.wrote or Written(document)
             wrote.local = (*wrote.local, layer)
 
-    def superseded(self, layer: Layer, document: Document) -> list[Layer]:
-        """Take out what stayed here under a layer that stays here and replaces the one document they wrote."""
-        below = document.wrote.local if document.wrote is not None else ()
-        over = [each for each in below if each is not layer and all(doc == document.key for doc in each.docs())]
+    def superseded(self, layer: Layer, documents: Iterable[Document]) -> list[Layer]:
+        """Take out what stayed here under a layer that stays here and replaces all of the documents they wrote."""
+        replaced = {document.key: document.wrote.local for document in documents if document.wrote is not None}
+        below = {each: None for local in replaced.values() for each in local if each is not layer}
+        over = [each for each in below if all(doc in replaced for doc in each.docs())]
         for each in over:
             self.take_back(each)
         return over

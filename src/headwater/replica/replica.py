@@ -18,7 +18,7 @@ from headwater.errors import AuthoringError, InvariantViolation, LimitError
 from headwater.protocol.commit import MAIN
 from headwater.protocol.messages import State, Sync
 from headwater.protocol.verdict import Conflict, Rejection
-from headwater.replica.applying import applied
+from headwater.replica.applying import applied, says_all
 from headwater.replica.aside import Aside
 from headwater.replica.confirmed import Confirmed, NotHere
 from headwater.replica.document import NOT_HERE, Document, Documents
@@ -133,7 +133,9 @@ class Replica:
             self.report()
             return None
         values: dict[Document, MaybeValue] = {}
-        refusal = self._refusal(transaction, layer) or applied(layer, self.documents, self.confirmed.seq, values)
+        dead = transaction.dead()  # C4: never send what stands on something dead.
+        refusal: Rejection | None = Conflict(dead_layers=dead) if dead else None
+        refusal = refusal or applied(layer, self.documents, self.confirmed.seq, values)
         if refusal is not None:
             layer.fate, layer.rejection = Fate.DEAD, refusal
             self.settle(layer, settled, refusal)
@@ -143,8 +145,13 @@ class Replica:
         transaction.local_seq = local_seq
         if settled:
             layer.settled = list(settled)
+        stays = transaction.derived and not self.may_write
+        if stays:
+            says_all(layer, values)
         self.pending.push(layer)
         self.on_layer(layer)
+        if stays and layer.fate is _LOCAL:
+            self._end(self.pending.superseded(layer, values))
         places: Places = {each: [touch.path for touch in layer.touched[each.key]] for each in values}
         self._show(Kind.COMMIT, places, made=values, source=layer.source, group=layer.group, local_seq=local_seq)
         self.report()
@@ -204,7 +211,7 @@ class Replica:
         self.on_layer(layer)
         if layer.fate is _LOCAL:
             self.tell()  # C1: what it is made of includes what those under it were made of. It says so while they are.
-            self._end(self.pending.superseded(layer, document))
+            self._end(self.pending.superseded(layer, (document,)))
         self.feed.emit(Notification(_COMMIT, document, before, value, _ROOT, True, seq, source, group, local_seq))
         if self.feed.errors:
             self.report()
@@ -216,11 +223,6 @@ class Replica:
             untold, self.untold = self.untold, []
             for layer in untold:
                 told(layer, self)
-
-    def _refusal(self, transaction: Transaction, layer: Layer) -> Rejection | None:
-        """C4: never send what stands on something dead."""
-        dead = transaction.dead()
-        return Conflict(dead_layers=dead) if dead else None
 
     # ---- verdicts ----------------------------------------------------------------------------------
 

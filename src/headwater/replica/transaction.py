@@ -43,6 +43,7 @@ class Transaction:
         "_dead",
         "_kept",
         "_overlay",
+        "_own",
         "_patches",
         "_reads",
         "attempted",
@@ -78,6 +79,7 @@ class Transaction:
         self._overlay: dict[DocKey, MaybeValue] = {}
         self._patches: dict[DocKey, list[tuple[Patch, tuple[Touch, ...]]]] = {}
         self._reads: dict[tuple[DocKey, Path, Depth], None] = {}
+        self._own: dict[tuple[DocKey, Path, Depth], None] = {}  # inside what it wrote itself
         self._dead: dict[int, None] = {}  # what the commit names, and is dead by now
         self.basis = basis
         self.source = source
@@ -106,8 +108,7 @@ class Transaction:
         """The value at a path. Raises NotHere when the document has not arrived yet."""
         self._check_open()
         if doc in self._overlay:
-            if not self._covered(doc, path):
-                self._reads[doc, path, depth] = None
+            self.saw(doc, path, depth)
             return lookup(self._overlay[doc], path)
         value = self._base(doc)
         self._reads[doc, path, depth] = None
@@ -115,8 +116,8 @@ class Transaction:
 
     def saw(self, doc: DocKey, path: Path, depth: Depth) -> None:
         """Note a read whose value was looked up elsewhere, in the same snapshot."""
-        if doc not in self._overlay or not self._covered(doc, path):
-            self._reads[doc, path, depth] = None
+        is_own = doc in self._overlay and self._covered(doc, path)
+        (self._own if is_own else self._reads)[doc, path, depth] = None
 
     def peek(self, doc: DocKey, path: Path = ()) -> MaybeValue:
         """The same without a trace: for resolving bindings, which are no reads."""
@@ -186,7 +187,7 @@ class Transaction:
             self._base(doc),
             self._overlay[doc],
             [(path, *self._repeated(doc, path)) for path in places],
-            lambda path: self._has_read(doc, path) or any(starts_with(at, path) and at != path for at in written),
+            lambda path: self._has_read(doc, path) or _is_inside(path, written),
         )
         for path in leaning:
             # That something is not there cannot be said again: this stands on the layer that took it away.
@@ -242,9 +243,11 @@ class Transaction:
         return not (self.preconditions or self.events or self.records or self.operations())
 
     def commit(self, local_seq: int, branch: str) -> Commit:
+        operations = self.operations()
+        self._look_again(operations)
         return Commit(
             local_seq,
-            self.operations(),
+            operations,
             self.reads(),
             tuple(self.preconditions),
             branch,
@@ -252,6 +255,13 @@ class Transaction:
             tuple(self.records),
             Provenance(self.node, "", self.causes, self.derived),
         )
+
+    def _look_again(self, operations: tuple[Operation, ...]) -> None:
+        """C1: what was read inside an own write is a read after all where that, told as a difference, says nothing."""
+        told = {operation.doc: operation.patches for operation in operations}
+        for doc, path, depth in self._own:
+            if not any(patch.kind in PLAIN and starts_with(path, patch.path) for patch in told.get(doc, ())):
+                self._reads[doc, path, depth] = None
 
     def read_set(self) -> tuple[tuple[DocKey, Path, Depth], ...]:
         """Everything that was looked at, in order of first look."""
@@ -306,3 +316,10 @@ class _Kept:
 
 
 assert DESCRIPTORS.keys() >= PLAIN, "a plain kind has no descriptor"
+
+
+def _is_inside(array: Path, written: list[Path]) -> bool:
+    """Whether elements of an array were written one by one, by their places, and not with all of it."""
+    return any(starts_with(at, array) and at != array for at in written) and not any(
+        starts_with(array, at) for at in written
+    )

@@ -73,6 +73,10 @@ class Spaces:
     def hosts(self) -> dict[str, ThreadHost]:
         return dict(self._hosts)
 
+    def there(self) -> list[str]:
+        """The spaces that are kept here, open or not."""
+        return self._directory.spaces()
+
     def host_of(self, space: str) -> ThreadHost:
         """The host of a space that was entered before."""
         return self._hosts[space]

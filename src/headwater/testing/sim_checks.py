@@ -63,7 +63,7 @@ class Books:
         self.released = 0  # no commit to come names a layer up to here
         self._untold: list[tuple[CheckedWhole, Attempt, Layer]] = []  # shown, and not a commit yet
         self.arriving: tuple[DocKey, ...] = ()  # documents in the message that is being taken in
-        self.replacing: DocKey | None = None  # this one is being replaced by what is derived
+        self.replacing: frozenset[DocKey] = frozenset()  # these are being replaced by what is derived
         self.who = who
         self.user = user
         self._scopes = (SPACE_SCOPE, f"user:{user}", f"session:{session}")
@@ -160,7 +160,7 @@ class Books:
         attempt.is_yielded = True
         seq, branch = self.replica.confirmed.seq, self.replica.branch
         docs = [operation.doc for operation in attempt.commit.operations] if attempt.commit is not None else []
-        if docs == [self.replacing]:
+        if docs and self.replacing.issuperset(docs):
             return  # what was derived before is derived again
         if not any(doc in self.arriving or self._oracle.written(doc, seq, branch) > attempt.made_at for doc in docs):
             self._trace.broken("access", self.who, f"{attempt.tag} gave way, and nobody wrote {docs}")

@@ -162,7 +162,9 @@ class Intents:
         host, books = self._host, self._host.books
         attempt, settled = self._attempt(intent)
         books.attempts.append(attempt)
+        books.replacing = frozenset(checked.transaction.written_docs()) if intent.derived else frozenset()
         found = host.replica.commit(checked.transaction, settled)
+        books.replacing = frozenset()
         books.learn()  # what was not told before it is told by now
         checked.answered(attempt, found)
         if isinstance(found, Layer):
@@ -182,11 +184,11 @@ class Intents:
             return
         attempt, settled = self._attempt(intent)
         document = host.replica.documents.of(doc)
-        books.replacing = doc if intent.derived else None
+        books.replacing = frozenset((doc,)) if intent.derived else frozenset()
         layer = host.replica.write_whole(
             document, looked.value, looked.spots, None, None, intent.tag, None, intent.derived, settled
         )
-        books.replacing = None
+        books.replacing = frozenset()
         if layer is None:
             intent.status = "landed"  # there was nothing to write
             intent.attempts.pop()

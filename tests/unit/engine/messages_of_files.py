@@ -355,6 +355,12 @@ def file_with_nothing_in_it(folder: Path) -> str:
     return raised(lambda: SqliteStore(folder / "s.space", create=False))
 
 
+@case("s.space-wal is left of a space whose file s.space is gone", "Put the file back beside it, or delete")
+def log_without_its_file(folder: Path) -> str:
+    (folder / "s.space-wal").write_bytes(b"of another one")
+    return raised(lambda: SqliteStore(folder / "s.space"))
+
+
 @case("is empty, although a space's file never is", "Restore it from a backup, or delete it if")
 def empty_file(folder: Path) -> str:
     (folder / "s.space").touch()

@@ -17,6 +17,7 @@ from headwater.engine.store.database import CHECKPOINT_PAGES
 from headwater.engine.store.log_room import FIRST, LogRoom
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.engine.verify.history import verify_file
+from headwater.errors import StorageError
 from headwater.protocol.commit import Commit
 from headwater.protocol.verdict import Accepted
 from headwater.testing.crash import Rig, Suite, run
@@ -119,3 +120,16 @@ def test_a_crash_finds_nothing_missing_in_a_log_with_room(suite: Suite) -> None:
     summary = run(seed=2, commits=60, suites=[suite], chosen=scaled, rig=ROOMY)
     print(summary)
     assert not summary.violations, summary
+
+
+def test_a_new_space_does_not_take_up_the_log_of_one_that_was_deleted(tmp_path: Path) -> None:
+    """What was in it would be written over the new file, and be shown as its own."""
+    path = tmp_path / "a.space"
+    (tmp_path / "a.space-wal-copy").write_bytes(b"what a power failure left")
+    with pytest.raises(StorageError, match=r"a\.space-wal-copy is left of a space whose file a\.space is gone"):
+        SqliteStore(path)
+    assert not path.exists()
+    (tmp_path / "a.space-wal-copy").unlink()
+    (tmp_path / "a.space.new-wal").write_bytes(b"of a draft that never was a space")
+    SqliteStore(path).close()
+    assert path.exists()

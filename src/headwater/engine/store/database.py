@@ -15,7 +15,7 @@ import apsw
 
 from headwater.engine.store.log_room import FIRST, LogRoom
 from headwater.engine.store.port import Visited
-from headwater.engine.store.rewriting import write_again
+from headwater.engine.store.rewriting import COPY, write_again
 from headwater.engine.store.schema import APPLICATION_ID
 from headwater.engine.store.seal import SEAL_FUNCTION, row_seal
 from headwater.errors import CorruptionError, LimitError, NewerVersionError, StorageError
@@ -23,6 +23,9 @@ from headwater.errors import CorruptionError, LimitError, NewerVersionError, Sto
 Synchronous = Literal["FULL", "NORMAL", "OFF"]
 CHECKPOINT_PAGES: Final = 4_096
 """Pages in the write-ahead log before they are moved into the file: 16 MiB, since each move costs two syncs."""
+
+LOGS: Final = ("-wal", f"-wal{COPY}")
+"""Files beside a space's file that hold what is not in it yet."""
 
 
 class Database:
@@ -77,8 +80,16 @@ class Database:
     def _make(self) -> None:
         """Make a new space under another name first: the file is a whole space from the moment it is there."""
         final, draft = FilePath(self._path), FilePath(f"{self._path}.new")
+        for left in (FilePath(f"{final}{suffix}") for suffix in LOGS):
+            if left.exists():
+                # It would be taken for the new file's, and what is in it be written over the new file.
+                raise StorageError(
+                    f"{left} is left of a space whose file {final.name} is gone. Put the file back beside it, or "
+                    "delete what is left, and with it the last commits of that space."
+                )
         try:
-            draft.unlink(missing_ok=True)
+            for suffix in ("", *LOGS):
+                FilePath(f"{draft}{suffix}").unlink(missing_ok=True)
             self._path = str(draft)
             self._connect()
             self.close()

@@ -30,6 +30,7 @@ from headwater.scheduler.registry import NodeSpec
 from headwater.scheduler.runner import Runner
 
 if TYPE_CHECKING:
+    from headwater.cells.typecodec import TypeCodec
     from headwater.runtime.binding.elements import Source
     from headwater.runtime.binding.facet import Facet
     from headwater.runtime.binding.home import Home
@@ -89,6 +90,11 @@ class Coordinator:
         """What the member is for a facet."""
         kind = Each_ if isinstance(self._member, EachMember) else Child_
         return kind(self, facet, self._order)
+
+    @property
+    def values(self) -> TypeCodec[Any] | None:
+        """How the values are stored that it makes. None: it makes pieces."""
+        return self._elements.value
 
     def homes(self) -> list[Home]:
         return [row.child for row in self.rows.values() if row.child is not None]
@@ -222,6 +228,11 @@ class Each_(Each[K, C_co]):
             return default
         return MappingProxyType(self._coordinator.shown(texts, self._facet))
 
+    @property
+    def values(self) -> TypeCodec[Any] | None:
+        """How the values are stored that it makes. None: it makes pieces."""
+        return self._coordinator.values
+
     def view(self) -> Any:
         """The same: what is in a child is read when it is looked at."""
         return self.get()
@@ -256,3 +267,8 @@ class Child_(Child[C_co]):
         if default is _NOT_GIVEN:
             raise AbsentError(f"{self!r} keeps no child: its method returned None")
         return default
+
+    @property
+    def values(self) -> TypeCodec[Any] | None:
+        """How the value is stored that it makes. None: it makes a piece."""
+        return self._coordinator.values

@@ -27,6 +27,7 @@ from headwater.scheduler.node import Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
 
 if TYPE_CHECKING:
+    from headwater.cells.typecodec import TypeCodec
     from headwater.pieces.declarations import ResourceMember
     from headwater.runtime.binding.facet import Facet
     from headwater.runtime.binding.pieces import Pieces
@@ -77,6 +78,11 @@ class Resource_(Resource[T_co], Generic[T_co]):
         wanted: Any = super().get("")
         return self._fetching.shown(wanted)
 
+    @property
+    def values(self) -> TypeCodec[Any]:
+        """How the values are stored that it fetches."""
+        return self._fetching.values
+
     def renew(self) -> None:
         """Its code is another: what was fetched does not count any more."""
         self._fetching.renew()
@@ -94,9 +100,9 @@ class Fetching:
         "_member",
         "_node",
         "_task",
-        "_value",
         "pieces",
         "result",
+        "values",
         "wanted",
     )
 
@@ -106,7 +112,7 @@ class Fetching:
         self._member = member
         home, core = facet.home, pieces.core
         self._input: Input[Any] = facet.handle(member.input)
-        self._value = home.outline.codec(member)
+        self.values = home.outline.codec(member)
         self.result: Cell[Result] = Cell(core, facet.document(f"{member.stored}/result"), codec_for(Result))
         # Apart from the result, so that who works on it makes no reader run.
         self._claim: Cell[Claim] = Cell(core, facet.document(f"{member.stored}/claim"), codec_for(Claim))
@@ -134,7 +140,7 @@ class Fetching:
         if result is None:
             return Pending()
         # What is read as Json is a view of what is stored.
-        last = self._value.decode(codec_for(Json).encode(result.value)) if result.has_value else None
+        last = self.values.decode(codec_for(Json).encode(result.value)) if result.has_value else None
         if result.wanted != wanted:
             return Pending(last)
         return Ready(last) if result.error is None else Failed(result.error, last)
@@ -263,7 +269,7 @@ class Fetching:
             for attempt in range(tries):
                 try:
                     made = await tasks.within(member.fn(self._facet.piece, value), member.timeout_ms)
-                    raw: Any = self._value.encode(made)
+                    raw: Any = self.values.encode(made)
                     return Result(wanted=wanted, value=raw, has_value=True)
                 except Exception as failed:  # It is what the resource shows.
                     error = f"{type(failed).__name__}: {failed}"

@@ -1,0 +1,111 @@
+"""What a member looks like from outside, as plain JSON: for pages and for commands, in one form.
+
+Owns that form, and looks that are told of everything: what is there, that nothing is, and that it could not be had.
+Who may look is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+from headwater.cells.handle import Input
+from headwater.cells.host import Subscription
+from headwater.cells.typecodec import TypeCodec
+from headwater.data.codec import json_form
+from headwater.data.json_form import JsonForm
+from headwater.data.path import Path
+from headwater.data.value import ABSENT
+from headwater.errors import AbsentError, AuthoringError, HeadwaterError
+from headwater.pieces.piece import Piece
+from headwater.pieces.states import Failed, Pending, Ready
+from headwater.replica.document import Document
+from headwater.runtime.binding.coordinator import Child_, Each_
+from headwater.runtime.binding.resources import Resource_
+from headwater.runtime.runtime import Runtime
+
+__all__ = ["Broken", "look", "part_of", "shown_form"]
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """It could not be had, and why."""
+
+    error: str
+
+
+class _Outlook:
+    """A handle, for a sink that hears of everything. A sink on the handle itself waits for what is absent."""
+
+    __slots__ = ("_handle",)
+
+    def __init__(self, handle: Input[Any]) -> None:
+        self._handle = handle
+
+    @property
+    def document(self) -> Document:
+        return self._handle.document
+
+    @property
+    def path(self) -> Path:
+        return self._handle.path
+
+    def get(self) -> Any:
+        try:
+            return self._handle.get()
+        except AbsentError:
+            return ABSENT
+        except HeadwaterError as error:
+            return Broken(str(error))
+
+    def __repr__(self) -> str:
+        return repr(self._handle)
+
+
+def look(
+    runtime: Runtime, handle: Input[Any], fn: Callable[[Any], object], group: object | None = None
+) -> Subscription:
+    """Call with what a handle shows, now and whenever that changes: a value, ABSENT or Broken."""
+    return runtime.core.sink(cast("Input[Any]", _Outlook(handle)), fn, group)
+
+
+def part_of(handle: Any, path: Path, name: str) -> Any:
+    """The handle of a part of a member. Only of what is one value there are parts that can be named."""
+    if not path:
+        return handle
+    if not isinstance(handle, Input) or isinstance(handle, (Each_, Child_, Resource_)):
+        raise AuthoringError(f"{name!r} has no parts: name it without a path")
+    return handle.below(path)
+
+
+def shown_form(handle: Input[Any], value: Any) -> JsonForm:
+    """What a handle shows. Of children it is where they are; of a resource, how far it is."""
+    if isinstance(handle, Each_):
+        return [{"key": _key(key), **_made(handle.values, each)} for key, each in value.items()]
+    if isinstance(handle, Child_):
+        made = _made(handle.values, value)
+        return made["value"] if handle.values is not None else made
+    if isinstance(handle, Resource_):
+        return _state(handle, value)
+    return json_form(handle.encoded(value))
+
+
+def _key(key: Any) -> JsonForm:
+    return key if isinstance(key, (str, int)) else str(key)
+
+
+def _made(values: TypeCodec[Any] | None, made: Any) -> dict[str, JsonForm]:
+    if values is not None:
+        return {"value": json_form(values.encode(made))}
+    assert isinstance(made, Piece)
+    bound: Any = made.__bound__
+    return {"cls": type(made).__outline__.name, "id": bound.home.id}
+
+
+def _state(handle: Resource_[Any], state: Pending[Any] | Ready[Any] | Failed[Any]) -> JsonForm:
+    last = state.value if isinstance(state, Ready) else state.last
+    shown: dict[str, JsonForm] = {"state": type(state).__name__.lower()}
+    if last is not None or isinstance(state, Ready):
+        shown["value"] = json_form(handle.values.encode(last))
+    return {**shown, "error": state.error} if isinstance(state, Failed) else shown
