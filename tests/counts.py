@@ -12,8 +12,13 @@ N. Mark such a suite with `@pytest.mark.random`; tests that use hypothesis are m
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from typing import Final, TypeVar
 
-__all__ = ["is_exploring", "scaled"]
+__all__ = ["is_exploring", "sampled", "scaled"]
+
+T = TypeVar("T")
+SAMPLED: Final = 4
 
 
 def scaled(full: int) -> int:
@@ -22,6 +27,11 @@ def scaled(full: int) -> int:
     if seeds is not None:
         return max(1, int(seeds))
     return max(1, round(full * _scale()))
+
+
+def sampled(cases: Sequence[T]) -> Sequence[T]:
+    """Some of many expensive cases, always the same ones; all of them where everything is run."""
+    return cases if is_exploring() else cases[::SAMPLED]
 
 
 def is_exploring() -> bool:

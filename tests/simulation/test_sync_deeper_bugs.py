@@ -41,6 +41,7 @@ from headwater.replica.transaction import Transaction
 from headwater.replica.watches import Watches
 from headwater.replica.wave import thinned as thin
 from headwater.runtime.reception import Reception
+from tests.counts import sampled
 from tests.simulation.test_sync_bugs import Bug, _named, found_after
 
 Planted = AbstractContextManager[object]
@@ -532,7 +533,7 @@ BUGS = [
 
 
 @pytest.mark.random
-@pytest.mark.parametrize("bug", _named(BUGS))
+@pytest.mark.parametrize("bug", sampled(_named(BUGS)))
 def test_a_bug_in_a_corner_is_found(bug: Bug) -> None:
     seeds, finding = found_after(bug)
     print(f"{bug.name}: found in history {seeds}: {finding[:200]}")

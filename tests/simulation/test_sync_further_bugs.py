@@ -39,6 +39,7 @@ from headwater.replica.session import Link
 from headwater.replica.session import Session as ReplicaSession
 from headwater.replica.transaction import Transaction
 from headwater.testing.sim_attempts import stood_on
+from tests.counts import sampled
 from tests.simulation.test_sync_bugs import Bug, _named, found_after
 
 # ---- access ----------------------------------------------------------------------------------------
@@ -617,7 +618,7 @@ BUGS = [
 
 
 @pytest.mark.random
-@pytest.mark.parametrize("bug", _named(BUGS))
+@pytest.mark.parametrize("bug", sampled(_named(BUGS)))
 def test_a_further_planted_bug_is_found(bug: Bug) -> None:
     seeds, finding = found_after(bug)
     print(f"{bug.name}: found in history {seeds}: {finding[:200]}")

@@ -7,17 +7,20 @@ answer comes from there, so that a command works whether or not the application 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from headwater.cli.owner import address_of
-from headwater.cli.spaces import open_space
+from headwater.cli.spaces import open_directory, open_space, sizes_in
 from headwater.data.address import check_space, parse_address
 from headwater.data.json_form import JsonForm
 from headwater.engine.access import Right
@@ -36,7 +39,8 @@ def ask(where: str, question: Question, *, app: str = "", token: str = "") -> An
     if "://" in where:
         return _posted(where, question, token)
     directory = Path(where)
-    check_space(question.space)
+    if question.what != "spaces":
+        check_space(question.space)
     try:
         if app:
             return _by_application(directory, question, app)
@@ -53,13 +57,18 @@ def ask(where: str, question: Question, *, app: str = "", token: str = "") -> An
 
 def _by_engine(directory: Path, asked: Question) -> Any:
     """What stands in the log needs no application."""
-    from headwater.server.forms import log_form, read_form, why_form  # noqa: PLC0415 (help need not wait for it)
+    from headwater.server.forms import compact_form, log_form, read_form, why_form  # noqa: PLC0415 (help is quick)
 
+    if asked.what == "spaces":
+        with open_directory(directory):
+            return [{"name": name, "bytes": size} for name, size in sizes_in(directory).items()]
     with open_space(directory, asked.space) as engine:
         if asked.what == "log":
             return log_form(engine, asked.since, asked.branch, asked.limit)
         if asked.what == "graph":
             return _pieces(engine)
+        if asked.what == "compact":
+            return compact_form(engine, asked.since or 0)
         if asked.what in ("get", "why"):
             address = _stored_at(asked)
             parts = parse_address(address)
@@ -111,8 +120,12 @@ def _pieces(engine: Engine) -> JsonForm:
 class _Embedded:
     """The engines of a directory that this process opened for the question."""
 
-    def __init__(self, attachment: Any) -> None:
+    def __init__(self, directory: Path, attachment: Any) -> None:
+        self._directory = directory
         self._attachment = attachment
+
+    def sizes(self) -> dict[str, int]:
+        return sizes_in(self._directory)
 
     async def ask(self, space: str, question: Callable[[Engine], T]) -> T:
         host = await self._attachment.host(space)
@@ -123,23 +136,26 @@ class _Embedded:
 def _by_application(directory: Path, asked: Question, app: str) -> Any:
     """Open the directory with the application's classes, and answer as the process that serves it would."""
     from headwater.cli.loading import load  # noqa: PLC0415
+
+    if not directory.is_dir():
+        raise AbsentError(f"{directory} is no directory. Name the data directory that a program of yours opened.")
+    # What an application prints is no part of the answer.
+    with contextlib.redirect_stdout(sys.stderr):
+        module, _, _ = load(app)
+        return asyncio.run(_answered(directory, asked, module))
+
+
+async def _answered(directory: Path, asked: Question, module: ModuleType) -> Any:
     from headwater.runtime.attachment import Embedded  # noqa: PLC0415
     from headwater.runtime.runtime import Runtime  # noqa: PLC0415
     from headwater.server.desk import Desk  # noqa: PLC0415
 
-    if not directory.is_dir():
-        raise AbsentError(f"{directory} is no directory. Name the data directory that a program of yours opened.")
-    module, _, _ = load(app)
-
-    async def answered() -> Any:
-        async with Embedded(directory) as attachment, Runtime(attachment) as rt:
-            begin = getattr(module, "start", None) if asked.what == "graph" else None
-            if begin is not None:
-                await begin(rt)  # What is asked is what it runs.
-                await rt.settled()
-            return await Desk(rt, _Embedded(attachment)).answer(asked, asked.user, _anything)
-
-    return asyncio.run(answered())
+    async with Embedded(directory) as attachment, Runtime(attachment) as rt:
+        begin = getattr(module, "start", None) if asked.what == "graph" else None
+        if begin is not None:
+            await begin(rt)  # What is asked is what it runs.
+            await rt.settled()
+        return await Desk(rt, _Embedded(directory, attachment)).answer(asked, asked.user, _anything)
 
 
 async def _anything(space: str, right: Right) -> None:

@@ -2,39 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any
 
+from headwater.cli.ask import Token, User, Where
+from headwater.cli.asking import ask
 from headwater.cli.output import OK, print_json, remark, say, table
-from headwater.cli.parameters import DirectoryPath, Json, SpaceName
-from headwater.cli.spaces import open_directory, open_space, strays_in
-from headwater.engine.branches import Branch
-from headwater.engine.reads import every
-
-_PLACES: Final = 5  # writes of one commit that `log` lists
+from headwater.cli.parameters import Json, SpaceName
+from headwater.cli.spaces import sizes_in
+from headwater.engine.directory import SUFFIX
+from headwater.protocol.desk import Question
 
 
-def spaces(directory: DirectoryPath, /, *, json: Json = False) -> int:
+def spaces(where: Where, /, *, user: User = "", token: Token = "", json: Json = False) -> int:
     """The spaces of a data directory.
 
     Example: `headwater spaces ./data`
     """
-    with open_directory(Path(directory)) as opened:
-        found = [(name, opened.file_of(name).stat().st_size) for name in opened.spaces()]
-        strays = strays_in(Path(directory), opened)
+    found = ask(where, Question("spaces", "", user=user), token=token)
     if json:
-        print_json([{"name": name, "bytes": size} for name, size in found])
+        print_json(found)
     elif found:
-        table(("space", "bytes"), [(name, str(size)) for name, size in found])
+        table(("space", "bytes"), [(each["name"], str(each["bytes"])) for each in found])
     else:
-        say(f"{directory} holds no space yet")
-    for stray in strays:
-        remark(f"headwater: {stray} in {directory} is no space, and was left alone")
+        say(f"{where} holds no space yet")
+    for stray in () if "://" in where else _strays(Path(where)):
+        remark(f"headwater: {stray} in {where} is no space, and was left alone")
     return OK
 
 
-def compact(directory: DirectoryPath, space: SpaceName, /, *, before: int, json: Json = False) -> int:
+def _strays(path: Path) -> list[str]:
+    """What is named like a space and is none, as it is called in the directory."""
+    there = sizes_in(path)
+    return sorted(file.name for file in path.glob(f"*{SUFFIX}") if file.stem not in there)
+
+
+def compact(
+    where: Where, space: SpaceName, /, *, before: int, user: User = "", token: Token = "", json: Json = False
+) -> int:
     """Give up history before a seq, as far as no branch and no open session needs it.
 
     Current values stay, and every moment from the kept seq on. This cannot be undone.
@@ -46,30 +51,27 @@ def compact(directory: DirectoryPath, space: SpaceName, /, *, before: int, json:
     before
         The first seq to keep, if nothing older is needed.
     """
-    with open_space(Path(directory), space) as engine:
-        already = engine.kept_from
-        kept_from = engine.compact(before)
-        last_seq, branches = engine.last_seq, list(every(lambda after: engine.branches(after=after)))
+    found = ask(where, Question("compact", space, since=before, user=user), token=token)
+    kept_from, last_seq = found["kept_from"], found["last_seq"]
     if json:
         print_json({"kept_from": kept_from, "asked": before, "last_seq": last_seq})
         return OK
     if not last_seq:
         say("there is no history yet")
     elif kept_from < before:
-        say(f"history is kept from seq {kept_from}, not {before}: {_why_kept(before, last_seq, branches)}")
-    elif kept_from == already:
+        say(f"history is kept from seq {kept_from}, not {before}: {_why_kept(before, found)}")
+    elif kept_from == found["was_kept_from"]:
         say(f"history is kept from seq {kept_from}, as it was before")
     else:
         say(f"history is kept from seq {kept_from}")
     return OK
 
 
-def _why_kept(before: int, last_seq: int, branches: Sequence[Branch]) -> str:
+def _why_kept(before: int, found: Any) -> str:
     """Why compaction stopped before the seq it was asked for."""
-    forks = [(each.fork_seq, each.name, each.parent.name) for each in branches if each.parent is not None]
-    fork_seq, name, parent = min(forks, default=(before, "", ""))
-    if fork_seq + 1 < min(before, last_seq):
-        return f"branch {name!r} begins as {parent!r} was at seq {fork_seq}"
+    fork, last_seq = found["first_fork"], found["last_seq"]
+    if fork is not None and fork["seq"] + 1 < min(before, last_seq):
+        return f"branch {fork['branch']!r} begins as {fork['parent']!r} was at seq {fork['seq']}"
     if before > last_seq:
         return f"the log ends at seq {last_seq}, and its newest frame always stays"
     return f"seq {before} is in the middle of a wave that begins there"

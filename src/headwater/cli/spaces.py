@@ -11,24 +11,32 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from headwater.data.address import check_space
+from headwater.data.address import check_space, is_space_name
 from headwater.engine.directory import SUFFIX, Directory
 from headwater.engine.engine import Engine
-from headwater.errors import AbsentError
+from headwater.errors import AbsentError, DirectoryInUseError
 
 
 @contextmanager
 def open_directory(path: Path) -> Iterator[Directory]:
     if not path.is_dir():
         raise AbsentError(f"{path} is no directory. Name the data directory that a program of yours opened.")
-    with Directory(path) as directory:
+    try:
+        directory = Directory(path)
+    except DirectoryInUseError as error:
+        said = str(error).partition(". ")[0]
+        raise DirectoryInUseError(
+            f"{said}. Stop that process first, or use a command that asks it, if it serves the directory: get, set, "
+            "send, log, why, graph, spaces, compact."
+        ) from None
+    with directory:
         yield directory
 
 
-def strays_in(path: Path, directory: Directory) -> list[str]:
-    """What is named like a space and is none, as it is called in the directory."""
-    there = {directory.file_of(name).name for name in directory.spaces()}
-    return sorted(file.name for file in path.glob(f"*{SUFFIX}") if file.name not in there)
+def sizes_in(path: Path) -> dict[str, int]:
+    """The spaces of a directory that is open here, whoever opened it, and how many bytes the file of each has."""
+    files = sorted(file for file in path.glob(f"*{SUFFIX}") if file.is_file() and is_space_name(file.stem))
+    return {file.stem: file.stat().st_size for file in files}
 
 
 @contextmanager

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import pytest
 
 PLUGIN: Final = "headwater.testing.author_plugin"
+QUIET: Final = "ignore:Module already imported so cannot be rewritten; headwater:pytest.PytestAssertRewriteWarning"
+"""This command is part of the package whose plugin it loads: nothing in it is to be rewritten."""
 SEEDS: Final = "headwater seeds"  # what the plugin calls them in a report
 NO_TESTS: Final = 5  # pytest's word for it
 MISUSED: Final = 4
@@ -73,7 +75,8 @@ def _run(arguments: list[str], *, json: bool) -> int:
     heard = _Heard()
     # What pytest has to say to people must not be in the way of what a program reads.
     with contextlib.redirect_stdout(sys.stderr) if json else contextlib.nullcontext():
-        code = int(pytest.main(["-p", PLUGIN, "-q", "--no-header", *arguments], plugins=[heard]))
+        options = ["-p", PLUGIN, "-W", QUIET, "-q", "--no-header"]
+        code = int(pytest.main([*options, *arguments], plugins=[heard]))
     if json:
         print_json(heard.form(ok=code == OK))
     elif heard.tests:

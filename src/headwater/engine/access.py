@@ -107,6 +107,12 @@ def right_in(document: MaybeValue, principal: str) -> Right:
     return max((right for role, right in _RIGHT_OF.items() if _lists(document, role, principal)), default=Right.NONE)
 
 
+def wrong_with(document: MaybeValue) -> str | None:
+    """Why something is no access document, or would leave a space without an owner. None: it is one."""
+    refused = _malformed(document)
+    return None if refused is None else refused.detail
+
+
 def founding(owner: str) -> Value:
     """The access document of a space whose first writer this is."""
     return {"owners": (owner,), "writers": (), "readers": ()}

@@ -240,8 +240,7 @@ class Engine:
     def landed(self, session: str, local_seqs: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
         """Which of these commits of a session were accepted, with their seqs."""
         owner = self.session(session)
-        known = (local_seq for local_seq in local_seqs if 0 < local_seq <= owner.last)
-        places = ((local_seq, self._sessions.place_of(owner, local_seq)) for local_seq in known)
+        places = ((each, self._sessions.place_of(owner, each)) for each in local_seqs if 0 < each <= owner.last)
         return tuple((local_seq, place[0]) for local_seq, place in places if place is not None)
 
     @property
@@ -337,8 +336,9 @@ class Engine:
         if self._closed:
             return
         try:
-            if not self._broken and self._log.last_seq > self._log.written_back:
+            if not self._broken and (self._log.last_seq > self._log.written_back or self._sessions.has_unstored()):
                 with self._transaction():
+                    self._sessions.keep_all_judged()
                     self._heads.write_back()
         finally:
             self._closed = True

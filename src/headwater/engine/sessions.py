@@ -202,6 +202,16 @@ class Sessions:
             session.row = session.row._replace(judged=session.last, acked=max(session.row.acked, session.acked))
             self._store.put_session(session.row)
 
+    def has_unstored(self) -> bool:
+        """Whether rejections were given that nothing has stored yet. A space without a commit stores nothing."""
+        return self._log.last_seq > 0 and any(session.unstored_refusals for session in self._by_key.values())
+
+    def keep_all_judged(self) -> None:
+        """Store all of them, where the engine closes: what was said is said again when it is asked for (C6)."""
+        for session in self._by_key.values():
+            if session.unstored_refusals:
+                self.keep_judged(session)
+
     def key_of(self, session: int) -> str:
         row = self._store.session(session)
         return row.key if row is not None else ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, Protocol, TypeVar, overload
 
 from headwater.cells.handle import Input
 from headwater.cells.not_a_value import NotAValue
@@ -53,6 +53,11 @@ class Computed(Input[T_co]):
     """A handle on a value that is computed."""
 
     __slots__ = ()
+
+    if not TYPE_CHECKING:
+
+        def __call__(self) -> NoReturn:
+            raise AuthoringError(f"{self!r} is not called: write .get() or, from outside, await .pull()")
 
 
 class Resource(Input[Pending[T_co] | Ready[T_co] | Failed[T_co]]):
@@ -191,6 +196,14 @@ class Handler(NotAValue, Generic[P, R]):
         @overload
         def __get__(self, obj: object, owner: type[Any]) -> Self: ...
         def __get__(self, obj: object | None, owner: type[Any]) -> Any: ...
+
+    if not TYPE_CHECKING:
+
+        def __call__(self, *_: object, **__: object) -> NoReturn:
+            name = self.member.name
+            raise AuthoringError(
+                f"{self!r} is not called: write await piece.{name}.send(...) or, in a handler, .post(...)"
+            )
 
     def send(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
         """Have it handled, and wait until that is durable. Answers what the handler returned."""

@@ -179,7 +179,12 @@ class Outline:
                 f"{cls.__name__}.__init__: a piece is made of its inputs and holds no state of its own. Declare what "
                 "it is given, as in line: Input[Line] = given(), and what it starts with, as cell(default=...)."
             )
-        for name in vars(cls):
+        for name, value in vars(cls).items():
+            if isinstance(value, (list, dict, set, bytearray)) and not name.startswith("__"):
+                raise AuthoringError(
+                    f"{cls.__name__}.{name} is a {type(value).__name__}, which can be changed behind everybody's back: "
+                    f"write {name}: Cell[...] = cell(default=...), or, if it never changes, put it outside the class"
+                )
             if name in RESERVED:
                 raise AuthoringError(f"{cls.__name__}.{name}: pieces have a {name!r} already. Call it something else.")
             if name in self.members:

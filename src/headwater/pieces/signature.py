@@ -8,14 +8,21 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from headwater.cells.typecodec import TypeCodec
 from headwater.data.text import shown
 from headwater.data.value import Value, freeze
 from headwater.errors import AuthoringError, InvalidValueError
 
-__all__ = ["Signature"]
+__all__ = ["Signature", "given"]
+
+_OF_STORED: Final = ": write it anew, or read it as headwater.Json"
+
+
+def given(error: InvalidValueError) -> str:
+    """What is wrong with a value that somebody gave. It was read as what is stored is, and is not stored."""
+    return str(error).removeprefix("stored ").removesuffix(_OF_STORED)
 
 
 class Signature:
@@ -62,7 +69,7 @@ class Signature:
                 try:
                     arguments[name] = self._codecs[name].decode(payload[name])
                 except InvalidValueError as error:
-                    raise InvalidValueError(f"{self._name}, argument {name}: {error}", path=(name,)) from None
+                    raise InvalidValueError(f"{self._name}, argument {name}: {given(error)}", path=(name,)) from None
             elif parameter.default is parameter.empty:
                 raise InvalidValueError(f"{self._name} takes {self._shape}: argument {name} is missing")
         return arguments

@@ -202,6 +202,10 @@ class Typing:
         for each in parameters:
             if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
                 raise member.fault(f"it takes *{each.name}", "each argument with its name and type")
+            if each.kind is each.POSITIONAL_ONLY:
+                raise member.fault(
+                    f"argument {each.name!r} has no name for whoever sends it, because of the /", "it without the /"
+                )
             if each.name not in said:
                 raise member.fault(f"argument {each.name!r} has no type", f"def {member.name}(self, {each.name}: str)")
             codec = codecs[each.name] = self._stored_as(member, self._resolve(said[each.name]))

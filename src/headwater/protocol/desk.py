@@ -12,11 +12,14 @@ import msgspec
 __all__ = ["DESK_PATH", "Question", "Told", "What"]
 
 DESK_PATH: Final = "/v1/desk"
-What = Literal["get", "set", "send", "log", "why", "graph"]
+What = Literal["get", "set", "send", "log", "why", "graph", "spaces", "compact"]
 
 
 class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One question. `place` is `PIECE.MEMBER#/path` or an address; the rest counts where it makes sense."""
+    """One question. `place` is `PIECE.MEMBER#/path` or an address; the rest counts where it makes sense.
+
+    `space` is empty where all of them are meant; `since` is the first seq to keep where history is given up.
+    """
 
     what: What
     space: str

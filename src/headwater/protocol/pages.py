@@ -58,7 +58,7 @@ class Enter(_Message, frozen=True, tag="enter"):
 class Look(_Message, frozen=True, tag="look"):
     """Show what a member is, now and whenever it changes, but not for changes of one's own group.
 
-    While it cannot be had, that is told with `Failed`; once the right to see it is gone, too, and then the look is over.
+    While it cannot be had, that is told with `Failed`. So is that it may not be seen any more, which ends the look.
     """
 
     id: int

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import msgspec
 
 from headwater.data.address import Depth
@@ -15,14 +13,18 @@ from headwater.replica.document import NOT_HERE, Document, Documents
 from headwater.replica.layer import Layer
 
 
-def says_all(layer: Layer, values: Mapping[Document, MaybeValue]) -> None:
-    """A layer that stays here says all of its documents: then what stayed here before it can give way."""
-    operations = [
-        Operation(document.key, (Patch("remove", ()) if value is ABSENT else Patch("add", (), value),))
-        for document, value in values.items()
-    ]
-    commit = msgspec.structs.replace(layer.commit, operations=tuple(operations))
-    layer.tell(commit, {document.key: (Touch((), True),) for document in values})
+def stands_alone(layer: Layer) -> None:
+    """A layer that stays here says what it puts where whether or not something is there: what is there may give way."""
+    commit = layer.commit
+    operations = [Operation(op.doc, tuple(map(_in_any_case, op.patches))) for op in commit.operations]
+    layer.tell(msgspec.structs.replace(commit, operations=tuple(operations)), layer.touched)
+
+
+def _in_any_case(patch: Patch) -> Patch:
+    """An element of an array is replaced where it is: nothing can be put at its place if it is not there."""
+    if patch.kind != "replace" or not all(type(step) is str for step in patch.path):
+        return patch
+    return patch._replace(kind="add")
 
 
 def applied(layer: Layer, documents: Documents, seq: int, values: dict[Document, MaybeValue]) -> Conflict | None:

@@ -14,6 +14,8 @@ from headwater.data.value import ABSENT, MaybeValue, Value
 
 SAYS_ALL = frozenset({"replace", "add"})
 """Kinds after which everything at a place is what they say."""
+SAYS_IT = SAYS_ALL | {"remove"}
+"""The same, with that nothing is there."""
 
 
 def difference(
@@ -38,16 +40,16 @@ def difference(
     again: dict[Path, Value] = {}
     for at in sorted(repeated, key=len):
         value = lookup(after, at)
-        if value is not ABSENT and not _is_within(at, told) and not _is_within(at, again):
+        if value is not ABSENT and not is_within(at, told) and not is_within(at, again):
             again[at] = value
-    kept = [patch for patch in patches if not _is_within(patch.path, again)]
+    kept = [patch for patch in patches if not is_within(patch.path, again)]
     kept += [Patch("add", at, value) for at, value in again.items()]
     leaning = [
-        at for at in repeated if lookup(after, at) is ABSENT and not _is_within(at, told) and not _is_within(at, again)
+        at for at in repeated if lookup(after, at) is ABSENT and not is_within(at, told) and not is_within(at, again)
     ]
     return tuple(kept), leaning
 
 
-def _is_within(path: Path, places: Container[Path]) -> bool:
+def is_within(path: Path, places: Container[Path]) -> bool:
     """Whether a path is one of these places, which are found by hash, or below one."""
     return any(path[:length] in places for length in range(len(path) + 1))

@@ -155,6 +155,15 @@ class Layer:
             return [()] if self.document.key == doc else []
         return [patch.path for op in self.commit.operations if op.doc == doc for patch in op.patches]
 
+    def meets(self, other: Layer) -> bool:
+        """Whether it writes where another one does, above or below."""
+        return any(
+            starts_with(path, place) or starts_with(place, path)
+            for doc in self.docs()
+            for place in other.written(doc)
+            for path in self.written(doc)
+        )
+
     def says_all(self, doc: DocKey) -> bool:
         """Whether a document is what this layer says, whatever is under it."""
         if self.document is not None:

@@ -16,6 +16,7 @@ from headwater.data.path import Path, starts_with
 from headwater.data.value import MaybeValue
 from headwater.errors import InvariantViolation
 from headwater.protocol.verdict import Conflict, Rejection
+from headwater.replica.difference import SAYS_IT, is_within
 from headwater.replica.document import Document, Documents
 from headwater.replica.layer import Fate, Layer, Settled
 from headwater.replica.spans import Span
@@ -305,11 +306,18 @@ class Pending:
             wrote = document.wrote = document.wrote or Written(document)
             wrote.local = (*wrote.local, layer)
 
-    def superseded(self, layer: Layer, documents: Iterable[Document]) -> list[Layer]:
-        """Take out what stayed here under a layer that stays here and replaces all of the documents they wrote."""
-        replaced = {document.key: document.wrote.local for document in documents if document.wrote is not None}
-        below = {each: None for local in replaced.values() for each in local if each is not layer}
-        over = [each for each in below if all(doc in replaced for doc in each.docs())]
+    def superseded(self, layer: Layer) -> list[Layer]:
+        """Take out what stayed here under a layer that stays here, and of which that says everything anew."""
+        said = {op.doc: {patch.path for patch in op.patches if patch.kind in SAYS_IT} for op in layer.commit.operations}
+        wrote = [self._documents.hold(doc).wrote for doc in said]
+        below = {each: None for known in wrote if known is not None for each in known.local if each is not layer}
+        over: list[Layer] = []
+        staying: list[Layer] = []
+        for each in sorted(below, key=lambda below: -below.local_seq):
+            is_said = all(is_within(path, said.get(doc, ())) for doc in each.docs() for path in each.written(doc))
+            # One that stays may be built on what this one wrote, and would not fit without it.
+            stays = not is_said or any(newer.meets(each) for newer in staying)
+            (staying if stays else over).append(each)
         for each in over:
             self.take_back(each)
         return over

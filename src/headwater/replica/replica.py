@@ -18,7 +18,7 @@ from headwater.errors import AuthoringError, InvariantViolation, LimitError
 from headwater.protocol.commit import MAIN
 from headwater.protocol.messages import State, Sync
 from headwater.protocol.verdict import Conflict, Rejection
-from headwater.replica.applying import applied, says_all
+from headwater.replica.applying import applied, stands_alone
 from headwater.replica.aside import Aside
 from headwater.replica.confirmed import Confirmed, NotHere
 from headwater.replica.document import NOT_HERE, Document, Documents
@@ -147,11 +147,11 @@ class Replica:
             layer.settled = list(settled)
         stays = transaction.derived and not self.may_write
         if stays:
-            says_all(layer, values)
+            stands_alone(layer)
         self.pending.push(layer)
         self.on_layer(layer)
         if stays and layer.fate is _LOCAL:
-            self._end(self.pending.superseded(layer, values))
+            self._end(self.pending.superseded(layer))
         places: Places = {each: [touch.path for touch in layer.touched[each.key]] for each in values}
         self._show(Kind.COMMIT, places, made=values, source=layer.source, group=layer.group, local_seq=local_seq)
         self.report()
@@ -211,7 +211,7 @@ class Replica:
         self.on_layer(layer)
         if layer.fate is _LOCAL:
             self.tell()  # C1: what it is made of includes what those under it were made of. It says so while they are.
-            self._end(self.pending.superseded(layer, (document,)))
+            self._end(self.pending.superseded(layer))
         self.feed.emit(Notification(_COMMIT, document, before, value, _ROOT, True, seq, source, group, local_seq))
         if self.feed.errors:
             self.report()

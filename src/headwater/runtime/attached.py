@@ -39,6 +39,10 @@ class _Elsewhere(Exception):
         self.missing = missing
 
 
+class _Broken(Exception):
+    """Something happened here that must not, while what the engine said was taken in."""
+
+
 class Attached:
     """Speaks for one space of a runtime."""
 
@@ -82,7 +86,11 @@ class Attached:
         """Tell the core after everything that the session took in, until the driver ends."""
 
         def heard() -> bool:
-            self._core.heard()
+            try:
+                self._core.heard()
+            except Exception as error:  # What is heard is ours to take in: it is a bug of ours, and no end of a space.
+                self._core.broken(error)
+                raise _Broken from error
             return False
 
         try:
@@ -90,9 +98,8 @@ class Attached:
         except HeadwaterError as error:
             if not self._closing and self._local is not None:
                 self._core.ended(self._local, error)
-        except Exception as error:  # What is heard is ours to take in: it is a bug of ours.
-            self._core.broken(error)
-            raise
+        except _Broken as broken:
+            raise broken.__cause__ or broken from None
 
     def _complain(self, error: HeadwaterError) -> None:
         """What the driver cannot do now and tries again. The same is told once, not with every try."""

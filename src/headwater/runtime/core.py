@@ -304,6 +304,8 @@ class Core:
     def visible(self, document: Document) -> MaybeValue:
         self.check_thread()
         value = document.value
+        if value is NOT_HERE and self.why_not(document) is None:
+            value = document.stale  # After a gap what was shown is visible until it arrives again. Runs wait for that.
         if document.writers and not check_computed(document) and (value is ABSENT or value is NOT_HERE):
             raise NotReadyError(f"{doc_text(document.key)} was never computed: await pull() first")
         if value is NOT_HERE:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any, cast
 
@@ -147,34 +148,42 @@ class Observing:
     def look(self) -> None:
         """Something happened: whoever waited for it goes on."""
         if self._waiting:
-            waiting, self._waiting = self._waiting, []
-            for holds, act in waiting:
-                if holds():
-                    act()
-                else:
-                    self._waiting.append((holds, act))
+            waiting, self._waiting = deque(self._waiting), []
+            try:
+                while waiting:
+                    holds, act = waiting.popleft()
+                    if holds():
+                        act()
+                    else:
+                        self._waiting.append((holds, act))
+            finally:
+                self._waiting += waiting  # One that raises takes nobody else along.
 
     def is_awaited(self) -> bool:
         """Whether somebody waits for something to hold."""
         return bool(self._waiting)
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Wait until something holds. Raises what ended the runtime, if that comes first."""
+        """Wait until something holds. Raises what ended the runtime, if that comes first, and what `holds` raises."""
         if holds():
             return
         if self._ended is not None:
             raise self._ended
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        def go_on() -> None:
+        def is_over() -> bool:
             """In the moment in which it holds or all is over: a moment later there may be nothing left to ask."""
             if not future.done():
-                if self._ended is not None and not holds():
-                    future.set_exception(self._ended)
-                else:
-                    future.set_result(None)
+                try:
+                    if holds():
+                        future.set_result(None)
+                    elif self._ended is not None:
+                        future.set_exception(self._ended)
+                except Exception as error:  # Whoever waits asked for it: nobody else fails with it.
+                    future.set_exception(error)
+            return future.done()
 
-        self.when(lambda: future.done() or self._ended is not None or holds(), go_on)
+        self.when(is_over, lambda: None)
         await future
 
     def end(self, error: HeadwaterError) -> None:

@@ -26,18 +26,43 @@ from headwater.server.service import Service
 from headwater.server.wire import EXTENSION
 
 STATIC: Final = Path(__file__).parent / "static"
+NO_PAGE: Final = (
+    "An application runs here, and it has no page. What is in a folder `page` beside its file is shown here:\n"
+    "begin with page/index.html, which imports /headwater.js, and start it again.\n"
+)
+FULL: Final = "This server takes no more connections now. Come back later.\n"
 _FRESH: Final = {"cache-control": "no-cache"}  # A page and its script are of one version.
 
 
 class Door:
     """Lets connections in, and knows all that are there."""
 
-    __slots__ = ("_connections", "_draining", "_service")
+    __slots__ = ("_connections", "_draining", "_pages", "_service")
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._connections: set[Connection] = set()
+        self._pages = 0
         self._draining = False
+
+    def is_full(self) -> bool:
+        """Whether nobody else is let in: a page is a connection like every other."""
+        return self._draining or len(self._connections) + self._pages >= self._service.limits.connections
+
+    async def let_in(self, page: Page, receive: Receive, send: Send) -> None:
+        """Serve a page, if there is room for one more."""
+        if self.is_full():
+            await receive()  # websocket.connect
+            await _refuse(send, 503, FULL)
+            return
+        self._pages += 1
+        gauge = self._service.metrics.connections
+        gauge.inc()
+        try:
+            await page.run()
+        finally:
+            self._pages -= 1
+            gauge.dec()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await receive()  # websocket.connect
@@ -46,8 +71,8 @@ class Door:
             spoken = ", ".join(SUBPROTOCOLS)
             await _refuse(send, 400, f"Ask for one of the sub-protocols {spoken}.\n")
             return
-        if self._draining or len(self._connections) >= self._service.limits.connections:
-            await _refuse(send, 503, "This server takes no more connections now. Come back later.\n")
+        if self.is_full():
+            await _refuse(send, 503, FULL)
             return
         await send({"type": "websocket.accept", "subprotocol": name})
         connection = Connection(self._service, SUBPROTOCOLS[name], scope["extensions"][EXTENSION])
@@ -108,18 +133,35 @@ def make_app(
     ]
     if application is not None:
         routes.append(desk_route(service, application))
-        routes += _for_pages(application, pages)
+        routes += _for_pages(door, application, pages)
     return Starlette(routes=routes), door
 
 
-def _for_pages(application: Callable[[], Application], pages: Path | None) -> list[BaseRoute]:
-    async def page(socket: WebSocket) -> None:
-        await Page(application(), socket).run()
+class _PageDoor:
+    """Where pages come in."""
+
+    __slots__ = ("_application", "_door")
+
+    def __init__(self, door: Door, application: Callable[[], Application]) -> None:
+        self._door = door
+        self._application = application
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._door.let_in(Page(self._application(), WebSocket(scope, receive, send)), receive, send)
+
+
+def _for_pages(door: Door, application: Callable[[], Application], pages: Path | None) -> list[BaseRoute]:
+    async def nothing(_: Request) -> Response:
+        """What a browser is given where there is no page: which address this is, and how to have one."""
+        text = NO_PAGE if application().has_classes() else "This server serves no application.\n"
+        return PlainTextResponse(text)
 
     async def script(_: Request) -> Response:
         return FileResponse(STATIC / "headwater.js", media_type="text/javascript", headers=_FRESH)
 
-    found: list[BaseRoute] = [WebSocketRoute(PAGE_PATH, page), Route("/headwater.js", script)]
+    found: list[BaseRoute] = [WebSocketRoute(PAGE_PATH, _PageDoor(door, application)), Route("/headwater.js", script)]
     if pages is not None:
         found.append(Mount("/", StaticFiles(directory=pages, html=True)))
+    else:
+        found.append(Route("/", nothing))
     return found

@@ -10,9 +10,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from headwater.cells.cell import Cell
-from headwater.cells.handle import Input
 from headwater.cells.model import Json
-from headwater.data.address import SPACE_SCOPE, check_space
+from headwater.data.address import check_space
 from headwater.data.ids import derive
 from headwater.data.value import ABSENT
 from headwater.engine.access import ACCESS, Right, right_in
@@ -24,18 +23,8 @@ from headwater.runtime.loopback import Loopback, LoopbackConnection
 from headwater.runtime.runtime import Runtime
 from headwater.runtime.transport import Heard, Lost, Transport
 from headwater.server.keys import LOCAL
+from headwater.server.rate import Rate
 from headwater.server.service import Service
-
-
-def needed(handle: Input[Any], user: str, session: str, shared: Right) -> Right:
-    """The right that somebody needs at a handle: `shared` in what all share, and none but their own in the rest.
-
-    A piece may have been given the cell of a user: then it is that user's, whoever names the piece.
-    """
-    scope = handle.document.key.scope
-    if scope == SPACE_SCOPE:
-        return shared
-    return Right.READ if scope in (f"user:{user}", f"session:{session}") else Right.OWN
 
 
 class Served:
@@ -91,13 +80,17 @@ class Application:
         self.runtime = Runtime(self.attachment, clock=service.clock)
 
     def authenticate(self, token: str, user: str) -> tuple[str, float | None]:
-        """Who somebody is, and for how many seconds that is known. Where nobody has to prove it, they are who they say.
-        """
+        """Who somebody is, and for how many seconds that is known. Where nobody has to prove it, it is who they say."""
         name, left_s = self._service.authenticate(token)
         return (user, None) if name == LOCAL and user and not token else (name, left_s)
 
     def new_session(self) -> str:
         return self._service.clock.new_token()
+
+    def new_rate(self) -> Rate:
+        """How fast a page may ask."""
+        limits = self._service.limits
+        return Rate(limits.rate, limits.burst, self._service.clock)
 
     @staticmethod
     def session_of(user: str, said: str) -> str:
@@ -120,6 +113,10 @@ class Application:
                 raise AuthoringError(f"{place.space} has no {place.cls} {place.id!r} here")
             return home.facet("session", user, session).piece
         return space.piece(cls, place.name)
+
+    def has_classes(self) -> bool:
+        """Whether it is an application, or only what answers commands for the spaces of a server."""
+        return bool(self._classes)
 
     def check_space(self, name: str) -> None:
         """Naming a space opens it, which is for the application to do, not for whoever comes along."""
@@ -152,93 +149,6 @@ class Application:
     def access_of(self, space: str) -> Cell[Any]:
         """The access document of a space."""
         return self.runtime.cell(space, ACCESS.id, Json, scope=ACCESS.scope)
-
-    async def close(self) -> None:
-        """The server closes its spaces itself."""
-
-
-class _ToService:
-    """Connects to one space of the server."""
-
-    __slots__ = ("_service", "_space")
-
-    def __init__(self, service: Service, space: str) -> None:
-        self._service = service
-        self._space = space
-
-    async def connect(self, heard: Heard, lost: Lost) -> LoopbackConnection:
-        spaces, space = self._service.spaces, self._space
-        try:
-            await spaces.enter(space)
-        except HeadwaterError as error:
-            raise ConnectionError(f"space {space!r} cannot be opened: {error}") from error
-
-        def left(reason: str) -> object:
-            spaces.leave(space)
-            return lost(reason)
-
-        return await Loopback(lambda _: spaces.host_of(space)).connect(heard, left)
-
-
-class Application:
-    """The application of one server."""
-
-    __slots__ = ("_classes", "_service", "attachment", "hello_s", "runtime")
-
-    def __init__(self, service: Service, classes: Iterable[type[Piece]]) -> None:
-        self._service = service
-        self._classes = {each.__outline__.name: each for each in classes}
-        self.hello_s = service.limits.hello_s
-        self.attachment = Served(service)
-        self.runtime = Runtime(self.attachment, clock=service.clock)
-
-    def authenticate(self, token: str, user: str) -> tuple[str, float | None]:
-        """Who somebody is, and for how many seconds that is known. Where nobody has to prove it, they are who they say.
-        """
-        name, left_s = self._service.authenticate(token)
-        return (user, None) if name == LOCAL and user and not token else (name, left_s)
-
-    def new_session(self) -> str:
-        return self._service.clock.new_token()
-
-    @staticmethod
-    def session_of(user: str, said: str) -> str:
-        """The session of a window that calls it so. Its name is no secret: it leads its own user there, nobody else."""
-        return derive("page", user, said)
-
-    def piece(self, place: Place, user: str, session: str) -> Piece:
-        """The piece that a page names, for its user and session."""
-        cls = self._classes.get(place.cls)
-        if cls is None:
-            known = next((each for name, each in self._classes.items() if name.rpartition(".")[2] == place.cls), None)
-            if known is None:
-                raise AuthoringError(f"this application has no class {place.cls!r}")
-            cls = known
-        self.check_space(place.space)
-        space = self.runtime.space(place.space, user=user, session=session)
-        if place.id:
-            home = self.runtime.pieces.known(place.space, place.id)
-            if home is None or home.cls is not cls:
-                raise AuthoringError(f"{place.space} has no {place.cls} {place.id!r} here")
-            return home.facet("session", user, session).piece
-        return space.piece(cls, place.name)
-
-    def check_space(self, name: str) -> None:
-        """Naming a space opens it, which is for the application to do, not for whoever comes along."""
-        if name not in {each.name for each in self.runtime.core.spaces()}:
-            raise AccessError(f"this application has no space {name!r}")
-
-    async def right_of(self, space: str, user: str) -> Right:
-        """What a user may do in a space, by its access document as this runtime sees it."""
-        if self._service.insecure_local:
-            return Right.OWN
-        core = self.runtime.core
-        document = core.space(space).document(ACCESS.id, ACCESS.scope)
-        await core.loaded(document)
-        value = document.value
-        if value is NOT_HERE or (value is ABSENT and user != self._service.owner):
-            return Right.NONE  # Not known, or nobody's yet but its owner's to be.
-        return right_in(value, user)
 
     async def close(self) -> None:
         await self.runtime.close()

@@ -7,41 +7,50 @@ for pages; what stands in the log is answered by the engine, everything else by 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from headwater.cells.cell import Cell
+from headwater.cells.codec import codec_for
 from headwater.cells.handle import Input
 from headwater.cells.model import Json
-from headwater.data.address import SPACE_SCOPE, AddressParts, DocKey, doc_text, parse_address
+from headwater.data.address import SPACE_SCOPE, AddressParts, check_space, parse_address
 from headwater.data.codec import from_json_form, json_form
 from headwater.data.json_form import JsonForm
 from headwater.data.path import parse_path
 from headwater.data.value import ABSENT
-from headwater.engine.access import Right
+from headwater.engine.access import ACCESS, Right, wrong_with
 from headwater.engine.engine import Engine
-from headwater.errors import AbsentError, AuthoringError, InvalidValueError
+from headwater.errors import AbsentError, AuthoringError, InvalidValueError, RuleRefusedError
 from headwater.pieces.declarations import HandlerMember
 from headwater.pieces.handles import Handler, Options
-from headwater.pieces.names import document_id, piece_id
-from headwater.pieces.piece import Piece
-from headwater.pieces.states import Failed, Pending, Ready
+from headwater.pieces.names import piece_id
+from headwater.pieces.signature import given
 from headwater.protocol.commit import MAIN
 from headwater.protocol.desk import Question
 from headwater.replica.document import NOT_HERE
+from headwater.runtime.binding.coordinator import Each_
 from headwater.runtime.binding.home import Home
+from headwater.runtime.binding.making import WHILE_OPEN
 from headwater.runtime.binding.records import class_named, classes
 from headwater.runtime.runtime import Runtime
-from headwater.server.forms import log_form, read_form, why_form
+from headwater.scheduler.node import Node
+from headwater.server.forms import compact_form, log_form, read_form, why_form
+from headwater.server.rights import RIGHT_FOR, needed
+from headwater.server.showing import part_of, shown_form
 
 __all__ = ["Desk", "is_address", "place_of"]
 
+ACCESS_EXAMPLE: Final = '{"owners": ["ann"], "writers": ["bob"], "readers": ["*"]}'
+
 T = TypeVar("T")
 Check = Callable[[str, Right], Awaitable[None]]
-RIGHT_FOR = {"reader": Right.READ, "writer": Right.WRITE, "owner": Right.OWN}
 
 
 class Engines(Protocol):
     """Whoever has the engines of a runtime's spaces."""
+
+    def sizes(self) -> dict[str, int]:
+        """The spaces that are kept, and how many bytes the file of each has. Asking opens none."""
 
     async def ask(self, space: str, question: Callable[[Engine], T]) -> T:
         """Call a function with the engine of a space, on the thread that owns it."""
@@ -74,6 +83,8 @@ class Desk:
 
     async def answer(self, asked: Question, user: str, check: Check) -> JsonForm:
         """The answer to a question of a user, if that user may ask it."""
+        if asked.what not in ("set", "send", "spaces"):
+            self._check_there(asked.space)
         match asked.what:
             case "log":
                 await check(asked.space, Right.OWN)
@@ -83,21 +94,30 @@ class Desk:
             case "why":
                 await check(asked.space, Right.OWN)
                 parts = await self._address(asked, user)
-                return await self._engines.ask(asked.space, lambda engine: why_form(engine, parts, asked.limit))
+                is_declared = not is_address(asked.place)
+                return await self._engines.ask(
+                    asked.space, lambda engine: why_form(engine, parts, asked.limit, is_declared=is_declared)
+                )
             case "graph":
                 await check(asked.space, Right.OWN)
-                head = f"{asked.space}/"
-                chosen = self._runtime.introspection.snapshot(lambda node: node.id.startswith(head))
-                dot = self._runtime.introspection.dot(lambda node: node.id.startswith(head))
-                return {**chosen.as_json(), "dot": dot}
+                return self._graph(asked.space)
+            case "spaces":
+                await check("", Right.OWN)
+                return [{"name": name, "bytes": size} for name, size in self._engines.sizes().items()]
+            case "compact":
+                await check(asked.space, Right.OWN)
+                return await self._engines.ask(asked.space, lambda engine: compact_form(engine, asked.since or 0))
             case "get" if is_address(asked.place):
                 await check(asked.space, Right.OWN)
                 parts = _address(asked)
                 branch = asked.branch or MAIN
                 return await self._engines.ask(asked.space, lambda engine: read_form(engine, parts, branch, asked.at))
+            case "get" if asked.at is not None or asked.branch is not None:
+                await check(asked.space, Right.READ)
+                return await self._get_stored(asked, user, check)
             case "get":
                 await check(asked.space, Right.READ)
-                return await self._get(asked, user)
+                return await self._get(asked, user, check)
             case "set":
                 return await self._set(asked, user, check)
             case "send":
@@ -105,18 +125,28 @@ class Desk:
 
     # ---- members -----------------------------------------------------------------------------------
 
-    async def _get(self, asked: Question, user: str) -> JsonForm:
+    async def _get(self, asked: Question, user: str, check: Check) -> JsonForm:
         whole, _, pointer = asked.place.partition("#")
-        home, handle = await self._member(asked, user, whole)
-        if not isinstance(handle, Input):
-            raise AuthoringError(f"{whole} is nothing to look at")
-        value = _shown(home, handle, whole, await handle.pull())
+        _, handle = await self._member(asked, user, whole)
+        await self._check_handle(asked, handle, user, Right.READ, check)
+        value: Any = shown_form(handle, await handle.pull())
+        if isinstance(handle, Each_):
+            value = {str(each["key"]): {name: of for name, of in each.items() if name != "key"} for each in value}
         for step in parse_path(pointer):
             inside = isinstance(value, Mapping) and step in value
             if not inside and not (isinstance(value, list) and isinstance(step, int) and 0 <= step < len(value)):
                 raise AbsentError(f"nothing is at {asked.place}: {whole} has no such path")
-            value = value[step]  # type: ignore[index]
+            value = value[step]
         return {"place": asked.place, "value": value}
+
+    async def _get_stored(self, asked: Question, user: str, check: Check) -> JsonForm:
+        """What was stored of a member, at a seq or on a branch: nothing runs there."""
+        _, handle = await self._member(asked, user)
+        await self._check_handle(asked, handle, user, Right.READ, check)
+        key, branch = handle.document.key, asked.branch or MAIN
+        parts = AddressParts(None, key.scope, key.id, handle.path)
+        form = await self._engines.ask(asked.space, lambda engine: read_form(engine, parts, branch, asked.at))
+        return {**form, "place": asked.place}
 
     async def _set(self, asked: Question, user: str, check: Check) -> JsonForm:
         if is_address(asked.place):
@@ -125,17 +155,27 @@ class Desk:
             handle: Any = self._runtime.cell(asked.space, parts.id, Json, scope=parts.scope)
             handle = handle.below(parts.path) if parts.path else handle
         else:
+            await check(asked.space, Right.READ)
             _, handle = await self._member(asked, user)
-            own = isinstance(handle, Cell) and handle.document.key.scope != SPACE_SCOPE
-            await check(asked.space, Right.READ if own else Right.WRITE)
         if not isinstance(handle, Cell):
             raise AuthoringError(f"{asked.place} is no cell: only cells can be set")
+        space = await self._check_handle(asked, handle, user, Right.WRITE, check)
         try:
             value = handle.decoded("set", from_json_form(asked.value))
         except InvalidValueError as error:
-            raise InvalidValueError(f"{asked.place} does not take this: {error}", path=error.path) from None
-        await self._runtime.space(asked.space, user=user).transact(lambda: handle.set(value))
+            raise InvalidValueError(f"{asked.place} does not take this: {given(error)}", path=error.path) from None
+        await self._runtime.space(space, user=user).transact(self._written, handle, value)
         return {"place": asked.place, "value": json_form(handle.encoded(value))}
+
+    def _written(self, handle: Cell[Any], value: Any) -> None:
+        """Inside a transaction. The serving runtime may write everything, so that what nobody could mend is refused."""
+        handle.set(value)
+        document = handle.document
+        if document.key == ACCESS:
+            access: Cell[Any] = Cell(self._runtime.core, document, codec_for(Json))
+            wrong = wrong_with(codec_for(Json).encode(access.get()))
+            if wrong is not None:
+                raise RuleRefusedError(f"{wrong}, like {ACCESS_EXAMPLE}")
 
     async def _send(self, asked: Question, user: str, check: Check) -> JsonForm:
         home, handle = await self._member(asked, user)
@@ -164,9 +204,32 @@ class Desk:
         if member is None:
             there = ", ".join(home.outline.members)
             raise AuthoringError(f"{home.outline.name} has no member {name!r}. It has: {there}.")
-        session = self._runtime.pieces.own_session(asked.space)
+        session = self._runtime.pieces.session_for(asked.space, user)
         handle = getattr(home.facet("session", user, session).piece, name)
-        return home, handle.below(parse_path(pointer)) if pointer else handle
+        return home, part_of(handle, parse_path(pointer), name)
+
+    async def _check_handle(self, asked: Question, handle: Any, user: str, shared: Right, check: Check) -> str:
+        """Whether somebody may do this where a handle leads, which may be another space. Answers which."""
+        if not isinstance(handle, Input):
+            raise AuthoringError(f"{asked.place} is nothing to look at")
+        space = self._runtime.core.space_name(handle.document)
+        await check(space, needed(handle, user, self._runtime.pieces.session_for(space, user), shared))
+        return space
+
+    def _check_there(self, space: str) -> None:
+        known = {*self._engines.sizes(), *(each.name for each in self._runtime.core.spaces())}
+        if check_space(space) not in known:
+            raise AbsentError(f"there is no space {space!r} here: `headwater spaces` lists those that there are")
+
+    def _graph(self, space: str) -> JsonForm:
+        """What runs in a space, without what only keeps things here."""
+        head = f"{space}/"
+
+        def is_shown(node: Node) -> bool:
+            return node.id.startswith(head) and WHILE_OPEN not in node.id
+
+        looking = self._runtime.introspection
+        return {**looking.snapshot(is_shown).as_json(), "dot": looking.dot(is_shown)}
 
     async def _home(self, space: str, cls: str, name: str) -> Home:
         pieces, core = self._runtime.pieces, self._runtime.core
@@ -193,28 +256,3 @@ def _address(asked: Question) -> AddressParts:
     if parts.space is not None and parts.space != asked.space:
         raise AuthoringError(f"{asked.place!r} is in space {parts.space!r}, and the command reads {asked.space!r}")
     return parts
-
-
-def _shown(home: Home, handle: Input[Any], place: str, value: Any) -> JsonForm:
-    """What a member shows, as plain JSON."""
-    if isinstance(value, (Pending, Ready, Failed)):
-        member = home.outline.members[place_of(place)[2]]
-        last = value.value if isinstance(value, Ready) else value.last
-        shown: dict[str, JsonForm] = {"state": type(value).__name__.lower()}
-        if last is not None:
-            shown["value"] = json_form(home.outline.codec(member).encode(last))
-        return {**shown, "error": value.error} if isinstance(value, Failed) else shown
-    if isinstance(value, Piece):
-        return _child(value)
-    if isinstance(value, Mapping) and any(isinstance(each, Piece) for each in value.values()):
-        return {str(key): _child(each) for key, each in value.items()}
-    return json_form(handle.encoded(value))
-
-
-def _child(piece: Piece) -> JsonForm:
-    bound: Any = piece.__bound__
-    return {"class": type(piece).__outline__.name, "piece": bound.home.id, "document": doc_text(_record(bound.home))}
-
-
-def _record(home: Home) -> DocKey:
-    return DocKey(SPACE_SCOPE, document_id(home.id, "@"))

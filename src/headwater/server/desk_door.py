@@ -35,6 +35,9 @@ class ServedEngines:
     def __init__(self, service: Service) -> None:
         self._service = service
 
+    def sizes(self) -> dict[str, int]:
+        return self._service.spaces.there()
+
     async def ask(self, space: str, question: Callable[[Engine], T]) -> T:
         spaces = self._service.spaces
         await spaces.enter(space)
@@ -76,9 +79,15 @@ async def _body(request: Request) -> bytes:
 async def _answer(service: Service, application: Application, asked: Question, request: Request) -> object:
     header = request.headers.get("authorization", "")
     token = header[len(BEARER) :] if header.lower().startswith(BEARER) else ""
-    user = application.authenticate(token, asked.user)
+    user, _ = application.authenticate(token, asked.user)
 
     async def check(space: str, right: Right) -> None:
+        if not space:
+            if not application.may_make(user):
+                raise AccessError(f"{user!r} may not ask about all spaces: ask whoever runs this server")
+            return
+        if not application.is_there(space) and not application.may_make(user):
+            raise AccessError(f"there is no space {space!r} here, and {user!r} may not make one")
         if await application.right_of(space, user) < right:
             raise AccessError(f"{user!r} may not do that in {space}: ask one of its owners")
 

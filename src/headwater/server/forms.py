@@ -9,7 +9,7 @@ from headwater.data.path import lookup
 from headwater.data.value import Absent
 from headwater.engine.chain import End, chain
 from headwater.engine.engine import Engine
-from headwater.engine.reads import Logged
+from headwater.engine.reads import Logged, every
 from headwater.errors import AbsentError
 
 _ENDS = {
@@ -20,7 +20,7 @@ _ENDS = {
     End.NOT_KEPT: "never written, or before what history keeps",
 }
 
-__all__ = ["commit_form", "log_form", "read_form", "why_form"]
+__all__ = ["commit_form", "compact_form", "log_form", "read_form", "why_form"]
 
 
 def commit_form(each: Logged) -> JsonForm:
@@ -56,6 +56,22 @@ def log_form(engine: Engine, since: int | None, branch: str | None, limit: int) 
     }
 
 
+def compact_form(engine: Engine, before: int) -> dict[str, JsonForm]:
+    """Give up history before a seq, and say how far that went and what is in the way of more."""
+    already = engine.kept_from
+    kept_from = engine.compact(before)
+    branches = every(lambda after: engine.branches(after=after))
+    forks = [(each.fork_seq, each.name, each.parent.name) for each in branches if each.parent is not None]
+    fork = min(forks, default=None)
+    return {
+        "kept_from": kept_from,
+        "asked": before,
+        "last_seq": engine.last_seq,
+        "was_kept_from": already,
+        "first_fork": None if fork is None else {"seq": fork[0], "branch": fork[1], "parent": fork[2]},
+    }
+
+
 def read_form(engine: Engine, parts: AddressParts, branch: str, at: int | None) -> dict[str, JsonForm]:
     """What is at an address, now or as it was."""
     key = DocKey(parts.scope, parts.id)
@@ -75,11 +91,14 @@ def read_form(engine: Engine, parts: AddressParts, branch: str, at: int | None) 
     }
 
 
-def why_form(engine: Engine, parts: AddressParts, most: int) -> dict[str, JsonForm]:
-    """The chain of commits that made a document what it is."""
+def why_form(engine: Engine, parts: AddressParts, most: int, *, is_declared: bool = False) -> dict[str, JsonForm]:
+    """The chain of commits that made a document what it is. AbsentError: nobody declared or wrote it."""
     key = DocKey(parts.scope, parts.id)
+    found = chain(engine, key, parts.path, most=most)
+    if not is_declared and found and found[0].end is End.NOT_KEPT and isinstance(engine.read(key).value, Absent):
+        raise AbsentError(f"nothing is at {doc_text(key, parts.path)}: {_ENDS[End.NOT_KEPT]}")
     steps: list[JsonForm] = []
-    for step in chain(engine, key, parts.path, most=most):
+    for step in found:
         logged = step.commit
         steps.append(
             {

@@ -1,15 +1,16 @@
 """Pages: the connection of a browser to the application that this process serves.
 
 Whatever a page asks is done by the serving runtime, with the page's user and session; its rights are looked at here, by
-`allow=` of the handler and by the access document of the space. What a member shows is told as the latest value only,
-so that a slow page costs one value for each thing it looks at. A page that breaks the rules is told how, and closed.
+`allow=` of the handler and by the access document of the space, and again whenever that changes. What a member shows is
+told as the latest value only, so that a slow page costs one value for each thing it looks at; one that takes no answers
+is not read any further. Everything is answered. A page that breaks the rules is told how, and closed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 import msgspec
@@ -19,13 +20,14 @@ from headwater.cells.cell import Cell
 from headwater.cells.handle import Input
 from headwater.cells.host import Subscription
 from headwater.data.codec import from_json, to_json
-from headwater.data.value import Value
+from headwater.data.value import ABSENT, Value
 from headwater.engine.access import Right
 from headwater.errors import AccessError, AuthoringError, HeadwaterError, InvalidValueError, ProtocolError
 from headwater.errors import Refused as RefusedError
 from headwater.pieces.declarations import HandlerMember
 from headwater.pieces.handles import Handler, Options
 from headwater.pieces.piece import Piece
+from headwater.pieces.signature import given
 from headwater.protocol.pages import (
     PAGE_VERSION,
     Done,
@@ -44,15 +46,35 @@ from headwater.protocol.pages import (
     page_decoder,
     page_encoder,
 )
+from headwater.replica.transaction import Transaction
+from headwater.runtime.authored import call_in
 from headwater.server.application import Application
+from headwater.server.rights import RIGHT_FOR, needed
+from headwater.server.showing import Broken, look, part_of, shown_form
 
 PATH: Final = "/v1/page"
 MOST_LOOKS: Final = 2_000
 MOST_UNDER_WAY: Final = 256
-MOST_SAID: Final = 10_000
-"""Answers that wait for a page to take them; one that takes none is let go."""
-_RIGHT_FOR: Final = {"reader": Right.READ, "writer": Right.WRITE, "owner": Right.OWN}
+MOST_SAID: Final = 1_000
+"""Answers that wait for a page to take them; beyond it the page is read no further, until it takes some."""
+WRITES: Final = "$writes"
+"""The document of a session with the keys of what its page wrote last: those that may come again."""
 _INTENTS: Final = ("set", "push", "add", "discard", "increment", "delete")
+
+
+class _Looked:
+    """One look of a page. It has its number from the moment it was asked for."""
+
+    __slots__ = ("right", "space", "subscription")
+
+    def __init__(self) -> None:
+        self.space = ""  # whose access document says who may look
+        self.right = Right.READ
+        self.subscription: Subscription | None = None
+
+    def close(self) -> None:
+        if self.subscription is not None:
+            self.subscription.close()
 
 
 class Page:
@@ -60,14 +82,21 @@ class Page:
 
     def __init__(self, application: Application, socket: WebSocket) -> None:
         self._application = application
+        self._runtime = application.runtime
         self._socket = socket
         self._decoder = page_decoder()
         self._encoder = page_encoder()
-        self._looks: dict[int, Subscription] = {}
-        self._latest: dict[int, ToPage] = {}  # values to be shown, the latest of each
+        self._rate = application.new_rate()
+        self._looks: dict[int, _Looked] = {}
+        self._access: dict[str, Subscription] = {}  # of the spaces that are looked at
+        self._latest: dict[int, Callable[[], ToPage]] = {}  # what is to be shown, the latest of each look
         self._answers: list[ToPage] = []
         self._news = asyncio.Event()
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._room = asyncio.Event()  # it takes what it is told
+        self._writing = asyncio.Lock()  # what a person types lands in the order in which it was typed
+        self._under_way = 0
+        self._is_told = True  # until it takes nothing any more
+        self._is_over = False
         self._user = ""
         self._session = ""
 
@@ -78,25 +107,45 @@ class Page:
         try:
             async with asyncio.timeout(self._application.hello_s):
                 first = await self._next()
-            self._enter(first)
-            while True:
-                self._take(await self._next())
+            left_s = self._enter(first)
+            await self._serve(left_s)
         except (WebSocketDisconnect, TimeoutError):
             pass
         except (ProtocolError, AccessError, InvalidValueError) as error:
             await self._end(str(error))
         finally:
+            self._is_over = True
             telling.cancel()
-            for look in self._looks.values():
-                look.close()
-            for task in self._under_way:
-                task.cancel()
+            for looked in self._looks.values():
+                looked.close()
+            for access in self._access.values():
+                access.close()
+
+    async def _serve(self, left_s: float | None) -> None:
+        """Take what it says, as long as its token is good."""
+        try:
+            async with asyncio.timeout(left_s):
+                while True:
+                    self._take(await self._next())
+                    wait_s = self._rate.take()
+                    if wait_s:
+                        await asyncio.sleep(wait_s)
+                    while len(self._answers) >= MOST_SAID and self._is_told:
+                        self._room.clear()
+                        await self._room.wait()
+        except TimeoutError:
+            raise AccessError("your token is over: enter again with another one") from None
 
     async def _next(self) -> FromPage:
-        text = await self._socket.receive_text()
+        heard = await self._socket.receive()
+        if heard["type"] == "websocket.disconnect":
+            raise WebSocketDisconnect(heard.get("code", 1005))
+        text = heard.get("text")
+        if text is None:
+            raise ProtocolError("this message cannot be understood: it is no text")
         try:
             return self._decoder.decode(text)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             raise ProtocolError(f"this message cannot be understood: {error}") from None
 
     async def _end(self, why: str) -> None:
@@ -106,109 +155,166 @@ class Page:
         except (RuntimeError, WebSocketDisconnect):
             pass  # It went away first.
 
-    def _enter(self, first: FromPage) -> None:
+    def _enter(self, first: FromPage) -> float | None:
+        """Who it is. Answers for how many seconds that is known."""
         if not isinstance(first, Enter):
             raise ProtocolError("the first message is 'enter'")
         if first.version != PAGE_VERSION:
             raise ProtocolError(f"this page speaks version {first.version}, this server {PAGE_VERSION}: load it again")
-        self._user = self._application.authenticate(first.token, first.user)
-        self._session = first.session or self._application.new_session()
-        self._say(Entered(self._user, self._session))
+        self._user, left_s = self._application.authenticate(first.token, first.user)
+        said = first.session or self._application.new_session()
+        self._session = self._application.session_of(self._user, said)
+        self._say(Entered(self._user, said))
+        return left_s
 
     # ---- what it asks ------------------------------------------------------------------------------
 
     def _take(self, message: FromPage) -> None:
         match message:
-            case Look():
-                self._begin(self._look(message))
             case LookAway():
-                look = self._looks.pop(message.id, None)
-                self._latest.pop(message.id, None)
-                if look is not None:
-                    look.close()
-            case Send() | Write():
-                if len(self._under_way) >= MOST_UNDER_WAY:
-                    self._say(Failed(message.id, f"{MOST_UNDER_WAY} of your events are under way: wait for some"))
-                    return
-                self._begin(self._send(message) if isinstance(message, Send) else self._write(message))
+                self._look_away(message.id)
+            case Look() | Send() | Write():
+                if self._under_way >= MOST_UNDER_WAY:
+                    self._say(Failed(message.id, f"{MOST_UNDER_WAY} of your messages are under way: wait for some"))
+                elif isinstance(message, Look):
+                    self._begin_look(message)
+                else:
+                    self._begin(message.id, self._send(message) if isinstance(message, Send) else self._write(message))
             case Enter():
                 raise ProtocolError("this page entered already")
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+    def _begin(self, id: int, work: Coroutine[Any, Any, None]) -> None:
+        """Have it done, whether or not the page stays."""
+        self._under_way += 1
+        self._runtime.tasks.begin(self._answered(id, work), f"page of {self._user!r}")
 
-    async def _look(self, message: Look) -> None:
-        if message.id in self._looks:
-            self._say(Failed(message.id, f"look {message.id} is there already: give every look a number of its own"))
-            return
-        if len(self._looks) >= MOST_LOOKS:
-            self._say(Failed(message.id, f"a page looks at {MOST_LOOKS} members at most"))
-            return
-        id = message.id
+    async def _answered(self, id: int, work: Coroutine[Any, Any, None]) -> None:
         try:
-            await self._check(message.place.space, Right.READ)
-            handle = self._handle(message.place)
-            if not isinstance(handle, Input):
-                raise AuthoringError(f"{message.place.member!r} is nothing to look at")
-
-            def shown(value: Any) -> None:
-                self._latest[id] = Shown(id, True, _plain(handle, value))
-                self._news.set()
-
-            self._looks[id] = handle.sink(shown, group=message.group)
+            await work
+        except RefusedError as refused:
+            self._say(Refused(id, refused.reason))
         except HeadwaterError as error:
             self._say(Failed(id, str(error)))
+        except Exception as error:  # A bug of ours or of the author's: whoever asked is told, and so are we.
+            self._say(Failed(id, f"{type(error).__name__}: {error}"))
+            raise
+        finally:
+            self._under_way -= 1
+
+    def _begin_look(self, message: Look) -> None:
+        """A look has its number at once: what is said of it next finds it."""
+        if message.id in self._looks:
+            self._say(Failed(message.id, f"look {message.id} is there already: give every look a number of its own"))
+        elif len(self._looks) >= MOST_LOOKS:
+            self._say(Failed(message.id, f"a page looks at {MOST_LOOKS} members at most"))
+        else:
+            looked = self._looks[message.id] = _Looked()
+            self._begin(message.id, self._look(message, looked))
+
+    async def _look(self, message: Look, looked: _Looked) -> None:
+        id, member = message.id, message.place.member
+        try:
+            handle = await self._handle(message.place)
+            if not isinstance(handle, Input):
+                raise AuthoringError(f"{member!r} is nothing to look at")
+            looked.space, looked.right = await self._allowed(message.place, handle, Right.READ)
+        except BaseException:
+            if self._looks.get(id) is looked:
+                del self._looks[id]
+            raise
+        if self._is_over or self._looks.get(id) is not looked:
+            return  # It looked away meanwhile.
+
+        def shown(value: Any) -> None:
+            self._latest[id] = lambda: _shown(id, handle, value)
+            self._news.set()
+
+        looked.subscription = look(self._runtime, handle, shown, message.group)
+        if looked.space not in self._access:
+            access = self._application.access_of(looked.space)
+            self._access[looked.space] = look(self._runtime, access, lambda _: self._look_again(looked.space))
+
+    def _look_again(self, space: str) -> None:
+        """Who may do what has changed: what must not be seen any more is not shown any more."""
+        right = self._application.right_now(space, self._user)
+        for id, looked in tuple(self._looks.items()):
+            if looked.space == space and looked.subscription is not None and right < looked.right:
+                self._look_away(id)
+                self._say(Failed(id, f"{self._user!r} may not see that any more: ask one of the owners of {space}"))
+
+    def _look_away(self, id: int) -> None:
+        looked = self._looks.pop(id, None)
+        self._latest.pop(id, None)
+        if looked is not None:
+            looked.close()
 
     async def _send(self, message: Send) -> None:
         place = message.place
-        try:
-            handle = self._handle(place)
-            if not isinstance(handle, Handler):
-                raise AuthoringError(f"{place.member!r} is no handler")
-            member: HandlerMember = handle.member
-            await self._check(place.space, _RIGHT_FOR[member.allow])
-            options = Options(id=message.key or None)
-            result = await handle.sends.send(member, _value(message.args), options)
-            codec = type(self._piece(place)).__outline__.signature(member).result
-            self._say(Done(message.id, _json(codec.encode(result))))
-        except RefusedError as refused:
-            self._say(Refused(message.id, refused.reason))
-        except HeadwaterError as error:
-            self._say(Failed(message.id, str(error)))
+        handle = await self._handle(place)
+        if not isinstance(handle, Handler):
+            raise AuthoringError(f"{place.member!r} is no handler")
+        member: HandlerMember = handle.member
+        await self._check(place.space, RIGHT_FOR[member.allow])
+        options = Options(id=message.key or None)
+        result = await handle.sends.send(member, _value(message.args), options)
+        codec = type(self._piece(place)).__outline__.signature(member).result
+        self._say(Done(message.id, _json(codec.encode(result))))
 
     async def _write(self, message: Write) -> None:
         place = message.place
-        try:
-            handle = self._handle(place)
+        if message.kind not in _INTENTS:
+            raise AuthoringError(f"kind {message.kind!r}: use one of {', '.join(_INTENTS)}")
+        async with self._writing:
+            handle = await self._handle(place)
             if not isinstance(handle, Cell):
                 raise AuthoringError(f"{place.member!r} is no cell")
-            if message.kind not in _INTENTS:
-                raise AuthoringError(f"kind {message.kind!r}: use one of {', '.join(_INTENTS)}")
-            own = handle.document.key.scope != "space"
-            await self._check(place.space, Right.READ if own else Right.WRITE)
+            name, _ = await self._allowed(place, handle, Right.WRITE)
+            try:
+                arguments = () if message.kind == "delete" else (handle.decoded(message.kind, _value(message.value)),)
+            except InvalidValueError as error:
+                raise InvalidValueError(f"{place.member!r} does not take this: {given(error)}") from None
             act = getattr(handle, message.kind)
-            if message.kind == "delete":
-                act(group=message.group)
-            else:
-                act(handle.decoded(message.kind, _value(message.value)), group=message.group)
-            self._say(Done(message.id))
-        except HeadwaterError as error:
-            self._say(Failed(message.id, str(error)))
+            await self._land(name, message, lambda: act(*arguments))
+        self._say(Done(message.id))
 
-    # ---- where it is -------------------------------------------------------------------------------
+    async def _land(self, name: str, message: Write, act: Callable[[], object]) -> None:
+        """Write in one transaction with the key, so that what comes again after a lost connection is not done again."""
+        core = self._runtime.core
+        scope = f"session:{self._session}"
+        done = self._runtime.cell(name, WRITES, tuple[str, ...], scope=scope, default=())
+
+        def once() -> None:
+            if message.key and message.key in done.get():
+                return
+            act()
+            if message.key:
+                done.push(message.key, keep=MOST_UNDER_WAY)
+
+        def attempt(transaction: Transaction) -> None:
+            transaction.group = message.group
+            call_in(core.current, core.space(name).replica, transaction, core.visible, once)
+
+        await self._runtime.space(name, user=self._user, session=self._session).land(attempt)
+
+    # ---- where it is, and who may ------------------------------------------------------------------
 
     def _piece(self, place: Place) -> Piece:
         return self._application.piece(place, self._user, self._session)
 
-    def _handle(self, place: Place) -> Any:
+    async def _handle(self, place: Place) -> Any:
+        """The handle of a member, for whoever may see anything of its space."""
+        await self._check(place.space, Right.READ)
         piece = self._piece(place)
-        member = type(piece).__outline__.members.get(place.member)
-        if member is None:
+        if place.member not in type(piece).__outline__.members:
             raise AuthoringError(f"{place.cls} has no member {place.member!r}")
-        handle = getattr(piece, place.member)
-        return handle.below(place.path) if place.path else handle
+        return part_of(getattr(piece, place.member), place.path, place.member)
+
+    async def _allowed(self, place: Place, handle: Input[Any], shared: Right) -> tuple[str, Right]:
+        """The space that a handle leads to, which may be another one's, and the right that was needed there."""
+        space = self._runtime.core.space_name(handle.document)
+        right = needed(handle, self._user, self._session, shared)
+        await self._check(space, right)
+        return space, right
 
     async def _check(self, space: str, right: Right) -> None:
         self._application.check_space(space)
@@ -218,8 +324,9 @@ class Page:
     # ---- telling -----------------------------------------------------------------------------------
 
     def _say(self, message: ToPage) -> None:
-        self._answers.append(message)
-        self._news.set()
+        if not self._is_over:
+            self._answers.append(message)
+            self._news.set()
 
     async def _tell(self) -> None:
         """Give the page what there is to tell, one message after the other."""
@@ -227,17 +334,17 @@ class Page:
             await self._news.wait()
             self._news.clear()
             while self._answers or self._latest:
-                if len(self._answers) > MOST_SAID:
-                    await self._socket.close(1008, "it takes nothing")
-                    return
                 if self._answers:
-                    message: ToPage = self._answers.pop(0)
+                    message = self._answers.pop(0)
                 else:
-                    message = self._latest.pop(next(iter(self._latest)))
+                    message = self._latest.pop(next(iter(self._latest)))()
                 try:
                     await self._socket.send_text(self._encoder.encode(message).decode())
                 except (RuntimeError, WebSocketDisconnect):
-                    return  # It went away; whoever reads from it hears that.
+                    self._is_told = False  # It went away; whoever reads from it hears that.
+                    return
+                finally:
+                    self._room.set()
 
 
 def _value(raw: Any) -> Value:
@@ -250,15 +357,13 @@ def _json(value: Value) -> Any:
     return msgspec.Raw(to_json(value))
 
 
-def _plain(handle: Input[Any], value: Any) -> Any:
-    """What is shown: the value as it is stored, or, of children, where they are."""
-    if isinstance(value, Mapping) and any(isinstance(each, Piece) for each in value.values()):
-        return [_child(key, each) for key, each in value.items()]
-    if isinstance(value, Piece):
-        return _child("", value)
-    return _json(handle.encoded(value))
-
-
-def _child(key: Any, piece: Piece) -> dict[str, Any]:
-    bound: Any = piece.__bound__
-    return {"key": key, "cls": type(piece).__outline__.name, "id": bound.home.id}
+def _shown(id: int, handle: Input[Any], value: Any) -> ToPage:
+    """What is told of a look."""
+    if value is ABSENT:
+        return Shown(id, False)
+    if isinstance(value, Broken):
+        return Failed(id, value.error)
+    try:
+        return Shown(id, True, shown_form(handle, value))
+    except HeadwaterError as error:
+        return Failed(id, str(error))

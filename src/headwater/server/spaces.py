@@ -73,9 +73,9 @@ class Spaces:
     def hosts(self) -> dict[str, ThreadHost]:
         return dict(self._hosts)
 
-    def there(self) -> list[str]:
-        """The spaces that are kept here, open or not."""
-        return self._directory.spaces()
+    def there(self) -> dict[str, int]:
+        """The spaces that are kept here, open or not, and how many bytes the file of each has."""
+        return {name: self._directory.file_of(name).stat().st_size for name in self._directory.spaces()}
 
     def host_of(self, space: str) -> ThreadHost:
         """The host of a space that was entered before."""

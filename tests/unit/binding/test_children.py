@@ -25,7 +25,7 @@ from headwater import (
     handler,
     link,
 )
-from tests.unit.binding.kit import alone, at, run
+from tests.unit.binding.kit import Ranned, alone, at, run
 
 LOG: list[str] = []
 
@@ -416,5 +416,95 @@ def test_a_link_to_nothing_says_so() -> None:
             desk = await rt.space("s").open(Desk, "d", setup=lambda d: d.book.set(Link(None, "space", "nobody:@")))
             with pytest.raises(Exception, match="has no piece 'nobody'"):
                 await desk.shown.pull()
+
+    run(work)
+
+
+class Even(Piece):
+    n: Input[int] = given()
+
+    @computed
+    def text(self) -> str:
+        return f"even {self.n.get()}"
+
+
+class Odd(Piece):
+    n: Input[int] = given()
+
+    @computed
+    def text(self) -> str:
+        return f"odd {self.n.get()}"
+
+
+class Parity(Piece):
+    n: Cell[int] = cell(default=2)
+
+    @child
+    def which(self) -> Even | Odd:
+        return Odd(n=self.n) if self.n.get() % 2 else Even(n=self.n)
+
+    @computed
+    def text(self) -> str:
+        return self.which.get().text.get()
+
+
+def test_whoever_reads_a_child_of_another_class_waits_for_what_that_makes() -> None:
+    """Both classes keep their text in the same place: what the one before left there is not fresh."""
+
+    async def work() -> None:
+        async with alone() as (rt, errors):
+            piece = await rt.space("s").open(Parity, "p")
+            seen: list[str] = []
+            look = piece.text.sink(seen.append)
+            await rt.idle()
+            ran = Ranned(rt)
+            for n in (3, 4, 5):
+                piece.n.set(n)
+                await rt.idle()
+                assert ran.taken().of("/p:text") == 1
+            assert seen == ["even 2", "odd 3", "even 4", "odd 5"]
+            look.close()
+            assert errors == []
+
+    run(work)
+
+
+class Base(Piece):
+    n: Cell[int] = cell(default=7)
+    rows: Cell[Mapping[str, int]] = cell(default={"a": 1})
+
+    @computed
+    def double(self) -> int:
+        return self.n.get() * 2
+
+
+class Gatherer(Piece):
+    n: Input[int] = given()
+    double: Input[int] = given()
+    part: Cell[int] = given()
+
+    @computed
+    def all(self) -> tuple[int, int, int]:
+        return self.n.get(), self.double.get(), self.part.get()
+
+
+def test_what_was_given_is_the_same_when_the_piece_is_found_again(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with at("embedded", tmp_path) as site:
+            space = site.runtime().space("s")
+            base = await space.open(Base, "b")
+            made = Gatherer(n=base.n, double=base.double, part=base.rows.key("a"))
+            await (await space.open(made, "r")).all.pull()
+            await site.settled()
+            other = site.runtime().space("s")
+            found = other.piece(Gatherer, "r")
+            assert await found.all.pull() == (7, 14, 1)
+            other.piece(Base, "b").n.set(8)
+            assert await found.all.pull() == (8, 16, 1)
+            assert site.errors == []
+        async with at("embedded", tmp_path) as site:
+            (found,) = (await site.runtime().space("s").find(Gatherer)).items
+            assert await found.all.pull() == (8, 16, 1)
+            assert site.errors == []
 
     run(work)

@@ -373,6 +373,42 @@ def test_the_work_passes_to_another_runtime_when_the_first_stops_looking(world: 
     run(work)
 
 
+def test_the_work_passes_to_another_runtime_when_the_first_is_closed(world: World, tmp_path: Path) -> None:
+    async def work() -> None:
+        async with at("embedded", tmp_path) as site:
+            closing = site.runtime()
+            first = Seen((await closing.space("s").open(Weather, "w")).report)
+            await world.asked(1)
+            await closing.close()
+            site.runtimes.remove(closing)
+            assert world.cancelled == ["Rome"]
+            second = Seen((await site.runtime().space("s").open(Weather, "w")).report)
+            async with asyncio.timeout(10):  # and not when the claim of the first is over
+                await world.asked(2)
+            world.answer("Rome", "sun")
+            await second.until(Ready("sun"))
+            assert first.values == [Pending()]
+            second.close()
+            assert site.errors == []
+
+    run(work)
+
+
+def test_a_cancellation_that_nobody_asked_for_is_a_failure(world: World) -> None:
+    async def work() -> None:
+        async with alone() as (rt, errors):
+            piece = await rt.space("s").open(Weather, "w")
+            seen = Seen(piece.report)
+            await world.asked(1)
+            world.waiting["Rome"].cancel()
+            await seen.until(Failed("CancelledError: something that it awaited was cancelled"))
+            assert world.calls == ["Rome"]
+            seen.close()
+            assert errors == []
+
+    run(work)
+
+
 def test_a_result_for_an_input_that_changed_meanwhile_is_dropped(world: World, tmp_path: Path) -> None:
     async def work() -> None:
         async with at("embedded", tmp_path) as site:

@@ -12,7 +12,9 @@ import pytest
 from headwater import (
     AuthoringError,
     Cell,
+    HandlerFailed,
     Input,
+    Link,
     Model,
     Piece,
     cell,
@@ -24,6 +26,7 @@ from headwater import (
     fold,
     given,
     handler,
+    link,
     materializer,
 )
 from headwater.protocol.messages import Answer, Query
@@ -232,6 +235,89 @@ def test_a_deleted_piece_leaves_nothing(place: str, tmp_path: Path) -> None:
             assert (again.lines.get(), again.mine.get()) == ((), "")
             assert near.lines.get() == ("x",)
             assert site.errors == []
+
+    run(work)
+
+
+@EVERYWHERE
+def test_what_is_sent_to_a_deleted_piece_makes_it_anew(place: str, tmp_path: Path) -> None:
+    async def work() -> None:
+        async with at(place, tmp_path) as site:
+            space = site.runtime().space("s", user="local")
+            cart = await space.open(Cart, "a")
+            await cart.add.send("x")
+            others = [] if place == "detached" else [site.runtime().space("s", user="local").piece(Cart, "a")]
+            for other in others:
+                await other.add.send("y")
+            await space.delete(cart)
+            for each in (*others, cart):
+                await each.add.send("z")
+                assert [piece.ctx.name for piece in (await space.find(Cart)).items] == ["a"]
+            with pytest.raises(AuthoringError, match="already"):
+                await space.create(Cart, "a")
+            assert set(await cart.lines.pull()) == {"z"}
+            assert site.errors == []
+
+    run(work)
+
+
+class Shown(Piece, name="spaces.Shown"):
+    mine: Cell[int] = cell(default=0, scope="user")
+    here: Cell[int] = cell(default=0, scope="session")
+    points: Cell[Link[Cell[int]] | None] = cell(default=None)
+
+    @computed(scope="session")
+    def both(self) -> int:
+        return self.mine.get() * 10 + self.here.get()
+
+    @effect
+    def show(self) -> None:
+        SHOWN.append(self.both.get())
+
+    @handler
+    def point(self, at: Link[Cell[int]]) -> None:
+        self.points.set(at)
+
+    @handler
+    def read(self) -> int:
+        at = self.points.get()
+        return 0 if at is None else self.ctx.follow(at).get()
+
+
+SHOWN: list[int] = []
+
+
+@EVERYWHERE
+def test_one_runtime_opens_a_piece_for_several_users(place: str, tmp_path: Path) -> None:
+    async def work() -> None:
+        if place == "websocket":
+            return  # There a runtime is one user's.
+        SHOWN.clear()
+        async with at(place, tmp_path) as site:
+            rt = site.runtime()
+            ann = await rt.space("s", user="ann").open(Shown, "p")
+            bob = await rt.space("s", user="bob").open(Shown, "p")
+            ann.mine.set(1)
+            bob.mine.set(2)
+            ann.here.set(3)
+            bob.here.set(4)
+            await site.settled()
+            assert (await ann.both.pull(), await bob.both.pull()) == (13, 24)
+            assert {13, 24} <= set(SHOWN)
+            assert site.errors == []
+
+    run(work)
+
+
+def test_a_link_to_what_is_one_user_s_leads_that_user_there_and_nobody_else() -> None:
+    async def work() -> None:
+        async with alone() as (rt, _):
+            ann, bob = (rt.space("s", user=user).piece(Shown, "p") for user in ("ann", "bob"))
+            bob.mine.set(5)
+            await bob.point.send(link(bob.mine))
+            assert await bob.read.send() == 5
+            with pytest.raises(HandlerFailed, match="only that one may follow it"):
+                await ann.read.send()
 
     run(work)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -124,8 +126,10 @@ class TestOfADirectory:
         assert "because of space:ann:lines" in text
         assert "(somebody wrote it)" in text
 
-    def test_why_of_what_is_not_there(self, ask: Ask, data: Path) -> None:
-        assert "never written" in ask("why", data, "shop", "ann.nothing")
+    def test_why_of_what_is_not_there(self, ask: Ask, fail: Ask, data: Path, shop: Path) -> None:
+        assert "nothing is at space:ann:nothing: never written" in fail("why", data, "shop", "ann.nothing")
+        assert "has no member 'nothing'" in fail("why", data, "shop", "ann.nothing", "--app", shop)
+        assert "never written" in ask("why", data, "shop", "ann.note", "--app", shop)  # It has its default.
 
     def test_a_graph_of_what_would_run(self, ask: Ask, fail: Ask, data: Path, shop: Path) -> None:
         found = ask("graph", data, "shop", "--app", shop, "--json")
@@ -137,6 +141,47 @@ class TestOfADirectory:
         }
         assert "shop.Cart" in ask("graph", data, "shop")
         assert "nothing runs there" in fail("graph", data, "shop", "--dot")
+
+    def test_a_member_as_it_was_and_on_a_branch(self, ask: Ask, fail: Ask, data: Path, shop: Path) -> None:
+        before = ask("log", data, "shop", "--json")["commits"][-1]["seq"]
+        ask("send", data, "shop", "ann.add", TEA, "--app", shop)
+        for more in ((), ("--app", shop)):
+            assert len(ask("get", data, "shop", "ann.lines", "--at", before, *more)) == 1
+            assert "no branch 'nope'" in fail("get", data, "shop", "ann.lines", "--branch", "nope", *more)
+
+    def test_what_the_application_prints_is_no_part_of_the_answer(
+        self, ask: Ask, data: Path, shop: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        text = shop.read_text().replace("seen.append(self.label.get())", "print('total', self.label.get())")
+        shop.write_text(f"{text}\nprint('loaded')\n")
+        assert "nodes" in ask("graph", data, "shop", "--app", shop, "--json")
+        assert ask("graph", data, "shop", "--app", shop, "--dot").startswith("digraph")
+        assert run(["get", str(data), "shop", "ann.total", "--app", str(shop)]) == 0
+        printed = capsys.readouterr()
+        assert (printed.out, "loaded" in printed.err) == ("450\n", True)
+
+    def test_a_space_that_is_not_there(self, fail: Ask, data: Path, shop: Path) -> None:
+        assert "no space 'nope'" in fail("get", data, "nope", "x.y", "--app", shop)
+        assert not (data / "nope.space").exists()
+
+    def test_what_does_not_fit_is_told_as_what_was_given(self, fail: Ask, data: Path, shop: Path) -> None:
+        bad = 'line={"sku": "tea", "cents": "x"}'
+        for said in (
+            fail("send", data, "shop", "ann.add", bad, "--app", shop),
+            fail("set", data, "shop", "ann.lines", '[{"sku": "tea", "cents": "x"}]', "--app", shop),
+        ):
+            assert "cents: expected int" in said
+            assert "stored" not in said
+            assert "anew" not in said
+
+    def test_an_access_document_that_nobody_could_mend_is_refused(
+        self, ask: Ask, fail: Ask, data: Path, shop: Path
+    ) -> None:
+        for wrong in ('{"nonsense": 1}', '{"owner": ["ann"]}', '{"owners": []}', '{"owners": [1]}', "[]", "null"):
+            assert '"owners": ["ann"]' in fail("set", data, "shop", "space:$access", wrong, "--app", shop)
+        ask("set", data, "shop", "space:$access", '{"owners": ["ann"]}', "--app", shop)
+        assert "owner" in fail("set", data, "shop", "space:$access#/owners", "[]", "--app", shop)
+        assert ask("get", data, "shop", "space:$access") == {"owners": ["ann"]}
 
     def test_a_directory_that_does_not_exist(self, fail: Ask, tmp_path: Path, shop: Path) -> None:
         assert "is no directory" in fail("get", tmp_path / "none", "shop", "ann.total", "--app", shop)
@@ -163,6 +208,22 @@ class TestOfAProcessThatRuns:
             assert "digraph" in ask("graph", url, "shop", "--dot")
             assert "a price is not negative" in fail("send", url, "shop", "ann.add", 'line={"sku": "tea", "cents": -1}')
             assert "no piece 'bob'" in fail("get", url, "shop", "bob.total")
+            assert "no parts" in fail("send", url, "shop", "ann.add#/x", TEA)
+            for what, *rest in (("log",), ("graph",), ("get", "x.y"), ("why", "x.y"), ("compact", "--before", "2")):
+                assert "no space 'nope'" in fail(what, url, "nope", *rest)
+            first = next(
+                each["seq"] for each in ask("log", url, "shop", "--json")["commits"] if each["node"] == "shop/ann:add"
+            )
+            for where in (data, url):
+                assert len(ask("get", where, "shop", "ann.lines", "--at", first)) == 1
+                assert len(ask("get", where, "shop", "space:ann:lines", "--at", first)) == 1
+                assert "no branch 'nope'" in fail("get", where, "shop", "ann.lines", "--branch", "nope")
+                assert [each["name"] for each in ask("spaces", where, "--json")] == ["shop"]
+                assert "history is kept from seq" in ask("compact", where, "shop", "--before", "2")
+                assert "while it is open" not in ask("graph", where, "shop")
+            assert "get, set, send" in fail("branch", "list", data, "shop")
+            with urllib.request.urlopen(url, timeout=LIMIT_S) as page:
+                assert b"page/index.html" in page.read()
             assert served.stop()[0] == 0
 
     def test_somebody_who_proves_nothing_is_told_nothing(
@@ -180,6 +241,9 @@ class TestOfAProcessThatRuns:
             assert ask("get", data, "shop", "ann.total", "--user", "ann") == 0
             monkeypatch.setenv("HEADWATER_TOKEN", ask("token", data, "--user", "bob").strip())
             assert "'bob' may not" in fail("get", url, "shop", "ann.total")
+            assert "'bob' may not" in fail("spaces", url)
+            for what, rest in (("log", ()), ("set", ("space:x", "1"))):  # Naming a space opens none.
+                assert "no space 'evil'" in fail(what, url, "evil", *rest)
             monkeypatch.setenv("HEADWATER_TOKEN", ask("token", data, "--user", "cy").strip())
             assert "shop/ann:total" in ask("log", url, "shop")
 
@@ -236,3 +300,10 @@ def test_a_key_and_a_token_are_told_to_programs_too(tmp_path: Path, ask: Ask) ->
     key = ask("keys", "new", tmp_path, "--json")["key"]
     assert ask("keys", "list", tmp_path, "--json") == [key]
     assert ask("token", tmp_path, "--user", "ann", "--json")["user"] == "ann"
+
+
+def test_the_command_is_the_package_too(tmp_path: Path) -> None:
+    for module in ("headwater", "headwater.cli"):
+        words = [sys.executable, "-m", module, "spaces", str(tmp_path), "--json"]
+        told = subprocess.run(words, capture_output=True, text=True, check=True, timeout=LIMIT_S)
+        assert told.stdout == "[]\n"

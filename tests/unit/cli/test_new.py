@@ -45,9 +45,11 @@ def test_a_new_project_runs_and_its_page_and_its_list_work(
 def test_its_tests_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert run(["new", "groceries"]) == 0
+    (tmp_path / "groceries" / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
     command = [sys.executable, "-m", "headwater.cli", "test", ".", "--json"]
     ran = subprocess.run(command, cwd=tmp_path / "groceries", capture_output=True, text=True, check=False, timeout=120)
     assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "warning" not in ran.stderr.lower()
 
 
 def test_what_is_there_is_left_alone(

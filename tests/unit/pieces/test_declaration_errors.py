@@ -203,6 +203,11 @@ CASES = {
         "@each(rows, key=lambda r: r.id, order=lambda r: r.id)\ndef n(self, row: Cell[Line]) -> int: return 1",
         "@each n",
     ),
+    "an argument without a name": _wrong(
+        "@handler\ndef n(self, a: int, /, b: int) -> None: ...", "Cart.n", "'a'", "without the /"
+    ),
+    "a list on the class": _wrong("seen = []", "Cart.seen", "Cell[...] = cell(default=...)"),
+    "a dict on the class": _wrong("_seen = {}", "Cart._seen", "outside the class"),
     "an each over a topic": _wrong(
         "t: Topic[int] = topic()\n@each(t)\ndef n(self, row: Cell[int]) -> int: return 1", "@each n"
     ),

@@ -18,6 +18,7 @@ from headwater import Cell, Piece, Refused, cell, computed, each, given, handler
 from headwater.engine.access import ACCESS
 from headwater.errors import AccessError
 from headwater.server.keys import new_key, new_token
+from headwater.server.limits import DEFAULT_SERVER_LIMITS, ServerLimits
 from headwater.server.serve import Server
 
 
@@ -120,20 +121,27 @@ class World:
             await made.hear(type="entered")
             yield made
 
-    def token(self, user: str) -> str:
-        return new_token(self._directory, user)
+    def token(self, user: str, *, ttl_s: int = 3_600) -> str:
+        return new_token(self._directory, user, ttl_s=ttl_s)
 
 
-def run(directory: Path, story: Story, *, with_keys: bool = False) -> None:
+def run(
+    directory: Path,
+    story: Story,
+    *,
+    with_keys: bool = False,
+    classes: tuple[type[Piece], ...] = (Pad, NoteView),
+    limits: ServerLimits = DEFAULT_SERVER_LIMITS,
+) -> None:
     async def play() -> None:
         if with_keys:
             new_key(directory)
         owner = "ann" if with_keys else ""
-        server = Server(directory, port=0, insecure_local=not with_keys, owner=owner, classes=(Pad, NoteView))
+        server = Server(directory, port=0, insecure_local=not with_keys, owner=owner, classes=classes, limits=limits)
         serving = asyncio.create_task(server.run_until_stopped())
         try:
             runtime = server.application().runtime
-            await runtime.space("pads").open(Pad, "main")
+            await runtime.space("pads").open(classes[0], "main")
             async with asyncio.timeout(60):
                 await story(World(server, directory))
         finally:

@@ -18,6 +18,7 @@ from headwater.runtime.binding import periods
 from headwater.runtime.binding.facet import Facet
 from headwater.runtime.binding.making import keep_cells, keep_children, make, show
 from headwater.runtime.space import LocalSpace
+from headwater.scheduler.freshness import AFRESH
 from headwater.scheduler.node import Node
 from headwater.scheduler.registry import NodeSpec
 
@@ -121,6 +122,12 @@ class Home:
             raise AuthoringError(f"{self!r} is over, because what kept it is gone: ask its maker for another one")
         node = self.pieces.outside(lambda: self.pieces.core.register(spec, rooted=rooted))
         self.nodes.append(node)
+        run = self.pieces.core.current.run
+        if run is not None and run.node is not None and run.log is None:
+            # What it makes may be what the last run of the reader found there, made by somebody who is gone: from here
+            # on that run looks anew whether what it reads is fresh (I1).
+            run.log = [spot for spot in run.reads[: run.place] if spot is not None]
+            run.reads, run.place = AFRESH, 0
         return node
 
     # ---- running here ------------------------------------------------------------------------------

@@ -36,6 +36,8 @@ from headwater.scheduler.registry import NodeSpec
 if TYPE_CHECKING:
     from headwater.runtime.binding.facet import Facet
 
+WHILE_OPEN: Final = " while it is open"
+"""In the names of nodes that keep things here for a piece that is open, and do nothing else."""
 _NOWHERE: Final = "\0"
 """A place that is in no value: whoever looks there has the document here, and runs for nothing in it."""
 
@@ -162,9 +164,11 @@ def _named(facet: Facet, member: ComputedMember | MaterializerMember) -> tuple[D
 def show(facet: Facet, member: EffectMember) -> Node:
     """The node of an effect, for a user and a session."""
     home = facet.home
+    # One runtime may act for several users, and is one session to all of them.
+    whose = f", {facet.user!r}" if facet.user else ""
     return home.register(
         NodeSpec(
-            id=facet.node_id(member.stored),
+            id=f"{facet.node_id(member.stored)}{whose}",
             kind=NodeKind.EFFECT,
             fn=_call(facet, member.fn),
             home=home.space.replica,
@@ -201,7 +205,7 @@ def keep_cells(facet: Facet) -> Node:
 
     return home.register(
         NodeSpec(
-            id=f"{facet.home.space.name}/{facet.home.id} while it is open for {facet.user}/{facet.session}",
+            id=f"{facet.home.space.name}/{facet.home.id}{WHILE_OPEN} for {facet.user}/{facet.session}",
             kind=NodeKind.EFFECT,
             fn=look,
             home=home.space.replica,
@@ -222,7 +226,7 @@ def keep_children(facet: Facet, member: Declaration) -> Node:
 
     return home.register(
         NodeSpec(
-            id=f"{facet.node_id(member.stored)} while it is open",
+            id=f"{facet.node_id(member.stored)}{WHILE_OPEN}",
             kind=NodeKind.EFFECT,
             fn=look,
             home=home.space.replica,

@@ -63,7 +63,7 @@ def piece(space: Space, cls: type[PieceT], name: str) -> PieceT:
 
 def _session(space: Space) -> str:
     """The session that a program acts for: the one it names, or its own."""
-    return space.session or space.pieces.own_session(space.name)
+    return space.session or space.pieces.session_for(space.name, space.user)
 
 
 async def open_piece(space: Space, what: Any, name: str, setup: Callable[[Any], object] | None, *, new: bool) -> Any:
@@ -121,6 +121,7 @@ async def delete(space: Space, what: Piece) -> None:
     home = _own(space, what)
     home.stop()
     await erase(space, home.id)
+    home.is_made = False  # Whoever sends to it makes another one.
 
 
 def _own(space: Space, what: Piece) -> Home:

@@ -11,9 +11,10 @@ from weakref import WeakValueDictionary
 
 from headwater.cells.cell import Cell
 from headwater.cells.handle import Input
-from headwater.data.address import parse_address
+from headwater.data.address import SPACE_SCOPE, AddressParts, parse_address
+from headwater.data.ids import derive
 from headwater.data.link import Link
-from headwater.errors import AuthoringError
+from headwater.errors import AbsentError, AuthoringError
 from headwater.pieces.declarations import ChildMember, EachMember, GivenMember
 from headwater.pieces.names import piece_id
 from headwater.pieces.piece import Piece
@@ -53,6 +54,7 @@ class Pieces:
         "_kept",
         "_resources",
         "_run_began",
+        "_session_users",
         "core",
         "generations",
         "handling",
@@ -68,6 +70,7 @@ class Pieces:
         # Homes that somebody refers to: a program, a node, an event, its parent. Those that run here are kept.
         self._homes: WeakValueDictionary[tuple[str, str], Home] = WeakValueDictionary()
         self._kept: dict[Home, None] = {}
+        self._session_users: dict[str, str] = {}  # whose this runtime's own session is, by space
         self._run_began: tuple[object, int, int] = (None, 0, 0)
         self.handling = Handling(self)
         self.records = Records(self)
@@ -165,10 +168,34 @@ class Pieces:
             return self._handler(said.removeprefix(HANDLER))
         parts = parse_address(said)
         space = home.space if parts.space is None else self.core.space(parts.space)
+        found = self._owned(space, parts)
+        if found is not None:
+            return found
         given = home.outline.given(member)
         assert given.codec is not None
         kind: type[Input[Any]] = Cell if given.is_cell else Input
         return kind(self.core, space.document(parts.id, parts.scope), given.codec, parts.path)
+
+    def _owned(self, space: LocalSpace, parts: AddressParts) -> Input[Any] | None:
+        """The handle of a member at its place, which knows its default and has it computed. None: it is no piece's."""
+        id, _, stored = parts.id.rpartition(":")
+        home = self._homes.get((space.name, id))
+        if home is None and id:
+            try:
+                home = self.records.found(space, id)
+            except (AbsentError, AuthoringError):
+                return None  # It has no record, or its class is not imported: what is stored there can be read.
+        member = None if home is None else home.outline.get(stored)
+        if home is None or member is None:
+            return None
+        scope, _, owner = parts.scope.partition(":")
+        user, session = (owner, "") if scope == "user" else ("", owner)
+        if member.scope != scope:
+            return None
+        handle = home.facet(member.scope, user, session).handle(member)
+        if not isinstance(handle, Input):
+            return None
+        return handle.below(parts.path) if parts.path else handle  # type: ignore[no-any-return]
 
     def _handler(self, place: str) -> Any:
         space, _, rest = place.partition("/")
@@ -219,6 +246,13 @@ class Pieces:
         channel = self.runtime.channel(space)
         return self.origin if channel is None else channel.driver.session.key
 
+    def session_for(self, space: str, user: str) -> str:
+        """The session that this runtime is for a user: its own, and for a second user one beside it."""
+        own = self.own_session(space)
+        if not user or self._session_users.setdefault(space, user) == user:
+            return own
+        return derive("session", own, user)
+
     # ---- for spaces --------------------------------------------------------------------------------
 
     def space(self, name: str, user: str, session: str) -> Space:
@@ -252,6 +286,8 @@ class Pieces:
         seen = home.facet(facet.scope, facet.user, facet.session)
         if stored == "@":
             return seen.piece
+        if link.scope not in (SPACE_SCOPE, f"user:{facet.user}", f"session:{facet.session}"):
+            raise AuthoringError(f"{link!r} points at what is kept for {link.scope}: only that one may follow it")
         member = home.outline.get(stored)
         if member is None:
             raise AuthoringError(f"{link!r}: {home!r} has no member {stored!r} any more")

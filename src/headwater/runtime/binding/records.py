@@ -124,8 +124,8 @@ class Records:
             home.is_made = True
 
     def keep(self, home: Home) -> None:
-        """Inside a handler: a piece that was sent to before it was opened is made with that."""
-        if not home.is_made and home.parent is None and not self.exists(home):
+        """Inside a handler: a piece that nobody opened yet, or that was deleted, is made with what is sent to it."""
+        if home.parent is None and not self.exists(home):
             self.write(home)
 
     def exists(self, home: Home) -> bool:

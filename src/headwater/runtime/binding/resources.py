@@ -243,7 +243,8 @@ class Fetching:
                 result = await self._attempts(wanted, self._input.get())
                 await space.transact(self._store, wanted, result)
             except asyncio.CancelledError:
-                pieces.runtime.tasks.begin(space.transact(self._release, wanted), f"claim of {self._node.id}")
+                # A write like any other, not a task: it lands, too, when this runtime is closed in order.
+                pieces.core.write(self._claim, lambda: self._release(wanted), None)
                 raise
 
     async def _claimed(self, space: Space, wanted: str) -> bool:
@@ -273,6 +274,10 @@ class Fetching:
                     return Result(wanted=wanted, value=raw, has_value=True)
                 except Exception as failed:  # It is what the resource shows.
                     error = f"{type(failed).__name__}: {failed}"
+                except asyncio.CancelledError:
+                    if _is_cancelled():
+                        raise
+                    error = "CancelledError: something that it awaited was cancelled"
                 if attempt + 1 < tries and member.backoff is not None:
                     await tasks.elapsed(member.backoff.delay_us(attempt, random))
         finally:
@@ -325,6 +330,12 @@ class Fetching:
             result = Result(wanted=wanted, error=result.error, value=last.value, has_value=True)
         self.result.set(result)
         self._claim.delete()
+
+
+def _is_cancelled() -> bool:
+    """Whether somebody cancels this task. A cancellation that comes out of what it awaits is that one's failure."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
 
 
 class Resources:

@@ -9,12 +9,14 @@
 //   board.search.bind(document.querySelector("input"));       // both ways; typing is no event
 //
 // A lost connection comes back by itself: what is looked at is looked at again, and what had no answer is sent again
-// under the same key.
+// under the same key. A page that is refused is over: app.onError(error => ...) hears of it, and what had no answer
+// fails. A token that ends is renewed by a function: connect({ token: () => fetch(...).then(...) }).
 
 const VERSION = 1;
 const FIRST_DELAY_MS = 250;
 const LAST_DELAY_MS = 10_000;
 const TYPING_MS = 150;
+const CLAIM_MS = 500;
 
 export class Refused extends Error {}
 export class Failed extends Error {}
@@ -30,6 +32,7 @@ class App {
   #looks = new Map();      // number -> member that is looked at
   #unanswered = new Map(); // number -> { message, resolve, reject }
   #listeners = new Set();
+  #errorListeners = new Set();
 
   constructor({ url, token: bearer = "", user = "" }) {
     const scheme = location.protocol === "https:" ? "wss:" : "ws:";
@@ -40,7 +43,7 @@ class App {
     this.user = user;
     this.session = sessionStorage.getItem("headwater.session") ?? "";
     this.isOnline = false;
-    this.#open();
+    this.#claimed().then(isOurs => { if (!isOurs) this.session = ""; this.#open(); });
   }
 
   space(name) { return new Space(this, name); }
@@ -52,7 +55,21 @@ class App {
     return () => this.#listeners.delete(fn);
   }
 
-  close() { this.#isClosed = true; this.#socket?.close(); }
+  /** Call with what ends the connection for good: a token that is refused, a page of another version. */
+  onError(fn) {
+    this.#errorListeners.add(fn);
+    return () => this.#errorListeners.delete(fn);
+  }
+
+  close() { this.#end(new Failed("this page closed its connection")); }
+
+  #end(error) {
+    this.#isClosed = true;
+    this.#socket?.close();
+    const unanswered = [...this.#unanswered.values()];
+    this.#unanswered.clear();
+    for (const { reject } of unanswered) reject(error);
+  }
 
   look(member, group) {
     const id = ++this.#numbers;
@@ -68,18 +85,51 @@ class App {
   ask(message) {
     const id = ++this.#numbers;
     const numbered = { ...message, id };
+    if (this.#isClosed) return Promise.reject(new Failed("this page has no connection any more"));
     return new Promise((resolve, reject) => {
       this.#unanswered.set(id, { message: numbered, resolve, reject });
       this.#say(numbered);
     });
   }
 
+  /** Whether the session is this window's: a tab that was duplicated has a copy of its name. */
+  async #claimed() {
+    if (!this.session || !navigator.locks) return true;
+    const leave = new AbortController();
+    const timer = setTimeout(() => leave.abort(), CLAIM_MS);  // A page that is loaded again may still hold it a moment.
+    return new Promise(resolve => {
+      navigator.locks.request(`headwater.session.${this.session}`, { signal: leave.signal }, () => {
+        clearTimeout(timer);
+        resolve(true);
+        return new Promise(() => {});  // It is ours for as long as this page is there.
+      }).catch(() => resolve(false));
+    });
+  }
+
   #open() {
+    if (this.#isClosed) return;
     const socket = this.#socket = new WebSocket(this.#url);
-    socket.onopen = () => socket.send(JSON.stringify(
-      { type: "enter", version: VERSION, token: this.#token, session: this.session, user: this.#user }));
+    socket.onopen = () => this.#enter(socket);
     socket.onmessage = event => this.#hear(JSON.parse(event.data));
     socket.onclose = () => this.#lost();
+  }
+
+  async #enter(socket) {
+    try {
+      const bearer = typeof this.#token === "function" ? await this.#token() : this.#token;
+      const entering = { type: "enter", version: VERSION, token: bearer, session: this.session, user: this.#user };
+      if (socket.readyState === WebSocket.OPEN) socket.send(JSON.stringify(entering));
+    } catch (error) {
+      console.error("headwater:", error);
+      socket.close();  // It is tried again, like every connection that is lost.
+    }
+  }
+
+  #refused(error) {
+    console.error("headwater:", error);
+    if (typeof this.#token === "function" && this.#isEntered) return;  // Its time was over: there is another one.
+    this.#end(new Failed(error));
+    for (const fn of this.#errorListeners) called(fn, new Failed(error));
   }
 
   #lost() {
@@ -95,8 +145,11 @@ class App {
     switch (message.type) {
       case "entered":
         this.user = message.user;
-        this.session = message.session;
-        sessionStorage.setItem("headwater.session", message.session);
+        if (this.session !== message.session) {
+          this.session = message.session;
+          sessionStorage.setItem("headwater.session", message.session);
+          this.#claimed();
+        }
         this.#isEntered = true;
         this.#delay = FIRST_DELAY_MS;
         for (const [id, { member, group }] of this.#looks) this.#say({ type: "look", id, place: member.place, group });
@@ -107,7 +160,8 @@ class App {
         this.#looks.get(message.id)?.member.shown(message.there ? message.value : undefined);
         break;
       case "done": case "refused": case "failed":
-        this.#answer(message);
+        if (message.id === 0) this.#refused(message.error);
+        else this.#answer(message);
         break;
     }
   }
@@ -115,7 +169,6 @@ class App {
   #answer(message) {
     const asked = this.#unanswered.get(message.id);
     if (asked === undefined) {
-      if (message.type === "failed") console.error("headwater:", message.error);
       this.#looks.get(message.id)?.member.failed(message.error);
       return;
     }
@@ -132,7 +185,7 @@ class App {
   #tellOnline(isOnline) {
     if (this.isOnline !== isOnline) {
       this.isOnline = isOnline;
-      for (const fn of this.#listeners) fn(isOnline);
+      for (const fn of this.#listeners) called(fn, isOnline);
     }
   }
 }
@@ -198,15 +251,20 @@ class Member {
   increment(by = 1, options = {}) { return this.#write("increment", by, options); }
   delete(options) { return this.#write("delete", null, options); }
 
-  /** Tie an input to a cell: what is typed is written, what others write is shown, but not over what is being typed. */
-  bind(element) {
-    const property = element.type === "checkbox" ? "checked" : "value";
+  /** Tie an input to a cell: what is typed is written, what others write is shown, but not over what is being typed.
+   *  A number and a range are a number, a checkbox is true or false, a radio button the value of the one that is chosen.
+   *  `onError` hears why something was not written. */
+  bind(element, { onError = error => console.error("headwater:", error) } = {}) {
     const group = this.#app.group;
     let timer = null;
-    const write = () => { timer = null; this.set(element[property], { group }).catch(error => console.error(error)); };
+    const write = () => {
+      timer = null;
+      const value = typedIn(element);
+      if (value !== undefined) this.set(value, { group }).catch(onError);
+    };
     const typed = () => { clearTimeout(timer); timer = setTimeout(write, TYPING_MS); };
     element.addEventListener("input", typed);
-    const stop = this.watch(value => { if (timer === null && value !== undefined) element[property] = value; }, { group });
+    const stop = this.watch(value => { if (timer === null && value !== undefined) show(element, value); }, { group });
     return () => { element.removeEventListener("input", typed); if (timer !== null) { clearTimeout(timer); write(); } stop(); };
   }
 
@@ -215,7 +273,7 @@ class Member {
     this.#echoes.push(echo);
     this.#tell();
     try {
-      await this.#app.ask({ type: "write", place: this.place, kind, value: argument, group });
+      await this.#app.ask({ type: "write", place: this.place, kind, value: argument, group, key: token() });
       echo.isLanded = true;  // It is part of what is shown next.
       if (group !== null) { this.#value = applied(this.#value, kind, argument); this.#drop(echo); }
     } catch (error) {
@@ -236,7 +294,28 @@ class Member {
 
   failed(error) { console.error(`headwater: ${this.place.member}: ${error}`); }
 
-  #tell() { if (this.#isKnown) for (const fn of this.#watchers) fn(this.value); }
+  #tell() { if (this.#isKnown) for (const fn of [...this.#watchers]) called(fn, this.value); }
+}
+
+/** One who fails does not keep the others from hearing. */
+function called(fn, argument) {
+  try { fn(argument); } catch (error) { reportError(error); }
+}
+
+/** What is in an input, or undefined if that is nothing to write. */
+function typedIn(element) {
+  switch (element.type) {
+    case "checkbox": return element.checked;
+    case "radio": return element.checked ? element.value : undefined;
+    case "number": case "range": return Number.isNaN(element.valueAsNumber) ? undefined : element.valueAsNumber;
+    default: return element.value;
+  }
+}
+
+function show(element, value) {
+  if (element.type === "checkbox") element.checked = value;
+  else if (element.type === "radio") element.checked = value === element.value;
+  else element.value = value;
 }
 
 function applied(value, kind, argument) {
