@@ -51,7 +51,9 @@ class Board(Piece, name="board.Board"):
         if not 0 < points < 100:
             raise Refused("a card has 1 to 99 points")
         key = self.ctx.new_id()
-        rank = f"m{self.ctx.now():%y%m%d%H%M%S%f}"  # reads no other card, so that two people's never collide
+        # It reads no other card, so that two people's never collide. What is moved behind the last one counts on behind
+        # the full stop, and stays before what is added later.
+        rank = f"m{self.ctx.now():%y%m%d%H%M%S%f}."
         self.cards.key(key).set(Card(title=title.strip(), column=column, rank=rank, points=points, by=self.ctx.user))
         return key
 

@@ -24,7 +24,8 @@ from headwater.protocol.verdict import Conflict, Rejection
 
 MERGES: Final = "merge of "
 FOUNDER: Final = "founding of the space"
-RESERVED: Final = (MERGES, "founding of ")
+PAGES: Final = "page "  # Nobody takes up the session of a page: only the server knows whose it is.
+RESERVED: Final = (MERGES, "founding of ", PAGES)
 ACKS_TOGETHER: Final = 256
 MANY_COLLISIONS: Final = 64  # more of one rejection are not remembered for a replay
 
@@ -36,7 +37,8 @@ def merge_session(branch: str) -> str:
 
 def check_foreign(key: str) -> None:
     if key.startswith(RESERVED):
-        raise ProtocolError(f"session keys that begin with {' or '.join(map(repr, RESERVED))} are the engine's own")
+        listed = f"{', '.join(map(repr, RESERVED[:-1]))} or {RESERVED[-1]!r}"
+        raise ProtocolError(f"session keys that begin with {listed} are the engine's own")
 
 
 def token_digest(token: str) -> str:

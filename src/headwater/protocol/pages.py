@@ -18,6 +18,7 @@ __all__ = [
     "FromPage",
     "Look",
     "LookAway",
+    "Made",
     "Place",
     "Refused",
     "Send",
@@ -110,6 +111,12 @@ class Shown(_Message, frozen=True, tag="shown"):
     value: Any = None
 
 
+class Made(_Message, frozen=True, tag="made"):
+    """A write is part of what is shown from here on. It is not durable yet, and is made again if it was not to be."""
+
+    id: int
+
+
 class Done(_Message, frozen=True, tag="done"):
     """It is durable."""
 
@@ -131,7 +138,7 @@ class Failed(_Message, frozen=True, tag="failed"):
     error: str
 
 
-ToPage = Entered | Shown | Done | Refused | Failed
+ToPage = Entered | Shown | Made | Done | Refused | Failed
 
 
 def page_decoder() -> msgspec.json.Decoder[FromPage]:

@@ -7,9 +7,10 @@ anything.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 from collections.abc import Callable, Coroutine, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from os import PathLike
 from os.path import realpath
 from types import TracebackType
@@ -100,22 +101,58 @@ def connect(url: str, /, *, token: str) -> Opening[Runtime]:
 
 def run(main: Callable[[], Coroutine[Any, Any, R]], /) -> R:
     """Run a program to its end, also where a loop is running already, as in a notebook."""
+    said: object = main
+    if inspect.iscoroutine(said):
+        said.close()
+        raise AuthoringError("run(main()) was called with what main() made: write headwater.run(main)")
+    return _apart(main) if _is_running() else asyncio.run(_program(main))
+
+
+def _is_running() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(main())
+        return False
+    return True
+
+
+async def _program(main: Callable[[], Coroutine[Any, Any, R]]) -> R:
+    made: Any = main()
+    if not inspect.isawaitable(made):
+        raise AuthoringError(f"run({main!r}) made {made!r}: write async def main()")
+    result: R = await made
+    return result
+
+
+def _apart(main: Callable[[], Coroutine[Any, Any, R]]) -> R:
+    """In a thread of its own. Whoever interrupts the caller interrupts the program, which ends in order."""
     result: list[R] = []
     failed: list[BaseException] = []
+    begun: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any] | None]] = []
+
+    async def program() -> R:
+        begun.append((asyncio.get_running_loop(), asyncio.current_task()))
+        return await _program(main)
 
     def apart() -> None:
         try:
-            result.append(asyncio.run(main()))
+            result.append(asyncio.run(program()))
         except BaseException as error:  # Whoever called gets it.
             failed.append(error)
 
     thread = threading.Thread(target=apart, name="headwater.run")
     thread.start()
-    thread.join()
+    try:
+        thread.join()
+    except BaseException:
+        while not begun and thread.is_alive():
+            thread.join(0.01)
+        for loop, task in begun:
+            if task is not None and thread.is_alive():
+                with suppress(RuntimeError):  # It came to its end by itself.
+                    loop.call_soon_threadsafe(task.cancel)
+        thread.join()
+        raise
     if failed:
         raise failed[0]
     return result[0]

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 from collections.abc import Callable, MutableMapping
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from headwater.runtime.websocket import PATH, SUBPROTOCOLS
@@ -30,6 +34,7 @@ NO_PAGE: Final = (
     "An application runs here, and it has no page. What is in a folder `page` beside its file is shown here:\n"
     "begin with page/index.html, which imports /headwater.js, and start it again.\n"
 )
+STRANGE: Final = "Nobody has to prove who they are here, so that pages of other sites are not served.\n"
 FULL: Final = "This server takes no more connections now. Come back later.\n"
 _FRESH: Final = {"cache-control": "no-cache"}  # A page and its script are of one version.
 
@@ -42,12 +47,12 @@ class Door:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._connections: set[Connection] = set()
-        self._pages = 0
+        self._pages: set[Page] = set()
         self._draining = False
 
     def is_full(self) -> bool:
         """Whether nobody else is let in: a page is a connection like every other."""
-        return self._draining or len(self._connections) + self._pages >= self._service.limits.connections
+        return self._draining or len(self._connections) + len(self._pages) >= self._service.limits.connections
 
     async def let_in(self, page: Page, receive: Receive, send: Send) -> None:
         """Serve a page, if there is room for one more."""
@@ -55,13 +60,13 @@ class Door:
             await receive()  # websocket.connect
             await _refuse(send, 503, FULL)
             return
-        self._pages += 1
+        self._pages.add(page)
         gauge = self._service.metrics.connections
         gauge.inc()
         try:
             await page.run()
         finally:
-            self._pages -= 1
+            self._pages.discard(page)
             gauge.dec()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -100,6 +105,8 @@ class Door:
                     connection.close(GOING_AWAY)
                 for connection in connections:
                     await connection.closed()
+                for page in tuple(self._pages):
+                    await page.leave(GOING_AWAY)
         except TimeoutError:
             self._service.log.warning("shutdown did not wait for everybody", connections=len(self._connections))
 
@@ -134,7 +141,43 @@ def make_app(
     if application is not None:
         routes.append(desk_route(service, application))
         routes += _for_pages(door, application, pages)
-    return Starlette(routes=routes), door
+    own = [Middleware(_OwnSite)] if service.insecure_local else []
+    return Starlette(routes=routes, middleware=own), door
+
+
+class _OwnSite:
+    """Where nobody has to prove who they are, it is the programs of this machine that may ask, not every web site that
+    a browser of this machine has open, nor one that gives itself the address of this machine."""
+
+    __slots__ = ("_app",)
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket") or _is_own(Headers(scope=scope)):
+            await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await receive()  # websocket.connect
+            await _refuse(send, 403, STRANGE)
+        else:
+            await PlainTextResponse(STRANGE, 403)(scope, receive, send)
+
+
+def _is_own(headers: Headers) -> bool:
+    """Browsers say where a page comes from, in whatever changes something or opens a connection; programs do not."""
+    host, origin = headers.get("host", ""), headers.get("origin")
+    if origin is None:
+        return True
+    name = urlsplit(f"//{host}").hostname or ""
+    return (name == "localhost" or _is_loopback(name)) and urlsplit(origin).netloc == host
+
+
+def _is_loopback(name: str) -> bool:
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
 
 
 class _PageDoor:

@@ -15,6 +15,7 @@ from headwater.data.address import check_space
 from headwater.data.ids import derive
 from headwater.data.value import ABSENT
 from headwater.engine.access import ACCESS, Right, right_in
+from headwater.engine.sessions import PAGES
 from headwater.errors import AccessError, AuthoringError, HeadwaterError
 from headwater.pieces.piece import Piece
 from headwater.protocol.pages import Place
@@ -95,7 +96,7 @@ class Application:
     @staticmethod
     def session_of(user: str, said: str) -> str:
         """The session of a window that calls it so. Its name is no secret: it leads its own user there, nobody else."""
-        return derive("page", user, said)
+        return f"{PAGES}{derive('page', user, said)}"
 
     def piece(self, place: Place, user: str, session: str) -> Piece:
         """The piece that a page names, for its user and session."""

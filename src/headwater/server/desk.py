@@ -178,6 +178,7 @@ class Desk:
                 raise RuleRefusedError(f"{wrong}, like {ACCESS_EXAMPLE}")
 
     async def _send(self, asked: Question, user: str, check: Check) -> JsonForm:
+        await check(asked.space, Right.READ)
         home, handle = await self._member(asked, user)
         if not isinstance(handle, Handler):
             raise AuthoringError(f"{asked.place} is no handler: only handlers can be sent to")

@@ -56,8 +56,9 @@ def desk_route(service: Service, application: Callable[[], Application]) -> Rout
             asked = msgspec.json.decode(await _body(request), type=Question)
             told = Told(answer=await _answer(service, application(), asked, request))
             return Response(msgspec.json.encode(told), media_type="application/json")
-        except (HeadwaterError, msgspec.MsgspecError) as error:
-            told = Told(error=str(error), kind=type(error).__name__)
+        except (HeadwaterError, msgspec.MsgspecError, RecursionError) as error:
+            said = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+            told = Told(error=said, kind=type(error).__name__)
             return Response(msgspec.json.encode(told), _status(error), media_type="application/json")
 
     return Route(DESK_PATH, ask, methods=["POST"])

@@ -9,6 +9,7 @@ is not read any further. Everything is answered. A page that breaks the rules is
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
@@ -37,6 +38,7 @@ from headwater.protocol.pages import (
     FromPage,
     Look,
     LookAway,
+    Made,
     Place,
     Refused,
     Send,
@@ -46,6 +48,7 @@ from headwater.protocol.pages import (
     page_decoder,
     page_encoder,
 )
+from headwater.replica.document import Document
 from headwater.replica.transaction import Transaction
 from headwater.runtime.authored import call_in
 from headwater.server.application import Application
@@ -65,9 +68,10 @@ _INTENTS: Final = ("set", "push", "add", "discard", "increment", "delete")
 class _Looked:
     """One look of a page. It has its number from the moment it was asked for."""
 
-    __slots__ = ("right", "space", "subscription")
+    __slots__ = ("document", "right", "space", "subscription")
 
     def __init__(self) -> None:
+        self.document: Document | None = None
         self.space = ""  # whose access document says who may look
         self.right = Right.READ
         self.subscription: Subscription | None = None
@@ -90,7 +94,7 @@ class Page:
         self._looks: dict[int, _Looked] = {}
         self._access: dict[str, Subscription] = {}  # of the spaces that are looked at
         self._latest: dict[int, Callable[[], ToPage]] = {}  # what is to be shown, the latest of each look
-        self._answers: list[ToPage] = []
+        self._answers: list[Callable[[], ToPage]] = []  # in order
         self._news = asyncio.Event()
         self._room = asyncio.Event()  # it takes what it is told
         self._writing = asyncio.Lock()  # what a person types lands in the order in which it was typed
@@ -154,6 +158,11 @@ class Page:
             await self._socket.close(1008, why[:120])
         except (RuntimeError, WebSocketDisconnect):
             pass  # It went away first.
+
+    async def leave(self, code: int) -> None:
+        """The server ends: it comes back by itself, and says again what had no answer."""
+        with contextlib.suppress(RuntimeError, WebSocketDisconnect):  # It went away first.
+            await self._socket.close(code)
 
     def _enter(self, first: FromPage) -> float | None:
         """Who it is. Answers for how many seconds that is known."""
@@ -229,6 +238,7 @@ class Page:
             self._latest[id] = lambda: _shown(id, handle, value)
             self._news.set()
 
+        looked.document = handle.document
         looked.subscription = look(self._runtime, handle, shown, message.group)
         if looked.space not in self._access:
             access = self._application.access_of(looked.space)
@@ -274,25 +284,27 @@ class Page:
             except InvalidValueError as error:
                 raise InvalidValueError(f"{place.member!r} does not take this: {given(error)}") from None
             act = getattr(handle, message.kind)
-            await self._land(name, message, lambda: act(*arguments))
+            await self._land(name, message, handle.document, lambda: act(*arguments))
         self._say(Done(message.id))
 
-    async def _land(self, name: str, message: Write, act: Callable[[], object]) -> None:
+    async def _land(self, name: str, message: Write, document: Document, act: Callable[[], object]) -> None:
         """Write in one transaction with the key, so that what comes again after a lost connection is not done again."""
         core = self._runtime.core
         scope = f"session:{self._session}"
         done = self._runtime.cell(name, WRITES, tuple[str, ...], scope=scope, default=())
 
-        def once() -> None:
+        def once() -> bool:
             if message.key and message.key in done.get():
-                return
+                return False
             act()
             if message.key:
                 done.push(message.key, keep=MOST_UNDER_WAY)
+            return True
 
         def attempt(transaction: Transaction) -> None:
             transaction.group = message.group
-            call_in(core.current, core.space(name).replica, transaction, core.visible, once)
+            if call_in(core.current, core.space(name).replica, transaction, core.visible, once):
+                self._made(message.id, document)  # It is committed next, before anybody looks.
 
         await self._runtime.space(name, user=self._user, session=self._session).land(attempt)
 
@@ -325,8 +337,15 @@ class Page:
 
     def _say(self, message: ToPage) -> None:
         if not self._is_over:
-            self._answers.append(message)
+            self._answers.append(lambda: message)
             self._news.set()
+
+    def _made(self, id: int, document: Document) -> None:
+        """A write is made. What was to be shown of that document does not have it, and is told before."""
+        for number, looked in self._looks.items():
+            if looked.document is document and number in self._latest:
+                self._answers.append(self._latest.pop(number))
+        self._say(Made(id))
 
     async def _tell(self) -> None:
         """Give the page what there is to tell, one message after the other."""
@@ -334,10 +353,8 @@ class Page:
             await self._news.wait()
             self._news.clear()
             while self._answers or self._latest:
-                if self._answers:
-                    message = self._answers.pop(0)
-                else:
-                    message = self._latest.pop(next(iter(self._latest)))()
+                tell = self._answers.pop(0) if self._answers else self._latest.pop(next(iter(self._latest)))
+                message = tell()
                 try:
                     await self._socket.send_text(self._encoder.encode(message).decode())
                 except (RuntimeError, WebSocketDisconnect):

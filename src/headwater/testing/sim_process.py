@@ -51,7 +51,6 @@ class ReplicaProcess:
         "_runner",
         "_server",
         "_trace",
-        "_undone_on",
         "_undone_to",
         "before_send",
         "books",
@@ -87,8 +86,7 @@ class ReplicaProcess:
         self._life = 0
         self._connecting = Connecting(self, clock, draws, network, server)
         self._connecting.on_connected = self._connected
-        self._undone_on: object | None = None  # the connection that was there when the log was restored
-        self._undone_to: int | None = None  # where the log ended when it was restored, until a connection tells
+        self._undone_to: tuple[int, object] | None = None  # where a restored log ended, and the connection of then
         self.next_branch = MAIN  # of the next life
         self.before_send: Callable[[FromReplica, Connection], object] | None = None  # where faults lie in wait
         self.past_attempts: list[Attempt] = []
@@ -247,19 +245,18 @@ class ReplicaProcess:
     def undo(self, end: int) -> None:
         """The server was given an older state, whose log ends there. Nobody tells this process."""
         self.books.undo(end, [*self.past_attempts, *self.books.attempts])
-        self._undone_to, self._undone_on = end, self._connection
+        self._undone_to = (end, self._connection)
         self.line.answered_open = None  # its token may not have been used there
 
     def _reopened(self, message: Opened) -> None:
         """Take the session up. After the server was given an older state, only if it has seen no more than that."""
         self._connecting.opened()
-        end, newest = self._undone_to, self.books.newest
+        newest, (end, before) = self.books.newest, self._undone_to or (None, None)
         if end is not None and newest <= end:
             self.books.go_on(self._server.oracle)
         self.session.receive(message)
         self.books.check_nothing_kept()
-        # What the server said before it was given an older state says nothing about that.
-        if end is not None and self.session.link is Link.UP and self._connection is not self._undone_on:
+        if end is not None and self.session.link is Link.UP and self._connection is not before:
             self._undone_to = None
             self._trace.counts["sessions that outlived a restore"] += 1
             if newest > end:

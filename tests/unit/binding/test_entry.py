@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 
 import pytest
@@ -89,3 +90,45 @@ def test_a_program_runs_to_its_end_with_or_without_a_loop(tmp_path: Path) -> Non
         headwater.run(wrong)
     with pytest.raises(KeyError, match="lost"):
         asyncio.run(wrong_in_a_notebook())
+
+
+def test_a_program_that_fails_is_told_once_and_one_that_was_called_is_told_what_to_write() -> None:
+    async def main() -> None:
+        raise LookupError("no tea")
+
+    with pytest.raises(LookupError) as failed:
+        headwater.run(main)
+    assert failed.value.__context__ is None
+    with pytest.raises(AuthoringError, match=r"write headwater\.run\(main\)"):
+        headwater.run(main())  # type: ignore[arg-type]
+    with pytest.raises(AuthoringError, match="write async def main"):
+        headwater.run(lambda: 3)  # type: ignore[arg-type, return-value]
+
+
+def test_whoever_is_interrupted_in_a_notebook_ends_the_program_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began = threading.Event()
+    join = threading.Thread.join
+
+    async def main() -> None:
+        async with headwater.open(tmp_path / "data") as rt:
+            await rt.space("s").open(Note, "n")
+            began.set()
+            await asyncio.get_running_loop().create_future()
+
+    def interrupted(thread: threading.Thread, timeout: float | None = None) -> None:
+        if thread.name == "headwater.run" and not began.is_set():
+            assert began.wait(20)
+            raise KeyboardInterrupt
+        join(thread, timeout)
+
+    async def notebook() -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "join", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                headwater.run(main)
+        async with headwater.open(tmp_path / "data"):  # Nobody has it any more.
+            pass
+
+    asyncio.run(notebook())

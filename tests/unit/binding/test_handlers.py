@@ -815,3 +815,15 @@ def test_a_handler_costs_one_commit_and_its_readers_one_run() -> None:
             look.close()
 
     run(work)
+
+
+def test_a_handle_that_is_called_says_what_to_write() -> None:
+    async def work() -> None:
+        async with alone() as (rt, _):
+            sums = rt.space("s").piece(Sums, "p")
+            with pytest.raises(AuthoringError, match=r"write await piece\.record\.send\(\.\.\.\)"):
+                sums.record()  # type: ignore[operator]
+            with pytest.raises(AuthoringError, match=r"write \.get\(\)"):
+                sums.b()  # type: ignore[operator]
+
+    run(work)

@@ -107,7 +107,7 @@ class TestOfADirectory:
         assert "has no member 'nope'" in fail("send", data, "shop", "ann.nope", "--app", shop)
         assert "is no handler" in fail("send", data, "shop", "ann.total", "--app", shop)
         assert "no piece 'bob'" in fail("send", data, "shop", "bob.add", TEA, "--app", shop)
-        assert "no class 'Till'" in fail("send", data, "shop", "Till:bob.add", TEA, "--app", shop)
+        assert "no class 'Nonesuch'" in fail("send", data, "shop", "Nonesuch:bob.add", TEA, "--app", shop)
 
     def test_an_address_is_set_as_it_is(self, ask: Ask, data: Path, shop: Path) -> None:
         ask("set", data, "shop", "space:settings", '{"open": true}', "--app", shop)
@@ -147,7 +147,7 @@ class TestOfADirectory:
         ask("send", data, "shop", "ann.add", TEA, "--app", shop)
         for more in ((), ("--app", shop)):
             assert len(ask("get", data, "shop", "ann.lines", "--at", before, *more)) == 1
-            assert "no branch 'nope'" in fail("get", data, "shop", "ann.lines", "--branch", "nope", *more)
+            assert "branch 'nope' does not exist" in fail("get", data, "shop", "ann.lines", "--branch", "nope", *more)
 
     def test_what_the_application_prints_is_no_part_of_the_answer(
         self, ask: Ask, data: Path, shop: Path, capsys: pytest.CaptureFixture[str]
@@ -217,7 +217,7 @@ class TestOfAProcessThatRuns:
             for where in (data, url):
                 assert len(ask("get", where, "shop", "ann.lines", "--at", first)) == 1
                 assert len(ask("get", where, "shop", "space:ann:lines", "--at", first)) == 1
-                assert "no branch 'nope'" in fail("get", where, "shop", "ann.lines", "--branch", "nope")
+                assert "branch 'nope' does not exist" in fail("get", where, "shop", "ann.lines", "--branch", "nope")
                 assert [each["name"] for each in ask("spaces", where, "--json")] == ["shop"]
                 assert "history is kept from seq" in ask("compact", where, "shop", "--before", "2")
                 assert "while it is open" not in ask("graph", where, "shop")

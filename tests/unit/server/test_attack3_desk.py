@@ -9,7 +9,6 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
-import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Origin
@@ -39,7 +38,6 @@ async def ask(world: World, question: dict[str, Any] | bytes, *, token: str = ""
     return await asyncio.to_thread(post)
 
 
-@pytest.mark.xfail(strict=True, reason="a member is looked for before rights are looked at")
 def test_a_stranger_who_sends_something_opens_no_space_and_learns_nothing(tmp_path: Path) -> None:
     async def story(world: World) -> None:
         token = world.token("eve")
@@ -53,7 +51,6 @@ def test_a_stranger_who_sends_something_opens_no_space_and_learns_nothing(tmp_pa
     run(tmp_path, story, with_keys=True)
 
 
-@pytest.mark.xfail(strict=True, reason="nobody looks where a request comes from")
 def test_a_web_site_cannot_write_where_nobody_has_to_prove_who_they_are(tmp_path: Path) -> None:
     async def story(world: World) -> None:
         sets = {"what": "set", "space": "pads", "place": "main.title", "value": "x"}
@@ -63,7 +60,6 @@ def test_a_web_site_cannot_write_where_nobody_has_to_prove_who_they_are(tmp_path
     run(tmp_path, story)
 
 
-@pytest.mark.xfail(strict=True, reason="nobody looks where a connection comes from")
 def test_a_web_site_cannot_look_where_nobody_has_to_prove_who_they_are(tmp_path: Path) -> None:
     async def story(world: World) -> None:
         url = f"ws://127.0.0.1:{world.server.address[1]}/v1/page"
@@ -76,7 +72,6 @@ def test_a_web_site_cannot_look_where_nobody_has_to_prove_who_they_are(tmp_path:
     run(tmp_path, story)
 
 
-@pytest.mark.xfail(strict=True, reason="the decoder's own depth is not asked about")
 def test_a_question_that_is_nested_too_deeply_is_answered(tmp_path: Path) -> None:
     async def story(world: World) -> None:
         nested = b"[" * 5_000 + b"]" * 5_000

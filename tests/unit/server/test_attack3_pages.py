@@ -133,7 +133,6 @@ def test_a_look_at_what_is_not_there_says_so(tmp_path: Path) -> None:
     run(tmp_path, story)
 
 
-@pytest.mark.xfail(strict=True, reason="the session of a page belongs to nobody as far as the engine knows")
 def test_a_replica_cannot_take_up_the_session_of_somebody_elses_page(tmp_path: Path) -> None:
     async def story(world: World) -> None:
         await shared(world, "bob")

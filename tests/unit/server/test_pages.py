@@ -83,10 +83,11 @@ class Browser:
         await self._socket.send(json.dumps(message))
 
     async def hear(self, **wanted: Any) -> dict[str, Any]:
-        """The next message that says this, whatever else is said before."""
+        """The next message that says this, whatever else is said before; that a write is made only if that is asked."""
         while True:
             for place, message in enumerate(self._heard):
-                if all(message.get(name) == value for name, value in wanted.items()):
+                is_wanted = message["type"] != "made" or wanted.get("type") == "made"
+                if is_wanted and all(message.get(name) == value for name, value in wanted.items()):
                     return self._heard.pop(place)
             async with asyncio.timeout(20):
                 self._heard.append(json.loads(await self._socket.recv()))

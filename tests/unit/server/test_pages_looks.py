@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import websockets
+from starlette.websockets import WebSocket
 from websockets.asyncio.client import connect
 
 import headwater
@@ -206,8 +207,8 @@ def test_a_page_that_takes_no_answers_is_not_read_any_further(tmp_path: Path, mo
     monkeypatch.setattr(pages, "MOST_SAID", 5)
     monkeypatch.setattr(pages, "MOST_UNDER_WAY", 8)
     waiting: list[int] = []
-    slow: list[pages.WebSocket] = []
-    say, send_text = pages.Page._say, pages.WebSocket.send_text
+    slow: list[WebSocket] = []
+    say, send_text = pages.Page._say, WebSocket.send_text
 
     def counted(page: pages.Page, message: Any) -> None:
         say(page, message)
@@ -216,7 +217,7 @@ def test_a_page_that_takes_no_answers_is_not_read_any_further(tmp_path: Path, mo
     async def story(world: World) -> None:
         taking = asyncio.Event()
 
-        async def held(socket: pages.WebSocket, text: str) -> None:
+        async def held(socket: WebSocket, text: str) -> None:
             if not slow:
                 slow.append(socket)
             if socket is slow[0]:
@@ -225,7 +226,7 @@ def test_a_page_that_takes_no_answers_is_not_read_any_further(tmp_path: Path, mo
 
         async with world.browser("ann") as ann:
             monkeypatch.setattr(pages.Page, "_say", counted)
-            monkeypatch.setattr(pages.WebSocket, "send_text", held)
+            monkeypatch.setattr(WebSocket, "send_text", held)
             for number in range(200):
                 await ann.say(type="look", id=number, place=place("nothing"))
             async with world.browser("bob") as bob:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tests.unit.server.test_pages import Browser, World, run
 
 class Desk(Piece, name="rights.Desk"):
     count: Cell[int] = cell(default=0)
+    title: Cell[str] = cell(default="")
     tags: Cell[tuple[str, ...]] = cell(default=())
     chosen: Cell[str] = cell(default="", scope="user")
     search: Cell[str] = cell(default="", scope="session")
@@ -62,7 +64,7 @@ def test_a_cell_of_one_user_is_nobody_else_s_through_a_piece_that_was_given_it(t
         desk = rt.space("pads", user="ann").piece(Desk, "main")
         desk.chosen.set("ann's")
         await rt.space("pads", user="ann").open(Given(chosen=desk.chosen), "g")
-        where = {"cls": "rights.Given", "name": "g"}
+        where: dict[str, Any] = {"cls": "rights.Given", "name": "g"}
         for user in ("bob", "dan"):
             async with world.browser("", token=world.token(user)) as page:
                 assert "may not" in (await look(page, "chosen", **where))["error"]
@@ -165,5 +167,82 @@ def test_what_was_said_before_a_page_goes_away_is_still_written(tmp_path: Path) 
         async for count in desk.count.watch():
             if count == 20:
                 break
+
+    run(tmp_path, story, classes=CLASSES)
+
+
+class Mirror:
+    """What a page shows of one cell, by what it does itself and by what it is told, like the script of a browser."""
+
+    def __init__(self, page: Browser, group: str | None) -> None:
+        self.page = page
+        self.group = group
+        self.value: Any = None
+        self.echoes: list[tuple[int, str, Any, bool]] = []  # number, kind, argument, whether it is made
+        self.most = 0  # numbers of messages
+        self.unanswered: set[int] = set()
+
+    @property
+    def shown(self) -> Any:
+        value = self.value
+        for _, kind, argument, _ in self.echoes:
+            value = argument if kind == "set" else value + argument
+        return value
+
+    async def write(self, member: str, kind: str, argument: Any) -> None:
+        self.most += 1
+        number = 1_000 + self.most
+        self.echoes.append((number, kind, argument, False))
+        self.unanswered.add(number)
+        said = {"kind": kind, "value": argument, "group": self.group, "key": f"{id(self)} {number}"}
+        await self.page.say(type="write", id=number, place=place(member), **said)
+
+    def hear(self, heard: dict[str, Any]) -> None:
+        number = heard["id"]
+        if heard["type"] == "shown":
+            self.value = heard["value"]
+            self.echoes = [each for each in self.echoes if not each[3]]
+        elif heard["type"] == "made":
+            for at, (known, kind, argument, _) in enumerate(self.echoes):
+                if known == number and self.group is None:
+                    self.echoes[at] = (known, kind, argument, True)
+                elif known == number:
+                    self.value = argument if kind == "set" else self.value + argument
+                    del self.echoes[at]
+                    break
+        elif heard["type"] == "done":
+            self.unanswered.discard(number)
+        else:
+            raise AssertionError(heard)
+
+
+@pytest.mark.parametrize("group", [None, "own"])
+@pytest.mark.parametrize(("member", "kind"), [("count", "increment"), ("title", "set")])
+def test_two_pages_that_write_at_once_show_what_the_space_has(
+    tmp_path: Path, group: str | None, member: str, kind: str
+) -> None:
+    async def story(world: World) -> None:
+        handle = getattr(world.server.application().runtime.space("pads").piece(Desk, "main"), member)
+        async with world.browser("ann") as ann, world.browser("bob") as bob:
+            mirrors = [Mirror(ann, group and "g1"), Mirror(bob, group and "g2")]
+            for mirror in mirrors:
+                await mirror.page.say(type="look", id=1, place=place(member), group=mirror.group)
+                mirror.hear(await mirror.page.hear(type="shown"))
+            for number in range(40):
+                for who, mirror in enumerate(mirrors):
+                    await mirror.write(member, kind, 1 if kind == "increment" else f"{who} {number}")
+                    if number % 3 == who:
+                        await listen(mirror, lambda mirror=mirror: not mirror.unanswered)  # type: ignore[misc]
+                        assert kind == "set" or mirror.shown <= 80
+            for mirror in mirrors:
+                await listen(mirror, lambda mirror=mirror: not mirror.unanswered)  # type: ignore[misc]
+            last = await handle.pull()
+            for mirror in mirrors:
+                await listen(mirror, lambda mirror=mirror: mirror.shown == last)  # type: ignore[misc]
+
+    async def listen(mirror: Mirror, holds: Callable[[], bool]) -> None:
+        while not holds():
+            async with asyncio.timeout(20):
+                mirror.hear(json.loads(await mirror.page._socket.recv()))
 
     run(tmp_path, story, classes=CLASSES)

@@ -195,7 +195,7 @@ class Pieces:
         handle = home.facet(member.scope, user, session).handle(member)
         if not isinstance(handle, Input):
             return None
-        return handle.below(parts.path) if parts.path else handle  # type: ignore[no-any-return]
+        return handle.below(parts.path) if parts.path else handle
 
     def _handler(self, place: str) -> Any:
         space, _, rest = place.partition("/")

@@ -82,12 +82,12 @@ class App {
     if (this.#looks.delete(id)) this.#say({ type: "look_away", id });
   }
 
-  ask(message) {
+  ask(message, made = null) {
     const id = ++this.#numbers;
     const numbered = { ...message, id };
     if (this.#isClosed) return Promise.reject(new Failed("this page has no connection any more"));
     return new Promise((resolve, reject) => {
-      this.#unanswered.set(id, { message: numbered, resolve, reject });
+      this.#unanswered.set(id, { message: numbered, resolve, reject, made });
       this.#say(numbered);
     });
   }
@@ -158,6 +158,9 @@ class App {
         break;
       case "shown":
         this.#looks.get(message.id)?.member.shown(message.there ? message.value : undefined);
+        break;
+      case "made":
+        this.#unanswered.get(message.id)?.made?.();
         break;
       case "done": case "refused": case "failed":
         if (message.id === 0) this.#refused(message.error);
@@ -269,13 +272,17 @@ class Member {
   }
 
   async #write(kind, argument, { group = null } = {}) {
-    const echo = { kind, argument, isLanded: false };
+    const echo = { kind, argument, isMade: false };
+    const made = () => {
+      if (group === null) echo.isMade = true;  // It is part of what is shown next.
+      else { this.#value = applied(this.#value, kind, argument); this.#drop(echo); echo.isMade = true; }  // Nor is it shown.
+    };
     this.#echoes.push(echo);
     this.#tell();
     try {
-      await this.#app.ask({ type: "write", place: this.place, kind, value: argument, group, key: token() });
-      echo.isLanded = true;  // It is part of what is shown next.
-      if (group !== null) { this.#value = applied(this.#value, kind, argument); this.#drop(echo); }
+      await this.#app.ask({ type: "write", place: this.place, kind, value: argument, group, key: token() }, made);
+      // Made before the connection was lost; or nobody looks, so that nothing is shown next.
+      if (!echo.isMade || this.#watchers.size === 0) { this.#drop(echo); this.#tell(); }
     } catch (error) {
       this.#drop(echo);
       this.#tell();
@@ -288,7 +295,7 @@ class Member {
   shown(value) {
     this.#value = value;
     this.#isKnown = true;
-    this.#echoes = this.#echoes.filter(echo => !echo.isLanded);
+    this.#echoes = this.#echoes.filter(echo => !echo.isMade);
     this.#tell();
   }
 

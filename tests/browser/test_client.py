@@ -1,0 +1,161 @@
+"""The script of a page in a real browser: what it shows of its own writes, inputs that are bound, and its ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from tests.browser.kit import Served, browser, served
+
+APP = """
+from __future__ import annotations
+
+import headwater
+from headwater import Cell, Piece, cell
+
+
+class Form(Piece):
+    count: Cell[int] = cell(default=0)
+    tags: Cell[tuple[str, ...]] = cell(default=())
+    text: Cell[str] = cell(default="")
+    number: Cell[int] = cell(default=7)
+    colour: Cell[str] = cell(default="red")
+    here: Cell[str] = cell(default="", scope="session")
+
+
+async def start(rt: headwater.Runtime) -> None:
+    await rt.space("forms").open(Form, "main")
+"""
+PAGE = """<!doctype html><title>form</title>
+<input id="text"><input id="number" type="number">
+<input name="colour" type="radio" value="red" id="red"><input name="colour" type="radio" value="blue" id="blue">
+<script type="module">
+  import { connect } from "/headwater.js";
+  window.app = connect({ user: "ann" });
+  window.form = app.space("forms").piece("Form", "main");
+  window.errors = [];
+  form.text.bind(document.getElementById("text"));
+  form.number.bind(document.getElementById("number"), { onError: error => errors.push(error.message) });
+  for (const id of ["red", "blue"]) form.colour.bind(document.getElementById(id));
+  window.counts = []; window.tags = []; window.here = [];
+  form.count.watch(() => { throw new Error("a watcher that fails"); });
+  form.count.watch(value => counts.push(value));
+  form.tags.watch(value => tags.push(value));
+  form.here.watch(value => here.push(value));
+  window.online = [];
+  app.onConnection(isOnline => online.push(isOnline));
+</script>
+"""
+WITHIN_MS = 20_000
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    path = browser()
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def form(tmp_path: Path) -> Iterator[Served]:
+    folder = tmp_path / "app"
+    (folder / "page").mkdir(parents=True)
+    (folder / "form.py").write_text(APP)
+    (folder / "page" / "index.html").write_text(PAGE)
+    with served(folder / "form.py", tmp_path / "data") as running:
+        yield running
+
+
+def opened(chromium: Browser, form: Served) -> Page:
+    page = chromium.new_context().new_page()
+    page.set_default_timeout(WITHIN_MS)
+    page.goto(form.url)
+    page.wait_for_function("window.app && app.isOnline && counts.length > 0 && tags.length > 0")
+    return page
+
+
+def told(page: Page, script: str) -> Any:
+    return page.evaluate(script)
+
+
+def test_an_own_write_is_shown_once(chromium: Browser, form: Served) -> None:
+    page = opened(chromium, form)
+    for _ in range(3):
+        told(page, "form.count.increment(1)")
+        told(page, "form.tags.push('x')")
+    assert told(page, "form.count.set(10).then(() => form.tags.set(['y']))") is None
+    page.wait_for_function("form.count.value === 10 && form.tags.value.length === 1")
+    assert max(told(page, "counts.slice(0, -1)")) <= 10
+    assert sorted(set(told(page, "counts"))) == told(page, "counts.filter((n, at) => counts.indexOf(n) === at)")
+    assert max(len(each) for each in told(page, "tags")) == 3
+
+
+def test_inputs_are_bound_by_their_kind(chromium: Browser, form: Served) -> None:
+    one, other = opened(chromium, form), opened(chromium, form)
+    one.wait_for_function("document.getElementById('number').value === '7'")
+    assert one.locator("#red").is_checked()
+    one.fill("#number", "42")
+    other.wait_for_function("document.getElementById('number').value === '42'")
+    one.check("#blue")
+    other.wait_for_function("document.getElementById('blue').checked && !document.getElementById('red').checked")
+    assert other.locator("#red").get_attribute("value") == "red"
+    one.fill("#number", "1.5")
+    one.wait_for_function("errors.length === 1")
+    assert "expected int" in told(one, "errors[0]")
+
+
+def test_two_people_who_type_into_one_field_see_the_same(chromium: Browser, form: Served) -> None:
+    one, other = opened(chromium, form), opened(chromium, form)
+    for number in range(6):
+        one.fill("#text", f"one {number}")
+        other.fill("#text", f"other {number}")
+        same = "document.getElementById('text').value"
+        other.wait_for_timeout(250)  # as long as the script waits for more to be typed, and a little more
+        for page in (one, other):
+            page.wait_for_function(f"form.text.value === {same}")
+        one.wait_for_function(f"form.text.value === {told(other, 'form.text.value')!r}")
+
+
+def test_a_window_that_was_duplicated_has_a_session_of_its_own(chromium: Browser, form: Served) -> None:
+    context = chromium.new_context()
+    first = context.new_page()
+    first.goto(form.url)
+    first.wait_for_function("app.isOnline && here.length > 0")
+    told(first, "form.here.set('first')")
+    with context.expect_page() as opening:
+        told(first, "window.open(location.href)")  # It has a copy of what the first one keeps.
+    second = opening.value
+    second.wait_for_function("window.app && app.isOnline && here.length > 0")
+    assert told(second, "app.session") != told(first, "app.session")
+    session = told(first, "app.session")
+    first.reload()
+    first.wait_for_function("window.app && app.isOnline && here.length > 0")
+    assert told(first, "[app.session, form.here.value]") == [session, "first"]
+
+
+def test_a_page_that_is_closed_stays_closed_and_what_had_no_answer_fails(chromium: Browser, form: Served) -> None:
+    page = opened(chromium, form)
+    form.kill()
+    page.wait_for_function("!app.isOnline")
+    told(page, "form.count.increment(1).catch(error => errors.push(error.message)); app.close()")
+    page.wait_for_function("errors.length === 1")
+    form.start()
+    later = opened(chromium, form)  # Whoever comes later is there, and the closed one is not.
+    later.wait_for_function("app.isOnline")
+    assert told(page, "online") == [False, True, False]
+
+
+def test_a_page_that_is_refused_is_told_and_does_not_try_again(chromium: Browser, form: Served) -> None:
+    page = opened(chromium, form)
+    script = """async () => {
+      const { connect } = await import("/headwater.js");
+      const app = connect({ url: `ws://${location.host}/v1/page`, token: "no token at all", user: 7 });
+      return await new Promise(resolve => app.onError(error => resolve(error.message)));
+    }"""
+    assert "cannot be understood" in page.evaluate(script)
