@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 __all__ = ["is_exploring", "sampled", "scaled"]
 
 T = TypeVar("T")
-SAMPLED: Final = 4
+SAMPLED: Final = 10
 
 
 def scaled(full: int) -> int:
