@@ -31,9 +31,12 @@ HOT: Final = (
     "data/spots.py",
     "replica/detached.py",
     "replica/feed.py",
+    "replica/layer.py",
     "replica/opened.py",
     "replica/pending.py",
     "replica/replica.py",
+    "replica/spans.py",
+    "replica/written.py",
     "scheduler/fates.py",
     "scheduler/freshness.py",
     "scheduler/gate.py",
@@ -109,8 +112,8 @@ def is_current() -> bool:
 
 
 def fingerprint() -> str:
-    """Of every source, since a compiled module knows the types of those it uses."""
-    digest = hashlib.sha256(sys.version.encode())
+    """Of every source, since a compiled module knows the types of those it uses, and of which are compiled."""
+    digest = hashlib.sha256("\0".join((sys.version, *HOT)).encode())
     for path in sorted(SOURCE.rglob("*.py")):
         digest.update(str(path.relative_to(SOURCE)).encode())
         digest.update(path.read_bytes())

@@ -76,11 +76,11 @@ def write_app(folder: Path, text: str = SHOP, *, name: str = "shop") -> Path:
 @contextmanager
 def imported() -> Iterator[None]:
     """What a test imports is not there for the next one."""
-    path, somewhere = list(sys.path), tempfile.gettempdir()
+    path, before, somewhere = list(sys.path), set(sys.modules), tempfile.gettempdir()
     try:
         yield
     finally:
-        for name, module in list(sys.modules.items()):
-            if str(getattr(module, "__file__", None) or "").startswith(somewhere):
+        for name in sys.modules.keys() - before:  # Not those of before: all of this may itself be somewhere there.
+            if str(getattr(sys.modules[name], "__file__", None) or "").startswith(somewhere):
                 del sys.modules[name]
         sys.path[:] = path
