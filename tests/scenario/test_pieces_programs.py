@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from headwater import Refused, between
-from tests.scenario.programs import board as boards
-from tests.scenario.programs import cart as carts
-from tests.scenario.programs import kanban
+from tests.programs import b_kanban as kanban
+from tests.programs import design_block as carts
+from tests.programs import design_block2 as boards
 from tests.unit.binding.kit import PLACES, Ranned, at, run
 
 EVERYWHERE = pytest.mark.parametrize("place", PLACES)

@@ -120,7 +120,7 @@ def test_a_script_and_headwater_run_work_on_the_same_data(tmp_path: Path) -> Non
     assert again.stdout == "total 15\n"
 
 
-PROGRAMS = Path(__file__).resolve().parents[2] / "scenario" / "programs"
+PROGRAMS = Path(__file__).resolve().parents[2] / "programs"
 
 
 @pytest.mark.parametrize("name", sorted(file.stem for file in PROGRAMS.glob("*.py") if file.stem != "__init__"))
