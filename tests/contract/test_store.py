@@ -20,7 +20,11 @@ from headwater.engine.store.port import (
     LeaseRow,
     LogRow,
     MarksRow,
+    MirrorRow,
+    NodeNumbers,
+    ObservationRow,
     Part,
+    ReaderRow,
     RecordRow,
     SessionRow,
     SnapshotRow,
@@ -298,6 +302,9 @@ UNSTORABLE: dict[str, Callable[[Store], object]] = {
     "put_events": lambda store: store.put_events([EventRow("e", 1, "s", LARGE, b"")]),
     "put_events-text": lambda store: store.put_events([EventRow(LONE, 1, "s", 0, b"")]),
     "event": lambda store: store.event(LONE),
+    "events_due": lambda store: store.events_due(1, LARGE, (0, ""), 1),
+    "next_due": lambda store: store.next_due(1, LARGE),
+    "drop_event": lambda store: store.drop_event(1, LONE),
     "put_records": lambda store: store.put_records([RecordRow(1, 0, LONE, "k", b"")]),
     "put_lease": lambda store: store.put_lease(LeaseRow("l", LARGE, "me", 0)),
     "lease": lambda store: store.lease(LONE),
@@ -757,9 +764,124 @@ class TestEvents:
             seen += store.events_after(after, 2)
         assert [row.id for row in seen] == ordered
 
+    def test_events_of_a_branch_come_as_they_are_due_and_the_next_time_is_known(self, open_store: Store) -> None:
+        store = open_store
+        due = {"a": 0, "b": 50, "c": 20, "d": 51}
+        store.put_events([EventRow(id, 7 - n, "s", us, b"", 1, 9) for n, (id, us) in enumerate(due.items())])
+        store.put_events([EventRow("other", 90, "s", 30, b"", 2, 9)])
+        assert [row.id for row in store.events_due(1, 50, (0, ""), 10)] == ["c", "b", "a"]
+        assert [row.id for row in store.events_due(1, 50, (5, "c"), 1)] == ["b"]
+        assert [row.stored_us for row in store.events_due(2, 50, (0, ""), 1)] == [9]
+        assert [store.next_due(1, at) for at in (0, 20, 50, 51)] == [20, 50, 51, None]
+        assert (store.last_event(1), store.last_event(2), store.last_event(3)) == (7, 90, 0)
+
+    def test_an_event_is_dropped_on_its_branch_only_and_all_of_a_branch_at_once(self, open_store: Store) -> None:
+        store = open_store
+        store.put_events([EventRow(f"e{n}", n, "s", 0, b"", 1 + n // 3, 0) for n in range(1, 6)])
+        total = store.sum_before(9)
+        assert store.drop_event(2, "e1") is None
+        dropped = store.drop_event(1, "e1")
+        assert dropped is not None
+        assert (dropped[0], store.sum_before(9)) == (1, total - dropped[1])
+        assert store.drop_event(1, "e1") is None
+        before_5 = store.sum_before(5) - store.sum_before(3)
+        assert store.drop_events(2, 5) == before_5
+        assert [row.id for row in store.events_after((0, ""), 9)] == ["e2"]
+
     def test_no_events_at_all_may_be_put(self, open_store: Store) -> None:
         open_store.put_events([])
         assert open_store.events_after((0, ""), 5) == []
+
+
+def observation(piece: int, member: int, *, branch: int = 1, generation: int = 1, child: str = "") -> ObservationRow:
+    return ObservationRow(branch, piece, generation, member, child, 0, b"state", b"body")
+
+
+class TestObservations:
+    def test_a_name_has_one_number_and_numbers_rise(self, open_store: Store) -> None:
+        store = open_store
+        assert (store.number_of("a"), store.name_of(1)) == (None, None)
+        assert [store.add_name(name) for name in ("a", "B", "\u00e4\0x")] == [1, 2, 3]
+        assert (store.number_of("\u00e4\0x"), store.name_of(2), store.number_of("b")) == (3, "B", None)
+        with pytest.raises(StorageError):
+            store.add_name("a")
+
+    def test_an_observation_comes_in_place_of_the_one_before(self, open_store: Store) -> None:
+        store = open_store
+        row = observation(1, 2, child="k")
+        assert store.observation(row.key) is None
+        store.put_observations([row], 1)
+        again = row._replace(state=b"later", body=b"")
+        store.put_observations([again], 0)
+        assert store.observation(row.key) == again
+        assert store.observation(row.key._replace(child="K")) is None
+        store.check(Part.OBSERVATIONS)
+
+    def test_observations_of_a_branch_come_in_the_order_of_their_keys_in_pages(self, open_store: Store) -> None:
+        store = open_store
+        rows = [observation(p, m, generation=g, child=c) for p in (1, 2) for g in (1, 2) for m in (3, 4) for c in "ab"]
+        other = observation(1, 1, branch=2)
+        store.put_observations([*reversed(rows), other], len(rows) + 1)
+        found: list[ObservationRow] = []
+        while page := store.observations_after(found[-1].key if found else NodeNumbers(1, 0, 0, 0, "", 0), 3):
+            found += page
+        assert found == rows
+        assert store.observations_after(NodeNumbers(2, 0, 0, 0, "", 0), 3) == [other]
+        assert [store.newest_generation(1, piece) for piece in (1, 2, 3)] == [2, 2, None]
+        assert (store.observed_pieces(1, 0, 5), store.observed_pieces(1, 1, 5)) == ([1, 2], [2])
+        assert store.observed_pieces(1, 0, 1) == [1]
+
+    def test_dropped_observations_are_gone_and_those_of_a_branch_with_its_readers(self, open_store: Store) -> None:
+        store = open_store
+        rows = [observation(1, member, branch=branch) for branch in (1, 2) for member in (1, 2)]
+        store.put_observations(rows, 4)
+        store.put_readers([ReaderRow(5, branch, 1, 2) for branch in (1, 2)], 2)
+        store.put_mirror(MirrorRow(2, 1, 1, b"m"))
+        store.drop_observations([rows[0].key, rows[0].key._replace(member=9)])
+        assert store.observations_after(NodeNumbers(1, 0, 0, 0, "", 0), 9) == [rows[1]]
+        store.drop_observed_branch(2)
+        assert store.observations_after(NodeNumbers(2, 0, 0, 0, "", 0), 9) == []
+        assert (store.reader(5, 1, 1), store.reader(5, 2, 1)) == (2, 0)
+        assert store.mirrors_after(2, 1, 0, 9) == []
+        for part in (Part.OBSERVATIONS, Part.READERS, Part.MIRRORS):
+            store.check(part)
+
+    def test_readers_are_counted_by_piece_and_found_by_document(self, open_store: Store) -> None:
+        store = open_store
+        assert not store.has_absent_readers()
+        store.put_readers([ReaderRow(7, 1, piece, piece) for piece in (1, 2, 3)], 3)
+        assert (store.readers_of(7, 1, 0, 9), store.readers_of(7, 1, 1, 1), store.readers_of(7, 2, 0, 9)) == (
+            [1, 2, 3],
+            [2],
+            [],
+        )
+        store.put_readers([ReaderRow(7, 1, 2, 0), ReaderRow(7, 1, 3, 9), ReaderRow(-4, 1, 1, 1)], 0)
+        assert ([store.reader(7, 1, piece) for piece in (1, 2, 3)], store.count_readers(1)) == ([1, 0, 9], 3)
+        assert store.has_absent_readers()
+        store.rename_readers(-4, 8)
+        assert (store.readers_of(8, 1, 0, 9), store.has_absent_readers()) == ([1], False)
+        store.check(Part.READERS)
+
+    def test_a_mirror_is_replaced_and_goes_without_a_body(self, open_store: Store) -> None:
+        store = open_store
+        for piece in (1, 2):
+            store.put_mirror(MirrorRow(1, 9, piece, b"first"))
+        store.put_mirror(MirrorRow(1, 9, 1, b"second"))
+        assert [row.body for row in store.mirrors_after(1, 9, 0, 9)] == [b"second", b"first"]
+        assert (store.mirror_owners(1), store.mirror_owners(2)) == ([9], [])
+        store.put_mirror(MirrorRow(1, 9, 1, b""))
+        assert [row.piece for row in store.mirrors_after(1, 9, 0, 9)] == [2]
+        store.check(Part.MIRRORS)
+
+    def test_heads_and_names_of_many_documents_are_read_at_once(self, open_store: Store) -> None:
+        store = open_store
+        keys = {number: DocKey("space", f"d{number}") for number in range(1, 1_203)}
+        for number, key in keys.items():
+            store.put_doc(number, key)
+        store.put_heads([head_row(1, number, number + 5) for number in keys])
+        assert store.head_seqs(1, [*keys, 5_000]) == {number: number + 5 for number in keys}
+        assert store.head_seqs(2, keys) == {}
+        assert store.keys_of([*keys, 5_000]) == keys
 
 
 class TestRecords:

@@ -65,6 +65,10 @@ class Access:
             return False
         return doc.scope == SPACE_SCOPE or doc.scope in (f"user:{principal}", f"session:{session}")
 
+    def may_write(self, principal: str) -> bool:
+        """Whether a user may write what is shared."""
+        return self.right_of(principal) >= Right.WRITE
+
     def refusal(self, session: Session, commit: Commit) -> RuleRefused | None:
         """Why this session may not make this commit, or None."""
         principal = session.principal
@@ -78,7 +82,8 @@ class Access:
         for doc in named:
             if not self.may_see(doc, principal, session.key):
                 return RuleRefused("access", f"{doc.scope}:{doc.id} belongs to somebody else than {principal!r}")
-        shared = any(op.doc.scope == SPACE_SCOPE for op in commit.operations) or commit.events or commit.records
+        sends = commit.events or commit.records or commit.handled
+        shared = any(op.doc.scope == SPACE_SCOPE for op in commit.operations) or sends
         # A commit that writes nothing is a row of the log, too, and moves everybody's seq.
         if right < Right.WRITE and (shared or not commit.operations):
             return RuleRefused("access", f"{principal!r} may read this space, but not write to it")
@@ -89,7 +94,8 @@ class Access:
     def _refused_change(self, principal: str, right: Right, commit: Commit) -> RuleRefused | None:
         if right < Right.OWN:
             return RuleRefused("access", f"only an owner may change who has access; {principal!r} is none")
-        if len(commit.operations) > 1 or commit.events or commit.records or commit.branch != MAIN:
+        sends = commit.events or commit.records or commit.handled
+        if len(commit.operations) > 1 or sends or commit.branch != MAIN:
             return RuleRefused("access", f"a change of access is alone in its commit, on branch {MAIN!r}")
         value = self.document()
         for patch in commit.operations[0].patches:

@@ -11,7 +11,6 @@ from typing import Final
 
 from headwater.clock import Clock
 from headwater.data.address import NAME_LENGTH, DocKey
-from headwater.data.codec import encode
 from headwater.data.patch import Touch
 from headwater.data.value import MAX_INT
 from headwater.engine.access import Access
@@ -20,9 +19,11 @@ from headwater.engine.branches import Branch, Branches
 from headwater.engine.heads import Heads
 from headwater.engine.limits import Limits
 from headwater.engine.log import Log
+from headwater.engine.observing import Observing
+from headwater.engine.outgoing import Outgoing
 from headwater.engine.sessions import MERGES, Landed, Session, Sessions
 from headwater.engine.snapshots import Snapshots
-from headwater.engine.store.port import EventRow, RecordRow, Store
+from headwater.engine.store.port import Store
 from headwater.errors import LimitError, ProtocolError
 from headwater.protocol.commit import (
     Checked,
@@ -36,6 +37,7 @@ from headwater.protocol.commit import (
     encode_commit,
     encode_frame,
 )
+from headwater.protocol.observations import Observation
 from headwater.protocol.verdict import Accepted, Conflict, Rejected, Rejection, RuleRefused, Verdict
 
 Outcome = tuple[Verdict, ...] | ProtocolError | LimitError
@@ -62,6 +64,8 @@ class Group:
         "_heads",
         "_limits",
         "_log",
+        "_observing",
+        "_outgoing",
         "_sessions",
         "_snapshots",
         "_store",
@@ -76,6 +80,8 @@ class Group:
         sessions: Sessions,
         admission: Admission,
         snapshots: Snapshots,
+        outgoing: Outgoing,
+        observing: Observing,
         access: Access | None,
         clock: Clock,
         limits: Limits,
@@ -87,13 +93,17 @@ class Group:
         self._sessions = sessions
         self._admission = admission
         self._snapshots = snapshots
+        self._outgoing = outgoing
+        self._observing = observing
         self._access = access
         self._clock = clock
         self._limits = limits
         self._accepted = False
         self._at_us = 0
 
-    def take(self, session: Session, frame: Frame, *, alone: bool = False) -> Outcome:
+    def take(
+        self, session: Session, frame: Frame, *, alone: bool = False, observed: tuple[Observation, ...] = ()
+    ) -> Outcome:
         """Judge one frame. A frame outside the protocol changes nothing and has no verdicts.
 
         `alone`: it is the only one of its transaction, which is all the savepoint that it needs.
@@ -112,7 +122,7 @@ class Group:
             return tuple(known)
         if not alone:
             self._store.savepoint()
-        verdicts = self._judged(session, fresh, encoded)
+        verdicts = self._judged(session, fresh, encoded, observed)
         if self._log.close_frame():
             self._accepted = True
             self._sessions.keep_judged(session)
@@ -141,7 +151,9 @@ class Group:
             or self._heads.bytes_pinned > self._limits.cache_bytes // 2
         ):
             self._heads.write_back()
-        return self._sessions.evict() or self._accepted
+        # C7: what was observed is written with the commits it describes, or not at all.
+        is_observed = self._observing.flush()
+        return self._sessions.evict() or self._accepted or is_observed
 
     # ---- replay ----------------------------------------------------------------------------------
 
@@ -251,10 +263,13 @@ class Group:
 
     # ---- judging and accepting -------------------------------------------------------------------
 
-    def _judged(self, session: Session, frame: Frame, encodings: list[bytes]) -> list[Verdict]:
+    def _judged(
+        self, session: Session, frame: Frame, encodings: list[bytes], observed: tuple[Observation, ...]
+    ) -> list[Verdict]:
         branch = self._branches.find(frame[0].branch)
         if branch is None:
             return [self._refused(session, commit, _no_branch(commit.branch)) for commit in frame]
+        runs = self.observe(session, branch, observed) if observed else {}
         self._log.open_frame(session.id, branch.id, self._at_us)
         verdicts: list[Verdict] = []
         for commit, encoded in zip(frame, encodings, strict=True):
@@ -265,8 +280,30 @@ class Group:
                 continue
             seq = self._log.admit(commit.local_seq, encoded, tuple([planned[0].seq for planned in plan]))
             self._apply(session, branch, commit, seq, plan, len(encoded))
+            run = runs.get(commit.local_seq)
+            if run is not None:
+                # I5: as of its own commit, so that what it wrote itself does not make it dirty.
+                self._observing.ran(session, branch, run, seq, wrote=bool(commit.operations))
             verdicts.append(Accepted(commit.local_seq, seq))
         return verdicts
+
+    def observe(self, session: Session, branch: Branch, observed: tuple[Observation, ...]) -> dict[int, Observation]:
+        """Keep what is current of runs that changed nothing. Answers those that belong to commits, by `local_seq`."""
+        runs: dict[int, Observation] = {}
+        may_write = self._access is None or self._access.may_write(session.principal)
+        for run in observed[: self._limits.frame_observations] if may_write and self._observing.is_on else ():
+            if run.local_seq:
+                runs[run.local_seq] = run
+            else:
+                self._observing.noted(session, branch, run)
+        return runs
+
+    def observe_alone(self, session: Session, branch_name: str, observed: tuple[Observation, ...]) -> Outcome:
+        """The same without a frame: nothing is judged, so that there is no verdict."""
+        branch = self._branches.find(branch_name)
+        if branch is not None:
+            self.observe(session, branch, observed)
+        return ()
 
     def _refused(self, session: Session, commit: Commit, rejection: Rejection) -> Rejected:
         self._sessions.refuse(session, commit.local_seq, rejection)
@@ -298,18 +335,8 @@ class Group:
                 f"it has {reads} reads and causes, {len(commit.operations)} operations and {patches} patches; the "
                 f"limits are {limits.commit_reads}, {limits.commit_operations} and {limits.commit_patches}. Split it.",
             )
-        if commit.events:
-            return self._repeated_event(commit)
-        return None
-
-    def _repeated_event(self, commit: Commit) -> RuleRefused | None:
-        ids = set()
-        for event in commit.events:
-            stored = self._store.event(event.id)
-            if stored is not None or event.id in ids:
-                by = f"the commit at seq {stored.seq}" if stored is not None else "this very commit"
-                return RuleRefused("event_id", f"event {event.id!r} was already sent by {by}")
-            ids.add(event.id)
+        if commit.events or commit.handled:
+            return self._outgoing.refusal(commit)
         return None
 
     def _apply(
@@ -336,21 +363,15 @@ class Group:
             if 4 * head.patch_bytes > head.weight or 300 * head.marks.nodes > head.weight:
                 self._heads.reweigh(head)
         self._sessions.accept(session, commit.local_seq, Landed(seq, branch.id, written))
-        if commit.events or commit.records:
-            self._keep_outgoing(commit, seq)
+        if commit.events or commit.records or commit.handled:
+            self._outgoing.keep(session, branch, commit, seq, self._at_us)
 
     def _new_doc(self, key: DocKey) -> int:
         doc = self._heads.next_doc
         self._heads.next_doc = doc + 1
         self._store.put_doc(doc, key)
+        self._observing.made(key, doc)
         return doc
-
-    def _keep_outgoing(self, commit: Commit, seq: int) -> None:
-        """Events and topic records are stored with what caused them; delivering them is not the engine's."""
-        self._store.put_events([EventRow(e.id, seq, e.stream, e.due_us, encode(e.payload)) for e in commit.events])
-        self._store.put_records(
-            [RecordRow(seq, place, r.topic, r.key, encode(r.payload)) for place, r in enumerate(commit.records)]
-        )
 
 
 def _written_down(frame: Frame) -> bytes:

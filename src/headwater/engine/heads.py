@@ -7,6 +7,7 @@ are frozen and shared.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from zlib import crc32
 
 import msgspec
@@ -111,6 +112,14 @@ class Heads:
     def bytes_pinned(self) -> int:
         """What changed heads weigh, which cannot be dropped before they are written back."""
         return self._pinned
+
+    def seqs(self, branch: Branch, docs: Iterable[int]) -> dict[int, int]:
+        """When documents were last written on this very branch, without rebuilding any of them."""
+        found = self._store.head_seqs(branch.id, docs)
+        for head in self._unwritten:
+            if head.branch == branch.id:
+                found[head.doc] = head.seq  # Its row says what was written back, which is less.
+        return found
 
     def get(self, branch: Branch, key: DocKey) -> Head:
         """The head of a document, which may be absent or inherited from the branch's parent."""

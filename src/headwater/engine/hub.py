@@ -8,11 +8,10 @@ on the engine's thread; does no input or output. Upholds C5 and C9 on the engine
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import assert_never
 
 from headwater.clock import Clock
 from headwater.engine.access import ACCESS
-from headwater.engine.asking import answer
+from headwater.engine.asking import Asking
 from headwater.engine.engine import Engine
 from headwater.engine.group import Outcome
 from headwater.engine.limits import Limits
@@ -33,9 +32,7 @@ from headwater.protocol.messages import (
     Open,
     Opened,
     Own,
-    Patched,
     Problem,
-    Query,
     Renew,
     Renewed,
     Sync,
@@ -44,9 +41,9 @@ from headwater.protocol.messages import (
     Verdicts,
     Watch,
     Watched,
-    whole_of,
 )
 from headwater.protocol.verdict import Accepted, Conflict
+from headwater.protocol.ways import patched_of
 
 
 class Hub:
@@ -54,6 +51,7 @@ class Hub:
 
     __slots__ = (
         "_access_changed",
+        "_asking",
         "_clock",
         "_engine",
         "_founded",
@@ -82,8 +80,9 @@ class Hub:
         self._watching = Watching(engine, limits)
         self._windows = Windows()
         self._room = Room(limits.answer_bytes)
+        self._asking = Asking(engine, limits, self._room)
         self.turns = Turns()
-        self._frames: list[tuple[Peer, tuple[Commit, ...]]] = []
+        self._frames: list[tuple[Peer, Transact]] = []
         self._told = engine.last_seq  # commits up to here were spread
         self._access_changed = False
         self._founded = False  # known to be; nothing takes that back but a group that was lost
@@ -165,15 +164,13 @@ class Hub:
             case Transact(commits):
                 if any(commit.branch != self._opened(peer).branch for commit in commits):
                     raise ProtocolError(f"this session is on branch {peer.branch!r}")
-                self._frames.append((self._opened(peer), commits))
+                self._frames.append((self._opened(peer), message))
             case Open():
                 self._open(peer, message)
             case Watch():
                 self._watch(self._opened(peer), message)
             case Unwatch(id):
                 self._watching.unwatch(self._opened(peer), id)
-            case Query():
-                answer(self._engine, self._opened(peer), message, self._limits, self._room)
             case Ack(seq, local_seq):
                 self._windows.heard(self._opened(peer), seq)
                 peer.heard_seq = max(peer.heard_seq, min(seq, peer.sent_seq))
@@ -189,7 +186,7 @@ class Hub:
             case Hello():
                 raise ProtocolError("Hello has no place here")
             case _:
-                assert_never(message)
+                self._asking.answer(self._opened(peer), message)
 
     def _opened(self, peer: Peer) -> Peer:
         if peer.state is not PeerState.OPEN:
@@ -205,6 +202,7 @@ class Hub:
         peer.state = PeerState.CLOSED
         self.turns.leave(peer)
         self._windows.forget(peer)
+        self._asking.forget(peer)
         peer.take()  # On its next connection it is told what it has not seen, whatever was noted here.
 
     # ---- opening -----------------------------------------------------------------------------------
@@ -218,7 +216,8 @@ class Hub:
         following = tuple(sorted(peer.unsure))
         peer.owes_seq = peer.owes_seq or bool(peer.unsure)
         try:
-            missed = self._composed(peer, None) if resumed and (peer.is_owed() or self._told > peer.sent_seq) else None
+            owed = resumed and (peer.is_owed() or self._told > peer.sent_seq)
+            missed = self._watching.composed(peer, self._told, None, self._room) if owed else None
         except LimitError:
             # More happened than can be told at once: it asks for everything again, one watch after the other.
             self._watching.unwatch_all(peer)
@@ -255,8 +254,9 @@ class Hub:
         frames, self._frames = self._frames, []
         try:
             self._catch_up()
-            batch = [(peer.session, frame) for peer, frame in frames]
-            outcomes = self._engine.submit_group(batch, founds=not self._founded)
+            batch = [(peer.session, frame.commits) for peer, frame in frames]
+            runs = {at: (peer.branch, f.observations) for at, (peer, f) in enumerate(frames) if f.observations}
+            outcomes = self._engine.submit_group(batch, founds=not self._founded, observed=runs)
             self._founded = self._founded or self._engine.is_founded
         except StorageError as error:
             self._founded = False
@@ -268,7 +268,7 @@ class Hub:
             self._catch_up()  # recovery may have found that some of it landed
             return
         for (peer, frame), outcome in zip(frames, outcomes, strict=True):
-            self._answer(peer, frame, outcome)
+            self._answer(peer, frame.commits, outcome)
         self._catch_up()
 
     def _catch_up(self) -> None:
@@ -315,19 +315,21 @@ class Hub:
 
     def _spread(self, author: str, commit: Commit, seq: int) -> None:
         """C9: everyone who watches hears of it, in the order of the log."""
+        if commit.events:
+            self._asking.spread(author, commit, seq)
         for operation in commit.operations:
             self._access_changed = self._access_changed or operation.doc == ACCESS
             watchers = self._watching.watchers.get((commit.branch, operation.doc))
             if not watchers:
                 continue
-            size = size_of_patches(operation.patches)
+            size, theirs = size_of_patches(operation.patches), patched_of(operation, seq, commit, author)
             for peer in watchers:
                 if peer.state is PeerState.CLOSED:
                     continue  # kept for its next connection, which reads what is new
                 if peer.session == author:
                     peer.note(Own(operation.doc, seq, commit.local_seq))
                 else:
-                    peer.note(Patched(operation.doc, seq, operation.patches))
+                    peer.note(theirs)
                     if size > SMALL:
                         peer.hold(size)
                 self._owed[peer] = None
@@ -353,6 +355,7 @@ class Hub:
 
     def flush(self) -> None:
         """Tell every peer what it is owed, as far as its window allows."""
+        self._asking.tell()
         owed, self._owed = self._owed, {}
         now_us = self._clock.monotonic_us() if len(self.turns) else 0
         for peer in owed:
@@ -379,16 +382,7 @@ class Hub:
         if peer.unacked >= self._limits.sync_window and not (past_window or turn == 0):
             return  # it has enough on the way: what comes meanwhile is merged
         if peer.is_owed() or (at_least_seq and self._told > peer.sent_seq) or turn is not None:
-            self._sync(peer, self._composed(peer, turn))
-
-    def _composed(self, peer: Peer, turn: int | None) -> Sync:
-        """All that a peer is owed. LimitError: it is too much to be told at once, and the peer is owed it no more."""
-        self._room.begin()
-        changes, merged = peer.take()
-        for doc in merged:
-            found = self._watching.read(peer, doc, self._room)
-            changes.append(whole_of(doc, found.seq, found.value))
-        return self._watching.news(peer, self._told, tuple(changes), turn, self._room)
+            self._sync(peer, self._watching.composed(peer, self._told, turn, self._room))
 
     def _sync(self, peer: Peer, sync: Sync) -> None:
         peer.sent_seq = sync.seq

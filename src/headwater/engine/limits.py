@@ -19,8 +19,10 @@ class Limits:
     commit_reads: int = 10_000
     commit_operations: int = 10_000
     commit_patches: int = 10_000
+    commit_events: int = 10_000  # that it sends, and that it handles
     frame_bytes: int = 64 * 1024 * 1024
     document_bytes: int = 64 * 1024 * 1024
+    frame_observations: int = 10_000  # beyond it, they are dropped
     commit_bytes: int = 16 * 1024 * 1024
     read_layers: int = 4_096
 
@@ -41,6 +43,7 @@ class Limits:
     cached_sessions: int = 4_096
     session_commits: int = 512  # accepted commits remembered per session, with what they touched
     session_rejections: int = 512  # rejections remembered per session, to repeat them for a replay
+    cached_observations: int = 16_384  # nodes of which it is remembered what was observed last
     marks_per_document: int = 16_384  # write index nodes; beyond it the oldest are merged into their parent
 
     # what is kept on disk

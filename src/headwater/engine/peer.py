@@ -13,7 +13,8 @@ from enum import Enum
 from headwater.data.address import DocKey
 from headwater.engine.limits import Limits
 from headwater.protocol.commit import MAIN
-from headwater.protocol.messages import DocChange, FromEngine, Selector
+from headwater.protocol.messages import DocChange, FromEngine, Selector, Way
+from headwater.protocol.ways import way_of, ways_of
 
 Send = Callable[[FromEngine], object]
 
@@ -51,6 +52,7 @@ class Peer:
         "unsure",
         "watched",
         "watches",
+        "ways",
     )
 
     def __init__(self, send: Send, limits: Limits) -> None:
@@ -76,6 +78,7 @@ class Peer:
         self._limits = limits
         self._changes: dict[DocKey, list[DocChange]] = {}
         self._merged: set[DocKey] = set()
+        self.ways: dict[DocKey, Way] = {}  # the longest way of what was merged, where that is known (I6)
         self._held_bytes = 0  # of the changes above, about
 
     def _sent(self, message: FromEngine) -> None:
@@ -98,28 +101,36 @@ class Peer:
         """A watched document changed. Past the limit for one document, only the fact is kept."""
         doc = change.doc
         if doc in self._merged:
+            way, before = way_of(change), self.ways.get(doc)
+            if way is not None and before is not None and way.hops > before.hops:
+                self.ways[doc] = way
             return
         changes = self._changes.setdefault(doc, [])
         changes.append(change)
         if len(changes) > self._limits.sync_patches:
             self.merge(doc)
+            self.ways.update(ways_of(changes))
 
     def hold(self, size: int) -> None:
         """What was just noted has so many bytes. Past the limit for one peer, only what changed is remembered."""
         self._held_bytes += size
         if self._held_bytes > self._limits.sync_bytes:
             self._merged.update(self._changes)
+            for changes in self._changes.values():
+                self.ways.update(ways_of(changes))
             self._changes.clear()
             self._held_bytes = 0
 
     def merge(self, doc: DocKey) -> None:
         """Tell the document as a whole, whatever happened to it."""
         self._changes.pop(doc, None)
+        self.ways.pop(doc, None)
         self._merged.add(doc)
 
     def forget(self, doc: DocKey) -> None:
         self._changes.pop(doc, None)
         self._merged.discard(doc)
+        self.ways.pop(doc, None)
 
     def is_owed(self) -> bool:
         return bool(self._changes or self._merged or self.owes_seq)
@@ -130,6 +141,7 @@ class Peer:
         merged = sorted(self._merged)
         self._changes.clear()
         self._merged.clear()
+        self.ways = {}  # Whoever tells these has the others.
         self._held_bytes = 0
         self.owes_seq = False
         return changes, merged

@@ -96,6 +96,10 @@ class Session:
         return self.row.session
 
 
+NOBODY_AT_ALL: Final = Session(SessionRow(0, "", "", 0, False, 0, "", 0), 0, 0)
+"""Who asks about reads that stand on no layer: nobody's session is looked at for them."""
+
+
 class Sessions:
     """The sessions of one space."""
 

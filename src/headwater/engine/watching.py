@@ -18,7 +18,7 @@ from headwater.engine.peer import Peer
 from headwater.engine.reads import Document
 from headwater.engine.room import Room
 from headwater.errors import AccessError, LimitError
-from headwater.protocol.messages import DocChange, Problem, Selector, State, Sync, Watch, state_of
+from headwater.protocol.messages import DocChange, Problem, Selector, State, Sync, Watch, state_of, whole_of
 
 MANY_LINKS: Final = 1_024  # of one document; where they lead is looked up whenever it is needed
 
@@ -128,6 +128,16 @@ class Watching:
     def state(self, peer: Peer, doc: DocKey) -> State:
         found = self._engine.read(doc, branch=peer.branch)
         return state_of(doc, found.seq, found.value)
+
+    def composed(self, peer: Peer, seq: int, turn: int | None, room: Room) -> Sync:
+        """All that a peer is owed. LimitError: it is too much to be told at once, and the peer is owed it no more."""
+        room.begin()
+        ways = peer.ways
+        changes, merged = peer.take()
+        for doc in merged:
+            found = self.read(peer, doc, room)
+            changes.append(whole_of(doc, found.seq, found.value, ways.get(doc)))
+        return self.news(peer, seq, tuple(changes), turn, room)
 
     def news(self, peer: Peer, seq: int, changes: tuple[DocChange, ...], turn: int | None, room: Room) -> Sync:
         """What happened up to a seq, with what links lead to since."""

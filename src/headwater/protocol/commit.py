@@ -19,6 +19,7 @@ from headwater.data.patch import Patch, validate_patch
 from headwater.data.path import Path, check_path
 from headwater.data.value import Value, freeze
 from headwater.errors import InvalidValueError, ProtocolError
+from headwater.protocol.message import Number
 
 MAIN: Final = "main"
 """The branch every space begins with."""
@@ -85,12 +86,17 @@ class TopicRecord(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
 
 
 class Provenance(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Who wrote, and why: the node, its code's fingerprint and the addresses whose change made it run."""
+    """Who wrote, and why: the node, its code's fingerprint and the addresses whose change made it run.
+
+    `hops` is how often what made a derived commit went from one session to another, one derived commit leading to the
+    next: 0 for what is authored, and for what is derived from that alone (I6).
+    """
 
     node: str = ""
     fingerprint: str = ""
     causes: tuple[tuple[DocKey, Path], ...] = ()
     derived: bool = False
+    hops: Number = 0
 
 
 NO_PROVENANCE: Final = Provenance()
@@ -108,6 +114,7 @@ class Commit(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     records: tuple[TopicRecord, ...] = ()
     provenance: Provenance = NO_PROVENANCE
     after: tuple[tuple[int, int], ...] = ()  # layers it stands on without a read: plain writes of its own frame
+    handled: tuple[str, ...] = ()  # ids of stored events of its branch that are over with it; one not stored is nothing
 
 
 Frame = Sequence[Commit]

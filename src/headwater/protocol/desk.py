@@ -12,13 +12,14 @@ import msgspec
 __all__ = ["DESK_PATH", "Question", "Told", "What"]
 
 DESK_PATH: Final = "/v1/desk"
-What = Literal["get", "set", "send", "log", "why", "graph", "spaces", "compact"]
+What = Literal["get", "set", "send", "log", "why", "graph", "spaces", "compact", "branch", "verify", "intents"]
 
 
 class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One question. `place` is `PIECE.MEMBER#/path` or an address; the rest counts where it makes sense.
 
-    `space` is empty where all of them are meant; `since` is the first seq to keep where history is given up.
+    `space` is empty where all of them are meant; `since` is the first seq to keep where history is given up. Of
+    branches, `value` says what is done: list, new, diff, merge or delete.
     """
 
     what: What
@@ -30,6 +31,8 @@ class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     limit: int = 50
     branch: str | None = None
     at: int | None = None
+    name: str = ""
+    after: str = ""
 
 
 class Told(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

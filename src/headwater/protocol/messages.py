@@ -8,7 +8,7 @@ every value in it is frozen. docs/PROTOCOL.md says in which order messages may c
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
@@ -16,26 +16,35 @@ from headwater.data.address import DocKey
 from headwater.data.codec import from_json, record_decoder, record_encoder, record_to_json
 from headwater.data.limits import DEFAULT_VALUE_LIMITS, STORED_VALUE_LIMITS, ValueLimits
 from headwater.data.patch import Patch, validate_patch
-from headwater.data.value import ABSENT, MAX_INT, Absent, MaybeValue, freeze
+from headwater.data.value import ABSENT, Absent, MaybeValue, freeze
 from headwater.errors import InvalidValueError, ProtocolError
 from headwater.protocol.commit import MAIN, Commit, checked_frame
+from headwater.protocol.message import Message, Number
+from headwater.protocol.observations import (
+    Backlog,
+    Current,
+    Mirror,
+    Mirrored,
+    Observation,
+    Observations,
+    QueryBacklog,
+    QueryCurrent,
+    QueryMirrors,
+    QueryObservations,
+    QueryReaders,
+    Readers,
+)
+from headwater.protocol.stored_events import Events, EventsStored, QueryEvents, WatchEvents, frozen_events
 from headwater.protocol.verdict import Verdict
 
 VERSION: Final = 1
-Number = Annotated[int, msgspec.Meta(ge=0, le=MAX_INT)]
-"""Seqs, local_seqs and ids: nothing outside is any of these."""
-
 Encoding = Literal["msgpack", "json"]
-
-
-class _Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Base of all messages: positional, frozen, nothing unknown."""
 
 
 # ---- from the replica ------------------------------------------------------------------------------
 
 
-class Hello(_Message, frozen=True, tag="hello"):
+class Hello(Message, frozen=True, tag="hello"):
     """The first message: which versions and capabilities the replica speaks, and who it is."""
 
     versions: tuple[int, ...]
@@ -43,7 +52,7 @@ class Hello(_Message, frozen=True, tag="hello"):
     token: str = ""
 
 
-class Open(_Message, frozen=True, tag="open"):
+class Open(Message, frozen=True, tag="open"):
     """Open a session in a space, or take one up again.
 
     `resume` is the token that the last `Open` chose as `following`, and is good once. `seen` is the seq the
@@ -64,33 +73,37 @@ class Open(_Message, frozen=True, tag="open"):
     chain: Number | None = None
 
 
-class Transact(_Message, frozen=True, tag="transact"):
-    """One frame of commits."""
+class Transact(Message, frozen=True, tag="transact"):
+    """One frame of commits, and what was observed of nodes: of the runs that made them, and of some before.
+
+    Without commits it is answered, too, by no verdict at all.
+    """
 
     commits: tuple[Commit, ...]
+    observations: tuple[Observation, ...] = ()
 
 
-class Selector(_Message, frozen=True):
+class Selector(Message, frozen=True):
     """A document to watch, and whether to watch what its links lead to as well."""
 
     doc: DocKey
     follow: bool = False
 
 
-class Watch(_Message, frozen=True, tag="watch"):
+class Watch(Message, frozen=True, tag="watch"):
     """Send these documents now and every change of them from then on."""
 
     id: Number
     selectors: tuple[Selector, ...]
 
 
-class Unwatch(_Message, frozen=True, tag="unwatch"):
+class Unwatch(Message, frozen=True, tag="unwatch"):
     """Forget the watch with this id."""
 
     id: Number
 
 
-class Query(_Message, frozen=True, tag="query"):
+class Query(Message, frozen=True, tag="query"):
     """Read documents once: one by name, or a page of a scope; now or at a seq."""
 
     id: Number
@@ -101,31 +114,32 @@ class Query(_Message, frozen=True, tag="query"):
     limit: Number = 100
 
 
-class Ack(_Message, frozen=True, tag="ack"):
+class Ack(Message, frozen=True, tag="ack"):
     """Confirmed state is at `seq`: more may be sent. Verdicts up to `local_seq` will not be asked for again."""
 
     seq: Number
     local_seq: Number = 0
 
 
-class Bye(_Message, frozen=True, tag="bye"):
+class Bye(Message, frozen=True, tag="bye"):
     """The session is over for good: everything it sent has its verdict."""
 
     acked: Number = 0
 
 
-class Renew(_Message, frozen=True, tag="renew"):
+class Renew(Message, frozen=True, tag="renew"):
     """Another access token of the same user, before the time of the one in use is over."""
 
     token: str
 
 
-FromReplica = Hello | Open | Transact | Watch | Unwatch | Query | Ack | Bye | Renew
+Looks = QueryObservations | QueryBacklog | QueryReaders | QueryCurrent | Mirror | QueryMirrors
+FromReplica = Hello | Open | Transact | Watch | Unwatch | Query | QueryEvents | WatchEvents | Looks | Ack | Bye | Renew
 
 # ---- from the engine -------------------------------------------------------------------------------
 
 
-class State(_Message, frozen=True):
+class State(Message, frozen=True):
     """A whole document: what wrote it last, and its value (`present` tells null from nothing)."""
 
     doc: DocKey
@@ -137,15 +151,27 @@ class State(_Message, frozen=True):
         return self.value if self.present else ABSENT
 
 
-class Patched(_Message, frozen=True, tag="patched"):
-    """A commit of somebody else changed a document."""
+class Way(Message, frozen=True):
+    """How a derived change came here: over so many sessions, this step included, each time through a derived commit.
+
+    Who wrote it last is said where it begins to look like a cycle (I6, `protocol.ways`).
+    """
+
+    hops: Number
+    node: str = ""
+    session: str = ""
+
+
+class Patched(Message, frozen=True, tag="patched"):
+    """A commit of somebody else changed a document. Without a `way` it is authored."""
 
     doc: DocKey
     seq: Number
     patches: tuple[Patch, ...]
+    way: Way | None = None
 
 
-class Own(_Message, frozen=True, tag="own"):
+class Own(Message, frozen=True, tag="own"):
     """A commit of this very session changed a document: the replica has its patches."""
 
     doc: DocKey
@@ -153,13 +179,14 @@ class Own(_Message, frozen=True, tag="own"):
     local_seq: Number
 
 
-class Whole(_Message, frozen=True, tag="whole"):
-    """A document changed more often than is worth telling one by one."""
+class Whole(Message, frozen=True, tag="whole"):
+    """A document changed more often than is worth telling one by one. Without a `way` nobody knows how."""
 
     doc: DocKey
     seq: Number
     present: bool
     value: Any = None
+    way: Way | None = None
 
     def get(self) -> MaybeValue:
         return self.value if self.present else ABSENT
@@ -168,14 +195,14 @@ class Whole(_Message, frozen=True, tag="whole"):
 DocChange = Patched | Own | Whole
 
 
-class Welcome(_Message, frozen=True, tag="welcome"):
+class Welcome(Message, frozen=True, tag="welcome"):
     """The version and capabilities that both speak."""
 
     version: int
     capabilities: tuple[str, ...] = ()
 
 
-class Opened(_Message, frozen=True, tag="opened"):
+class Opened(Message, frozen=True, tag="opened"):
     """The session is open. `landed` says which of the commits in `Open.sent` were accepted, and where.
 
     `resumed` False: the engine knows no watch of this session, so the replica sends its watches again. Otherwise
@@ -190,13 +217,13 @@ class Opened(_Message, frozen=True, tag="opened"):
     following: tuple[DocKey, ...] = ()
 
 
-class Verdicts(_Message, frozen=True, tag="verdicts"):
+class Verdicts(Message, frozen=True, tag="verdicts"):
     """The answers to one frame, in the order of its commits. Leaves before any `Sync` that covers them."""
 
     verdicts: tuple[Verdict, ...]
 
 
-class Watched(_Message, frozen=True, tag="watched"):
+class Watched(Message, frozen=True, tag="watched"):
     """The documents of a watch, all of them as they were at `seq`."""
 
     id: Number
@@ -205,7 +232,7 @@ class Watched(_Message, frozen=True, tag="watched"):
     chain: Number | None = None  # what names the log up to `seq`: a replica says it when it comes back
 
 
-class Sync(_Message, frozen=True, tag="sync"):
+class Sync(Message, frozen=True, tag="sync"):
     """Everything that happened to watched documents up to `seq`, in causal order."""
 
     seq: Number
@@ -217,7 +244,7 @@ class Sync(_Message, frozen=True, tag="sync"):
     chain: Number | None = None  # as in `Watched`
 
 
-class Answer(_Message, frozen=True, tag="answer"):
+class Answer(Message, frozen=True, tag="answer"):
     """What a query asked for, as of `seq`; `next` continues a page."""
 
     id: Number
@@ -226,7 +253,7 @@ class Answer(_Message, frozen=True, tag="answer"):
     next: str | None = None
 
 
-class Problem(_Message, frozen=True, tag="problem"):
+class Problem(Message, frozen=True, tag="problem"):
     """Something was wrong with what the replica sent. `fatal`: the connection is closed after this."""
 
     code: str
@@ -235,11 +262,12 @@ class Problem(_Message, frozen=True, tag="problem"):
     id: Number = 0
 
 
-class Renewed(_Message, frozen=True, tag="renewed"):
+class Renewed(Message, frozen=True, tag="renewed"):
     """The token that `Renew` brought counts from now on."""
 
 
-FromEngine = Welcome | Opened | Verdicts | Watched | Sync | Answer | Problem | Renewed
+Seen = Observations | Backlog | Readers | Current | Mirrored
+FromEngine = Welcome | Opened | Verdicts | Watched | Sync | Answer | Events | EventsStored | Seen | Problem | Renewed
 
 # ---- bytes -----------------------------------------------------------------------------------------
 
@@ -259,7 +287,7 @@ def decode_from_replica(
     """A message from a peer that is not trusted. Raises ProtocolError that says what was wrong."""
     message: FromReplica = _decoded(data, encoding, _from_replica.decode, FromReplica)
     if isinstance(message, Transact):
-        return Transact(checked_frame(message.commits, limits))
+        return Transact(checked_frame(message.commits, limits), message.observations)
     return message
 
 
@@ -274,6 +302,8 @@ def decode_from_engine(
                 return Watched(id, seq, _frozen_states(documents, limits), chain)
             case Answer(id, seq, documents, after):
                 return Answer(id, seq, _frozen_states(documents, limits), after)
+            case Events():
+                return frozen_events(message, limits)
             case Sync(seq, changes, arrived, by, left, turn, chain):
                 frozen = tuple(_frozen_change(change, limits) for change in changes)
                 return Sync(seq, frozen, _frozen_states(arrived, limits), by, left, turn, chain)
@@ -299,10 +329,10 @@ def _frozen_states(states: tuple[State, ...], limits: ValueLimits) -> tuple[Stat
 
 def _frozen_change(change: DocChange, limits: ValueLimits) -> DocChange:
     match change:
-        case Patched(doc, seq, patches):
-            return Patched(doc, seq, tuple(validate_patch(patch, limits) for patch in patches))
-        case Whole(doc, seq, present, value):
-            return Whole(doc, seq, present, freeze(value, limits))
+        case Patched(doc, seq, patches, way):
+            return Patched(doc, seq, tuple(validate_patch(patch, limits) for patch in patches), way)
+        case Whole(doc, seq, present, value, way):
+            return Whole(doc, seq, present, freeze(value, limits), way)
         case Own():
             return change
 
@@ -312,6 +342,6 @@ def state_of(doc: DocKey, seq: int, value: MaybeValue) -> State:
     return State(doc, seq, present, value if present else None)
 
 
-def whole_of(doc: DocKey, seq: int, value: MaybeValue) -> Whole:
+def whole_of(doc: DocKey, seq: int, value: MaybeValue, way: Way | None = None) -> Whole:
     present = not isinstance(value, Absent)
-    return Whole(doc, seq, present, value if present else None)
+    return Whole(doc, seq, present, value if present else None, way)

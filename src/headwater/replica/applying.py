@@ -30,7 +30,7 @@ def _in_any_case(patch: Patch) -> Patch:
 def applied(layer: Layer, documents: Documents, seq: int, values: dict[Document, MaybeValue]) -> Conflict | None:
     """Apply a commit to what is shown now, into `values`. A patch that does not fit any more is a stale view."""
     for operation in layer.commit.operations:
-        document = documents.hold(operation.doc)
+        document = documents.of(operation.doc)
         value = ABSENT if document.value is NOT_HERE else document.value
         touched: tuple[Touch, ...] = ()
         for patch in operation.patches:

@@ -124,6 +124,11 @@ class Documents:
         if self._held.pop(document.key, None) is not None:
             self._let_loose(document)
 
+    def forget(self, document: Document) -> None:
+        """The last layer left it. If it was created here and nobody ever looked at it, nothing is known of it."""
+        if document.value is NOT_HERE and document.confirmed is NOT_HERE and document.stale is NOT_HERE:
+            self.release(document)
+
     def _let_loose(self, document: Document) -> None:
         reference = self._loose[document.key] = _Loose(document, self._vanished)
         reference.key = document.key

@@ -56,7 +56,8 @@ class Changed:
 class Notification(Changed):
     """What one step changed. `source` is the node whose run it was, by identity; `group` is for user's sinks only.
 
-    Most steps change one document: then the notification is that change, and `others` is empty.
+    Most steps change one document: then the notification is that change, and `others` is empty. What others wrote has
+    no such source: there it is `protocol.ways.Ways`, how that came here.
     """
 
     __slots__ = ("group", "kind", "layer", "others", "seq", "source")

@@ -57,6 +57,7 @@ class Layer:
         "fate",
         "frame",
         "group",
+        "hops",
         "local_seq",
         "misfits",
         "node",
@@ -87,6 +88,7 @@ class Layer:
         self.source = source
         self.group = group
         self.causes = causes  # the spots whose change made its run; they come back if it is rejected
+        self.hops = 0  # as in its provenance; they come back with the causes
         self.fate = _QUEUED
         # Until it is told as a commit: what it replaces by what, what it looked at as of when, and whose run it was.
         self.document = document

@@ -375,6 +375,7 @@ class Pending:
             del layers[place]
             if not layers:
                 document.wrote = None
+                self._documents.forget(document)
 
 
 def having_a_say(local: Sequence[Layer], document: Document, path: Path) -> tuple[Layer, ...]:

@@ -19,7 +19,7 @@ def places_of(layers: Iterable[Layer], documents: Documents) -> Places:
     places: dict[Document, dict[Path, None]] = {}
     for layer in layers:
         for doc in layer.docs():
-            places.setdefault(documents.hold(doc), {}).update(dict.fromkeys(layer.written(doc)))
+            places.setdefault(documents.of(doc), {}).update(dict.fromkeys(layer.written(doc)))
     return {document: list(at) for document, at in places.items()}
 
 

@@ -1,28 +1,92 @@
-"""Questions that were asked once and wait for their answer. A connection that ends answers them all with a failure."""
+"""Questions that were asked once and wait for their answer; and being told that others stored events.
+
+A connection that ends answers all questions with a failure. Wanting to be told of events outlives it: it is said again
+on the next one. Owns what was asked; never decides what an answer means.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+import msgspec
+
+from headwater.data.value import MAX_INT
 from headwater.errors import LoadError
-from headwater.protocol.messages import Answer, Query
+from headwater.protocol.messages import Answer, FromReplica, Looks, Query, Seen
+from headwater.protocol.stored_events import Events, EventsStored, QueryEvents, WatchEvents
 
 Reply = Callable[[Answer | LoadError], object]
+EventsReply = Callable[[Events | LoadError], object]
+SeenReply = Callable[[Seen | LoadError], object]
+EventsHeard = Callable[[int | LoadError], object]
+"""Called with the seq of the newest commit that stored events; with an error where that may not be known."""
 
 
 class Queries:
-    """The queries of one session that have no answer yet."""
+    """The questions of one session that have no answer yet. `say` answers whether there was a connection for it."""
 
-    __slots__ = ("_waiting",)
+    __slots__ = ("_events_number", "_new_number", "_on_events", "_say", "_waiting")
 
-    def __init__(self) -> None:
-        self._waiting: dict[int, tuple[Query, Reply]] = {}
+    def __init__(self, say: Callable[[FromReplica], bool], new_number: Callable[[], int]) -> None:
+        self._say = say
+        self._new_number = new_number
+        self._waiting: dict[int, tuple[str, Callable[[Any], object]]] = {}  # what was asked for, and who
+        self._on_events: EventsHeard | None = None
+        self._events_number = 0  # of the question that asked to be told of events
 
-    def add(self, query: Query, reply: Reply) -> None:
-        self._waiting[query.id] = (query, reply)
+    def ask(self, query: Query, reply: Reply) -> None:
+        """Ask once for documents. `query.id` is chosen here, as in all of these."""
+        self._ask(query, f"{query.scope}:{query.doc or '*'}", reply)
 
-    def answered(self, number: int, answer: Answer | LoadError) -> bool:
+    def look(self, question: Looks, reply: SeenReply) -> None:
+        """Ask once what is known of nodes, who reads what, and whether reads are current; or say what is read here."""
+        self._ask(question, "what nodes did", reply)
+
+    def ask_events(
+        self,
+        reply: EventsReply,
+        *,
+        due_by_us: int = MAX_INT,
+        after: tuple[int, str] = (0, ""),
+        limit: int = 100,
+    ) -> None:
+        """Ask once for a page of the stored events of this branch that are due at a time or before."""
+        self._ask(QueryEvents(0, due_by_us, after, limit), "stored events", reply)
+
+    def _ask(self, question: Query | QueryEvents | Looks, what: str, reply: Callable[[Any], object]) -> None:
+        asked = msgspec.structs.replace(question, id=self._new_number())
+        if self._say(asked):
+            self._waiting[asked.id] = (what, reply)
+        else:
+            reply(LoadError(f"{what} cannot be read: there is no connection"))
+
+    # ---- being told of events --------------------------------------------------------------------
+
+    def watch_events(self, heard: EventsHeard | None) -> None:
+        """Be told which commit stored the newest event: now, on every connection to come, and when others store more.
+
+        None: no longer. One's own events are counted only in what is told at the beginning of a connection.
+        """
+        was_told, self._on_events = self._on_events is not None, heard
+        if heard is not None:
+            self.connected()
+        elif was_told:
+            self._say(WatchEvents(self._events_number, False))
+
+    def connected(self) -> None:
+        """There is a connection: say on it what is to be told."""
+        if self._on_events is not None:
+            self._events_number = self._new_number()
+            self._say(WatchEvents(self._events_number))
+
+    # ---- answers ---------------------------------------------------------------------------------
+
+    def answered(self, number: int, answer: Answer | Events | EventsStored | Seen | LoadError) -> bool:
         """Hand over an answer. False: nobody waits for it."""
+        if isinstance(answer, EventsStored | LoadError) and number == self._events_number and self._on_events:
+            self._on_events(answer.newest if isinstance(answer, EventsStored) else answer)
+            return True
         waiting = self._waiting.pop(number, None)
         if waiting is not None:
             waiting[1](answer)
@@ -31,9 +95,5 @@ class Queries:
     def fail(self, why: str) -> None:
         """Nobody will answer these any more."""
         waiting, self._waiting = self._waiting, {}
-        for query, reply in waiting.values():
-            reply(LoadError(unread(query, why)))
-
-
-def unread(query: Query, why: str) -> str:
-    return f"{query.scope}:{query.doc or '*'} cannot be read: {why}"
+        for what, reply in waiting.values():
+            reply(LoadError(f"{what} cannot be read: {why}"))

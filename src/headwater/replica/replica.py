@@ -18,6 +18,7 @@ from headwater.errors import AuthoringError, InvariantViolation, LimitError
 from headwater.protocol.commit import MAIN
 from headwater.protocol.messages import State, Sync
 from headwater.protocol.verdict import Conflict, Rejection
+from headwater.protocol.ways import ways_of
 from headwater.replica.applying import applied, stands_alone
 from headwater.replica.aside import Aside
 from headwater.replica.confirmed import Confirmed, NotHere
@@ -27,7 +28,7 @@ from headwater.replica.opened import Opened
 from headwater.replica.pending import Fate, Layer, Pending, Settled
 from headwater.replica.places import Places, joined, places_of, unchanged
 from headwater.replica.telling import told
-from headwater.replica.transaction import Transaction
+from headwater.replica.transaction import Transaction, says_nothing
 
 _ROOT: Final[tuple[Path, ...]] = ((),)
 _COMMIT: Final = Kind.COMMIT
@@ -64,7 +65,7 @@ class Replica:
         self.pending = Pending(self.documents, self.opened.changing)
         self.aside = Aside(self.documents, self.confirmed, self.opened.changing)
         self.feed = Feed()
-        self.on_layer: Callable[[Layer], object] = _nobody
+        self.on_layer: Callable[[Layer], object] = id  # nobody: they wait in `pending`
         self.on_rejected: Callable[[Layer, Rejection | None], object] | None = None  # of layers that have a source
         self.on_error: Callable[[Exception], object] = _raised
         self.may_write = True  # without it, what is derived here stays here
@@ -128,14 +129,14 @@ class Replica:
         local_seq = self.next_local_seq
         commit = transaction.commit(local_seq, self.branch)
         layer = Layer(local_seq, commit, {}, transaction.source, transaction.group, transaction.trigger)
-        if not (commit.operations or commit.preconditions or commit.events or commit.records or transaction.leans):
+        layer.hops = transaction.hops
+        if says_nothing(commit) and not transaction.leans:
             self.settle(layer, settled, None)
             self.report()
             return None
         values: dict[Document, MaybeValue] = {}
         dead = transaction.dead()  # C4: never send what stands on something dead.
-        refusal: Rejection | None = Conflict(dead_layers=dead) if dead else None
-        refusal = refusal or applied(layer, self.documents, self.confirmed.seq, values)
+        refusal = Conflict(dead_layers=dead) if dead else applied(layer, self.documents, self.confirmed.seq, values)
         if refusal is not None:
             layer.fate, layer.rejection = Fate.DEAD, refusal
             self.settle(layer, settled, refusal)
@@ -184,6 +185,7 @@ class Replica:
         causes: Mapping[Spot, object] | None = None,
         derived: bool = False,
         settled: Settled | None = None,
+        hops: int = 0,
     ) -> Layer | None:
         """Replace one document, having looked at some spots: a transaction that needs no journal. None: no change.
 
@@ -201,13 +203,14 @@ class Replica:
         layer = Layer(local_seq, None, None, source, group, causes, document, before, value, spots, seq, node, derived)
         if settled is not None:
             layer.settled = [settled]
+        if hops:
+            layer.hops = hops
         if self.opened.count:
             self.opened.changing(document)
         self.pending.live_layers[local_seq] = layer
         document.layers.append(layer)
         self.untold.append(layer)
-        document.value = value
-        self._shown = None
+        document.value, self._shown = value, None
         self.on_layer(layer)
         if layer.fate is _LOCAL:
             self.tell()  # C1: what it is made of includes what those under it were made of. It says so while they are.
@@ -282,7 +285,7 @@ class Replica:
         places = joined(touched, places_of(yielded, self.documents), self._covered())
         for document in same:
             places.pop(document, None)  # What was shown on top of the rest is the rest now, and shows the same.
-        self._show(Kind.INTEGRATE, places, unheld=unknown)
+        self._show(Kind.INTEGRATE, places, unheld=unknown, source=ways_of(here))
         self._end(yielded)
         if sync.arrived:
             self.arrive(sync.arrived, sync.seq)
@@ -390,10 +393,6 @@ class Replica:
         errors = self.feed.errors
         while errors:
             self.on_error(errors.pop(0))
-
-
-def _nobody(_: Layer) -> None:
-    """They wait in `pending`."""
 
 
 def _raised(error: Exception) -> None:

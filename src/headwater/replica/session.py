@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from enum import Enum
-from typing import Final, assert_never
+from typing import Final
 
 from headwater.data.address import DocKey
 from headwater.errors import HeadwaterError, LoadError, ProtocolError, SessionExpiredError
 from headwater.protocol.messages import (
     VERSION,
     Ack,
-    Answer,
     Bye,
     FromEngine,
     FromReplica,
@@ -36,9 +35,10 @@ from headwater.protocol.messages import (
 )
 from headwater.protocol.verdict import Accepted, Conflict, Rejected, Rejection, RuleRefused
 from headwater.replica.pending import Fate, Layer
-from headwater.replica.queries import Queries, Reply, unread
+from headwater.replica.queries import Queries, Reply
 from headwater.replica.replica import Replica
 from headwater.replica.resuming import EXPIRED, Seen, replayed
+from headwater.replica.runs import Runs
 from headwater.replica.watches import Watches
 from headwater.replica.wave import size_of_commit, thinned
 
@@ -67,7 +67,6 @@ class Session:
         "_following",
         "_heard",
         "_new_token",
-        "_queries",
         "_resume",
         "_retried",
         "_seen",
@@ -80,7 +79,9 @@ class Session:
         "on_error",
         "on_load_failed",
         "outgoing",
+        "queries",
         "replica",
+        "runs",
         "space",
     )
 
@@ -105,7 +106,8 @@ class Session:
         self._seen = Seen()
         self._wave: list[Layer] = []
         self._watches = Watches(replica, self._say)
-        self._queries = Queries()
+        self.runs = Runs()
+        self.queries = Queries(self._say, self._watches.new_number)
         replica.on_layer = self._take
 
     # ---- the connection ----------------------------------------------------------------------------
@@ -114,7 +116,7 @@ class Session:
         """A connection is there: introduce ourselves. What an earlier one did not send is not sent now."""
         if self.link is Link.GONE:
             raise SessionExpiredError(f"session {self.key!r} is over. Open a new one.")
-        self._queries.fail("the connection was replaced")
+        self.queries.fail("the connection was replaced")
         self.outgoing.clear()
         self._wave.clear()
         self.link = Link.GREETING
@@ -131,7 +133,7 @@ class Session:
         if self.link is not Link.GONE:
             self.link = Link.DOWN
         self.outgoing.clear()
-        self._queries.fail("the connection was lost")
+        self.queries.fail("the connection was lost")
 
     def close(self) -> None:
         """Say goodbye: every verdict is here and nothing will be replayed."""
@@ -164,14 +166,12 @@ class Session:
                 self._seen.heard(message.seq, message.chain)
                 self._watches.followed(message)
                 self._acknowledge()
-            case Answer():
-                self._queries.answered(message.id, message)
             case Renewed():
                 pass  # Nothing here depends on it: the next connection says the new token in any case.
             case Problem():
                 self._problem(message)
             case _:
-                assert_never(message)
+                self.queries.answered(message.id, message)
         self.replica.report()
 
     def _expect_up(self, message: FromEngine) -> None:
@@ -216,21 +216,21 @@ class Session:
         self.replica.skip_to(message.judged + 1)
         landed = dict(message.landed)
         # C5: the replays go out first, whatever the callbacks below make.
-        self._replay([layer for layer in self.replica.pending.undecided() if layer.local_seq not in landed])
+        sent = [layer for layer in self.replica.pending.undecided() if layer.local_seq not in landed]
+        self.outgoing.extend([self.runs.with_frame(frame, again=True) for frame in replayed(sent)])
         self.link = Link.UP
         self._watches.reopened(message)
+        self.queries.connected()
         # C6: what landed is known before anything that includes it is shown.
         for local_seq, seq in landed.items():
             self._heard = max(self._heard, local_seq)
             self._seen.accepted(local_seq, seq)
             self.replica.accepted(local_seq, seq)
         self.replica.revert_unsent()
+        self.runs.only([layer.local_seq for layer in self.replica.pending.undecided()])
         if not self.replica.may_write:
             self.replica.may_write = True  # It may have been given meanwhile: the next verdict tells.
             self.replica.revert_local()
-
-    def _replay(self, layers: list[Layer]) -> None:
-        self.outgoing.extend(replayed(layers))
 
     # ---- writing -----------------------------------------------------------------------------------
 
@@ -272,6 +272,13 @@ class Session:
                 self._send(wave)
                 wave = []
         self._send(wave)
+        if self.runs.are_many:
+            self.tell_runs()
+
+    def tell_runs(self) -> None:
+        """Send what was observed of runs that changed nothing now, without a frame to ride in front of."""
+        if self.link is Link.UP and (observed := self.runs.taken()):
+            self.outgoing.append(Transact((), observed))
 
     def _send(self, layers: list[Layer]) -> None:
         """Put one frame on the wire. From now on its commits are what they are: a replay repeats them."""
@@ -280,13 +287,14 @@ class Session:
             for layer, commit in zip(layers, frame, strict=True):
                 layer.send(commit, frame[0].local_seq)
                 self.replica.pending.sent(layer)
-            self.outgoing.append(Transact(frame))
+            self.outgoing.append(self.runs.with_frame(Transact(frame)))
 
     def _verdicts(self, verdicts: Iterable[Accepted | Rejected]) -> None:
         """C5: in order. A replayed commit's verdict may repeat one that was heard."""
         refused: dict[int, Rejection] = {}  # one behind the other: what is shown without them is made once
         for verdict in verdicts:
             self._heard = max(self._heard, verdict.local_seq)
+            self.runs.ended(verdict.local_seq)
             if isinstance(verdict, Rejected):
                 refused[verdict.local_seq] = self._rejection(verdict)
                 continue
@@ -342,21 +350,14 @@ class Session:
         """Rises with every load begun and every load ended."""
         return self._watches.generation
 
-    def _say(self, message: FromReplica) -> None:
+    def query(self, query: Query, reply: Reply) -> None:
+        """Ask once for documents. What else can be asked is said by `queries`."""
+        self.queries.ask(query, reply)
+
+    def _say(self, message: FromReplica) -> bool:
         if self.link is Link.UP:
             self.outgoing.append(message)
-
-    # ---- asking ------------------------------------------------------------------------------------
-
-    def query(self, query: Query, reply: Reply) -> None:
-        """Ask once. `query.id` is chosen here."""
-        number = self._watches.new_number()
-        asked = Query(number, query.scope, query.doc, query.at, query.after, query.limit)
-        if self.link is not Link.UP:
-            reply(LoadError(unread(query, "there is no connection")))
-            return
-        self._queries.add(asked, reply)
-        self.outgoing.append(asked)
+        return self.link is Link.UP
 
     def _problem(self, message: Problem) -> None:
         error = ProtocolError(f"the engine refused: {message.message}")
@@ -364,7 +365,7 @@ class Session:
         if docs is not None:
             self.on_load_failed(docs, LoadError(message.message))
             return
-        if self._queries.answered(message.id, LoadError(message.message)):
+        if self.queries.answered(message.id, LoadError(message.message)):
             return
         if message.code == "stale_token" and self.link is Link.OPENING and not self._retried:
             # The Open whose answer was lost had been heard: what it chose is the token now.
@@ -384,7 +385,7 @@ class Session:
         self.link = Link.GONE
         self.outgoing.clear()
         expired = SessionExpiredError(f"session {self.key!r} is gone: {message.message}")
-        self._queries.fail("the session is gone")
+        self.queries.fail("the session is gone")
         gone = RuleRefused("session_gone", f"session {self.key!r} is gone, and whether this commit landed is unknown")
         self.replica.all_rejected({layer.local_seq: gone for layer in self.replica.pending.undecided()})
         self.replica.revert_unsent()

@@ -60,7 +60,7 @@ def told(layer: Layer, replica: Replica) -> None:
         replica.branch,
         (),
         (),
-        Provenance(layer.node, "", causes, layer.derived),
+        Provenance(layer.node, getattr(layer.source, "fingerprint", ""), causes, layer.derived, layer.hops),  # I8
     )
     layer.tell(commit, {document.key: tuple(Touch(patch.path, True) for patch in patches)})
     if reads and own in pending.live_layers:

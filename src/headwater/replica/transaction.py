@@ -13,10 +13,11 @@ from headwater.data.address import Depth, DocKey
 from headwater.data.patch import DESCRIPTORS, Patch, Touch, apply
 from headwater.data.path import Path, lookup, starts_with
 from headwater.data.spots import Spot
-from headwater.data.value import MaybeValue
+from headwater.data.value import MaybeValue, Value
 from headwater.errors import AuthoringError
 from headwater.protocol.commit import (
     Commit,
+    EntityAbsent,
     Operation,
     Precondition,
     Provenance,
@@ -40,6 +41,7 @@ class Transaction:
 
     __slots__ = (
         "__weakref__",
+        "_created",
         "_dead",
         "_kept",
         "_overlay",
@@ -54,6 +56,8 @@ class Transaction:
         "events",
         "finished",
         "group",
+        "handled",
+        "hops",
         "leans",
         "local_seq",
         "node",
@@ -76,6 +80,7 @@ class Transaction:
     ) -> None:
         self.documents = documents
         self._kept: dict[DocKey, _Kept] = {}
+        self._created: dict[DocKey, Value] = {}  # documents that nobody looked at here
         self._overlay: dict[DocKey, MaybeValue] = {}
         self._patches: dict[DocKey, list[tuple[Patch, tuple[Touch, ...]]]] = {}
         self._reads: dict[tuple[DocKey, Path, Depth], None] = {}
@@ -88,9 +93,11 @@ class Transaction:
         self.derived = derived
         self.attempted: list[tuple[DocKey, Path]] = []  # evidence for labels, never for scheduling
         self.causes: tuple[tuple[DocKey, Path], ...] = ()  # trigger reads: why this run exists
+        self.hops = 0  # as in its provenance
         self.trigger: Mapping[Spot, object] | None = None  # the same as objects; comes back if it is rejected
         self.preconditions: list[Precondition] = []
         self.events: list[SentEvent] = []
+        self.handled: list[str] = []  # stored events that are over with it
         self.records: list[TopicRecord] = []
         self.local_seq = 0  # set when it becomes a layer: what an `origin_committed` names
         self.oldest = 0  # the first layer that was there when it began, and that it may name
@@ -160,6 +167,12 @@ class Transaction:
         self._patches.setdefault(doc, []).extend(made)
         self._overlay[doc] = value
 
+    def create(self, doc: DocKey, value: Value) -> None:
+        """Create a document under the condition that it was never there. It need not be here, and is not looked at."""
+        self._check_open()
+        self.preconditions.append(EntityAbsent(doc))
+        self._created[doc] = value
+
     def _check_open(self) -> None:
         if self.finished:
             raise AuthoringError("this transaction is over. Begin another one.")
@@ -178,6 +191,7 @@ class Transaction:
                 patches = tuple(patch for patch, _ in journal)
             if patches:
                 operations.append(Operation(doc, patches))
+        operations += [Operation(doc, (Patch("add", (), value),)) for doc, value in self._created.items()]
         return tuple(operations)
 
     def _difference(self, doc: DocKey, written: list[Path]) -> tuple[Patch, ...]:
@@ -240,7 +254,7 @@ class Transaction:
 
     def is_empty(self) -> bool:
         """Nothing the engine has to know: a transaction that only looked, or wrote what was there."""
-        return not (self.preconditions or self.events or self.records or self.operations())
+        return not (self.preconditions or self.events or self.records or self.handled or self.operations())
 
     def commit(self, local_seq: int, branch: str) -> Commit:
         operations = self.operations()
@@ -253,7 +267,9 @@ class Transaction:
             branch,
             tuple(self.events),
             tuple(self.records),
-            Provenance(self.node, "", self.causes, self.derived),
+            Provenance(self.node, getattr(self.source, "fingerprint", ""), self.causes, self.derived, self.hops),
+            (),
+            tuple(self.handled),
         )
 
     def _look_again(self, operations: tuple[Operation, ...]) -> None:
@@ -316,6 +332,11 @@ class _Kept:
 
 
 assert DESCRIPTORS.keys() >= PLAIN, "a plain kind has no descriptor"
+
+
+def says_nothing(commit: Commit) -> bool:
+    """Whether an engine has nothing to do with it."""
+    return not (commit.operations or commit.preconditions or commit.events or commit.records or commit.handled)
 
 
 def _is_inside(array: Path, written: list[Path]) -> bool:

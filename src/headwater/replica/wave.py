@@ -54,6 +54,8 @@ def size_of_commit(commit: Commit) -> int:
             size += 16 + _size_of_path(patch.path) + size_of(patch.arg)
     for event in commit.events:
         size += 64 + size_of(event.payload)
+    for handled in commit.handled:
+        size += 8 + len(handled)
     for record in commit.records:
         size += 64 + size_of(record.payload)
     return size

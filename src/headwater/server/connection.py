@@ -24,16 +24,14 @@ from headwater.protocol.messages import (
     FromReplica,
     Open,
     Problem,
-    Query,
     Renew,
     Sync,
     Transact,
     Verdicts,
-    Watch,
     decode_from_replica,
 )
 from headwater.runtime.reception import Reception
-from headwater.server.flow import Flow
+from headwater.server.flow import Flow, Question
 from headwater.server.lengths import fitting, refusals
 from headwater.server.outbox import Outbox
 from headwater.server.rate import Rate
@@ -101,7 +99,7 @@ class Connection:
         self._waits_for_room = False  # for verdicts
         self._entering: asyncio.Task[None] | None = None  # its space, or a long message, is not ready
         self._is_stopped = False  # no more will be taken in
-        self._question: Watch | Query | None = None  # waits until some of those before it are answered
+        self._question: Question | None = None  # waits until some of those before it are answered
         self._overlong: Verdicts | None = None  # about commits that were not taken in, after all others have theirs
         self._closing: int | None = None  # the code to close with, after what was said
         self._over: asyncio.Future[None] = self._loop.create_future()
@@ -215,14 +213,14 @@ class Connection:
                 self._hand_over()
             return
         self._hand_over()
-        if isinstance(message, Watch | Query):
+        if isinstance(message, Question):
             self._ask(message)
         else:
             if isinstance(message, Renew):
                 self._rate.spend(RENEWAL)
             self._reception.receive(message)
 
-    def _ask(self, question: Watch | Query) -> None:
+    def _ask(self, question: Question) -> None:
         """Ask for documents, unless so many answers are still to come, or wait to be taken, that this one can wait."""
         if self._flow.may_ask(self._wire.queued_bytes):
             self._question = None

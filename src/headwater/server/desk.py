@@ -32,10 +32,13 @@ from headwater.runtime.binding.coordinator import Each_
 from headwater.runtime.binding.home import Home
 from headwater.runtime.binding.making import WHILE_OPEN
 from headwater.runtime.binding.records import class_named, classes
+from headwater.runtime.entry import taking_part
 from headwater.runtime.runtime import Runtime
 from headwater.scheduler.node import Node
+from headwater.server.branching import branch_form
 from headwater.server.forms import compact_form, log_form, read_form, why_form
-from headwater.server.rights import RIGHT_FOR, needed
+from headwater.server.intents import intents_form, stored_form
+from headwater.server.rights import RIGHT_FOR, check_way, needed
 from headwater.server.showing import part_of, shown_form
 
 __all__ = ["Desk", "is_address", "place_of"]
@@ -54,6 +57,9 @@ class Engines(Protocol):
 
     async def ask(self, space: str, question: Callable[[Engine], T]) -> T:
         """Call a function with the engine of a space, on the thread that owns it."""
+
+    async def copy(self, space: str) -> str:
+        """The path of a copy of the space's file, for somebody on this machine, who removes its folder."""
 
 
 def is_address(place: str) -> bool:
@@ -83,7 +89,7 @@ class Desk:
 
     async def answer(self, asked: Question, user: str, check: Check) -> JsonForm:
         """The answer to a question of a user, if that user may ask it."""
-        if asked.what not in ("set", "send", "spaces"):
+        if asked.what not in ("set", "send", "spaces") and not (asked.what == "intents" and not asked.space):
             self._check_there(asked.space)
         match asked.what:
             case "log":
@@ -107,6 +113,15 @@ class Desk:
             case "compact":
                 await check(asked.space, Right.OWN)
                 return await self._engines.ask(asked.space, lambda engine: compact_form(engine, asked.since or 0))
+            case "branch":
+                await check(asked.space, Right.OWN)
+                return await self._engines.ask(asked.space, lambda engine: branch_form(engine, asked))
+            case "intents":
+                await check(asked.space, Right.OWN)
+                return await self._intents([asked.space] if asked.space else list(self._engines.sizes()))
+            case "verify":
+                await check(asked.space, Right.OWN)
+                return {"copy": await self._engines.copy(asked.space)}
             case "get" if is_address(asked.place):
                 await check(asked.space, Right.OWN)
                 parts = _address(asked)
@@ -128,8 +143,10 @@ class Desk:
     async def _get(self, asked: Question, user: str, check: Check) -> JsonForm:
         whole, _, pointer = asked.place.partition("#")
         _, handle = await self._member(asked, user, whole)
-        await self._check_handle(asked, handle, user, Right.READ, check)
-        value: Any = shown_form(handle, await handle.pull())
+        space = await self._check_handle(asked, handle, user, Right.READ, check)
+        found = await handle.pull()
+        check_way(handle, user, self._runtime.pieces.session_for(space, user))
+        value: Any = shown_form(handle, found)
         if isinstance(handle, Each_):
             value = {str(each["key"]): {name: of for name, of in each.items() if name != "key"} for each in value}
         for step in parse_path(pointer):
@@ -164,11 +181,13 @@ class Desk:
             value = handle.decoded("set", from_json_form(asked.value))
         except InvalidValueError as error:
             raise InvalidValueError(f"{asked.place} does not take this: {given(error)}", path=error.path) from None
-        await self._runtime.space(space, user=user).transact(self._written, handle, value)
+        await self._runtime.space(space, user=user).transact(self._written, handle, value, user)
         return {"place": asked.place, "value": json_form(handle.encoded(value))}
 
-    def _written(self, handle: Cell[Any], value: Any) -> None:
+    def _written(self, handle: Cell[Any], value: Any, user: str) -> None:
         """Inside a transaction. The serving runtime may write everything, so that what nobody could mend is refused."""
+        space = self._runtime.core.space_name(handle.document)
+        check_way(handle, user, self._runtime.pieces.session_for(space, user))
         handle.set(value)
         document = handle.document
         if document.key == ACCESS:
@@ -186,6 +205,14 @@ class Desk:
         await check(asked.space, RIGHT_FOR[member.allow])
         result = await handle.sends.send(member, from_json_form(asked.value or {}), Options())
         return {"place": asked.place, "result": json_form(home.outline.signature(member).result.encode(result))}
+
+    async def _intents(self, spaces: list[str]) -> JsonForm:
+        """What is on its way, of all runtimes of this process."""
+        rows = [row for each in (self._runtime, *taking_part()) for row in each.intents()]
+        found: list[JsonForm] = []
+        for space in spaces:
+            found += intents_form(space, rows, await self._engines.ask(space, stored_form))
+        return found
 
     # ---- where it is -------------------------------------------------------------------------------
 

@@ -16,9 +16,11 @@ from starlette.routing import Route
 
 from headwater.engine.access import Right
 from headwater.engine.engine import Engine
+from headwater.engine.hub import Hub
 from headwater.errors import AccessError, HeadwaterError
 from headwater.protocol.desk import DESK_PATH, Question, Told
 from headwater.server.application import Application
+from headwater.server.copying import copied
 from headwater.server.desk import Desk
 from headwater.server.service import Service
 
@@ -43,9 +45,23 @@ class ServedEngines:
         await spaces.enter(space)
         try:
             host = spaces.host_of(space)
-            return await asyncio.to_thread(host.call, lambda engine, _: question(engine))
+            return await asyncio.to_thread(host.call, lambda engine, hub: _asked(engine, hub, question))
         finally:
             spaces.leave(space)
+
+    async def copy(self, space: str) -> str:
+        """Its engine stands still meanwhile."""
+        file, now_us = self._service.spaces.file_of(space), self._service.clock.now_us()
+        return await self.ask(space, lambda _: str(copied(file, now_us)))
+
+
+def _asked(engine: Engine, hub: Hub, question: Callable[[Engine], T]) -> T:
+    """What a question wrote, as merging does, is told to everybody at once."""
+    before = engine.last_seq
+    found = question(engine)
+    if engine.last_seq != before:
+        hub.process(())
+    return found
 
 
 def desk_route(service: Service, application: Callable[[], Application]) -> Route:

@@ -7,10 +7,15 @@ connection's. What is sent is counted on the event loop's thread, what is told o
 from __future__ import annotations
 
 from collections import deque
-from typing import Final
+from typing import Final, TypeGuard
 
-from headwater.protocol.messages import Answer, FromEngine, Problem, Verdicts, Watched
+from headwater.protocol.messages import Answer, FromEngine, Problem, Query, Verdicts, Watch, Watched
+from headwater.protocol.stored_events import Events, EventsStored, QueryEvents, WatchEvents
 from headwater.server.limits import ServerLimits
+
+Question = Watch | Query | QueryEvents | WatchEvents
+"""What is answered with something that the engine reads, or with a problem."""
+Answered = Watched | Answer | Events | EventsStored | Problem
 
 LONG: Final = 64 * 1024  # bytes of an answer, for fewer of them to be on the way at once
 
@@ -61,7 +66,7 @@ class Flow:
         for message, frame in zip(messages, frames, strict=True):
             if isinstance(message, Verdicts) and self._frames:
                 self._judged_bytes += self._frames.popleft()  # one answer for each frame, in their order
-            if isinstance(message, Watched | Answer) or (isinstance(message, Problem) and not message.fatal):
+            if self._is_answer(message):
                 self._asked.discard(message.id)
                 self._long = max(len(frame), self._long * 7 // 8)
             else:
@@ -69,3 +74,11 @@ class Flow:
         backlog = min(self._backlog, max(waited_bytes, 0))
         self._backlog = backlog + unasked
         return backlog > self._limits.outgoing_bytes
+
+    def _is_answer(self, message: FromEngine) -> TypeGuard[Answered]:
+        """Whether the peer asked for it. That there are more events is said again and again, and asked for once."""
+        if isinstance(message, Problem):
+            return not message.fatal
+        if isinstance(message, EventsStored):
+            return message.id in self._asked
+        return isinstance(message, Watched | Answer | Events)

@@ -14,6 +14,7 @@ import msgspec
 from headwater.data.value import size_of
 from headwater.errors import LimitError
 from headwater.protocol.messages import Answer, Encoding, FromEngine, Problem, State, Sync, Verdicts, Watched, encode
+from headwater.protocol.stored_events import Events
 from headwater.protocol.verdict import Rejected, RuleRefused
 
 RULE: Final = "message_bytes"
@@ -47,9 +48,9 @@ def refusals(data: bytes, encoding: Encoding, limit: int, commits: int) -> Verdi
 
 def fitting(message: FromEngine, encoding: Encoding, limit: int) -> tuple[FromEngine, bytes]:
     """A message that its peer can take in, encoded: the message itself, a shorter page, or a problem in its place."""
-    if not isinstance(message, Watched | Answer | Sync):
+    if not isinstance(message, Watched | Answer | Sync | Events):
         return message, encode(message, encoding)
-    if isinstance(message, Sync) or _fits(message.documents, limit):
+    if isinstance(message, Sync | Events) or _fits(message.documents, limit):
         data = encode(message, encoding)
         if len(data) <= limit:
             return message, data
@@ -57,6 +58,10 @@ def fitting(message: FromEngine, encoding: Encoding, limit: int) -> tuple[FromEn
         # A page of a scope, by id: the next one begins after the last of this one.
         first = message.documents[: len(message.documents) // 2]
         return fitting(Answer(message.id, message.seq, first, first[-1].doc.id), encoding, limit)
+    if isinstance(message, Events) and len(message.events) > 1:
+        some = message.events[: len(message.events) // 2]
+        page = msgspec.structs.replace(message, events=some, next=(some[-1].seq, some[-1].id))
+        return fitting(page, encoding, limit)
     problem = _problem(message, limit)
     return problem, encode(problem, encoding)
 
@@ -71,11 +76,16 @@ def _fits(documents: tuple[State, ...], limit: int) -> bool:
     return True
 
 
-def _problem(message: Watched | Answer | Sync, limit: int) -> Problem:
+def _problem(message: Watched | Answer | Sync | Events, limit: int) -> Problem:
     if isinstance(message, Sync):
         docs = len(message.changes) + len(message.arrived)
         text = f"what happened to {docs} documents is over {limit} bytes, which is the limit of one message."
         return Problem("limit", f"{text} Watch fewer or smaller documents with one session.")
+    if isinstance(message, Events):
+        text = (
+            f"an event that is stored at seq {message.events[0].seq} is over {limit} bytes, which is the limit of one"
+        )
+        return Problem("limit", f"{text} answer. Ask for what comes after it.", False, message.id)
     docs = len(message.documents)
     text = f"{docs} document{'s are' if docs > 1 else ' is'} over {limit} bytes, which is the limit of one answer."
     return Problem("limit", f"{text} Ask for fewer or smaller documents at once.", False, message.id)

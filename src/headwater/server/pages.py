@@ -52,7 +52,7 @@ from headwater.replica.document import Document
 from headwater.replica.transaction import Transaction
 from headwater.runtime.authored import call_in
 from headwater.server.application import Application
-from headwater.server.rights import RIGHT_FOR, needed
+from headwater.server.rights import RIGHT_FOR, check_way, needed
 from headwater.server.showing import Broken, look, part_of, shown_form
 
 PATH: Final = "/v1/page"
@@ -239,7 +239,9 @@ class Page:
             self._news.set()
 
         looked.document = handle.document
-        looked.subscription = look(self._runtime, handle, shown, message.group)
+        looked.subscription = look(
+            self._runtime, handle, shown, message.group, lambda: check_way(handle, self._user, self._session)
+        )
         if looked.space not in self._access:
             access = self._application.access_of(looked.space)
             self._access[looked.space] = look(self._runtime, access, lambda _: self._look_again(looked.space))
@@ -284,7 +286,12 @@ class Page:
             except InvalidValueError as error:
                 raise InvalidValueError(f"{place.member!r} does not take this: {given(error)}") from None
             act = getattr(handle, message.kind)
-            await self._land(name, message, handle.document, lambda: act(*arguments))
+
+            def written() -> None:
+                check_way(handle, self._user, self._session)
+                act(*arguments)
+
+            await self._land(name, message, handle.document, written)
         self._say(Done(message.id))
 
     async def _land(self, name: str, message: Write, document: Document, act: Callable[[], object]) -> None:

@@ -7,8 +7,9 @@ from typing import Any, Final
 from headwater.cells.handle import Input
 from headwater.data.address import SPACE_SCOPE
 from headwater.engine.access import Right
+from headwater.errors import AccessError
 
-__all__ = ["RIGHT_FOR", "needed"]
+__all__ = ["RIGHT_FOR", "check_way", "needed"]
 
 RIGHT_FOR: Final = {"reader": Right.READ, "writer": Right.WRITE, "owner": Right.OWN}
 """What `allow=` of a handler asks for."""
@@ -23,3 +24,18 @@ def needed(handle: Input[Any], user: str, session: str, shared: Right) -> Right:
     if scope == SPACE_SCOPE:
         return shared
     return Right.READ if scope in (f"user:{user}", f"session:{session}") else Right.OWN
+
+
+def check_way(handle: Input[Any], user: str, session: str) -> None:
+    """Whether links inside what somebody names lead to what they may see: what its space shares, or their own.
+
+    A link is data, which anybody who may write may have put there, and the serving runtime could follow it anywhere.
+    Called whenever something is read or written through the handle: where it leads may change.
+    """
+    found = handle.leads_to()
+    if found is handle.document:
+        return
+    key = found.key
+    is_open = key.scope in (SPACE_SCOPE, f"user:{user}", f"session:{session}")
+    if found.home is not handle.document.home or not is_open or key.id.startswith("$"):
+        raise AccessError(f"{handle!r} leads to what is not for {user!r}: name the place that the link points at")

@@ -38,10 +38,11 @@ class Broken:
 class _Outlook:
     """A handle, for a sink that hears of everything. A sink on the handle itself waits for what is absent."""
 
-    __slots__ = ("_handle",)
+    __slots__ = ("_check", "_handle")
 
-    def __init__(self, handle: Input[Any]) -> None:
+    def __init__(self, handle: Input[Any], check: Callable[[], object] | None) -> None:
         self._handle = handle
+        self._check = check
 
     @property
     def document(self) -> Document:
@@ -53,6 +54,8 @@ class _Outlook:
 
     def get(self) -> Any:
         try:
+            if self._check is not None:
+                self._check()
             return self._handle.get()
         except AbsentError:
             return ABSENT
@@ -64,10 +67,17 @@ class _Outlook:
 
 
 def look(
-    runtime: Runtime, handle: Input[Any], fn: Callable[[Any], object], group: object | None = None
+    runtime: Runtime,
+    handle: Input[Any],
+    fn: Callable[[Any], object],
+    group: object | None = None,
+    check: Callable[[], object] | None = None,
 ) -> Subscription:
-    """Call with what a handle shows, now and whenever that changes: a value, ABSENT or Broken."""
-    return runtime.core.sink(cast("Input[Any]", _Outlook(handle)), fn, group)
+    """Call with what a handle shows, now and whenever that changes: a value, ABSENT or Broken.
+
+    `check` is called before every look, and raises if what is there now is not to be shown.
+    """
+    return runtime.core.sink(cast("Input[Any]", _Outlook(handle, check)), fn, group)
 
 
 def part_of(handle: Any, path: Path, name: str) -> Any:

@@ -77,6 +77,10 @@ class Spaces:
         """The spaces that are kept here, open or not, and how many bytes the file of each has."""
         return {name: self._directory.file_of(name).stat().st_size for name in self._directory.spaces()}
 
+    def file_of(self, space: str) -> Path:
+        """The file of a space."""
+        return self._directory.file_of(space)
+
     def host_of(self, space: str) -> ThreadHost:
         """The host of a space that was entered before."""
         return self._hosts[space]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from headwater.data.limits import ValueLimits
+from headwater.data.limits import DEFAULT_VALUE_LIMITS, ValueLimits
 from headwater.data.patch import append, replace
 from headwater.engine.limits import Limits
 from headwater.protocol.commit import (
@@ -18,6 +18,7 @@ from headwater.protocol.commit import (
     SentEvent,
     decode_frame,
 )
+from headwater.protocol.observations import About, NodeKey, decode_about, decode_footprint, encode_part
 from headwater.protocol.verdict import Conflict, Rejected, conflict_text
 from tests.unit.engine.kit import Writer, doc, open_engine, read, write
 from tests.unit.engine.messages import ann_on, case, raised, rejection
@@ -53,6 +54,36 @@ def expired_basis(_: Path) -> str:
 @case("commit 2 was rejected for good", "space:d was already created on branch 'main'", "Do not retry it.")
 def entity_absent(_: Path) -> str:
     return rejection(ann_on(open_engine(), 1).send(preconditions=[EntityAbsent(doc("d"))]))
+
+
+@case("it sends 1 events and handles 3; the limit of both is 2. Split it.")
+def too_many_handled(_: Path) -> str:
+    engine = open_engine(limits=Limits(commit_events=2))
+    engine.open_session("ann")
+    commit = Commit(1, events=(SentEvent("e", "s", None),), handled=("a", "b", "c"))
+    return rejection(engine.submit("ann", commit)[0])
+
+
+@case("events are asked for by times and seqs from 0 to 9007199254740991")
+def events_of_no_time(_: Path) -> str:
+    return raised(lambda: open_engine().events(due_by_us=-1))
+
+
+@case("an observation is about no node: ")
+def observation_about_nothing(_: Path) -> str:
+    return raised(lambda: decode_about(b"\xc0"))
+
+
+@case("what an observation says of its reads cannot be read: ")
+def observation_without_reads(_: Path) -> str:
+    return raised(lambda: decode_footprint(b"\xc0", DEFAULT_VALUE_LIMITS))
+
+
+@case("an observation names more, or longer, than is kept of a node")
+def observation_of_a_long_name(_: Path) -> str:
+    engine = open_engine()
+    about = encode_part(About(NodeKey("p" * 300, 1, "m")))
+    return raised(lambda: engine._parts.observing._about(engine._parts.branches.get("main"), about))
 
 
 @case("its origin, commit 7 of this session, was not accepted")

@@ -13,6 +13,7 @@ from headwater.engine.engine import Engine
 from headwater.engine.heads import snapshot_of
 from headwater.engine.limits import Limits
 from headwater.engine.log import Log
+from headwater.engine.observed import _Texts
 from headwater.engine.store.port import LogRow, Part
 from headwater.engine.store.schema import MIGRATIONS
 from headwater.engine.store.seal import row_seal
@@ -23,9 +24,11 @@ from headwater.protocol.commit import (
     TopicRecord,
     encode_commit,
 )
+from headwater.protocol.observations import Mirror
 from headwater.protocol.record import encode_record
 from tests.unit.engine.kit import Writer, doc, open_engine, read, write
 from tests.unit.engine.messages import ann_on, case, execute, forge, raised
+from tests.unit.engine.observing_kit import Runner, looked
 
 # the log
 
@@ -231,6 +234,49 @@ def edited_write_index(folder: Path) -> str:
     return damage(path, "UPDATE marks SET seq=seq+1", Part.MARKS)
 
 
+def observed_file(folder: Path) -> Path:
+    path = folder / "s.space"
+    engine = open_engine(path)
+    runner = Runner(engine)
+    runner.send(Commit(1, (write("d", replace((), 1)),)))
+    runner.observe(runner.run("p.total", looked("d", seq=1)))
+    engine.looked(Mirror(1, "other", "p", ((doc("d"), 1),)))
+    engine.close()
+    return path
+
+
+@case("the row of the observation of node 1.1.2 on 1 does not match its checksum", "restore a backup.")
+def edited_observation(folder: Path) -> str:
+    return damage(observed_file(folder), "UPDATE observations SET state=x'00'", Part.OBSERVATIONS)
+
+
+@case("the row of piece 1 as a reader of document 1 on branch 1 does not match its checksum", "restore a backup.")
+def edited_reader(folder: Path) -> str:
+    return damage(observed_file(folder), "UPDATE readers SET nodes=7", Part.READERS)
+
+
+@case("the row of piece 1 of space 5 as a reader on branch 1 does not match its checksum", "restore a backup.")
+def edited_mirror(folder: Path) -> str:
+    return damage(observed_file(folder), "UPDATE mirrors SET body=x'00'", Part.MIRRORS)
+
+
+@case("the row of name 1 ('q') does not match its checksum", "restore a backup.")
+def edited_name(folder: Path) -> str:
+    return damage(observed_file(folder), "UPDATE names SET name='q' WHERE number=1", Part.NAMES)
+
+
+@case("what nodes did names text 2, which is not stored. Restore a backup.")
+def observation_without_a_name(folder: Path) -> str:
+    path = observed_file(folder)
+    execute(path, "DELETE FROM names WHERE number=2")
+    return raised(lambda: _Texts(SqliteStore(path)).name(2))
+
+
+@case("a node is said to have read document 9, which has no name. Restore a backup.")
+def observation_of_a_document_without_a_name(folder: Path) -> str:
+    return raised(lambda: _Texts(SqliteStore(observed_file(folder))).doc(9))
+
+
 @case("the row of record 0 of commit 1 to 'topic' does not match its checksum", "restore a backup.")
 def edited_record(folder: Path) -> str:
     path = folder / "s.space"
@@ -343,13 +389,13 @@ def row_beyond_the_store(_: Path) -> str:
     return raised(lambda: SqliteStore(":memory:").append(log_row(2**63)))
 
 
-@case("has schema version 1, not 5.", "Open the space once to bring it up to date. Nothing was done.")
+@case("has schema version 1, not 6.", "Open the space once to bring it up to date. Nothing was done.")
 def older_file(folder: Path) -> str:
     SqliteStore(folder / "s.space", migrations=MIGRATIONS[:1]).close()
     return raised(lambda: SqliteStore(folder / "s.space", migrations=(*MIGRATIONS, "CREATE TABLE x (y)"), create=False))
 
 
-@case("has schema version 0, not 4.", "It is no space. Nothing was done.")
+@case("has schema version 0, not 5.", "It is no space. Nothing was done.")
 def file_with_nothing_in_it(folder: Path) -> str:
     execute(folder / "s.space", "CREATE TABLE x (y)", "DROP TABLE x")
     return raised(lambda: SqliteStore(folder / "s.space", create=False))

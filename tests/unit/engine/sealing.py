@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import apsw
 
-from headwater.engine.store.seal import row_seal
 from headwater.engine.store.sealed import SEALED
 
 
 def reseal(connection: apsw.Connection) -> None:
     """Make every seal, and every count, fit the rows as they are now."""
-    connection.create_scalar_function("reseal", row_seal)
     for sealed in SEALED.values():
+        connection.create_scalar_function("reseal", sealed.seal)
         connection.execute(f"UPDATE {sealed.table} SET seal=reseal({sealed.columns})")
         if sealed.counter:
             count = f"(SELECT CAST(count(*) AS TEXT) FROM {sealed.table})"

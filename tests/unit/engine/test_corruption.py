@@ -22,6 +22,8 @@ from headwater.engine.store.sqlite import SqliteStore
 from headwater.engine.verify.history import Violation, verify_file
 from headwater.errors import AbsentError, CorruptionError, NewerVersionError, StorageError
 from headwater.protocol.commit import Commit, Operation, Read, SentEvent, TopicRecord
+from headwater.protocol.observations import Mirror
+from tests.unit.engine.observing_kit import Runner, looked
 from tests.unit.engine.sealing import reseal
 
 A, B = DocKey("space", "a"), DocKey("space", "b")
@@ -33,7 +35,7 @@ FORGED = snapshot_of(1, 1, 5, 1, {"n": 1_000_000}).body  # sealed as the engine 
 
 @pytest.fixture(scope="module")
 def undamaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A space with two documents, snapshots, write indexes, events, records, a branch and a lease; closed."""
+    """A space with two documents, snapshots, write indexes, events, records, a branch, a lease and nodes; closed."""
     path = tmp_path_factory.mktemp("undamaged") / "a.space"
     engine = Engine(SqliteStore(path, synchronous="OFF"), clock=VirtualClock(), limits=LIMITS)
     worked(engine)
@@ -64,6 +66,10 @@ def worked(engine: Engine) -> None:
     engine.acquire_lease("lease", "ann", 1_000_000)
     for n in range(23, 28):
         engine.submit("ann", Commit(n, (Operation(B, (add((f"k{n}",), n),)),)))
+    runner = Runner(engine, "cid")
+    for n in range(60):
+        runner.observe(runner.run(f"piece{n}.total", *[looked(f"{id}{n}", "k" * 9, seq=28) for id in "abcd"]))
+        engine.looked(Mirror(1, "other", f"piece{n}", ((DocKey("space", "x" * 40), 1),)))
 
 
 @pytest.fixture
@@ -188,7 +194,7 @@ def test_an_undamaged_file_opens_and_verifies(space: Path) -> None:
         ("UPDATE sessions SET key='eve' WHERE session=1", "session", 0, r"row of session 1 \('eve'\) does not match"),
         ("UPDATE sessions SET principal='eve'", "session", 0, r"the row of session 1 \('ann'\) does not match"),
         ("UPDATE sessions SET closed=1", "session", 0, r"the row of session 1 \('ann'\) does not match its checksum"),
-        ("DELETE FROM events WHERE id='e5'", "events", 5, r"event 'e5' is stored as None"),
+        ("DELETE FROM events WHERE id='e5'", "events", 5, r"event 'e5' was sent, is not handled, and is not stored"),
         ("DELETE FROM records WHERE seq=7", "records", 7, r"record 0 to 'topic' is stored as "),
         (
             "UPDATE meta SET value='9999' WHERE key='heads_seq'",
@@ -203,7 +209,7 @@ def test_an_undamaged_file_opens_and_verifies(space: Path) -> None:
             r"the row of branch 2 \('other'\) does not match",
         ),
         ("DELETE FROM branches WHERE branch=2", "branch", 0, r"2 rows of branches were made and 1 are there"),
-        ("DELETE FROM sessions WHERE session=1", "session", 0, r"2 rows of sessions were made and 1 are there"),
+        ("DELETE FROM sessions WHERE session=1", "session", 0, r"3 rows of sessions were made and 2 are there"),
         ("DELETE FROM leases", "lease", 0, r"1 rows of leases were made and 0 are there"),
         ("UPDATE leases SET token=0", "lease", 0, r"the row of lease 'lease' does not match its checksum"),
         ("UPDATE sessions SET judged=9", "session", 0, r"the row of session 1 \('ann'\) does not match its checksum"),
@@ -242,8 +248,8 @@ def test_an_edited_or_deleted_row_is_found_by_verifying(
         ("DELETE FROM sessions WHERE session=1", "session", 1, r"session 1 is not known"),
         ("UPDATE events SET payload=X'c0' WHERE id='e5'", "events", 5, r"event 'e5' is stored as \(5, 'stream'"),
         (
-            "INSERT INTO events VALUES ('ghost',5,'stream',0,X'c0',0)",
-            *("events", 5, r"event 'ghost' is stored and was not sent at 5"),
+            "INSERT INTO events VALUES ('ghost',5,'stream',0,X'c0',0,1,0,0)",
+            *("events", 5, r"event 'ghost' is stored, and was not sent or is handled"),
         ),
         ("UPDATE records SET payload=X'c0' WHERE seq=7", "records", 7, r"record 0 to 'topic' is stored as RecordRow"),
         (

@@ -27,6 +27,7 @@ from headwater.protocol.messages import (
     Whole,
 )
 from headwater.protocol.verdict import Accepted
+from headwater.protocol.ways import AUTHORED
 from tests.unit.engine.hub_kit import Raw, put
 from tests.unit.engine.kit import Writer, doc, write
 from tests.unit.replica.kit import World, bump
@@ -322,7 +323,7 @@ class TestSlowPeers:
             writer.write(number + 1, put("d", number))
         assert len(slow.heard) - before <= 3
         said = slow.say(Ack(slow.peer.sent_seq))
-        assert said == [Sync(50, (Whole(D, 50, True, 49),), chain=world.engine.chain_at(50))]
+        assert said == [Sync(50, (Whole(D, 50, True, 49, AUTHORED),), chain=world.engine.chain_at(50))]
 
     def test_its_memory_is_bounded_by_what_it_watches(self) -> None:
         world = World(limits=Limits(sync_window=1, sync_patches=2))

@@ -138,7 +138,7 @@ def test_few_outlines_are_kept_and_none_of_a_small_commit(work: Work) -> None:
         for n in range(20):
             assert value_of(engine, f"c{number}.{n}") == n
     assert value_of(engine, "small") == 1
-    kept = engine._log._outlines
+    kept = engine._parts.log._outlines
     assert list(kept) == list(range(13, 21))
 
 
@@ -151,7 +151,7 @@ def test_outlines_of_large_rows_make_room_for_one_another(monkeypatch: pytest.Mo
     engine.drop_caches()
     for number in range(4):
         assert value_of(engine, f"c{number}.0") == "x" * 400
-    kept = engine._log._outlines
+    kept = engine._parts.log._outlines
     assert list(kept) == [3, 4]
     assert sum(each.row_bytes for each in kept.values()) <= 20_000
 
@@ -166,7 +166,7 @@ def test_what_a_failed_group_would_have_written_is_not_remembered() -> None:
         Commit(1, tuple(operations)),
         Commit(2, (write("d1", increment(())),), reads=(read("d1", seq=0, layers=((1, 1),)),)),
     )
-    assert not engine._log._outlines
+    assert not engine._parts.log._outlines
     ann.next = 3
     assert value_of(engine, "d1") == 2
 

@@ -180,7 +180,7 @@ def test_a_page_of_a_difference_looks_at_its_own_documents_only() -> None:
     engine.drop_caches()
     first = engine.diff("b", limit=2)
     assert [change.doc.id for change in first.changes] == ["d0", "d1"]
-    assert {key.id for _, key in engine._heads._cache} == {"d0", "d1", "d2"}
+    assert {key.id for _, key in engine._parts.heads._cache} == {"d0", "d1", "d2"}
 
 
 @pytest.mark.parametrize("cursor", ["x", "-1", "1.5", " 1", "\u0661", "9" * 19])

@@ -60,8 +60,32 @@ def test_an_older_file_gets_the_scripts_it_lacks_and_keeps_its_content(tmp_path:
     connection.close()
 
 
+def of_version_4(path: Path) -> None:
+    """Turn a file into one of version 4, which did not know of events on which branch and when they were sent."""
+    connection = apsw.Connection(str(path))
+    connection.create_scalar_function("reseal", row_seal)
+    old = "reseal(id, seq, stream, due_us, payload)"
+    before = "(SELECT CAST(value AS INTEGER) FROM meta WHERE key='compacted_seq')"
+    held = (
+        f"CAST(CAST(value AS INTEGER) + (SELECT coalesce(sum({old} - seal), 0) FROM events WHERE seq<{before}) AS TEXT)"
+    )
+    connection.execute(f"UPDATE meta SET value={held} WHERE key='kept_sum'")
+    connection.execute("UPDATE meta SET seal=reseal(key, value)")
+    connection.execute(f"UPDATE events SET seal={old}")
+    for index in ("events_by_branch", "events_by_due"):
+        connection.execute(f"DROP INDEX {index}")
+    for column in ("branch", "stored_us", "session"):
+        connection.execute(f"ALTER TABLE events DROP COLUMN {column}")
+    for table in ("names", "observations", "readers", "mirrors"):
+        connection.execute(f"DROP TABLE {table}")
+        connection.execute(f"DELETE FROM meta WHERE key='{table}_made'")
+    connection.execute("PRAGMA user_version=4")
+    connection.close()
+
+
 def of_version_3(path: Path) -> None:
     """Turn a file into one of version 3, which had no seals of what only saves work, and fewer numbers."""
+    of_version_4(path)
     connection = apsw.Connection(str(path))
     for table in ("heads", "snapshots", "meta"):
         connection.execute(f"ALTER TABLE {table} DROP COLUMN seal")
@@ -97,13 +121,14 @@ def without_seals(path: Path) -> None:
     connection.close()
 
 
-def a_long_story(path: Path) -> None:
+def a_long_story(path: Path, *, events_from: int = 3) -> None:
     """Everything that is sealed: a branch, a lease, events and records, refusals, and rows kept for a session."""
     engine = open_engine(path, limits=Limits(marks_patches=2, snapshot_patches=2))
     engine.open_session("s", "ann")
     for number in range(1, 9):
         sent = SentEvent(f"e{number}", "stream", number), TopicRecord("topic", "key", number)
-        engine.submit("s", Commit(number, (write("d", replace((), number)),), events=sent[:1], records=sent[1:]))
+        events = sent[:1] if number >= events_from else ()
+        engine.submit("s", Commit(number, (write("d", replace((), number)),), events=events, records=sent[1:]))
     engine.fork("b")
     engine.acquire_lease("lease", "worker", 1_000_000)
     engine.acknowledge("s", 2)
@@ -156,6 +181,39 @@ def test_a_session_whose_seal_was_broken_before_is_not_sealed_as_if_it_were_whol
     with pytest.raises(CorruptionError, match=r"the row of session 1 \('s'\) does not match its checksum"):
         engine.open_session("s", "eve")
     engine.close()
+
+
+def test_an_event_of_an_older_file_gets_the_branch_and_the_time_of_its_commit_if_they_are_known(tmp_path: Path) -> None:
+    path = tmp_path / "s.space"
+    a_long_story(path, events_from=1)
+    of_version_4(path)
+    engine = open_engine(path)
+    known = [(event.id, event.stored_us > 0) for event in engine.events().items]
+    assert known == [("e1", False), ("e2", False), *[(f"e{number}", True) for number in range(3, 9)]]
+    engine.submit("s", Commit(9, handled=("e1", "e4", "e8")))
+    assert [event.id for event in engine.events().items] == ["e2", "e3", "e5", "e6", "e7"]
+    engine.close()
+    assert verify_file(path).ok
+
+
+def test_events_of_a_branch_that_was_deleted_go_when_an_older_file_is_brought_up_to_date(tmp_path: Path) -> None:
+    path = tmp_path / "s.space"
+    engine = open_engine(path)
+    engine.open_session("s")
+    engine.fork("b")
+    engine.submit("s", Commit(1, events=(SentEvent("gone", "s", 1),), branch="b"))
+    engine.submit("s", Commit(2, events=(SentEvent("stays", "s", 1),)))
+    engine.delete_branch("b")
+    engine.close()
+    of_version_4(path)
+    connection = apsw.Connection(str(path))
+    connection.create_scalar_function("reseal", row_seal)
+    connection.execute("INSERT INTO events VALUES ('gone', 1, 's', 0, x'01', reseal('gone', 1, 's', 0, x'01'))")
+    connection.close()
+    engine = open_engine(path)
+    assert [event.id for event in engine.events().items] == ["stays"]
+    engine.close()
+    assert verify_file(path).ok
 
 
 def dump(path: Path) -> dict[str, list[object]]:

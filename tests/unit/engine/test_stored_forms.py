@@ -14,8 +14,19 @@ from headwater.data.patch import Touch, append, replace
 from headwater.data.value import Value
 from headwater.engine.heads import restored, snapshot_of
 from headwater.engine.marks import Marks
+from headwater.engine.observed_form import (
+    Body,
+    MirrorBody,
+    State,
+    StoredRead,
+    decode_body,
+    decode_mirror,
+    decode_state,
+    encode_form,
+    number_of_absent,
+)
 from headwater.engine.store.schema import MIGRATIONS
-from headwater.engine.store.seal import row_seal
+from headwater.engine.store.seal import observation_seal, row_seal
 from headwater.protocol.commit import (
     Commit,
     EntityAbsent,
@@ -29,9 +40,10 @@ from headwater.protocol.commit import (
     decode_commit,
     encode_commit,
 )
+from headwater.protocol.observations import ForeignRead
 from headwater.protocol.record import decode_record, encode_record
 
-VERSION = 4
+VERSION = 5
 A = DocKey("space", "a")
 VALUE: Value = {"n": (None, True, -1, 1.5, "é", b"\x00", Link(None, "space", "b", ("x", 0)))}
 EVERYTHING = Commit(
@@ -44,9 +56,10 @@ EVERYTHING = Commit(
     (TopicRecord("topic", "key", None),),
     Provenance("node", "print", ((A, ("k",)),), derived=True),
     ((6, 6),),
+    ("f",),
 )
 PARTS: dict[type[msgspec.Struct], str] = {
-    Commit: "local_seq operations reads preconditions branch events records provenance after",
+    Commit: "local_seq operations reads preconditions branch events records provenance after handled",
     Operation: "doc patches",
     Read: "doc path depth seq layers",
     OriginCommitted: "local_seq",
@@ -54,19 +67,23 @@ PARTS: dict[type[msgspec.Struct], str] = {
     LeaseHeld: "name token",
     SentEvent: "id stream payload due_us",
     TopicRecord: "topic key payload",
-    Provenance: "node fingerprint causes derived",
+    Provenance: "node fingerprint causes derived hops",
 }
 
 RECORD = (
-    "92929907919292a57370616365a1619293a77265706c61636592a16b0081a16e97c0c3ffcb3ff8000000000000a2c3a9c401"
+    "92929a07919292a57370616365a1619293a77265706c61636592a16b0081a16e97c0c3ffcb3ff8000000000000a2c3a9c401"
     "00c70e0194c0a57370616365a16292a1780093a6617070656e64909291a179c0929592a57370616365a16191a16b01039192"
     "04059592a57370616365a161900000909392b06f726967696e5f636f6d6d69747465640692ad656e746974795f616273656e"
     "7492a57370616365a16193aa6c656173655f68656c64a56c6561736509a4736964659194a165a673747265616d81a16e97c0"
-    "c3ffcb3ff8000000000000a2c3a9c40100c70e0194c0a57370616365a16292a178000b9193a5746f706963a36b6579c094a4"
-    "6e6f6465a57072696e74919292a57370616365a16191a16bc3919206069105929908909090a46d61696e909094a0a090c290"
-    "90"
+    "c3ffcb3ff8000000000000a2c3a9c40100c70e0194c0a57370616365a16292a178000b9193a5746f706963a36b6579c095a4"
+    "6e6f6465a57072696e74919292a57370616365a16191a16bc3009192060691a1669105929a08909090a46d61696e909095a0"
+    "a090c200909090"
 )
 SNAPSHOT = "e942a5b881a16e97c0c3ffcb3ff8000000000000a2c3a9c40100c70e0194c0a57370616365a16292a17800"
+STATE = "9b01020300092829054d9292a57370616365a16191a16b9195a17892a57370616365a16191a16b0104"
+BODY = "9292930792a16b00009392a57370616365a161900191a163"
+MIRROR = "91919292a57370616365a16109"
+ABSENT_A = -1193986764472149394
 MARKS = (
     "95930301009304020393000000009192a16b9593000000930402039303010000929200959303010093030100930000000090"
     "92a178959304020093040200930000000090"
@@ -104,6 +121,22 @@ def test_a_write_index() -> None:
     again = Marks.decode(bytes.fromhex(MARKS), 100)
     assert again.encode().hex() == MARKS
     assert [again.latest(("k",), Depth.DEEP, by) for by in (0, 1, 2)] == [4, 4, 3]
+
+
+def test_an_observation() -> None:
+    """What is stored of a node, and of what another space reads."""
+    state = State(
+        1, 2, 3, 0, 9, 40, 41, 5, 77, (("space", "a"), ("k",)), (ForeignRead("x", A, ("k",), Depth.SHAPE, 4),)
+    )
+    body = Body((StoredRead(7, ("k", 0)), StoredRead(("space", "a"), (), 1)), ("c",))
+    assert encode_form(state).hex() == STATE
+    assert encode_form(body).hex() == BODY
+    assert encode_form(MirrorBody(((A, 9),))).hex() == MIRROR
+    assert decode_state(bytes.fromhex(STATE)) == state
+    assert decode_body(bytes.fromhex(BODY)) == body
+    assert decode_mirror(bytes.fromhex(MIRROR)) == MirrorBody(((A, 9),))
+    assert number_of_absent(A) == ABSENT_A
+    assert observation_seal(1, 2, 3, 4, "\u00e4", 5, b"state", b"body") == 730827777
 
 
 def test_the_seal_of_a_row() -> None:

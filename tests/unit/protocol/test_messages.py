@@ -60,6 +60,7 @@ from headwater.protocol.messages import (
     state_of,
     whole_of,
 )
+from headwater.protocol.stored_events import Events, EventsStored, QueryEvents, StoredEvent, WatchEvents
 from headwater.protocol.verdict import Accepted, Collision, Conflict, PreconditionFailed, Rejected, RuleRefused
 from tests.counts import scaled
 
@@ -89,6 +90,7 @@ FULL_COMMIT = Commit(
     (TopicRecord("topic", "key", ODD),),
     Provenance("node", "print", ((D, ("x", 1)),), True),
     ((3, 4),),
+    ("e0", "ü"),
 )
 
 FROM_REPLICA: list[FromReplica] = [
@@ -98,12 +100,18 @@ FROM_REPLICA: list[FromReplica] = [
     Watch(1, (Selector(D, True), Selector(DocKey("user:ann", "ü")))),
     Unwatch(3),
     Query(1, "space", "d", 4, "after", 10),
+    QueryEvents(2, 7, (3, "e1"), 5),
+    QueryEvents(2),
+    WatchEvents(3, False),
     Ack(4, 2),
     Bye(9),
     Renew("a token"),
 ]
 FROM_ENGINE: list[FromEngine] = [
     Welcome(1, ("waves",)),
+    Events(2, 9, (StoredEvent("e1", 3, "stream", ODD, 5, 6, "ann"),), (3, "e1"), 8),
+    Events(2, 9, ()),
+    EventsStored(3, 9),
     Opened("session", 4, True, ((5, 9),), 6),
     Verdicts(
         (

@@ -10,6 +10,7 @@ from pathlib import Path
 from headwater.engine.engine import Engine
 from headwater.engine.hub import Hub
 from headwater.protocol.messages import Ack, Answer, Problem, Sync, Verdicts, Watch, Watched
+from headwater.protocol.stored_events import Events, EventsStored
 from headwater.server.flow import Flow
 from headwater.server.limits import DEFAULT_SERVER_LIMITS
 from headwater.server.serve import Server
@@ -42,7 +43,8 @@ class TestFrames:
 
 class TestQuestions:
     def test_every_kind_of_answer_makes_room_for_the_next(self) -> None:
-        for answer in (Watched(1, 0, ()), Answer(1, 0, ()), Problem("limit", "too long", False, 1)):
+        answers = (Watched(1, 0, ()), Answer(1, 0, ()), Events(1, 0, ()), EventsStored(1, 0))
+        for answer in (*answers, Problem("limit", "too long", False, 1)):
             flow = Flow(LIMITS)
             flow.asked(1)
             flow.asked(2)

@@ -25,6 +25,7 @@ from headwater.protocol.messages import (
     state_of,
     whole_of,
 )
+from headwater.protocol.stored_events import Events, StoredEvent
 from headwater.protocol.verdict import Accepted, Rejected, RuleRefused
 from headwater.replica.session import MAX_COMMIT_BYTES, MAX_WAVE_BYTES
 from headwater.runtime.websocket import WebSocket, WebSocketLimits
@@ -253,3 +254,16 @@ def test_what_a_client_sends_and_takes_in_fits_what_a_server_takes_in_and_says()
     assert MAX_COMMIT_BYTES * 4 // 3 < limits.message_bytes < limits.refused_bytes
     assert limits.message_bytes > MAX_WAVE_BYTES
     assert limits.engine.document_bytes < limits.answer_bytes < WebSocketLimits().message_bytes
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_stored_events_that_are_too_long_for_an_answer_come_in_shorter_pages(encoding: Encoding) -> None:
+    events = tuple(StoredEvent(f"e{n}", n, "add", "x" * 1_000, 0, 0) for n in range(1, 9))
+    page, data = fitting(Events(7, 9, events, None, 5), encoding, 5_000)
+    assert isinstance(page, Events)
+    assert (page.events, page.next, page.next_due_us) == (events[:4], (4, "e4"), 5)
+    assert len(data) <= 5_000
+    problem, _ = fitting(Events(7, 9, events[:1]), encoding, 500)
+    assert isinstance(problem, Problem)
+    assert (problem.fatal, problem.id) == (False, 7)
+    assert "stored at seq 1 is over 500 bytes" in problem.message

@@ -348,6 +348,20 @@ class Database:
         rows = self.all("SELECT type || ' ' || name, coalesce(sql, '') FROM sqlite_schema")
         return {name: " ".join(sql.split()) for name, sql in rows}
 
+    def check_schema(self) -> None:
+        """A table, an index or a trigger that was added, changed or dropped outside is a CorruptionError."""
+        new = Database(":memory:", synchronous="OFF", vfs=None, migrations=self._migrations)
+        try:
+            expected, found = new.schema(), self.schema()
+        finally:
+            new.close()
+        strange = sorted(name for name in {*expected, *found} if expected.get(name) != found.get(name))
+        if strange:
+            raise CorruptionError(
+                f"the schema is not the one of its version: {', '.join(strange)} was added, changed or dropped. "
+                "Restore a backup."
+            )
+
     @property
     def changes(self) -> int:
         """Rows that the last statement changed."""

@@ -35,6 +35,10 @@ class Part(Enum):
     HEADS = "heads"
     SNAPSHOTS = "snapshot"
     META = "meta"
+    NAMES = "names"
+    OBSERVATIONS = "observations"
+    READERS = "readers"
+    MIRRORS = "mirrors"
 
 
 class LogRow(NamedTuple):
@@ -108,11 +112,16 @@ class SessionRow(NamedTuple):
 
 
 class EventRow(NamedTuple):
+    """An event that was sent and is not handled yet."""
+
     id: str
     seq: int
     stream: str
     due_us: int
     payload: bytes
+    branch: int = 1  # of the commit that sent it
+    stored_us: int = 0  # when that was accepted
+    session: int = 0  # whose it was; 0: not known
 
 
 class RecordRow(NamedTuple):
@@ -121,6 +130,52 @@ class RecordRow(NamedTuple):
     topic: str
     key: str
     payload: bytes
+
+
+class NodeNumbers(NamedTuple):
+    """Which node on which branch: what `NodeKey` says, with names as numbers. Rows come in this order."""
+
+    branch: int
+    piece: int
+    generation: int
+    member: int
+    child: str
+    scope: int  # the name of a scope and a principal; 0: the space's
+
+
+class ObservationRow(NamedTuple):
+    """What a node last did. `engine.observed_form` says what its bytes hold."""
+
+    branch: int
+    piece: int
+    generation: int
+    member: int
+    child: str
+    scope: int
+    state: bytes
+    body: bytes
+
+    @property
+    def key(self) -> NodeNumbers:
+        return NodeNumbers._make(self[:6])
+
+
+class ReaderRow(NamedTuple):
+    """How many nodes of a piece read a document: by its number, or a negative one that stands for its name."""
+
+    doc: int
+    branch: int
+    piece: int
+    nodes: int
+
+
+class MirrorRow(NamedTuple):
+    """What a piece of another space reads here."""
+
+    branch: int
+    owner: int
+    piece: int
+    body: bytes
 
 
 class LeaseRow(NamedTuple):
@@ -205,7 +260,35 @@ class Store(Protocol):
     def event(self, id: str) -> EventRow | None: ...
     def put_events(self, rows: Iterable[EventRow]) -> None: ...
     def events_after(self, after: tuple[int, str], limit: int) -> list[EventRow]: ...
+    def events_due(self, branch: int, due_by_us: int, after: tuple[int, str], limit: int) -> list[EventRow]: ...
+    def next_due(self, branch: int, after_us: int) -> int | None: ...
+    def last_event(self, branch: int) -> int: ...
+    def drop_event(self, branch: int, id: str) -> tuple[int, int] | None: ...
+    def drop_events(self, branch: int, before_seq: int) -> int: ...
     def put_records(self, rows: Iterable[RecordRow]) -> None: ...
     def records_after(self, topic: str, after: tuple[int, int], limit: int) -> list[RecordRow]: ...
     def lease(self, name: str) -> LeaseRow | None: ...
     def put_lease(self, row: LeaseRow) -> None: ...
+
+    # what nodes last did; a row that was edited is left out of lists, as if it were not there
+    def name_of(self, number: int) -> str | None: ...
+    def number_of(self, name: str) -> int | None: ...
+    def add_name(self, name: str) -> int: ...
+    def observation(self, key: NodeNumbers) -> ObservationRow | None: ...
+    def observations_after(self, after: NodeNumbers, limit: int) -> list[ObservationRow]: ...
+    def put_observations(self, rows: Iterable[ObservationRow], added: int) -> None: ...
+    def drop_observations(self, keys: Iterable[NodeNumbers]) -> None: ...
+    def newest_generation(self, branch: int, piece: int) -> int | None: ...
+    def observed_pieces(self, branch: int, after: int, limit: int) -> list[int]: ...
+    def reader(self, doc: int, branch: int, piece: int) -> int: ...
+    def put_readers(self, rows: Iterable[ReaderRow], added: int) -> None: ...
+    def readers_of(self, doc: int, branch: int, after: int, limit: int) -> list[int]: ...
+    def has_absent_readers(self) -> bool: ...
+    def count_readers(self, branch: int) -> int: ...
+    def mirror_owners(self, branch: int) -> list[int]: ...
+    def rename_readers(self, doc: int, into: int) -> None: ...
+    def drop_observed_branch(self, branch: int) -> None: ...
+    def mirrors_after(self, branch: int, owner: int, piece: int, limit: int) -> list[MirrorRow]: ...
+    def put_mirror(self, row: MirrorRow) -> None: ...
+    def keys_of(self, docs: Iterable[int]) -> dict[int, DocKey]: ...
+    def head_seqs(self, branch: int, docs: Iterable[int]) -> dict[int, int]: ...

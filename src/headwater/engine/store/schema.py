@@ -116,4 +116,52 @@ MIGRATIONS: Final[tuple[str, ...]] = (
     ALTER TABLE meta ADD COLUMN seal INTEGER NOT NULL DEFAULT 0;
     UPDATE meta SET seal=headwater_seal(key, value);
     """,
+    """
+    ALTER TABLE events ADD COLUMN branch INTEGER NOT NULL DEFAULT 1; -- if that is not known any more, the main one
+    ALTER TABLE events ADD COLUMN stored_us INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE events ADD COLUMN session INTEGER NOT NULL DEFAULT 0;
+    UPDATE events SET (branch, stored_us, session) = (
+        SELECT CASE WHEN events.seq < seq + count THEN branch ELSE 1 END,
+            CASE WHEN events.seq < seq + count THEN at_us ELSE 0 END,
+            CASE WHEN events.seq < seq + count THEN session ELSE 0 END
+        FROM log WHERE seq <= events.seq ORDER BY seq DESC LIMIT 1)
+        WHERE EXISTS (SELECT 1 FROM log WHERE seq <= events.seq);
+    CREATE INDEX events_by_branch ON events (branch, seq, id, due_us);
+    CREATE INDEX events_by_due ON events (branch, due_us);
+
+    -- A deleted branch has no events, and a seal covers the new columns. What was edited or is missing stays so.
+    UPDATE meta SET (value, seal) = (
+        SELECT CAST(held AS TEXT), headwater_seal('kept_sum', CAST(held AS TEXT)) FROM (
+            SELECT CAST(meta.value AS INTEGER) + coalesce(sum(
+                CASE WHEN branch IN (SELECT branch FROM branches WHERE deleted) THEN 0
+                ELSE headwater_seal(id, seq, stream, due_us, payload, branch, stored_us, session) END - seal), 0) held
+            FROM events WHERE seal=headwater_seal(id, seq, stream, due_us, payload)
+                AND seq < (SELECT CAST(value AS INTEGER) FROM meta WHERE key='compacted_seq')))
+        WHERE key='kept_sum' AND seal=headwater_seal(key, value);
+    DELETE FROM events WHERE branch IN (SELECT branch FROM branches WHERE deleted);
+    UPDATE events SET seal=headwater_seal(id, seq, stream, due_us, payload, branch, stored_us, session)
+        WHERE seal=headwater_seal(id, seq, stream, due_us, payload);
+
+    -- What nodes last did; texts that many of them share are numbered.
+    CREATE TABLE names (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, seal INTEGER NOT NULL) STRICT;
+    CREATE TABLE observations (
+        branch INTEGER NOT NULL, piece INTEGER NOT NULL, generation INTEGER NOT NULL, member INTEGER NOT NULL,
+        child TEXT NOT NULL, scope INTEGER NOT NULL, state BLOB NOT NULL, body BLOB NOT NULL, seal INTEGER NOT NULL,
+        PRIMARY KEY (branch, piece, generation, member, child, scope)
+    ) WITHOUT ROWID, STRICT;
+
+    -- How many nodes of a piece read a document; a negative number stands for one that was never written.
+    CREATE TABLE readers (
+        doc INTEGER NOT NULL, branch INTEGER NOT NULL, piece INTEGER NOT NULL, nodes INTEGER NOT NULL,
+        seal INTEGER NOT NULL, PRIMARY KEY (doc, branch, piece)
+    ) WITHOUT ROWID, STRICT;
+
+    -- Which documents a piece of another space reads.
+    CREATE TABLE mirrors (
+        branch INTEGER NOT NULL, owner INTEGER NOT NULL, piece INTEGER NOT NULL, body BLOB NOT NULL,
+        seal INTEGER NOT NULL, PRIMARY KEY (branch, owner, piece)
+    ) WITHOUT ROWID, STRICT;
+    INSERT INTO meta SELECT key, '0', headwater_seal(key, '0') FROM (SELECT 'names_made' AS key UNION
+        SELECT 'observations_made' UNION SELECT 'readers_made' UNION SELECT 'mirrors_made');
+    """,
 )

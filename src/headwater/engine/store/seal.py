@@ -31,6 +31,14 @@ def row_seal(*columns: object) -> int:
     return seal
 
 
+def observation_seal(
+    branch: int, piece: int, generation: int, member: int, child: str, scope: int, state: bytes, body: bytes
+) -> int:
+    """The same for rows of which one is written with every run of a node: quicker, since their columns are known."""
+    key = f"{branch},{piece},{generation},{member},{scope},{len(state)},{child}"
+    return crc32(body, crc32(state, crc32(key.encode("utf-8", "surrogatepass"))))
+
+
 def broken_seal(what: str) -> CorruptionError:
     return CorruptionError(
         f"the row of {what} does not match its checksum: it was edited or torn. Run `headwater verify`, and restore "

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from headwater.engine.store.database import Database
 from headwater.engine.store.port import DOCUMENTS_MADE, HEADS_SEQ, Part
-from headwater.engine.store.seal import SEAL_FUNCTION, broken_seal, row_seal
+from headwater.engine.store.seal import SEAL_FUNCTION, broken_seal, observation_seal, row_seal
 from headwater.errors import CorruptionError
 
 _COUNTED: Final = "CAST(CAST(value AS INTEGER)+?2 AS TEXT)"
@@ -24,11 +24,19 @@ LOG_COLUMNS: Final = "seq, count, session, local_seq, local_last, branch, at_us,
 class Sealed:
     """One table. `columns` are in the order of the record that a row becomes; the first `keys` of them name it."""
 
-    __slots__ = ("_insert", "_shown", "_update", "columns", "counter", "select", "table")
+    __slots__ = ("_insert", "_shown", "_update", "columns", "counter", "seal", "select", "table")
 
     def __init__(
-        self, table: str, columns: str, shown: Callable[..., str], *, keys: int = 1, counted: bool = False
+        self,
+        table: str,
+        columns: str,
+        shown: Callable[..., str],
+        *,
+        keys: int = 1,
+        counted: bool = False,
+        seal: Callable[..., int] = row_seal,
     ) -> None:
+        self.seal = seal  # of the columns
         names = columns.split(", ")
         places = ", ".join(f"?{number}" for number in range(1, len(names) + 2))
         changed = ", ".join(f"{name}=?{number}" for number, name in enumerate([*names[keys:], "seal"], keys + 1))
@@ -44,21 +52,26 @@ class Sealed:
     def opened(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
         """What a row holds, once its seal is known to be whole."""
         held = row[1:]
-        if row[0] != row_seal(*held):
+        if row[0] != self.seal(*held):
             raise broken_seal(self._shown(*held))
         return held
 
     def add(self, db: Database, row: tuple[Any, ...]) -> None:
-        db.run(self._insert, (*row, row_seal(*row)))
+        db.run(self._insert, (*row, self.seal(*row)))
         if self.counter:
             db.run(_COUNT, (self.counter, 1))
 
     def add_all(self, db: Database, rows: Iterable[tuple[Any, ...]]) -> None:
-        db.many(self._insert, [(*row, row_seal(*row)) for row in rows])
+        db.many(self._insert, [(*row, self.seal(*row)) for row in rows])
+
+    def count(self, db: Database, made: int) -> None:
+        """So many more rows were made, or fewer."""
+        if made:
+            db.run(_COUNT, (self.counter, made))
 
     def put(self, db: Database, row: tuple[Any, ...]) -> None:
         """Write a row in place of the one with its name, if there is one."""
-        db.run(self._update, (*row, row_seal(*row)))
+        db.run(self._update, (*row, self.seal(*row)))
         if not db.changes:
             self.add(db, row)
 
@@ -128,7 +141,9 @@ MARKS: Final = Sealed(
     counted=True,
 )
 LEASES: Final = Sealed("leases", "name, token, holder, until_us", lambda name, *_: f"lease {name!r}", counted=True)
-EVENTS: Final = Sealed("events", "id, seq, stream, due_us, payload", lambda id, *_: f"event {id!r}")
+EVENTS: Final = Sealed(
+    "events", "id, seq, stream, due_us, payload, branch, stored_us, session", lambda id, *_: f"event {id!r}"
+)
 RECORDS: Final = Sealed(
     "records",
     "seq, ordinal, topic, key, payload",
@@ -148,6 +163,29 @@ SNAPSHOTS: Final = Sealed(
     keys=3,
     counted=True,
 )
+NAMES: Final = Sealed("names", "number, name", lambda number, name: f"name {number} ({name!r})", counted=True)
+OBSERVATIONS: Final = Sealed(
+    "observations",
+    "branch, piece, generation, member, child, scope, state, body",
+    lambda branch, piece, generation, member, *_: f"the observation of node {piece}.{generation}.{member} on {branch}",
+    keys=6,
+    counted=True,
+    seal=observation_seal,
+)
+READERS: Final = Sealed(
+    "readers",
+    "doc, branch, piece, nodes",
+    lambda doc, branch, piece, _: f"piece {piece} as a reader of document {doc} on branch {branch}",
+    keys=3,
+    counted=True,
+)
+MIRRORS: Final = Sealed(
+    "mirrors",
+    "branch, owner, piece, body",
+    lambda branch, owner, piece, _: f"piece {piece} of space {owner} as a reader on branch {branch}",
+    keys=3,
+    counted=True,
+)
 META: Final = _Meta("meta", "key, value", lambda key, value: f"the space's {key!r}, {value!r},")
 
 SEALED: Final = {
@@ -161,6 +199,10 @@ SEALED: Final = {
     Part.HEADS: HEADS,
     Part.SNAPSHOTS: SNAPSHOTS,
     Part.META: META,
+    Part.NAMES: NAMES,
+    Part.OBSERVATIONS: OBSERVATIONS,
+    Part.READERS: READERS,
+    Part.MIRRORS: MIRRORS,
 }
 META_KEYS: Final = frozenset(
     {

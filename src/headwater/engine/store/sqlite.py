@@ -9,6 +9,7 @@ from typing import Any, Final
 import apsw
 
 from headwater.data.address import DocKey
+from headwater.engine.store import observed
 from headwater.engine.store.database import Database, Synchronous
 from headwater.engine.store.port import (
     DOCUMENTS_MADE,
@@ -18,7 +19,11 @@ from headwater.engine.store.port import (
     LeaseRow,
     LogRow,
     MarksRow,
+    MirrorRow,
+    NodeNumbers,
+    ObservationRow,
     Part,
+    ReaderRow,
     RecordRow,
     SessionRow,
     SnapshotRow,
@@ -40,7 +45,7 @@ from headwater.engine.store.sealed import (
     SNAPSHOTS,
     sum_before,
 )
-from headwater.errors import CorruptionError, LimitError
+from headwater.errors import LimitError
 
 _APPEND: Final = "INSERT INTO log VALUES (?,?,?,?,?,?,?,?,?)"
 _PUT_HEAD: Final = (
@@ -192,18 +197,13 @@ class SqliteStore:
         return SnapshotRow(row[0], row[1], row[2], row[3], bool(row[4]), row[5]) if row else None
 
     def snapshot_seq_after(self, branch: int, doc: int, seq: int) -> int | None:
-        row = self._db.one(
-            "SELECT seq FROM snapshots WHERE branch=? AND doc=? AND seq>? ORDER BY seq LIMIT 1",
-            (branch, doc, seq),
-        )
+        after = "SELECT seq FROM snapshots WHERE branch=? AND doc=? AND seq>? ORDER BY seq LIMIT 1"
+        row = self._db.one(after, (branch, doc, seq))
         return int(row[0]) if row else None
 
     def docs_with_snapshots(self, branch: int, after_doc: int, limit: int) -> list[int]:
-        rows = self._db.all(
-            "SELECT DISTINCT doc FROM snapshots WHERE branch=? AND doc>? ORDER BY doc LIMIT ?",
-            (branch, after_doc, limit),
-        )
-        return [doc for (doc,) in rows]
+        some = "SELECT DISTINCT doc FROM snapshots WHERE branch=? AND doc>? ORDER BY doc LIMIT ?"
+        return [doc for (doc,) in self._db.all(some, (branch, after_doc, limit))]
 
     def snapshot_seqs(self, branch: int, doc: int) -> list[tuple[int, int]]:
         rows = self._db.all("SELECT seq, ordinal FROM snapshots WHERE branch=? AND doc=? ORDER BY seq", (branch, doc))
@@ -262,17 +262,7 @@ class SqliteStore:
 
     def check_schema(self) -> None:
         """A table, an index or a trigger that was added, changed or dropped outside is a CorruptionError."""
-        new = Database(":memory:", synchronous="OFF", vfs=None, migrations=MIGRATIONS)
-        try:
-            expected, found = new.schema(), self._db.schema()
-        finally:
-            new.close()
-        strange = sorted(name for name in {*expected, *found} if expected.get(name) != found.get(name))
-        if strange:
-            raise CorruptionError(
-                f"the schema is not the one of its version: {', '.join(strange)} was added, changed or dropped. "
-                "Restore a backup."
-            )
+        self._db.check_schema()
 
     def sum_before(self, seq: int) -> int:
         return sum_before(self._db, seq)
@@ -290,6 +280,34 @@ class SqliteStore:
         rows = self._db.all(EVENTS.select + "WHERE (seq, id)>(?,?) ORDER BY seq, id LIMIT ?", (*after, limit))
         return [EventRow._make(EVENTS.opened(row)) for row in rows]
 
+    def events_due(self, branch: int, due_by_us: int, after: tuple[int, str], limit: int) -> list[EventRow]:
+        rows = self._db.all(
+            EVENTS.select + "WHERE branch=? AND (seq, id)>(?,?) AND due_us<=? ORDER BY seq, id LIMIT ?",
+            (branch, *after, due_by_us, limit),
+        )
+        return [EventRow._make(EVENTS.opened(row)) for row in rows]
+
+    def next_due(self, branch: int, after_us: int) -> int | None:
+        """When the first event after a time is due."""
+        found = "SELECT due_us FROM events WHERE branch=? AND due_us>? ORDER BY due_us LIMIT 1"
+        row = self._db.one(found, (branch, after_us))
+        return int(row[0]) if row else None
+
+    def last_event(self, branch: int) -> int:
+        """The seq of the newest one; 0: there is none."""
+        return self._db.number("SELECT max(seq) FROM events WHERE branch=?", (branch,))
+
+    def drop_event(self, branch: int, id: str) -> tuple[int, int] | None:
+        """Its seq and its seal. None: there is no such event on this branch."""
+        row = self._db.one("DELETE FROM events WHERE id=? AND branch=? RETURNING seq, seal", (id, branch))
+        return (row[0], row[1]) if row else None
+
+    def drop_events(self, branch: int, before_seq: int) -> int:
+        """All of a branch. Answers the sum of the seals of those before a seq."""
+        total = self._db.number("SELECT sum(seal) FROM events WHERE branch=? AND seq<?", (branch, before_seq))
+        EVENTS.drop(self._db, "branch=?", (branch,))
+        return total
+
     def put_records(self, rows: Iterable[RecordRow]) -> None:
         RECORDS.add_all(self._db, rows)
 
@@ -306,6 +324,71 @@ class SqliteStore:
 
     def put_lease(self, row: LeaseRow) -> None:
         LEASES.put(self._db, row)
+
+    # ---- what nodes last did ---------------------------------------------------------------------
+
+    def name_of(self, number: int) -> str | None:
+        return observed.name_of(self._db, number)
+
+    def number_of(self, name: str) -> int | None:
+        return observed.number_of(self._db, name)
+
+    def add_name(self, name: str) -> int:
+        return observed.add_name(self._db, name)
+
+    def observation(self, key: NodeNumbers) -> ObservationRow | None:
+        return observed.observation(self._db, key)
+
+    def observations_after(self, after: NodeNumbers, limit: int) -> list[ObservationRow]:
+        return observed.observations_after(self._db, after, limit)
+
+    def put_observations(self, rows: Iterable[ObservationRow], added: int) -> None:
+        observed.put_observations(self._db, rows, added)
+
+    def drop_observations(self, keys: Iterable[NodeNumbers]) -> None:
+        observed.drop_observations(self._db, keys)
+
+    def newest_generation(self, branch: int, piece: int) -> int | None:
+        return observed.newest_generation(self._db, branch, piece)
+
+    def observed_pieces(self, branch: int, after: int, limit: int) -> list[int]:
+        return observed.observed_pieces(self._db, branch, after, limit)
+
+    def reader(self, doc: int, branch: int, piece: int) -> int:
+        return observed.reader(self._db, doc, branch, piece)
+
+    def put_readers(self, rows: Iterable[ReaderRow], added: int) -> None:
+        observed.put_readers(self._db, rows, added)
+
+    def readers_of(self, doc: int, branch: int, after: int, limit: int) -> list[int]:
+        return observed.readers_of(self._db, doc, branch, after, limit)
+
+    def count_readers(self, branch: int) -> int:
+        return observed.count_readers(self._db, branch)
+
+    def mirror_owners(self, branch: int) -> list[int]:
+        return observed.mirror_owners(self._db, branch)
+
+    def has_absent_readers(self) -> bool:
+        return observed.has_absent_readers(self._db)
+
+    def rename_readers(self, doc: int, into: int) -> None:
+        observed.rename_readers(self._db, doc, into)
+
+    def drop_observed_branch(self, branch: int) -> None:
+        observed.drop_observed_branch(self._db, branch)
+
+    def mirrors_after(self, branch: int, owner: int, piece: int, limit: int) -> list[MirrorRow]:
+        return observed.mirrors_after(self._db, branch, owner, piece, limit)
+
+    def put_mirror(self, row: MirrorRow) -> None:
+        observed.put_mirror(self._db, row)
+
+    def keys_of(self, docs: Iterable[int]) -> dict[int, DocKey]:
+        return observed.keys_of(self._db, docs)
+
+    def head_seqs(self, branch: int, docs: Iterable[int]) -> dict[int, int]:
+        return observed.head_seqs(self._db, branch, docs)
 
 
 def _session(row: tuple[Any, ...]) -> SessionRow:

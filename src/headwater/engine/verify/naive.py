@@ -29,6 +29,7 @@ from headwater.protocol.commit import (
     LeaseHeld,
     OriginCommitted,
     Read,
+    SentEvent,
     encode_commit,
 )
 
@@ -205,11 +206,25 @@ class NaiveSpace:
         if commit.branch not in self.branches or commit.branch in self.deleted:
             yield Refusal("branch", "rule", f"there is no branch {commit.branch!r}")
             return
-        taken = [event.id for past in self.history for event in past.commit.events]
+        taken = [event.id for event, _ in self.events()]
         for event in commit.events:
             if event.id in taken:
                 yield Refusal("event_id", "rule", f"event {event.id!r} was sent before")
             taken.append(event.id)
+
+    def events(self, branch: str | None = None) -> list[tuple[SentEvent, int]]:
+        """Events that were sent, and that no later commit of their branch handled, with their seqs: of one or all."""
+        found = [(event, past) for past in self.history for event in past.commit.events]
+        return [
+            (event, past.seq)
+            for event, past in found
+            if past.commit.branch not in self.deleted
+            and branch in (None, past.commit.branch)
+            and not any(
+                event.id in later.commit.handled and later.commit.branch == past.commit.branch
+                for later in self.history[past.seq :]
+            )
+        ]
 
     def _preconditions(self, session: str, commit: Commit) -> Iterator[Refusal]:
         for precondition in commit.preconditions:

@@ -21,7 +21,7 @@ from headwater.data.patch import Patch, PatchError, apply
 from headwater.data.value import Absent, MaybeValue, equal
 from headwater.engine.heads import restored
 from headwater.engine.log import COMPACTED_CHAIN, COMPACTED_SEQ, chained, number_in_meta
-from headwater.engine.store.port import LogRow, SnapshotRow, Store
+from headwater.engine.store.port import EventRow, LogRow, SnapshotRow, Store
 from headwater.engine.verify.lines import Line, Lines, Write, differences
 from headwater.engine.verify.naive import names, numbers, same
 from headwater.engine.verify.report import Broken
@@ -69,7 +69,7 @@ class Replay:
         self._seqs: dict[tuple[int, int], tuple[int, int]] = {}  # (session, local_seq) to (seq, branch)
         self.lines = lines
         self.commits = 0
-        self.events: dict[str, int] = {}
+        self.events: dict[str, EventRow] = {}  # those that no later commit of their branch handled, as they were sent
         self.records: Counter[str] = Counter()  # by topic
         self.unchecked: Counter[str] = Counter()  # what compaction made impossible to check
         self.kept_from = number_in_meta(store, COMPACTED_SEQ, 1)
@@ -166,7 +166,7 @@ class Replay:
             for read in commit.reads:
                 self._check_read(row, seq, read)
             self._write(row, seq, commit, entry)
-        self._check_outgoing(seq, commit)
+        self._check_outgoing(row, seq, commit)
         self._seqs[row.session, commit.local_seq] = (seq, row.branch)
         self.commits += 1
 
@@ -331,15 +331,23 @@ class Replay:
 
     # ---- what it sent ----------------------------------------------------------------------------
 
-    def _check_outgoing(self, seq: int, commit: Commit) -> None:
+    def _check_outgoing(self, row: LogRow, seq: int, commit: Commit) -> None:
+        """What it sent is remembered until it is handled: what is left at the end must be stored, and nothing else."""
+        is_gone = self.lines.branches[row.branch].deleted
+        sent: dict[str, EventRow] = {}
         for event in commit.events:
-            if event.id in self.events:
-                raise Broken("events", seq, f"event {event.id!r} was sent at {self.events[event.id]}, too")
-            self.events[event.id] = seq
-            row = self._store.event(event.id)
-            found = row and (row.seq, row.stream, row.due_us, row.payload)
-            if found != (seq, event.stream, event.due_us, encode(event.payload)):
-                raise Broken("events", seq, f"event {event.id!r} is stored as {found}")
+            if event.id in sent or event.id in self.events:
+                before = self.events[event.id].seq if event.id in self.events else seq
+                raise Broken("events", seq, f"event {event.id!r} was sent at {before}, too")
+            sent[event.id] = EventRow(
+                event.id, seq, event.stream, event.due_us, encode(event.payload), row.branch, row.at_us, row.session
+            )
+        for id in commit.handled:
+            known = self.events.get(id)
+            if known is not None and known.branch == row.branch:
+                del self.events[id]
+        if not is_gone:
+            self.events.update(sent)  # those of a deleted branch were deleted with it, nobody knows when
         for place, record in enumerate(commit.records):
             self.records[record.topic] += 1
             rows = self._store.records_after(record.topic, (seq, place - 1), 1)

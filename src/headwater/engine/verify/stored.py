@@ -18,6 +18,7 @@ from headwater.engine.log import COMPACTED_SEQ, KEPT_SUM, number_in_meta
 from headwater.engine.marks import NOBODY, Marks
 from headwater.engine.store.port import DOCUMENTS_MADE, HEADS_SEQ, BranchRow, HeadRow, Part, Store
 from headwater.engine.verify.lines import Line, Lines
+from headwater.engine.verify.observed import check_observed
 from headwater.engine.verify.replay import Replay, snapshot_value
 from headwater.engine.verify.report import Broken
 from headwater.errors import CorruptionError
@@ -116,6 +117,7 @@ def check(store: Store, replay: Replay) -> None:
         if row.deleted and store.heads_of_branch(row.branch, 0, 1):
             raise Broken("heads", 0, f"branch {row.name!r} was deleted and has heads")
     _check_counts(store, replay, heads_seq)
+    check_observed(store, replay)
     _check_seals(store, _DERIVED)
 
 
@@ -211,10 +213,16 @@ def _check_counts(store: Store, replay: Replay, heads_seq: int) -> None:
     stored = 0
     while events := store.events_after(after, _PAGE):
         for event in events:
-            if replay.events.get(event.id) != event.seq:
-                raise Broken("events", event.seq, f"event {event.id!r} is stored and was not sent at {event.seq}")
+            expected = replay.events.get(event.id)
+            if expected is None:
+                raise Broken("events", event.seq, f"event {event.id!r} is stored, and was not sent or is handled")
+            if expected != event:
+                raise Broken("events", event.seq, f"event {event.id!r} is stored as {event[1:]}, not {expected[1:]}")
         stored += len(events)
         after = (events[-1].seq, events[-1].id)
+    if stored != len(replay.events):
+        missing = next(event for id, event in replay.events.items() if store.event(id) is None)
+        raise Broken("events", missing.seq, f"event {missing.id!r} was sent, is not handled, and is not stored")
     for topic, sent in replay.records.items():
         place = (replay.kept_from - 1, 2**62)
         found = 0

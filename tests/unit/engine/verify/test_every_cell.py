@@ -14,6 +14,7 @@ import apsw
 import pytest
 
 from headwater.clock import VirtualClock
+from headwater.data.address import Depth
 from headwater.data.patch import add, append, increment, remove, replace
 from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
@@ -22,8 +23,10 @@ from headwater.engine.store.sqlite import SqliteStore
 from headwater.engine.verify.history import verify_file, verify_store
 from headwater.errors import CorruptionError
 from headwater.protocol.commit import Commit, LeaseHeld, SentEvent, TopicRecord
+from headwater.protocol.observations import Mirror
 from headwater.protocol.verdict import Accepted
-from tests.unit.engine.kit import open_engine, read, write
+from tests.unit.engine.kit import doc, open_engine, read, write
+from tests.unit.engine.observing_kit import Runner, looked, node
 
 LIMITS = Limits(snapshot_patches=2, marks_patches=2, heads_commits=7, snapshots_fresh=2)
 Row: TypeAlias = tuple[Any, ...]
@@ -61,6 +64,22 @@ def worked(engine: Engine) -> None:
     lands("ann", Commit(13, (write("d1", remove(())),), preconditions=(LeaseHeld("lease", lease.token),)))
     lands("ann", Commit(14))  # what writes nothing is a commit, too
     engine.acknowledge("ann", 3)
+    observed(engine)
+
+
+def observed(engine: Engine) -> None:
+    """What nodes did, on two branches and for a user, what was never written, and what another space reads."""
+    for key, branch in (("runs", "main"), ("runs on the side", "side")):
+        runner = Runner(engine, key, branch=branch)
+        seq = engine.last_seq
+        runner.observe(
+            runner.run("p.total", looked("d0", "n", seq=seq), looked("wave", seq=seq), cause=doc("d0"), took_us=9),
+            runner.run("p.views", looked("d0", seq=seq, depth=Depth.SHAPE), children=("k1", "k2")),
+            runner.run(node("p.views", child="k1"), looked("never written", seq=seq), failed="ValueError"),
+            runner.run(node("q.mine", scope="user", principal="ann"), looked("d0", "m", 0, seq=seq)),
+        )
+    engine.looked(Mirror(1, "other", "p", ((doc("d0"), 3), (doc("never written"), 0))))
+    engine.looked(Mirror(2, "third", "q", ((doc("d1"), 5),)), branch="side")
 
 
 def went_on(engine: Engine) -> None:
@@ -259,7 +278,7 @@ def space(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def test_the_spaces_hold_rows_in_every_table(space: Space) -> None:
-    assert len(space.tables) == 11
+    assert len(space.tables) == 15
     assert all(table.rows for table in space.tables)
 
 
@@ -274,7 +293,7 @@ def test_of_a_crashed_space_a_missing_last_commit_is_the_only_change_that_looks_
     for n in range(15, 19):
         engine.submit("ann", Commit(n, (write("d0", increment(("n",))),)))
     store.close()
-    last = engine._log.last_seq
+    last = engine._parts.log.last_seq
     space = Space(path)
     missed = [
         damage.what

@@ -498,13 +498,13 @@ DAMAGE: dict[str, tuple[Edit, str, int, str]] = {
         lambda f: f.sql("DELETE FROM events"),
         "events",
         1,
-        "event 'e1' is stored as None",
+        "event 'e1' was sent, is not handled, and is not stored",
     ),
     "an event was never sent": (
-        lambda f: f.forged("INSERT INTO events VALUES ('e2', 7, 'in', 0, x'c0', 0)"),
+        lambda f: f.forged("INSERT INTO events VALUES ('e2', 7, 'in', 0, x'c0', 0, 1, 0, 0)"),
         "events",
         7,
-        "event 'e2' is stored and was not sent at 7",
+        "event 'e2' is stored, and was not sent or is handled",
     ),
     "a record is lost": (
         lambda f: f.sql("DELETE FROM records WHERE ordinal=1"),

@@ -1,0 +1,372 @@
+"""Observing: what nodes last did is kept with the commits that their runs made, or dropped, each by itself.
+
+Owns the rows of observations and the index of which pieces read which documents. An observation is kept if its reads
+are current: because they were admitted with its commit, or by the same function. It comes in place of what was observed
+of its node before, never of what was observed later. It has no seq, makes no row of the log and is told to nobody. What
+is dropped fails nothing: its node is then as unknown as before.
+
+No commit writes a mark for those who read what it writes: that a document was written after a node was verified is said
+by its head, for every reader at once. So a mark can neither be missing nor be cleared together with another (see
+`observed`), and a document with ten thousand readers costs what one without costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
+
+from headwater.data.address import NAME_LENGTH, DocKey
+from headwater.engine.admission import Admission
+from headwater.engine.branches import Branch
+from headwater.engine.heads import Heads
+from headwater.engine.limits import Limits
+from headwater.engine.log import Log
+from headwater.engine.observed_form import (
+    Body,
+    MirrorBody,
+    State,
+    StoredDoc,
+    StoredRead,
+    decode_body,
+    decode_state,
+    docs_of,
+    encode_form,
+    number_of_absent,
+    stored_read,
+)
+from headwater.engine.sessions import Session
+from headwater.engine.store.port import MirrorRow, NodeNumbers, ObservationRow, ReaderRow, Store
+from headwater.errors import ProtocolError
+from headwater.protocol.commit import Read
+from headwater.protocol.observations import Footprint, Mirror, Observation, decode_about, decode_footprint
+
+_FIRST: Final = NodeNumbers(0, 0, -1, 0, "", 0)
+
+
+class _About(NamedTuple):
+    """Which node it is about, in numbers, and what is the same in all its runs."""
+
+    node: NodeNumbers
+    kind: int
+    fingerprint: int
+    gate: int
+    has_member: bool
+
+
+class _Known(NamedTuple):
+    """What is stored of a node, as far as the next observation of it needs that."""
+
+    changed_at: int
+    session: int
+    order: int
+    body: bytes
+    footprint: bytes  # that the body was made of, if making it again would give the same; empty: nobody knows
+
+
+class Observing:
+    """Keeps observations, inside the open store transaction. `is_on` False: keeps none, and nobody is served any."""
+
+    __slots__ = (
+        "_abouts",
+        "_absent",
+        "_added",
+        "_admission",
+        "_generations",
+        "_heads",
+        "_is_written",
+        "_known",
+        "_limits",
+        "_log",
+        "_names",
+        "_readers",
+        "_rows",
+        "_store",
+        "is_on",
+    )
+
+    def __init__(
+        self, store: Store, log: Log, heads: Heads, admission: Admission, limits: Limits, *, is_on: bool
+    ) -> None:
+        self._store = store
+        self._log = log
+        self._heads = heads
+        self._admission = admission
+        self._limits = limits
+        self.is_on = is_on
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop everything kept in memory: what is on the disk decides."""
+        self._names: dict[str, int] = {}
+        self._abouts: dict[tuple[int, bytes], _About] = {}  # by branch
+        self._known: dict[NodeNumbers, _Known] = {}
+        self._generations: dict[tuple[int, int], int] = {}  # the newest one, by branch and piece
+        self._rows: dict[NodeNumbers, ObservationRow] = {}  # to be written at the end of the group
+        self._added = 0  # of them, how many are new
+        self._is_written = False  # whether anything was written in this transaction
+        self._readers: dict[tuple[int, int, int], int] = {}  # by how many the nodes of a piece that read it change
+        self._absent: bool | None = None  # whether anybody reads what was never written; None: not known
+
+    # ---- what a frame observes -------------------------------------------------------------------
+
+    def noted(self, session: Session, branch: Branch, observation: Observation) -> None:
+        """A run that changed nothing: kept as of now if what it read is what is there, by the rule for commits."""
+        last_seq = self._log.next_seq - 1
+        try:
+            if observation.seq > last_seq or not (observation.gone or self._is_current(session, branch, observation)):
+                return
+            self._keep(session, branch, observation, last_seq, wrote=False)
+        except ProtocolError:
+            return  # It says nothing that could be kept, which is as if it had not been said.
+
+    def ran(self, session: Session, branch: Branch, observation: Observation, seq: int, *, wrote: bool) -> None:
+        """A run whose commit was admitted at a seq, with its reads."""
+        try:
+            self._keep(session, branch, observation, seq, wrote=wrote)
+        except ProtocolError:
+            return  # As above; its commit stands.
+
+    def _is_current(self, session: Session, branch: Branch, observation: Observation) -> bool:
+        footprint = self._footprint(observation)
+        layers = observation.layers or ((),) * len(footprint.reads)
+        if len(layers) != len(footprint.reads) or not all(map(self._are_layers, layers)):
+            return False
+        reads = zip(footprint.reads, layers, strict=True)
+        return not self._admission.conflict(
+            session, branch, tuple([Read(r.doc, r.path, r.depth, observation.seq, under) for r, under in reads])
+        )
+
+    def _are_layers(self, layers: tuple[tuple[int, int], ...]) -> bool:
+        named = 0
+        for first, last in layers:
+            named += last - first + 1
+            if not 0 < first <= last or named > self._limits.read_layers:
+                return False
+        return True
+
+    def _footprint(self, observation: Observation) -> Footprint:
+        footprint = decode_footprint(observation.footprint, self._limits.values)
+        names = [(read.doc.scope[NAME_LENGTH:], read.doc.id) for read in footprint.reads]
+        texts = [text for name in names for text in name] + [*footprint.children, observation.failed]
+        most = self._limits.commit_reads
+        if max(len(footprint.reads), len(footprint.children), len(observation.foreign)) > most or _is_long(texts):
+            raise ProtocolError("an observation names more, or longer, than is kept of a node")
+        return footprint
+
+    def _keep(self, session: Session, branch: Branch, observation: Observation, seq: int, *, wrote: bool) -> None:
+        """Store an observation whose reads are current as of a seq, unless a later run of the node was observed."""
+        about = self._abouts.get((branch.id, observation.about)) or self._about(branch, observation.about)
+        node, said = about.node, (session.id, observation.order)
+        if observation.gone:
+            self._remove(node, whole_piece=not about.has_member, is_over=lambda state: not _is_later(state, said))
+            return
+        if self._generations.get(node[:2]) != node.generation and not self._is_of_this_generation(node):
+            return
+        known = self._known.get(node) or self._stored(node)
+        if known is not None and _is_later(known, said):
+            return  # It is a replay, or came after what was observed later.
+        if known is not None and known.footprint == observation.footprint:
+            body, made_of = known.body, known.footprint
+        else:
+            body, made_of = self._body(branch, node, observation, known)
+        cause = observation.cause
+        changed_at = seq if wrote else known.changed_at if known is not None else 0
+        state = State(
+            about.kind,
+            about.fingerprint,
+            about.gate,
+            self._number(observation.failed),
+            observation.took_us,
+            changed_at,
+            seq,
+            session.id,
+            observation.order,
+            cause if cause is None or isinstance(cause, int) else (self._doc(branch, cause[0]), cause[1]),
+            observation.foreign,
+        )
+        if known is None:
+            self._added += 1
+        self._rows[node] = ObservationRow(*node, encode_form(state), body)
+        self._known[node] = _Known(changed_at, session.id, observation.order, body, made_of)
+
+    def _body(
+        self, branch: Branch, node: NodeNumbers, observation: Observation, known: _Known | None
+    ) -> tuple[bytes, bytes]:
+        """The body to store, and what it is made of as long as it would be the same again."""
+        footprint = self._footprint(observation)
+        reads = tuple([stored_read(self._doc(branch, read.doc), read.path, read.depth) for read in footprint.reads])
+        body = encode_form(Body(reads, footprint.children))
+        if known is None or known.body != body:
+            self._count_readers(node, () if known is None else decode_body(known.body).reads, reads)
+        # A document that was never written is named; once it has a number, it is not any more.
+        is_final = all(isinstance(read.doc, int) for read in reads)
+        return body, observation.footprint if is_final else b""
+
+    def flush(self) -> bool:
+        """Write what was kept. False: nothing was written since this was asked last."""
+        if self._rows or self._readers:
+            self._write()
+        is_written, self._is_written = self._is_written, False
+        return is_written
+
+    def _write(self) -> None:
+        self._is_written = True
+        if self._rows:
+            self._store.put_observations(self._rows.values(), self._added)
+        if self._readers:
+            self._write_readers()
+        self._rows, self._readers, self._added = {}, {}, 0
+        for held in (self._known, self._names, self._generations, self._abouts):
+            _shorten(held, self._limits.cached_observations)
+
+    def _write_readers(self) -> None:
+        before = {at: self._store.reader(*at) for at, change in self._readers.items() if change}
+        rows = [ReaderRow(*at, max(0, nodes + self._readers[at])) for at, nodes in before.items()]
+        added = sum([(row.nodes > 0) - (before[row[:3]] > 0) for row in rows])
+        self._store.put_readers(rows, added)
+        if any(row.doc < 0 for row in rows):
+            self._absent = True
+
+    # ---- nodes that are no more ------------------------------------------------------------------
+
+    def _is_of_this_generation(self, node: NodeNumbers) -> bool:
+        """An older generation is not observed any more; a newer one comes in place of all of it."""
+        at = (node.branch, node.piece)
+        newest = self._generations.get(at)
+        if newest is None:
+            stored = self._store.newest_generation(*at)
+            newest = node.generation if stored is None else stored
+        if node.generation > newest:
+            self._remove(node, whole_piece=True, is_over=lambda state: True)
+        self._generations[at] = max(newest, node.generation)
+        return node.generation >= newest
+
+    def _remove(self, node: NodeNumbers, *, whole_piece: bool, is_over: Callable[[State], bool]) -> None:
+        self._write()  # What was kept in this group may be part of it.
+        if whole_piece:
+            after = _FIRST._replace(branch=node.branch, piece=node.piece)
+            while rows := self._of_piece(after):
+                self._drop([row for row in rows if is_over(decode_state(row.state))])
+                after = rows[-1].key
+            self._generations.pop((node.branch, node.piece), None)
+        else:
+            row = self._store.observation(node)
+            self._drop([row] if row is not None and is_over(decode_state(row.state)) else [])
+        self._write()
+
+    def _of_piece(self, after: NodeNumbers) -> list[ObservationRow]:
+        rows = self._store.observations_after(after, self._limits.page)
+        return [row for row in rows if row.piece == after.piece]
+
+    def _drop(self, rows: list[ObservationRow]) -> None:
+        for row in rows:
+            self._known.pop(row.key, None)
+            self._count_readers(row.key, decode_body(row.body).reads, ())
+        self._store.drop_observations([row.key for row in rows])
+
+    def forget_branch(self, branch: Branch) -> None:
+        """It was merged or deleted: nothing is known of its nodes any more."""
+        self._store.drop_observed_branch(branch.id)
+        self.forget()
+
+    def mirror(self, branch: Branch, said: Mirror) -> None:
+        """Note what a piece of another space reads here, in place of what was noted before."""
+        if not self.is_on:
+            return
+        owner, piece = self._number(said.owner), self._number(said.piece)
+        body = encode_form(MirrorBody(said.docs)) if said.docs else b""
+        self._store.put_mirror(MirrorRow(branch.id, owner, piece, body))
+
+    # ---- numbers ---------------------------------------------------------------------------------
+
+    def _about(self, branch: Branch, encoded: bytes) -> _About:
+        said = decode_about(encoded)
+        node = said.node
+        texts = (
+            node.piece,
+            node.member,
+            node.child,
+            node.scope,
+            node.principal,
+            said.kind,
+            said.fingerprint,
+            said.gate,
+        )
+        if not node.piece or _is_long(texts):
+            raise ProtocolError("an observation names more, or longer, than is kept of a node")
+        scope = f"{node.scope}\0{node.principal}" if node.scope or node.principal else ""
+        numbers = [self._number(name) for name in (node.piece, node.member, scope)]
+        made = _About(
+            NodeNumbers(branch.id, numbers[0], node.generation, numbers[1], node.child, numbers[2]),
+            self._number(said.kind),
+            self._number(said.fingerprint),
+            self._number(said.gate),
+            bool(node.member),
+        )
+        self._abouts[branch.id, encoded] = made
+        return made
+
+    def _number(self, name: str) -> int:
+        if not name:
+            return 0
+        number = self._names.get(name)
+        if number is None:
+            number = self._store.number_of(name)
+            if number is None:
+                self._is_written = True
+                number = self._store.add_name(name)
+            self._names[name] = number
+        return number
+
+    def _doc(self, branch: Branch, key: DocKey) -> StoredDoc:
+        # Another branch may have written it first, of which this one's head does not hear.
+        return self._heads.get(branch, key).doc or self._store.doc_of(key) or (key.scope, key.id)
+
+    def _index_of(self, doc: StoredDoc) -> int:
+        """What stands for a document in the index of readers: its number, if it has one by now."""
+        if isinstance(doc, int):
+            return doc
+        key = DocKey(*doc)
+        return self._store.doc_of(key) or number_of_absent(key)
+
+    def _stored(self, node: NodeNumbers) -> _Known | None:
+        row = self._store.observation(node)
+        if row is None:
+            return None
+        state = decode_state(row.state)
+        return _Known(state.changed_at, state.session, state.order, row.body, b"")
+
+    # ---- who reads what --------------------------------------------------------------------------
+
+    def _count_readers(self, node: NodeNumbers, before: Iterable[StoredRead], after: Iterable[StoredRead]) -> None:
+        read, reads = ({self._index_of(doc) for doc in docs_of(each)} for each in (before, after))
+        for docs, change in ((reads - read, 1), (read - reads, -1)):
+            for doc in docs:
+                at = (doc, node.branch, node.piece)
+                self._readers[at] = self._readers.get(at, 0) + change
+
+    def made(self, key: DocKey, doc: int) -> None:
+        """A document is written for the first time: those who read that it was not there are its readers."""
+        if self._absent is None:
+            self._absent = self._store.has_absent_readers()
+        if not (self._absent or self._readers):
+            return
+        absent = number_of_absent(key)
+        for at in [at for at in self._readers if at[0] == absent]:
+            self._readers[(doc, *at[1:])] = self._readers.pop(at)
+        self._store.rename_readers(absent, doc)
+
+
+def _is_later(stored: State | _Known, said: tuple[int, int]) -> bool:
+    """Whether what is stored is of a run that the same session observed then, or after that."""
+    return stored.session == said[0] and stored.order >= said[1]
+
+
+def _is_long(texts: Iterable[str]) -> bool:
+    return any(len(text) > NAME_LENGTH for text in texts)
+
+
+def _shorten(held: dict[Any, Any], most: int) -> None:
+    """Let go of what was remembered first."""
+    while len(held) > most:
+        del held[next(iter(held))]

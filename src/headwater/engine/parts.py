@@ -1,0 +1,67 @@
+"""Parts: what an engine is composed of, and which part is given which. Owns the wiring; never decides anything."""
+
+from __future__ import annotations
+
+from headwater.clock import Clock
+from headwater.engine.access import Access
+from headwater.engine.admission import Admission
+from headwater.engine.branches import Branches
+from headwater.engine.compaction import Compaction
+from headwater.engine.group import Group
+from headwater.engine.heads import Heads
+from headwater.engine.leases import Leases
+from headwater.engine.limits import Limits
+from headwater.engine.log import Log
+from headwater.engine.merge import Merge
+from headwater.engine.observed import Observed
+from headwater.engine.observing import Observing
+from headwater.engine.outgoing import Outgoing
+from headwater.engine.preconditions import Preconditions
+from headwater.engine.reads import Reads
+from headwater.engine.recovery import Recovery
+from headwater.engine.sessions import Sessions
+from headwater.engine.snapshots import Snapshots
+from headwater.engine.store.port import Store
+
+
+class Parts:
+    """The parts of one engine, on one store."""
+
+    __slots__ = (
+        "access",
+        "admission",
+        "branches",
+        "compaction",
+        "group",
+        "heads",
+        "leases",
+        "log",
+        "merge",
+        "observed",
+        "observing",
+        "outgoing",
+        "reads",
+        "recovery",
+        "sessions",
+    )
+
+    def __init__(self, store: Store, clock: Clock, limits: Limits, owner: str | None, observes: bool) -> None:
+        """`owner`: of a space that this process makes, where access is checked; None: everybody may do everything."""
+        self.log = log = Log(store)
+        self.branches = branches = Branches(store, limits)
+        self.heads = heads = Heads(store, log, branches, limits)
+        self.sessions = sessions = Sessions(store, log, limits)
+        preconditions = Preconditions(store, heads, sessions)
+        self.admission = admission = Admission(log, heads, sessions, preconditions, limits)
+        snapshots = Snapshots(store, heads, limits)
+        self.access = access = Access(heads, branches, owner) if owner is not None else None
+        self.outgoing = outgoing = Outgoing(store, log, limits)
+        self.observing = observing = Observing(store, log, heads, admission, limits, is_on=observes)
+        self.observed = Observed(store, log, heads, admission, limits, is_on=observes)
+        kept = (log, heads, branches, sessions, admission, snapshots, outgoing, observing)
+        self.group = Group(store, *kept, access, clock, limits)
+        self.reads = reads = Reads(store, log, heads, branches, sessions, limits)
+        self.leases = Leases(store, clock)
+        self.merge = Merge(store, heads, branches, admission, reads, limits)
+        self.compaction = Compaction(store, log, heads, branches, snapshots, limits)
+        self.recovery = Recovery(store, log, branches)

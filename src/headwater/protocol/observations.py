@@ -1,0 +1,263 @@
+"""Observations: what each node last did, as a runtime tells it and as an engine answers it. DESIGN.md section 7.
+
+An observation travels with the commit whose outputs it describes, or, if the run changed nothing, in front of the next
+frame. It holds addresses and seqs, never a value. Owns the records; never decides whether a node is clean.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from headwater.data.address import Depth, DocKey
+from headwater.data.limits import ValueLimits
+from headwater.data.path import Path, check_path
+from headwater.errors import InvalidValueError, ProtocolError
+from headwater.protocol.commit import Read
+from headwater.protocol.message import Message, Number
+
+Layers = tuple[tuple[int, int], ...]
+"""Own commits that a read stands on, as inclusive ranges of `local_seq`."""
+
+
+class NodeKey(Message, frozen=True, gc=False):
+    """Which node: the member of a piece in one of its generations, or of its child with a key, for whom."""
+
+    piece: str
+    generation: Number
+    member: str
+    child: str = ""
+    scope: str = ""  # empty: the space's
+    principal: str = ""
+
+
+class ForeignRead(Message, frozen=True, gc=False):
+    """An address of another space that was looked at, as of that space's `seq`."""
+
+    space: str
+    doc: DocKey
+    path: Path
+    depth: Depth
+    seq: Number
+
+
+class About(Message, frozen=True, gc=False):
+    """What is the same in every run of a node."""
+
+    node: NodeKey
+    kind: str = ""
+    fingerprint: str = ""  # of its code; empty: nobody can know, and it is never clean
+    gate: str = ""  # how its time is configured
+
+
+class Touched(Message, frozen=True, gc=False):
+    """One address that a run looked at."""
+
+    doc: DocKey
+    path: Path = ()
+    depth: Depth = Depth.DEEP
+
+
+class Footprint(Message, frozen=True, gc=False):
+    """What is the same in most runs of a node: the addresses it looked at, and the keys of what it started.
+
+    With those keys its children come back without a run of it.
+    """
+
+    reads: tuple[Touched, ...] = ()
+    children: tuple[str, ...] = ()
+
+
+class Observation(Message, frozen=True, gc=False):
+    """One run of a node that came to an end.
+
+    `about` and `footprint` are the bytes of an `About` and a `Footprint` (`encode_part`): whoever runs a node has them
+    from its last run, and whoever keeps them sees at once that nothing in them changed. `order` rises with every run
+    that the session observes: what was observed before never comes in place of what was observed later.
+
+    `local_seq` is the commit of the same frame that wrote its outputs, and that was admitted with the same reads. 0: it
+    changed nothing; then its reads saw the branch at `seq` and the layers that `layers` names for each, as those of a
+    commit do. `gone`: the node is no more, or with no member all nodes of its piece, whatever their generation.
+    """
+
+    about: bytes
+    footprint: bytes
+    order: Number
+    local_seq: Number = 0
+    seq: Number = 0
+    layers: tuple[Layers, ...] = ()  # for each read; empty: none stands on any
+    failed: str = ""  # the fingerprint of the error that it ended with; empty: it succeeded
+    cause: int | tuple[DocKey, Path] | None = None  # the place of a read, or an address
+    foreign: tuple[ForeignRead, ...] = ()
+    took_us: Number = 0
+    gone: bool = False
+
+
+_encoder = msgspec.msgpack.Encoder()
+_abouts = msgspec.msgpack.Decoder(About)
+_footprints = msgspec.msgpack.Decoder(Footprint)
+
+
+def encode_part(part: About | Footprint) -> bytes:
+    return _encoder.encode(part)
+
+
+def decode_about(data: bytes) -> About:
+    """ProtocolError: these bytes are no such thing."""
+    try:
+        return _abouts.decode(data)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise ProtocolError(f"an observation is about no node: {error}") from error
+
+
+def decode_footprint(data: bytes, limits: ValueLimits) -> Footprint:
+    """ProtocolError: these bytes are no such thing."""
+    try:
+        footprint = _footprints.decode(data)
+        for read in footprint.reads:
+            check_path(read.path, limits)
+    except (msgspec.MsgspecError, ValueError, InvalidValueError) as error:
+        raise ProtocolError(f"what an observation says of its reads cannot be read: {error}") from error
+    return footprint
+
+
+# ---- from the replica ------------------------------------------------------------------------------
+
+
+class QueryObservations(Message, frozen=True, tag="query_observations"):
+    """Read what was observed of nodes of the session's branch once: of one piece, generation, member or child, or all.
+
+    Each comes with whether its reads would be admitted now. `after` is the `next` of the page before. For owners.
+    """
+
+    id: Number
+    piece: str = ""
+    generation: Number | None = None
+    member: str = ""
+    child: str | None = None
+    after: NodeKey | None = None
+    limit: Number = 100
+
+
+class QueryBacklog(Message, frozen=True, tag="query_backlog"):
+    """Read once which pieces of the session's branch have nodes that are not clean, by piece. For owners."""
+
+    id: Number
+    after: str = ""
+    limit: Number = 100
+
+
+class QueryReaders(Message, frozen=True, tag="query_readers"):
+    """Read once which pieces of the session's branch have nodes that read a document. For owners."""
+
+    id: Number
+    doc: DocKey
+    after: str = ""
+    limit: Number = 100
+
+
+class QueryCurrent(Message, frozen=True, tag="query_current"):
+    """Ask once whether reads would be admitted now. They stand on confirmed state alone."""
+
+    id: Number
+    reads: tuple[Read, ...]
+
+
+class Mirror(Message, frozen=True, tag="mirror"):
+    """A piece of another space reads these documents, as of seqs of this one. In place of what was said of it before.
+
+    None: it reads nothing here any more. For whoever may write this space.
+    """
+
+    id: Number
+    owner: str
+    piece: str
+    docs: tuple[tuple[DocKey, Number], ...]
+
+
+class QueryMirrors(Message, frozen=True, tag="query_mirrors"):
+    """Read once which pieces of another space read documents here that were written since. For writers."""
+
+    id: Number
+    owner: str
+    after: str = ""
+    limit: Number = 100
+
+
+# ---- from the engine -------------------------------------------------------------------------------
+
+
+class Observed(Message, frozen=True):
+    """What a node last did. `reads` have the seq that they were verified at, which is `verified_at`.
+
+    `changed_at` is the last commit that wrote its outputs, 0 if none is known. `stale` are its reads that would not be
+    admitted now, each with the seq of the write that it missed; without any, and with its fingerprint, it is clean as
+    far as this space knows. What it read elsewhere is to be asked there.
+    """
+
+    node: NodeKey
+    kind: str
+    fingerprint: str
+    gate: str
+    failed: str
+    cause: tuple[DocKey, Path] | None
+    reads: tuple[Read, ...]
+    foreign: tuple[ForeignRead, ...]
+    children: tuple[str, ...]
+    took_us: Number
+    changed_at: Number
+    verified_at: Number
+    stale: tuple[tuple[int, Number], ...] = ()  # the place among its reads, and the seq
+
+
+class Observations(Message, frozen=True, tag="observations"):
+    """What `QueryObservations` asked for, as of `seq`, by piece, generation, member and child."""
+
+    id: Number
+    seq: Number
+    observed: tuple[Observed, ...]
+    next: NodeKey | None = None
+
+
+class PieceBacklog(Message, frozen=True):
+    """A piece with nodes that are not clean: how many of how many, what they took when they last ran, and causes."""
+
+    piece: str
+    nodes: Number
+    dirty: Number
+    took_us: Number
+    causes: tuple[tuple[DocKey, Number], ...]  # documents that were written since, each with its seq; a few of them
+
+
+class Backlog(Message, frozen=True, tag="backlog"):
+    """What `QueryBacklog` asked for, as of `seq`. A page may be short, or empty, and have a next one."""
+
+    id: Number
+    seq: Number
+    pieces: tuple[PieceBacklog, ...]
+    next: str | None = None
+
+
+class Readers(Message, frozen=True, tag="readers"):
+    """What `QueryReaders` asked for, as of `seq`."""
+
+    id: Number
+    seq: Number
+    pieces: tuple[str, ...]
+    next: str | None = None
+
+
+class Current(Message, frozen=True, tag="current"):
+    """Which of the reads that `QueryCurrent` named would not be admitted now: the place, and the write it missed."""
+
+    id: Number
+    seq: Number
+    stale: tuple[tuple[int, Number], ...] = ()
+
+
+class Mirrored(Message, frozen=True, tag="mirrored"):
+    """What `QueryMirrors` asked for, by piece: documents, and the seqs that wrote them. To `Mirror`: it is noted."""
+
+    id: Number
+    seq: Number
+    marked: tuple[tuple[str, DocKey, Number], ...] = ()
+    next: str | None = None
