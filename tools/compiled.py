@@ -37,6 +37,7 @@ HOT: Final = (
     "replica/replica.py",
     "replica/spans.py",
     "replica/written.py",
+    "runtime/writing.py",
     "scheduler/fates.py",
     "scheduler/freshness.py",
     "scheduler/gate.py",

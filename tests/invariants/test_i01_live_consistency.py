@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from headwater.data.value import Value, equal, freeze
+from headwater.protocol.verdict import Conflict
 from headwater.replica.document import NOT_HERE
 from headwater.replica.replica import Replica
 from headwater.scheduler.limits import SchedulerLimits
@@ -255,3 +256,28 @@ def test_nobody_waits_for_a_document_that_it_does_not_need(kinds: tuple[str, ...
                 world.settle()
                 check_world(world)
                 assert_only_those_wait_who_have_to(built, missing, f"seed {seed} step {step}")
+
+
+def test_a_result_that_was_found_in_place_is_made_again_when_it_is_taken_back() -> None:
+    """A node is registered anew while the commit of its predecessor, which says the same, has no verdict."""
+    world = World()
+    source = world.cell(1)
+    result = world.computed(source.get, id="node")
+    seen = world.look(result, id="eye")
+    while world.tick():
+        pass
+    world.replica.tell()
+    first = world.node("node")
+    (layer,) = [layer for layer in world.replica.pending.queued() if layer.source is first]
+    world.scheduler.remove(first)
+    world.computed(source.get, id="node", output=result.document)
+    while world.tick():
+        pass
+    assert world.node("node").wrote == 0, "it is there already"
+    world.replica.rejected(layer.local_seq, Conflict())
+    while world.tick():
+        pass
+    assert result.peek() == 1
+    assert seen[-1] == 1
+    assert unsettled(world) == []
+    check_world(world)

@@ -8,6 +8,7 @@ import pytest
 
 from headwater.data.trace import Demanded, Suspended
 from headwater.replica.replica import Replica
+from headwater.scheduler.limits import SchedulerLimits
 from headwater.testing.sched_checks import check_world
 from headwater.testing.sched_graphs import Built, random_plan
 from headwater.testing.sched_kit import World
@@ -95,3 +96,25 @@ def test_a_dormant_node_stays_subscribed_and_is_marked_at_no_other_cost() -> Non
     assert world.driver.ticks == ticks
     assert world.ran_after(lambda: is_on.set(True)) == ["result", "eye"]
     assert seen == [1, "off", 100]
+
+
+def test_whoever_lost_its_demand_while_it_waited_for_others_does_not_run_and_nor_do_they() -> None:
+    """Slices of one attempt: the effect goes while what it needs waits for what that needs."""
+    world = World(limits=SchedulerLimits(slice_runs=1))
+    source, is_on = world.cell(0), world.cell(False)
+    low = world.computed(source.get, id="low")
+    high = world.computed(lambda: low.get() if is_on.get() else 0, id="high")
+    eye = world.effect(high.get, id="eye")
+    world.settle()
+    is_on.set(True)
+    world.tick()
+    assert [node.id for node in world.nodes() if node.suspended] == ["high"]
+    world.scheduler.remove(eye)
+    world.forget()
+    world.settle()
+    assert world.ran() == []
+    assert world.node("low").attempts == 0
+    assert world.scheduler.is_quiet()
+    world.effect(high.get, id="eye")
+    world.settle()
+    assert world.ran() == ["low", "high", "eye"]

@@ -177,3 +177,19 @@ def test_what_goes_round_slowly_is_held_back_longer_each_time_as_well() -> None:
         most = max(node.runs - before[node] for node in world.nodes())
         assert most <= 12 * (limits.node_runs + 1) * len(handles), f"seed {seed}: {most} runs in 20 s"
         assert len(world.driver.failures) == told, f"seed {seed}: told again"
+
+
+def test_a_steady_input_starves_no_computation() -> None:
+    """Changes come faster than a pass ends: the sweep begins anew for them, but not for ever."""
+    world = World(limits=SchedulerLimits(slice_runs=20))
+    source = world.cell(0)
+    handles = [world.computed(source.get, id=f"n{index}") for index in range(100)]
+    for handle in handles:
+        world.effect(handle.get)
+    world.settle()
+    world.forget()
+    for turn in range(200):
+        source.set(turn + 1)
+        world.tick()
+    counts = Counter(world.ran())
+    assert min(counts[f"n{index}"] for index in range(100)) >= 10

@@ -9,6 +9,7 @@ import pytest
 
 from headwater.data.trace import Exhausted, Ran, RunStarted
 from headwater.scheduler.graph.edges import writers_above
+from headwater.scheduler.limits import SchedulerLimits
 from headwater.scheduler.node import CLEAN, Node
 from headwater.testing.sched_checks import check_world, reachable
 from headwater.testing.sched_graphs import KINDS, Built, random_plan
@@ -140,3 +141,78 @@ def test_the_same_seed_gives_the_same_trace_with_and_without_a_listener() -> Non
                 starts = [event.node for event in world.trace.of(RunStarted)]
                 assert len(starts) >= len(world.trace.of(Ran))
         assert traces[0] == traces[1], f"seed {seed}"
+
+
+def test_what_comes_between_two_slices_reaches_writers_before_their_readers() -> None:
+    """The sweep has passed the writer: it goes back for it, and nobody in front of it runs before."""
+    world = World(limits=SchedulerLimits(slice_runs=1))
+    source = world.cell(1)
+    seen: list[tuple[int, int]] = []
+    first = world.computed(source.get, id="first")
+
+    def both() -> int:
+        seen.append((source.get(), first.get()))
+        return int(first.get())
+
+    world.effect(world.computed(both, id="second").get, id="eye")
+    world.settle()
+    source.set(2)
+    world.tick()
+    assert world.ran()[-1] == "first", "the sweep is between the two"
+    world.forget()
+    source.set(3)
+    world.settle()
+    assert world.ran() == ["first", "second", "eye"]
+    assert all(cell == result for cell, result in seen)
+
+
+def test_a_child_that_its_parent_removes_does_not_run_because_of_what_came_between_two_slices() -> None:
+    world = World(limits=SchedulerLimits(slice_runs=1))
+    source = world.cell(1)
+    children: list[Node] = []
+
+    def keep() -> None:
+        if source.get() < 3 and not children:
+            children.append(world.effect(source.get, id="child", parent=world.node("parent")))
+        elif source.get() == 3:
+            world.scheduler.remove(children.pop())
+
+    world.effect(keep, id="parent")
+    world.settle()
+    source.set(2)
+    world.tick()
+    assert world.ran()[-1] == "parent"
+    world.forget()
+    source.set(3)
+    world.settle()
+    assert world.ran() == ["parent"]
+
+
+def test_an_attempt_that_waited_looks_again_at_what_came_meanwhile() -> None:
+    """Nobody demanded any of it, so that nothing is in line: what waits is to find out by itself."""
+    world = World(limits=SchedulerLimits(slice_runs=1))
+    left, right, own, is_on = world.cell(1), world.cell(1), world.cell(1), world.cell(True)
+    low, other = world.computed(left.get, id="low"), world.computed(right.get, id="other")
+    seen: list[tuple[int, int, int]] = []
+
+    def all_three() -> int:
+        seen.append((own.get(), low.get(), other.get()))
+        return sum(seen[-1])
+
+    high = world.computed(all_three, id="high")
+    world.effect(lambda: high.get() if is_on.get() else None, id="eye")
+    world.settle()
+    is_on.set(False)
+    world.settle()
+    seen.clear()
+    own.set(2)
+    left.set(2)
+    is_on.set(True)
+    world.forget()
+    while "low" not in world.ran():
+        world.tick()
+    assert world.node("high").suspended
+    right.set(2)
+    world.settle()
+    assert seen == [(2, 2, 2)]
+    assert world.ran() == ["low", "other", "high", "eye"]

@@ -38,7 +38,7 @@ def checked(variant: Variant) -> Outcome:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scope", SCOPES if is_exploring() else SCOPES[:-1], ids=lambda scope: scope.name)
+@pytest.mark.parametrize("scope", SCOPES if is_exploring() else SCOPES[:2], ids=lambda scope: scope.name)
 def test_the_rules_hold_in_every_reachable_state_and_everything_settles(
     scope: Scope, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,16 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import cast
 
+from headwater.data.address import Depth
 from headwater.data.spots import Spot
 from headwater.data.trace import Rejected as RejectedEvent
 from headwater.data.trace import Trace
 from headwater.errors import CommitRejected
 from headwater.protocol.verdict import Conflict, Rejected, Rejection, as_error
-from headwater.replica.feed import Notification
+from headwater.replica.feed import Kind, Notification
 from headwater.replica.pending import Layer
 from headwater.replica.replica import Replica
 from headwater.scheduler.loads import Loads
 from headwater.scheduler.node import CLEAN, INVALID, NEVER_RAN, Marks, Node
+
+_COMMIT = Kind.COMMIT
 
 
 class Fates:
@@ -56,20 +59,36 @@ class Fates:
             told = error if isinstance(error, CommitRejected) else CommitRejected(str(error))
             self._on_refused(node, told, node.wrote <= layer.local_seq)  # It may have written something else since.
             return
-        self._rearm(node, cast("Mapping[Spot, Notification] | None", layer.causes))
+        self._rearm(node, cast("Mapping[Spot, Notification] | None", layer.causes), layer.hops)
         if rejection.collisions and not self._ready(node.home, rejection):
             self._waiting.append((node, rejection))
             self._loads.wait(node, self._loads.winner)  # Its readers are not fresh meanwhile, and wait with it.
         else:
             self._enqueue(node)
 
-    def _rearm(self, node: Node, causes: Mapping[Spot, Notification] | None) -> None:
+    def on_shown(self, notification: Notification) -> None:
+        """Somebody else changed a result that its node had found in place, so that it wrote nothing: it looks again.
+
+        What a run writes has its place in the log. What it finds has none: a predecessor's commit may be taken back, or
+        another runtime's may come before what this run has read and is still on its way.
+        """
+        if notification.kind is _COMMIT:
+            return
+        for change in notification.changes:
+            for node in change.document.writers:
+                # I1: found in place counts as read.
+                if isinstance(node, Node) and node.status == CLEAN and not node.wrote and node.error is None:
+                    self._rearm(node, {Spot(change.document, (), Depth.DEEP): notification})
+                    self._enqueue(node)
+
+    def _rearm(self, node: Node, causes: Mapping[Spot, Notification] | None, hops: int = 0) -> None:
         """The run did not happen after all: what made it run still does (I8)."""
         self._marks.count += 1
         node.due = self._marks.cause()  # A verdict comes from outside: trying again costs none of its runs (L17).
         if node.status != NEVER_RAN:
             node.status = INVALID
         node.causes = {**(causes or {}), **(node.causes or {})} or None
+        node.hops = max(node.hops, hops)
 
     def heard(self) -> None:
         """Something arrived: whoever waited for it may go on."""

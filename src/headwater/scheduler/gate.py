@@ -19,6 +19,8 @@ class Gate:
     exhaustions: int = 0  # how often in a row it spent its runs
     is_held: bool = False  # it spent its runs and had none since
     is_forgiven: bool = False  # it came to an end since; `exhaustions` counts on unless something comes from outside
+    is_far: bool = False  # what it is to run for came a long way over other sessions, and it has not paused for that
+    goes_round: bool = False  # its last run was for such a thing: clean, it still may be on a cycle through others
     waits_for: int = 0  # what the wake timer knows it to wait for; 0: nothing
     spent_us: int = 0  # by its runs, for the automatic debounce
     timed_runs: int = 0

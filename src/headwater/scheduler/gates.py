@@ -86,17 +86,33 @@ class Gates:
         if gate is not None and gate.throttle_us:
             gate.throttle_until = at_us + gate.throttle_us
 
-    def exhausted(self, node: Node) -> None:
-        """It spent its runs in this pass: held back, twice as long each time."""
+    def exhausted(self, node: Node, is_steady: bool = False) -> None:
+        """It spent its runs in this pass, or what it is to run for came too far: held back, twice as long each time.
+
+        `is_steady`: it came no further than the last time, as at the end of a long chain. Then it is not longer.
+        """
         gate = self._gate(node)
-        gate.backoff_until = self.now_us() + self._limits.exhausted.delay_us(gate.exhaustions, self._random)
-        gate.exhaustions += 1
+        times = 0 if is_steady else gate.exhaustions
+        gate.backoff_until = self.now_us() + self._limits.exhausted.delay_us(times, self._random)
+        if not is_steady or not gate.exhaustions:
+            gate.exhaustions += 1
         gate.is_forgiven, gate.is_held = False, True
 
     def resumed(self, node: Node) -> None:
         """It has its next run after that."""
         if node.gate is not None:
-            node.gate.is_held = False
+            node.gate.is_held = node.gate.is_far = False
+
+    def came(self, node: Node, hops: int) -> None:
+        """Something came for it from another session. If over too many of them, it pauses before it runs for that."""
+        if hops > self._limits.node_hops:
+            self._gate(node).is_far = True
+
+    def goes_round(self, node: Node) -> bool:
+        """A node that was held back had a run. Whether that was for something that had come too far: no end, then."""
+        gate = self._gate(node)
+        gate.goes_round = node.last_hops > self._limits.node_hops
+        return gate.goes_round
 
     def failed(self, node: Node, failures: int) -> None:
         """A transient failure: another try after a while."""
@@ -129,7 +145,9 @@ class Gates:
     def is_exhausted(self, node: Node) -> bool:
         """Whether it is held back because it spent its runs."""
         gate = node.gate
-        return node.live and gate is not None and gate.exhaustions > 0 and not gate.is_forgiven
+        if gate is None or not node.live or not gate.exhaustions or gate.is_forgiven:
+            return False
+        return gate.is_held or not gate.goes_round  # Otherwise whatever it waits for is something else.
 
     def exhaustions(self, node: Node) -> int:
         """How often in a row it spent its runs."""

@@ -7,37 +7,51 @@ left alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from headwater.data.address import doc_text
 from headwater.data.spots import Spot, Twig, match
 from headwater.data.trace import Invalidated, Trace
+from headwater.protocol.ways import Ways
 from headwater.replica.document import Document
-from headwater.replica.feed import Changed, Notification
+from headwater.replica.feed import Changed, Kind, Notification
 from headwater.scheduler.gates import Gates
 from headwater.scheduler.loads import Loads
-from headwater.scheduler.node import CLEAN, INVALID, Marks, Node
+from headwater.scheduler.node import CLEAN, INVALID, Marks, Node, NodeKind
+
+UNKNOWN: Final = -1
+"""In the place of hops: a document arrived as a whole, or something was taken back."""
+_COMMIT: Final = Kind.COMMIT
+_FROM_OTHERS: Final = (Kind.INTEGRATE, Kind.PULL, Kind.RESET)
+_EFFECT: Final = NodeKind.EFFECT
 
 
 class Invalidation:
     """Listens to feeds."""
 
-    __slots__ = ("_enqueue", "_gates", "_impulse", "_loads", "_marks", "trace")
+    __slots__ = ("_enqueue", "_gates", "_hops", "_impulse", "_loads", "_marks", "trace")
 
     def __init__(self, gates: Gates, loads: Loads, marks: Marks, enqueue: Callable[[Node], object]) -> None:
         self._gates = gates
         self._loads = loads
         self._marks = marks
         self._impulse = 0  # what came from outside and made the notification that is being told
+        self._hops = 0  # how far what is being told came over other sessions; UNKNOWN: nobody knows
         self._enqueue = enqueue  # a live node became invalid
         self.trace: Trace | None = None
 
     def on_notification(self, notification: Notification) -> None:
         """Mark whoever read something that is shown differently now."""
         source = notification.source
-        if self._marks.running is None and isinstance(source, Node):
-            self._impulse = source.impulse  # What it wrote is taken back.
+        running = self._marks.running
+        is_told = False  # by the engine, or taken back because of what it said
+        if running is not None:
+            self._impulse, self._hops = running.impulse, running.last_hops
+        elif isinstance(source, Node):
+            self._impulse, self._hops = source.impulse, source.last_hops  # What it wrote is taken back.
         else:
-            self._impulse = self._marks.cause()
+            is_told = notification.kind is not _COMMIT
+            self._impulse, self._hops = self._marks.cause(), _hops(notification, source) if is_told else 0
         twig = notification.document.twig
         if twig is not None:
             if not twig.children and twig.shape is None:
@@ -52,6 +66,8 @@ class Invalidation:
         for change in notification.others:
             if not change.known_before:
                 self._arrived(change.document)
+            if is_told:
+                self._hops = _hops(change, source)
             twig = change.document.twig
             if twig is not None:
                 for spot in _spots(twig, change):
@@ -68,7 +84,7 @@ class Invalidation:
             self._enqueue(node)
 
     def _mark(self, spot: Spot, notification: Notification) -> None:
-        source, impulse = notification.source, self._impulse
+        source, impulse, hops = notification.source, self._impulse, self._hops
         node: Node
         for node in spot.readers:  # type: ignore[assignment]  # Nobody else subscribes.
             if node is source:
@@ -84,6 +100,8 @@ class Invalidation:
                 node.causes = {spot: notification}
             else:
                 node.causes[spot] = notification
+            if hops:
+                self._came(node, hops, notification)
             if node.gate is not None:
                 self._gates.invalidated(node)
             if node.loading is not None:
@@ -93,10 +111,25 @@ class Invalidation:
             if node.live and node.queued < 0:
                 self._enqueue(node)
 
+    def _came(self, node: Node, hops: int, notification: Notification) -> None:
+        """It remembers the longest way. Where one too long enters this runtime, the cycle is slowed down."""
+        if hops == UNKNOWN:
+            hops = node.last_hops  # A cycle does not begin anew because a connection was lost on the way.
+        if hops > node.hops:
+            node.hops = hops
+        # I6: only there, since whoever runs for it inside this runtime has waited with it. An effect writes nothing.
+        if notification.kind in _FROM_OTHERS and self._marks.running is None and node.kind is not _EFFECT:
+            self._gates.came(node, hops)
+
     def _tell(self, node: Node, spot: Spot, notification: Notification) -> None:
         if self.trace is not None:
             writer = getattr(notification.source, "id", "") or notification.kind.value
             self.trace.emit(Invalidated(node.id, address_of(spot), writer))
+
+
+def _hops(change: Changed, ways: object | None) -> int:
+    way = ways.get(change.document.key) if isinstance(ways, Ways) else None
+    return UNKNOWN if way is None else way.hops
 
 
 def _spots(twig: Twig, change: Changed) -> Iterable[Spot]:

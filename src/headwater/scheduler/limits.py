@@ -13,6 +13,7 @@ class SchedulerLimits:
 
     pass_iterations: int = 10  # sweeps from low to high in one pass
     node_runs: int = 10  # of one node in one pass; whoever spends them is held back
+    node_hops: int = 10  # from session to session, each time through a derived commit; what came further waits
     node_stops: int = 100_000  # attempts of a node that are stopped one after the other; then it fails
     slice_runs: int = 500  # attempts until the event loop gets its turn
     exhausted: Backoff = field(default_factory=lambda: Backoff.exponential(base_ms=250, max_ms=2_000))

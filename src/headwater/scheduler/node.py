@@ -76,6 +76,7 @@ class Node:
     parent: Node | None = None  # whose run created it
     rank: int = 0  # its depth below the outermost parent; parents come before children on ties
     transient: tuple[type[Exception], ...] = ()  # errors after which another try is worth it
+    fingerprint: str = ""  # of the code behind `fn`; every commit of its runs says it (I8)
     # ---- what it read ----
     reads: Sequence[Spot | None] = (None,)  # registered; each once; ends with None; replaced, never changed in place
     expect: Sequence[Spot | None] = (None,)  # `reads`, or (None,) to look at each read anew
@@ -85,6 +86,8 @@ class Node:
     status: int = NEVER_RAN
     causes: dict[Spot, Notification] | None = None  # why it is invalid; empty when it is clean; bounded by its reads
     last_causes: dict[Spot, Notification] | None = None  # why its last run was
+    hops: int = 0  # the longest way that any of its causes came over other sessions (I6); 0 when it is clean
+    last_hops: int = 0  # of its last run: what its commit says, and how long a way is taken to be that nobody knows
     error: Exception | None = None  # what its last completed run raised; readers of its output get it
     # ---- demand ----
     live: bool = False  # `rooted`, provisional, or read by a live node: equals a full rebuild after every mutation
@@ -142,6 +145,8 @@ def check_node(node: Node) -> None:
         problems.append("it expects reads that are not its own")
     if node.status == CLEAN and node.causes:
         problems.append("it is clean and has causes")
+    if node.status == CLEAN and node.hops:
+        problems.append("it is clean and has hops")
     if node.causes and len(node.causes) > max(len(spots), 1) + 8:
         problems.append("it has more causes than reads")
     if node.live is not (node.rooted or node.provisional or node.live_refs > 0) and not node.removed:

@@ -36,6 +36,7 @@ class NodeSpec:
     debounce_ms: float = 0
     throttle_ms: float = 0
     no_auto_debounce: bool = False
+    fingerprint: str = ""  # of the code behind `fn`, where somebody knows it
 
 
 class Registry:
@@ -80,6 +81,7 @@ class Registry:
             0 if parent is None else parent.rank + 1,
             spec.transient,
         )
+        node.fingerprint = spec.fingerprint
         node.low = (min(node.rank, 15) << 40) + node.order
         self._nodes[spec.id] = node
         if parent is not None:

@@ -87,8 +87,10 @@ class Runner:
         if node.returns and node.outputs[0].value is NOT_HERE and not self._has_output(node):
             return Suspension(document=node.outputs[0])
         run, current, fresh = self._run, self._current, self._fresh
-        status, causes = node.status, node.causes
+        status, causes, hops = node.status, node.causes, node.hops
         node.status, node.causes = CLEAN, None
+        if hops:
+            node.hops = 0
         node.attempts += 1
         retried = node.retried
         run.begin(node, node.expect if retried is None else self._again(node, retried), causes)
@@ -107,7 +109,7 @@ class Runner:
         except Suspend:
             pass
         except INTERRUPTS:
-            node.status, node.causes = status, causes
+            node.status, node.causes, node.hops = status, causes, hops
             self._discard(run)
             raise
         except BaseException as error:  # Whatever else an author's function raises is the node's failure.
@@ -119,8 +121,11 @@ class Runner:
             self.clean_up(node)
             return None
         stopped = self._fresh.stopped  # Not as it was above: the run may have been stopped.
+        if hops:
+            self._carry(node, run, hops, stopped is not None)
         if stopped is not None:
             return self._drop(node, run, stopped, status, causes)
+        node.last_hops = hops  # I6: what it writes came as far as what made it run.
         if retried is not None and run.log is None:
             run.log = list(run.reads[: run.place])  # type: ignore[arg-type]  # None is at the end only.
         node.kept = None
@@ -151,10 +156,19 @@ class Runner:
             self.on_ran(node, None if failure is not None else layer)
         return None
 
+    def _carry(self, node: Node, run: Run, hops: int, is_stopped: bool) -> None:
+        """I6: the way that made it run is that of what it made, and its own again if it was stopped."""
+        if run.created is not None:
+            for child in cast("list[Node]", run.created):
+                if child.status != CLEAN:
+                    child.hops = max(child.hops, hops)  # A cycle that makes nodes on its way is no shorter for it.
+        if is_stopped:
+            node.hops = max(node.hops, hops)
+
     def give_up(self, node: Node) -> None:
         """Each of its attempts needs something that the next one makes anew: there is no end to that."""
         stops, node.stops = node.stops, 0
-        node.status, node.retried = CLEAN, None
+        node.status, node.retried, node.hops = CLEAN, None, 0
         node.kept = None
         self._failed(
             node, self._run, NotSettlingError(f"{node.id} was started {stops} times and waits for what it makes itself")
@@ -292,6 +306,9 @@ class Runner:
         else:
             value = freeze(result)
         # I8: provenance: the node by identity, its id, and the spots whose change made it run.
+        if node.last_hops:
+            hops = node.last_hops
+            return node.home.write_whole(document, value, node.reads, node, None, node.id, run.causes, True, None, hops)
         return node.home.write_whole(document, value, node.reads, node, None, node.id, run.causes, True)
 
     def _commit_journal(self, node: Node, run: Run, result: object) -> Layer | None:
@@ -309,7 +326,7 @@ class Runner:
                 if seen.home is node.home:
                     transaction.saw(seen.key, spot.path, spot.depth)
         # I8: provenance of a run that wrote by itself, too.
-        transaction.trigger = run.causes
+        transaction.trigger, transaction.hops = run.causes, node.last_hops
         transaction.causes = tuple((cast(Document, spot.document).key, spot.path) for spot in run.causes or ())
         run.transaction = run.overlay = None
         made = node.home.commit(transaction)

@@ -124,7 +124,13 @@ class Scheduler:
         """Hear everything that a replica shows, until the returned function is called."""
         replica.on_rejected = self.fates.on_settled
         self._replicas.append(replica)
-        return replica.feed.subscribe(self.invalidation.on_notification)
+        ends = [replica.feed.subscribe(each) for each in (self.invalidation.on_notification, self.fates.on_shown)]
+
+        def end() -> None:
+            for each in ends:
+                each()
+
+        return end
 
     def heard(self) -> None:
         """Something arrived from an engine."""
@@ -226,7 +232,7 @@ class Scheduler:
         if node.removed or node.kind is not spec.kind or node.outputs != spec.outputs or node.envelope != spec.envelope:
             self.remove(node)
             return None
-        node.fn, node.encode = spec.fn, spec.encode
+        node.fn, node.encode, node.fingerprint = spec.fn, spec.encode, spec.fingerprint
         run.created = [*(run.created or ()), node]
         return node
 

@@ -17,21 +17,11 @@ from headwater.scheduler.graph.graph import Graph
 from headwater.scheduler.limits import SchedulerLimits
 from headwater.scheduler.node import CLEAN, NEVER_RAN, Marks, Node, NodeKind
 from headwater.scheduler.runner import Runner
-from headwater.scheduler.suspension import Suspension, invalid_above
-from headwater.scheduler.turns import Sweep
+from headwater.scheduler.suspension import Frame, Suspension, invalid_above, look_again
+from headwater.scheduler.turns import Sweep, pause, resume
 
 _COMPUTATION = NodeKind.COMPUTATION
 _EFFECT = NodeKind.EFFECT
-
-
-class Frame:
-    """An attempt that waits for others to run. The frames are one chain: each waits for the one on top of it."""
-
-    __slots__ = ("node", "targets")
-
-    def __init__(self, node: Node, targets: list[Node]) -> None:
-        self.node = node
-        self.targets = targets
 
 
 class Settle:
@@ -131,8 +121,7 @@ class Settle:
         node.queued = -1
         if node.suspended:
             place = next((at for at, frame in enumerate(self._stack) if frame.node is node), len(self._stack))
-            dropped = self._stack[place:]
-            del self._stack[place:]
+            dropped, self._stack[place:] = self._stack[place:], []
             for frame in dropped:
                 frame.node.suspended = False
                 if frame.node is not node:
@@ -170,6 +159,9 @@ class Settle:
     def slice(self, attempts: int) -> bool:
         """So many attempts at most. False: the pass is over, and nothing waits for another one."""
         self._is_ticking = True
+        self.iteration += resume(self._computations, self._effects)
+        if self._stack:
+            look_again(self._stack)  # I9: things may have come since the last slice.
         self._graph.tidy()
         try:
             while attempts > 0:
@@ -179,15 +171,18 @@ class Settle:
                     if self.is_quiet():
                         break
         finally:
-            self._is_ticking = False
-            if not self.is_quiet():
-                self._is_ticking = True
+            if self.iteration + 1 < self._limits.pass_iterations:  # Otherwise a steady input would starve somebody.
+                pause(self._computations, self._effects)  # I9: what comes between two slices is ordered, too.
+            self._is_ticking = not self.is_quiet()
+            if self._is_ticking:
                 self._request_tick()
         return self._is_ticking
 
     def _step(self) -> bool:
         """One attempt. False: this pass has nothing more to do."""
         if self._stack:
+            if not self._stack[0].node.live:
+                self.leave(self._stack[0].node)  # I2: nobody demands what it waits for any more.
             node = self._resumed()
             if node is not None:
                 return self._attempt(node)
@@ -243,8 +238,7 @@ class Settle:
                 if target.status != CLEAN and self.may_wait_for(frame.node, target):
                     self._demand(target)
                 continue
-            stack.pop()
-            node = frame.node
+            node = stack.pop().node
             node.suspended = False
             if node.status != CLEAN and not node.removed and node.loading is None:
                 return node
@@ -296,6 +290,10 @@ class Settle:
             self._exhaust()  # I6: no more runs of it without a pause.
             self._gates.is_open(node)  # The timer knows now.
             return True
+        if node.gate is not None and node.gate.is_far:
+            self._hold(node, node.hops <= node.last_hops)  # I6: a cycle through other runtimes is slow, too.
+            self._gates.is_open(node)
+            return True
         if self._idle:
             self._idle.pop(node, None)
         if self._graph.is_special and self._is_put_off(node):
@@ -324,6 +322,8 @@ class Settle:
             self._spenders[node] = None
         if node.gate is not None and node.gate.exhaustions:
             self._forgiven[node] = None
+            if self._gates.goes_round(node):
+                del self._forgiven[node]
         if node.status != CLEAN:
             self.enqueue(node)
         return True
@@ -348,8 +348,7 @@ class Settle:
             self.iteration += 1
             sweep.turn_over()
             return True
-        for node in sweep.take_next():
-            self._later.append(node)
+        self._later += sweep.take_next()
         spent = [node for node in self._later if self.is_spent(node)]
         if spent:
             self._spenders.update(dict.fromkeys(spent))
@@ -361,12 +360,15 @@ class Settle:
         spenders, self._spenders = self._spenders, {}
         for node in spenders:
             if self.is_spent(node):  # Otherwise something came from outside since.
-                self._gates.exhausted(node)
-                if self.on_exhausted is not None:
-                    self.on_exhausted(node)
-                if self.trace is not None:
-                    self.trace.emit(Exhausted(node.id, node.pass_runs))
-                node.pass_runs = 0  # After the pause it may run as often again.
+                self._hold(node)
+
+    def _hold(self, node: Node, is_steady: bool = False) -> None:
+        self._gates.exhausted(node, is_steady)
+        if self.on_exhausted is not None:
+            self.on_exhausted(node)
+        if self.trace is not None:
+            self.trace.emit(Exhausted(node.id, node.pass_runs))
+        node.pass_runs = 0  # After the pause it may run as often again.
 
     def _end(self) -> None:
         """The pass is over: provisional demand expires, and what it had no sweep left for is next."""
@@ -385,8 +387,7 @@ class Settle:
             self._taken_before = self._marks.taken
             if not self._gates.has_waiting():
                 self._spenders.clear()  # It came to an end: whoever goes on alone from here is held back alone.
-        self.iteration = 0
-        self.runs = 0
+        self.iteration = self.runs = 0
         self._computations.at = self._effects.at = -1
         if self._provisional:
             kept = [node for node in self._provisional if node.provisional and not node.removed and not node.runs]

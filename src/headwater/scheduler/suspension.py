@@ -6,6 +6,7 @@ author who catches everything does not swallow it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -18,6 +19,16 @@ class Suspend(BaseException):
     """Internal: the attempt is over. It is started again when what was missing is there."""
 
 
+class Frame:
+    """An attempt that waits for others to run. The frames are one chain: each waits for the one on top of it."""
+
+    __slots__ = ("node", "targets")
+
+    def __init__(self, node: Node, targets: list[Node]) -> None:
+        self.node = node
+        self.targets = targets
+
+
 @dataclass(slots=True)
 class Suspension:
     """What an attempt waits for: nodes to run, or a document to arrive, for it or for a node that it stands on."""
@@ -25,6 +36,12 @@ class Suspension:
     targets: list[Node] = field(default_factory=list)
     document: Document | None = None
     behind: Node | None = None  # who needs that document, if it is not the attempt itself
+
+
+def look_again(frames: Iterable[Frame]) -> None:
+    """What these found to be fresh may not be so any more: their next attempts expect nothing of what they read."""
+    for frame in frames:
+        frame.node.expect = (None,)
 
 
 class Attempts(Protocol):

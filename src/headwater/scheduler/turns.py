@@ -17,12 +17,13 @@ ABOVE_ALL: Final = 1 << 60
 class Sweep:
     """Nodes that wait for their turn, in this sweep or in the next."""
 
-    __slots__ = ("at", "next", "now")
+    __slots__ = ("at", "next", "now", "was")
 
     def __init__(self) -> None:
         self.now: list[tuple[int, Node]] = []
         self.next: list[tuple[int, Node]] = []
         self.at = -1  # the turn that this sweep is at
+        self.was = -1  # the same when it was paused
 
     def __bool__(self) -> bool:
         return bool(self.now or self.next)
@@ -52,6 +53,24 @@ class Sweep:
         """The height of the lowest that waits."""
         lowest = _lowest(self.now) if self.now else ABOVE_ALL
         return min(lowest, _lowest(self.next)) if self.next else lowest
+
+
+def pause(*sweeps: Sweep) -> None:
+    """Between two slices a sweep is nowhere: what comes then is in order with everybody who waits, readers included."""
+    for sweep in sweeps:
+        sweep.was, sweep.at = sweep.at, -1
+
+
+def resume(*sweeps: Sweep) -> bool:
+    """Go on. True: something has come that lay behind, so that another sweep begins."""
+    is_another = False
+    for sweep in sweeps:
+        if sweep.now and sweep.now[0][0] <= sweep.was:
+            is_another = True
+        elif sweep.at < sweep.was:
+            sweep.at = sweep.was
+        sweep.was = -1
+    return is_another
 
 
 def _lowest(turns: list[tuple[int, Node]]) -> int:

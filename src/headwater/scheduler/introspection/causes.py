@@ -19,6 +19,8 @@ from headwater.data.path import lookup
 from headwater.data.spots import Spot
 from headwater.data.text import shown
 from headwater.data.value import ABSENT, MaybeValue
+from headwater.protocol.messages import Way
+from headwater.protocol.ways import Ways
 from headwater.replica.document import Document
 from headwater.replica.feed import Kind, Notification
 from headwater.scheduler.node import STATUS, Node
@@ -54,6 +56,7 @@ class Cause:
     local_seq: int  # of the commit, if it was made here; 0: it was not
     writer: str  # the id of the node; "" if it was no node
     who: str  # the writer, for people
+    hops: int = 0  # over how many sessions it came, each time through a derived commit; 0 also if nobody knows
 
     def as_json(self) -> dict[str, Any]:
         """Plain JSON data. A value that is absent or not known is left out."""
@@ -69,6 +72,7 @@ class Cause:
             "local_seq": self.local_seq,
             "writer": self.writer,
             "who": self.who,
+            "hops": self.hops,
         }
 
     def __str__(self) -> str:
@@ -198,6 +202,7 @@ def cause_of(spot: Spot, told: Notification) -> Cause:
     before: MaybeValue = ABSENT
     after: MaybeValue = ABSENT
     known_before = False
+    way = told.source.get(document.key) if isinstance(told.source, Ways) else None
     for change in told.changes:
         if change.document is document:
             before, after = lookup(change.before, spot.path), lookup(change.after, spot.path)
@@ -214,13 +219,16 @@ def cause_of(spot: Spot, told: Notification) -> Cause:
         seq=told.seq,
         local_seq=told.layer,
         writer=writer,
-        who=f"{writer} failed, or does so no more" if is_failure else writer or _who(told),
+        who=f"{writer} failed, or does so no more" if is_failure else writer or _who(told, way),
+        hops=0 if way is None else way.hops,
     )
 
 
-def _who(told: Notification) -> str:
-    """Who it was if it was no node."""
-    if told.source is not None:
+def _who(told: Notification, way: Way | None) -> str:
+    """Who it was if it was no node of this runtime."""
+    if way is not None and way.node:
+        return f"{way.node} of session {way.session}"
+    if told.source is not None and not isinstance(told.source, Ways):
         return str(getattr(told.source, "id", "")) or type(told.source).__name__
     match told.kind:
         case Kind.COMMIT:

@@ -2,7 +2,9 @@
 
 Owns what an episode is: it begins when a node spends its runs and ends when a pass leaves everybody in it clean. One
 report for each, however often its nodes are held back, and whoever is only driven by them belongs to it. The way round
-is found in what made nodes run, so that it is what really happened. Never holds anybody back: gates do.
+is found in what made nodes run, so that it is what really happened. Of a cycle through other runtimes only the place is
+known where it comes in: it begins when something came there over too many sessions, and ends when that node runs for
+something that did not. Never holds anybody back: gates do.
 """
 
 from __future__ import annotations
@@ -29,9 +31,15 @@ class NonSettlingReport:
     links: tuple[tuple[str, Cause], ...]  # (the node that was made to run, why), in the order of `nodes`
     outside: tuple[Cause, ...]  # what made it run and was written by no node
     left_out: int  # nodes of the way round beyond the bound
+    hops: int = 0  # over how many sessions came what it is to run for, if that is why; `outside` says from whom
 
     def __str__(self) -> str:
         lines = [f"{self.node} ran {self.runs} times and does not come to an end"]
+        if self.hops:
+            lines = [
+                f"{self.node} does not come to an end: what it runs for has gone from one runtime to another "
+                f"{self.hops} times. The cycle leaves this runtime."
+            ]
         if self.links:
             more = f" and {self.left_out} more" if self.left_out else ""
             lines.append(f"  these make each other run: {', '.join(self.nodes)}{more}")
@@ -74,7 +82,7 @@ class NonSettling:
 
     def _is_settled(self, members: Iterable[str]) -> bool:
         nodes = (self._registry.get(member) for member in members)
-        return all(node is None or node.status == CLEAN or not node.live for node in nodes)
+        return all(node is None or not node.live or _is_at_rest(node) for node in nodes)
 
     def _join(self, node: Node, report: NonSettlingReport) -> None:
         self._episodes[report][node.id] = None
@@ -107,7 +115,10 @@ class NonSettling:
     def _report(self, node: Node, way: list[Edge]) -> NonSettlingReport:
         readers = [writer for writer, _, _ in way[1:]] + [writer for writer, _, _ in way[:1]]
         links = [(reader.id, cause_of(spot, told)) for reader, (_, spot, told) in zip(readers, way, strict=True)]
+        is_far = node.gate is not None and node.gate.is_far
         outside = [cause_of(spot, told) for writer, spot, told in causes_of(node) if writer is None]
+        if is_far:
+            outside.sort(key=lambda cause: cause.hops, reverse=True)  # Who drives it comes first.
         return NonSettlingReport(
             node=node.id,
             runs=node.pass_runs,
@@ -115,4 +126,10 @@ class NonSettling:
             links=tuple(links[: self._shown]),
             outside=tuple(outside[: self._shown]),
             left_out=max(0, len(way) - self._shown),
+            hops=node.hops if is_far else 0,
         )
+
+
+def _is_at_rest(node: Node) -> bool:
+    """Clean, and its last run was not for something that may come round again from another runtime."""
+    return node.status == CLEAN and not (node.gate is not None and node.gate.goes_round)

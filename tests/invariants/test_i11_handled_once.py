@@ -1,0 +1,18 @@
+"""I11: an event is handled at most once in all, and what was acknowledged was handled.
+
+Random histories: several runtimes send to pieces in two spaces, lose their connections, are cut off and die, the server
+crashes and its disk fails, commits and events arrive twice. What has to hold is in `tests/simulation/events_checks.py`.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.counts import scaled
+from tests.simulation.events_program import RECEIPTS
+from tests.simulation.events_world import found_after
+
+
+@pytest.mark.random
+def test_what_is_sent_twice_is_handled_once_and_everybody_gets_its_result() -> None:
+    assert found_after(RECEIPTS, scaled(5_000)) == (0, [])

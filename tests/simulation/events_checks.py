@@ -1,0 +1,200 @@
+"""What has to hold after a random history of events, said as naively as possible, over the logs of the engines.
+
+I4: what a landed attempt read of a computed is what the cells made of it right before its commit. I10: a follow-up
+landed if and only if its parent did. I11: every event landed at most once; what was acknowledged landed. And: everybody
+was answered, with what came of their event; what ended otherwise left nothing; nothing is stored any more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from headwater import ConflictError, HandlerFailed, Refused, SessionExpiredError
+from headwater.data.address import DocKey
+from headwater.engine.engine import Engine
+from headwater.engine.reads import Logged
+from headwater.pieces.names import document_id, piece_id
+from headwater.runtime.binding.receipts import PREFIX
+from headwater.testing.author_stored import log_of
+from tests.simulation.events_program import PLACES, PLANS, Leaf, Plan, expected
+
+if TYPE_CHECKING:
+    from tests.simulation.events_world import Sent, World
+
+
+@dataclass
+class Landed:
+    """What the logs say, by tag."""
+
+    handled: Counter[str] = field(default_factory=Counter)  # receipts of handlings
+    refused: Counter[str] = field(default_factory=Counter)  # receipts of those that were refused or failed
+    marked: Counter[str] = field(default_factory=Counter)  # marks that are there in the end
+    logged: Counter[str] = field(default_factory=Counter)  # the same, of whole-array writes
+    launched: Counter[str] = field(default_factory=Counter)
+    sent: dict[str, str] = field(default_factory=dict)  # by id of a stored event: the tag
+    stale: list[str] = field(default_factory=list)  # reads that were not fresh
+    left: list[str] = field(default_factory=list)  # events that are still stored
+
+
+def problems(world: World) -> list[str]:
+    """Everything that is wrong."""
+    found: Landed = world.sim._server.read(_landed)
+    return [
+        *_receipts(found),
+        *(complaint for sent in world.sent for complaint in _told(world, sent, found)),
+        *_follow_ups(found),
+        *found.stale,
+        *world.watch.wrong,
+        *(f"{each} is still stored" for each in found.left),
+        *_runtimes(world, found),
+    ]
+
+
+# ---- reading the logs --------------------------------------------------------------------------------------
+
+
+def _landed(engines: Mapping[str, Engine]) -> Landed:
+    found = Landed()
+    logs = {space: list(log_of(engine)) for space, engine in engines.items()}
+    for log in logs.values():
+        for event in (event for each in log for event in each.commit.events):
+            found.sent[event.payload.get("id", event.id)] = event.payload["args"]["tag"]
+    for space, engine in engines.items():
+        for logged in logs[space]:
+            _note(found, engine, logged)
+        found.left += [f"{event.payload['args']['tag']} in {space}" for event in engine.events(limit=1_000).items]
+    for space, name in PLACES:
+        if space in engines:
+            found.marked.update(_cell(engines[space], name, "marks") or ())
+            found.logged.update(_cell(engines[space], name, "log") or ())
+    return found
+
+
+def _note(found: Landed, engine: Engine, logged: Logged) -> None:
+    commit = logged.commit
+    for operation in commit.operations:
+        id = operation.doc.id
+        value: Any = operation.patches[-1].arg
+        if id.startswith(PREFIX):
+            if value["refused"] is None and value["failed"] is None:
+                found.handled[value["result"]] += 1
+            else:
+                found.refused[found.sent.get(id.removeprefix(PREFIX), "?")] += 1
+        elif id.endswith(":seen"):
+            for patch in operation.patches:
+                _compare(found, engine, logged, operation.doc, patch)
+        elif id.endswith(":tag"):
+            found.launched[value] += 1
+
+
+def _compare(found: Landed, engine: Engine, logged: Logged, doc: DocKey, patch: Any) -> None:
+    """I4: what was read is what is computed from the cells as they were right before the commit."""
+    read = dict(patch.arg) if not patch.path else {patch.path[0]: patch.arg}
+    piece = doc.id.rpartition(":")[0]
+    log: Any = _at(engine, piece, "log", logged.seq - 1)
+    n: Any = _at(engine, piece, "n", logged.seq - 1)
+    for name, value in read.items():
+        should = expected(name, log or (), n or 0)
+        if value != should and PLANS[name.removesuffix(" gated")]:
+            found.stale.append(f"{name} read {value} at commit {logged.seq}, and {should} it was")
+
+
+def _cell(engine: Engine, name: str, member: str) -> Any:
+    return _at(engine, piece_id(name), member, None)
+
+
+def _at(engine: Engine, piece: str, member: str, at: int | None) -> Any:
+    value = engine.read(DocKey("space", document_id(piece, member)), at=at).value
+    return value if isinstance(value, (tuple, int)) else None
+
+
+# ---- what has to hold --------------------------------------------------------------------------------------
+
+
+def _receipts(found: Landed) -> Iterator[str]:
+    """I11: nothing was handled twice, and what a handling left is there as often as it was handled."""
+    for tag, plan in PLANS.items():
+        times = found.handled[tag]
+        if times > 1:
+            yield f"{tag} was handled {times} times"
+        for what, there in (("push", found.marked), ("append", found.logged), ("launch", found.launched)):
+            if there[tag] != (times if what in plan.does else 0):
+                yield f"{tag} was handled {times} times, and its {what} is there {there[tag]} times"
+        if plan.ends and times:
+            yield f"{tag} landed although it said no"
+
+
+def _told(world: World, sent: Sent, found: Landed) -> Iterator[str]:
+    """Everybody is answered, with what came of their event."""
+    plan, answer, times = sent.plan, sent.answer, found.handled[sent.plan.tag]
+    others = [each for each in world.sent if each is not sent and sent.is_same(each)]
+    if sent.is_withdrawn and times and not others and not world.died(sent):  # A crash takes a withdrawal back.
+        yield f"{plan.tag} was withdrawn and handled"
+    if not sent.is_awaited:
+        may_be_lost = world.died(sent) or sent.is_withdrawn or sent.is_hasty or plan.ends or plan.unless
+        if not times and not may_be_lost:
+            yield f"{plan.tag} was posted by {sent.user} and never handled"
+        return
+    if not sent.is_answered:
+        yield f"{plan.tag} of {sent.user} was never answered"
+    elif answer == plan.tag:
+        if times != 1:
+            yield f"{plan.tag} was acknowledged to {sent.user}, and landed {times} times"
+    elif isinstance(answer, SessionExpiredError):
+        if not world.died(sent):
+            yield f"{plan.tag} of {sent.user}, which lives, was told {answer}"
+    elif isinstance(answer, Refused) and "withdrawn" in str(answer):
+        if not any(each.is_withdrawn for each in (sent, *others)):
+            yield f"{plan.tag} was told that it was withdrawn"
+    elif isinstance(answer, Refused):
+        yield from _refused(plan, answer, times, found)
+    elif isinstance(answer, ConflictError) and sent.is_hasty:
+        if times:
+            yield f"{plan.tag} was told that it lost, and landed"
+    elif isinstance(answer, HandlerFailed):
+        if plan.ends != "raise":
+            yield f"{plan.tag} failed: {answer}"
+    else:
+        yield f"{plan.tag} of {sent.user} was told {answer!r}"
+
+
+def _refused(plan: Plan, answer: Refused, times: int, found: Landed) -> Iterator[str]:
+    """A no is a no: nothing of it landed, and its reason was there."""
+    if times:
+        yield f"{plan.tag} was refused and landed"
+    if plan.ends != "refuse":
+        if not plan.unless:
+            yield f"{plan.tag} was refused: {answer}"
+        elif not found.handled[plan.unless]:
+            yield f"{plan.tag} was refused because of {plan.unless}, which never landed"
+
+
+def _follow_ups(found: Landed) -> Iterator[str]:
+    """I10: a follow-up is handled if and only if what posted it was, or one of those who did."""
+    posted = {post.plan.tag: post for plan in PLANS.values() for post in plan.posts}
+    for tag, post in posted.items():
+        parents = [plan.tag for plan in PLANS.values() if post in plan.posts]
+        child, landed = post.plan, [each for each in parents if found.handled[each]]
+        if found.handled[tag] and not landed:
+            yield f"{tag} landed, and {' and '.join(parents)}, which posted it, did not"
+        is_refused = bool(child.ends) or (child.unless and found.handled[child.unless])
+        if landed and not found.handled[tag] and not is_refused:
+            yield f"{tag} was posted by {landed[0]}, which landed, and was never handled"
+        if landed and child.ends and not found.refused[tag]:
+            yield f"{tag} said no, and nobody wrote that down"
+
+
+def _runtimes(world: World, found: Landed) -> Iterator[str]:
+    """Nothing is left in any runtime: no event without an end, no piece of an attempt that fell."""
+    for user, runtime in world.sim._runtimes.items():
+        if runtime.pieces.handling.in_hand:
+            rows = [f"{row.stream} {row.state}" for row in runtime.intents() if row.ended_us is None]
+            yield f"{user} still has {rows}"
+        for home in runtime.pieces._homes.values():
+            if home.cls is Leaf and home.is_open:
+                tag = home.facet("session", "somebody", "x").piece.tag.get("")
+                if not found.launched[tag]:
+                    yield f"{user} runs a piece that was never launched ({tag or 'no tag'})"

@@ -1,0 +1,185 @@
+"""The program of random histories of events: one class whose handler does what a plan says, and the plans.
+
+A plan has a tag of its own, which its handler writes wherever it leaves something: so everything that is in the log in
+the end is known by the event that it came from. Plans are drawn before a history begins and never change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from random import Random
+from typing import Final
+
+from headwater import Cell, Piece, Refused, cell, computed, handler
+from headwater.data.link import Link
+from headwater.pieces.names import document_id, piece_id
+
+PLACES: Final = (("a", "one"), ("a", "two"), ("b", "far"))
+"""Where the pieces are: a space, and a name in it."""
+
+PLANS: dict[str, Plan] = {}
+"""Those of the history that is played."""
+
+
+@dataclass(kw_only=True, eq=False)
+class Plan:
+    """What the handler of one event does."""
+
+    tag: str
+    does: tuple[str, ...] = ()  # in this order
+    unless: str = ""  # it refuses if this event was handled
+    ends: str = ""  # "refuse" or "raise": how it ends, in the end
+    posts: list[Post] = field(default_factory=list)
+
+    def with_children(self) -> list[Plan]:
+        return [self, *(each for post in self.posts for each in post.plan.with_children())]
+
+
+@dataclass(kw_only=True, eq=False)
+class Post:
+    """A follow-up."""
+
+    plan: Plan
+    place: tuple[str, str]
+    after_ms: int = 0
+    id: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mix:
+    """How likely what is, out of a hundred."""
+
+    crowded: int = 30  # sent to the first of the places
+    append: int = 35
+    push: int = 100
+    bump: int = 20
+    sum: int = 40
+    gated: int = 10
+    nothing: int = 10
+    launch: int = 10
+    refuse: int = 6
+    raises: int = 4
+    unless: int = 10
+    posts: int = 40
+    later: int = 20
+    named: int = 10
+    redelivered: int = 20
+    durable: int = 10
+    posted: int = 15
+    withdrawn: int = 5
+    hasty: int = 8
+    gambled: int = 0
+
+
+FRESHNESS: Final = Mix(
+    crowded=60, append=40, sum=60, posts=20, launch=3, unless=15, gambled=20, redelivered=5, durable=3, nothing=5
+)
+"""Much is read of what is computed, while others write what it is computed from."""
+LINEAGE: Final = Mix(crowded=40, append=50, sum=10, posts=45, launch=20, later=10, redelivered=10, nothing=15, named=5)
+"""Much is posted and launched, by handlers that lose."""
+RECEIPTS: Final = Mix(redelivered=50, durable=25, nothing=25, posted=25, posts=25, named=15, sum=20, withdrawn=8)
+"""Much is sent more than once."""
+
+
+def drawn(draws: Random, mix: Mix, tag: str, before: list[str], depth: int = 0) -> Plan:
+    """A plan, with those of its follow-ups."""
+
+    def happens(chance: int) -> bool:
+        return draws.randrange(100) < chance
+
+    if happens(mix.nothing):
+        plan = Plan(tag=tag, does=("nothing",))
+    else:
+        kinds = ("push", "append", "bump", "sum", "gated", "launch")
+        does = [kind for kind in kinds if happens(getattr(mix, kind))]
+        draws.shuffle(does)
+        plan = Plan(tag=tag, does=tuple(sorted(does, key=_reads_last)))
+    if happens(mix.refuse):
+        plan.ends = "refuse"
+    elif happens(mix.raises):
+        plan.ends = "raise"
+    elif before and happens(mix.unless):
+        plan.unless = draws.choice(before)
+    while depth < 2 and len(plan.posts) < 2 and happens(mix.posts):
+        child = drawn(draws, mix, f"{tag}.{len(plan.posts)}", before, depth + 1)
+        after_ms = draws.choice((1, 50, 2_000)) if happens(mix.later) else 0
+        id = f"id of {child.tag}" if happens(mix.named) else None
+        plan.posts.append(Post(plan=child, place=draws.choice(PLACES), after_ms=after_ms, id=id))
+    named = [post for each in PLANS.values() for post in each.posts if post.id is not None]
+    if named and happens(3 * mix.named):
+        plan.posts.append(draws.choice(named))  # The same event, posted by somebody else.
+    return plan
+
+
+def _reads_last(kind: str) -> bool:
+    """What is computed is read before anything is written that it is computed from."""
+    return kind in ("append", "bump")
+
+
+def link_to(place: tuple[str, str]) -> Link:
+    space, name = place
+    return Link(space, "space", document_id(piece_id(name), "@"))
+
+
+class Leaf(Piece, name="events.Leaf"):
+    tag: Cell[str] = cell(default="")
+
+
+class Desk(Piece, name="events.Desk"):
+    log: Cell[tuple[str, ...]] = cell(default=())
+    marks: Cell[tuple[str, ...]] = cell(default=())
+    n: Cell[int] = cell(default=0)
+    seen: Cell[Mapping[str, int]] = cell(default={})
+
+    @computed
+    def size(self) -> int:
+        return len(self.log.get())
+
+    @computed
+    def twice(self) -> int:
+        return self.size.get() * 2 + self.n.get()
+
+    @computed(debounce_ms=20)
+    def gated(self) -> int:
+        return self.twice.get() + 1
+
+    @handler
+    def do(self, tag: str) -> str:
+        plan = PLANS[tag]
+        if plan.unless and plan.unless in self.marks.get():
+            raise Refused(plan.unless)
+        for kind in plan.does:
+            match kind:
+                case "push":
+                    self.marks.push(tag)
+                case "append":
+                    self.log.set((*self.log.get(), tag))
+                case "bump":
+                    self.n.increment()
+                case "sum":
+                    self.seen.key(tag).set(self.twice.get())
+                case "gated":
+                    self.seen.key(f"{tag} gated").set(self.gated.get())
+                case "launch":
+                    self.ctx.launch(Leaf()).tag.set(tag)
+        for post in plan.posts:
+            to = self.ctx.follow(link_to(post.place)).do
+            if post.id is not None:
+                to = to.options(id=post.id)
+            if post.after_ms:
+                to.post_at(timedelta(milliseconds=post.after_ms), post.plan.tag)
+            else:
+                to.post(post.plan.tag)
+        if plan.ends == "refuse":
+            raise Refused("as it was planned")
+        if plan.ends == "raise":
+            raise ValueError("as it was planned")
+        return tag
+
+
+def expected(name: str, log: tuple[str, ...], n: int) -> int:
+    """What a computed is, computed again."""
+    twice = len(log) * 2 + n
+    return twice + 1 if name.endswith(" gated") else twice

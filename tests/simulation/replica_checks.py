@@ -1,0 +1,65 @@
+"""What has to hold between the steps of a history, said of a runtime and of the engine's log. Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headwater.data.value import MaybeValue, equal
+from headwater.engine.engine import Engine
+from headwater.replica.document import NOT_HERE, NotLoaded
+from tests.simulation.replica_runtime import Runtime
+
+
+class Broken(Exception):
+    """An invariant does not hold. `invariant` says which."""
+
+    def __init__(self, invariant: str, what: str) -> None:
+        super().__init__(what)
+        self.invariant = invariant
+
+
+def is_same(one: MaybeValue | NotLoaded, other: MaybeValue | NotLoaded) -> bool:
+    if one is NOT_HERE or other is NOT_HERE:
+        return one is other
+    return one is other or equal(one, other)
+
+
+def fetched_for_somebody(runtime: Runtime) -> None:
+    """I2: what is asked for is read by an attempt, or made by one, or was written here."""
+    wanted = runtime.wanted | runtime.eye.wanted
+    unwanted = [name for name in runtime.wire.watched if name not in wanted]
+    if unwanted:
+        runtime.eye.wrong("I2", f"{unwanted} were fetched for nobody")
+
+
+def shows_what_is_stored(runtime: Runtime, engine: Engine) -> None:
+    """I1: at the end nothing is pending, nobody waits, and what is shown is what is stored."""
+    problems = [f"{node!r} waits" for node in runtime.nodes() if node.live and node.loading]
+    problems += [f"{len(runtime.replica.pending)} commits are pending"] if len(runtime.replica.pending) else []
+    for document in runtime.replica.documents.held():
+        stored = engine.read(document.key).value
+        if document.value is not NOT_HERE and not equal(document.value, stored):
+            problems.append(f"{document!r} shows {document.value!r}, and {stored!r} is stored")
+    for each in problems:
+        runtime.eye.wrong("I1", each)
+
+
+def says_who_and_why(engine: Engine, since: int, runtimes: Iterable[Runtime]) -> None:
+    """I8: every derived commit of the log says which node it was, and exactly the changes that made it run."""
+    of_session = {runtime.client.session.key: runtime for runtime in runtimes}
+    for logged in engine.changes(since=since, limit=1_000).items:
+        runtime = of_session[logged.session]
+        provenance = logged.commit.provenance
+        wrote = runtime.eye.wrote.get(logged.commit.local_seq)
+        if wrote is None:
+            if provenance.derived or provenance.node or provenance.causes:
+                runtime.eye.wrong("I8", f"nobody ran for {logged}")
+            continue
+        causes = {(key.id, path) for key, path in provenance.causes}
+        runtime.eye.done["causes"] += len(causes)
+        documents = {operation.doc.id for operation in logged.commit.operations}
+        if (provenance.node, provenance.derived) != (wrote.node, True) or not documents <= wrote.outputs:
+            runtime.eye.wrong("I8", f"{logged} is of {wrote.node}")
+        if not wrote.must <= causes <= wrote.may:
+            why = f"because of {sorted(wrote.must)}, and says because of {sorted(causes)}"
+            runtime.eye.wrong("I8", f"{wrote.node} ran {why}")
