@@ -13,11 +13,13 @@ from headwater.errors import (
     AbsentError,
     AccessError,
     AuthoringError,
+    BacklogFullError,
     CommitConvergenceError,
     CommitRejected,
     ConflictError,
     CorruptionError,
     DirectoryInUseError,
+    EventExpiredError,
     HandlerFailed,
     HeadwaterError,
     InvalidValueError,
@@ -64,8 +66,10 @@ if TYPE_CHECKING:
     from headwater.pieces.piece import Piece
     from headwater.pieces.rank import between
     from headwater.pieces.states import Failed, Pending, Ready
+    from headwater.runtime.binding.intents import IntentRow
     from headwater.runtime.binding.offering import Page
     from headwater.runtime.entry import connect, open, run
+    from headwater.runtime.policy import Policy
     from headwater.runtime.runtime import Runtime
     from headwater.runtime.shared_space import Space
 
@@ -73,6 +77,7 @@ __all__ = [
     "AbsentError",
     "AccessError",
     "AuthoringError",
+    "BacklogFullError",
     "Backoff",
     "Cell",
     "Child",
@@ -86,12 +91,14 @@ __all__ = [
     "DirectoryInUseError",
     "Each",
     "Effect",
+    "EventExpiredError",
     "Failed",
     "Handler",
     "HandlerFailed",
     "HeadwaterError",
     "Input",
     "Intent",
+    "IntentRow",
     "InvalidValueError",
     "InvariantViolation",
     "Json",
@@ -106,6 +113,7 @@ __all__ = [
     "Page",
     "Pending",
     "Piece",
+    "Policy",
     "PreconditionFailedError",
     "ProtocolError",
     "Reaction",
@@ -185,6 +193,8 @@ _HOMES = {
     "Page": "headwater.runtime.binding.offering",
     "connect": "headwater.runtime.entry",
     "open": "headwater.runtime.entry",
+    "Policy": "headwater.runtime.policy",
+    "IntentRow": "headwater.runtime.binding.intents",
     "run": "headwater.runtime.entry",
     "Runtime": "headwater.runtime.runtime",
     "Space": "headwater.runtime.shared_space",

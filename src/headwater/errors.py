@@ -9,6 +9,7 @@
     │   └── RuleRefusedError        a rule of the space forbids it; do not run it again
     ├── CommitConvergenceError      a write met conflicts for as long as it may; somebody is always faster
     ├── Refused                     a handler said no; nothing was written, and nothing is wrong
+    ├── EventExpiredError           an event is older than what is remembered of handled ones; send a new one
     ├── HandlerFailed               a handler raised something else: a defect of the program; the cause says what
     ├── NotReadyError               something was never computed yet; await pull() first
     │   └── UpstreamFailedError     what a run reads could not be computed; the cause says why
@@ -18,6 +19,7 @@
     ├── LoadError                   a document could not be fetched
     ├── SessionExpiredError         a session is over; what it had not heard of failed
     ├── LimitError                  larger, deeper or more than the configured limit
+    │   └── BacklogFullError        more is sent than can be handled; nothing was taken on, send it later
     ├── ProtocolError               a peer or a file said something outside the protocol
     ├── StorageError                the disk failed, or what it returned is damaged
     │   ├── CorruptionError         stored data contradicts itself; names the first place
@@ -36,11 +38,13 @@ __all__ = [
     "AbsentError",
     "AccessError",
     "AuthoringError",
+    "BacklogFullError",
     "CommitConvergenceError",
     "CommitRejected",
     "ConflictError",
     "CorruptionError",
     "DirectoryInUseError",
+    "EventExpiredError",
     "HandlerFailed",
     "HeadwaterError",
     "InvalidValueError",
@@ -112,6 +116,12 @@ class Refused(HeadwaterError):
         self.reason = reason
 
 
+class EventExpiredError(HeadwaterError):
+    """An event is older than receipts are kept: whether it was handled before is not known any more, so that it is not.
+
+    Look whether what it was to do was done, and send a new one if it was not."""
+
+
 class HandlerFailed(HeadwaterError):
     """A handler raised something that is no refusal. Its cause is what it raised; the error channel has it, too."""
 
@@ -146,6 +156,11 @@ class SessionExpiredError(HeadwaterError):
 
 class LimitError(HeadwaterError):
     """Something is larger, deeper or more numerous than the configured limit allows."""
+
+
+class BacklogFullError(LimitError):
+    """Too many events wait to be handled, of one handler or in all, and this one was not taken on. Send it later, or
+    let the handler say coalesce="last" if only the last of those that wait counts."""
 
 
 class ProtocolError(HeadwaterError):

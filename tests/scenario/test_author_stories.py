@@ -10,8 +10,10 @@ from datetime import UTC, datetime, timedelta
 
 import headwater
 from headwater import (
+    AbsentError,
     AuthoringError,
     Cell,
+    HandlerFailed,
     Input,
     Piece,
     Ready,
@@ -170,7 +172,13 @@ async def test_cards_that_are_archived_by_their_views_are_gone_for_everybody(sim
     boards = [await sim.runtime(user).space("team").open(Board, "main") for user in USERS]
     ids = [await boards[n % 3].add.send("todo", f"card {n}") for n in range(6)]
     await sim.settle()
-    await asyncio.gather(*(board.views.get()[card].archive.send() for board in boards for card in ids[:4]))
+    ends = await asyncio.gather(
+        *(board.views.get()[card].archive.send() for board in boards for card in ids[:4]), return_exceptions=True
+    )
+    late = [end for end in ends if end is not None]
+    # Whoever met a card that was gone is told so: a handler never acts on what is not there any more.
+    assert all(isinstance(end, HandlerFailed) and isinstance(end.__cause__, AbsentError) for end in late)
+    assert len(ends) - len(late) >= 4
     await sim.settle()
     for board in boards:
         assert set(board.views.get()) == set(ids[4:])

@@ -71,6 +71,7 @@ class Input(NotAValue, Generic[T_co]):
         "_document",
         "_exact",
         "_host",
+        "_maker",
         "_memo",
         "_parts",
         "_path",
@@ -96,6 +97,7 @@ class Input(NotAValue, Generic[T_co]):
         self._exact = None if path else codec.exact
         self._default = default  # what is there as long as nothing was written
         self._root_ = root  # the cell that it is a part of; None: it is that itself
+        self._maker: Callable[[], object] | None = None  # has what it reads computed; None: nobody does
         self._memo: Memo[Any] | None = None
         self._parts: dict[tuple[Path, int], Any] | None = None
         self._spot = Spot(document, path, Depth.DEEP)
@@ -145,6 +147,7 @@ class Input(NotAValue, Generic[T_co]):
                     spot.stamp = run.number
                     run.place = place + 1
                 else:
+                    self._wake()
                     self._spot = run.miss(spot)
             if run.overlay is None:
                 raw = self._document.value
@@ -154,11 +157,13 @@ class Input(NotAValue, Generic[T_co]):
 
     def exists(self) -> bool:
         """Whether something is there. Inside a run this subscribes to that, not to what it is."""
+        self._wake()
         self._touch(self._document, self._path, Depth.SHAPE)
         return self._otherwise(self._find(Depth.SHAPE)) is not ABSENT
 
     def view(self) -> Any:
         """A lazy, read-only look: inside a run, only what is touched is read."""
+        self._wake()
         site = self._find(None)
         document, path, stored, _ = site
         if stored is ABSENT:
@@ -201,6 +206,17 @@ class Input(NotAValue, Generic[T_co]):
         if memo is None:
             memo = self.memo()
         return memo.decode(raw, self._path)
+
+    def read_of(self, root: MaybeValue) -> Any:
+        """What it read when its document was this. ABSENT: nothing; LookupError: the document alone does not tell."""
+        at_link, raw = _walk(root, self._path)
+        if at_link is not None and not (at_link == len(self._path) and self._holds_links()):
+            raise LookupError("a link led elsewhere")
+        if raw is not ABSENT:
+            return self._codec.memo().decode(raw, self._path)
+        if self._root_ is not None or (self._default is not ABSENT and self._default):
+            raise LookupError("it was implied")
+        return ABSENT
 
     def _otherwise(self, site: Site) -> MaybeValue:
         """What a place reads as: what is stored, or a default of the cell or of a field on the way."""
@@ -254,6 +270,18 @@ class Input(NotAValue, Generic[T_co]):
             cell = None if cell is None or at_link > cell else len(target) + cell - at_link
             path = target + path[at_link:]
 
+    def made_by(self, maker: Callable[[], object]) -> None:
+        """Who has what it reads computed, should nobody do so when a run looks: those who rest are let go."""
+        self._maker = maker
+
+    def _wake(self) -> None:
+        if self._maker is not None and not self._document.writers and self._current.run is not None:
+            self._maker()
+
+    def leads_to(self) -> Document:
+        """The document that it reads in the end: its own, unless a link on its way leads elsewhere."""
+        return self._find(None).document
+
     def _holds_links(self) -> bool:
         return Link in self._codec.kinds
 
@@ -288,6 +316,12 @@ class Input(NotAValue, Generic[T_co]):
 
     def _absent(self) -> AbsentError:
         where = doc_text(self._document.key, self._path)
+        circle = self._host.circle(self._document)
+        if circle:
+            return AbsentError(
+                f"nothing is at {where}, because it stands on itself: {' reads '.join(circle)}. Let one of them read "
+                "cells only, or read it with get(default)"
+            )
         return AbsentError(f"nothing is at {where}: write it first, or read it with get(default)")
 
     # ---- further down ------------------------------------------------------------------------------
@@ -322,6 +356,7 @@ class Input(NotAValue, Generic[T_co]):
         made = type(self)(self._host, self._document, codec, self._path + path, below, root)
         if len(parts) >= MAX_PARTS:
             parts.clear()
+        made._maker = self._maker
         parts[path, id(codec)] = made  # The codec is kept by the handle, so that its id is nobody else's.
         return made
 

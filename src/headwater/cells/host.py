@@ -51,6 +51,9 @@ class Host(Protocol):
     def space_name(self, document: Document) -> str:
         """The name of the space that a document is of."""
 
+    def circle(self, document: Document) -> tuple[str, ...]:
+        """Inside a run: the nodes that stand on each other, if the run's own is one and makes this document, too."""
+
     def resolve(self, document: Document, link: Link) -> tuple[Document, Path]:
         """Where a link leads that is stored in a document."""
 

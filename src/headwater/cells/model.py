@@ -41,8 +41,39 @@ def field(*, default: Any = msgspec.NODEFAULT, was: str | None = None) -> Any:
     return msgspec.field(default=default, name=was)
 
 
+class _Checked(msgspec.StructMeta):
+    """What makes Models: the same as what makes Structs, but what is wrong is said in an author's words."""
+
+    def __new__(meta, name: str, bases: tuple[type[Any], ...], body: dict[str, Any], **options: Any) -> Any:
+        try:
+            return super().__new__(meta, name, bases, body, **options)
+        except ValueError as error:
+            if "rename to the same name" not in str(error):
+                raise
+        clash = _clash(bases, body)
+        raise AuthoringError(
+            f"{name}: fields {clash[0]!r} and {clash[1]!r} would both be stored as {clash[2]!r}. A field that was "
+            f"renamed keeps its place: write another name for {clash[1]!r}, or leave was={clash[2]!r} away"
+        ) from None
+
+
+def _clash(bases: tuple[type[Any], ...], body: dict[str, Any]) -> tuple[str, str, str]:
+    """Two fields that are stored under one name, and that name."""
+    stored: dict[str, str] = {}
+    for base in reversed(bases):
+        fields = getattr(base, "__struct_fields__", ())
+        stored.update(zip(getattr(base, "__struct_encode_fields__", fields), fields, strict=False))
+    said = body.get("__annotations__") or dict.fromkeys(body)
+    own = {name: getattr(body.get(name), "name", None) or name for name in said}
+    for name in sorted(own, key=lambda each: own[each] != each):  # What has that name by itself comes first.
+        other = stored.setdefault(own[name], name)
+        if other != name:
+            return (name, other, own[name])
+    return ("", "", "")
+
+
 @dataclass_transform(frozen_default=True, field_specifiers=(field, msgspec.field))
-class Model(msgspec.Struct, frozen=True):
+class Model(msgspec.Struct, frozen=True, metaclass=_Checked):
     """A frozen, typed value. Fields are checked where the value enters a cell, not where it is made.
 
     A union of Models is stored with the name of the class beside its fields; `class Disc(Model, tag="circle")`

@@ -234,6 +234,7 @@ class Outline:
                 self.typing.check_resource(member)
             case FoldMember():
                 self.typing.elements(member)
+                self.typing.types(member)
                 self.typing.check_start(member, self.typing.codec(member))
             case EachMember() | ChildMember():
                 self.typing.elements(member)

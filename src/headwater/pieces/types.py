@@ -80,6 +80,10 @@ class Typing:
     def codec(self, member: Declaration) -> TypeCodec[Any]:
         return self._once(member, "codec", Typing._codec)  # type: ignore[no-any-return]
 
+    def types(self, member: FoldMember) -> tuple[Any, Any]:
+        """The types of what a fold goes over and of what it adds up to, as they were written; None: not at all."""
+        return self._once(member, "types", Typing._types)  # type: ignore[no-any-return]
+
     def given(self, member: GivenMember) -> Given:
         return self._once(member, "given", Typing._given)  # type: ignore[no-any-return]
 
@@ -234,7 +238,21 @@ class Typing:
         value = None if pieces else self._stored_as(member, returned)
         return Elements(source=source, value=value, is_optional=len(made) < len(parts), pieces=tuple(pieces))
 
+    def _types(self, member: FoldMember) -> tuple[Any, Any]:
+        return self._home_of(member.source)._type(member.source), self._type(member)
+
+    def _type(self, member: Declaration) -> Any:
+        if isinstance(member, FunctionMember):
+            return self._returned(member, f"def {member.name}(self) -> int")
+        return next(iter(typing.get_args(self._annotation(member))), None)
+
     def _source(self, member: EachMember | FoldMember) -> TypeCodec[Any]:
+        if isinstance(member.source, (EachMember, ChildMember, ResourceMember)):
+            # What it reads as is put together from several places: there is none that has the elements.
+            raise member.fault(
+                f"{member.source!r} is no place that elements are read at",
+                f"a @computed that returns what is to be taken of {member.source.name!r}, and go over that",
+            )
         codec = self.codec(member.source)
         self._check_wide(member, member.source, f"{member.source.name}: Cell[...] = cell(...) without scope=")
         if isinstance(member, EachMember) and isinstance(codec, TupleCodec) and member.key is None:

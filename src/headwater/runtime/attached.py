@@ -16,10 +16,11 @@ from headwater.errors import HeadwaterError, LimitError, LoadError, SessionExpir
 from headwater.protocol.verdict import Conflict
 from headwater.replica.document import Document
 from headwater.replica.replica import Replica
-from headwater.replica.session import Session
+from headwater.replica.session import Link, Session
 from headwater.replica.transaction import Transaction
 from headwater.runtime.authored import Missing, call_in
 from headwater.runtime.driver import Driver
+from headwater.runtime.effort import Effort
 from headwater.runtime.retry import RetryPolicy, Writer
 from headwater.runtime.space import LocalSpace
 from headwater.runtime.transport import Transport
@@ -129,6 +130,10 @@ class Attached:
     def flush(self) -> None:
         self.driver.flush()
 
+    def is_up(self) -> bool:
+        """Whether there is a connection."""
+        return self.driver.session.link is Link.UP
+
     def is_ready(self, conflict: Conflict) -> bool:
         return self.driver.session.ready(conflict)
 
@@ -143,7 +148,14 @@ class Attached:
         core, replica = self._core, self.replica
         return await self.land(lambda transaction: call_in(core.current, replica, transaction, core.visible, fn))
 
-    async def land(self, attempt: Callable[[Transaction], T], *, node: str = "", retries: int | None = None) -> T:
+    async def land(
+        self,
+        attempt: Callable[[Transaction], T],
+        *,
+        node: str = "",
+        retries: int | None = None,
+        effort: Effort | None = None,
+    ) -> T:
         """The same for whoever is given the transaction. What it needs that is not here is fetched, wherever it is."""
         core, replica, local = self._core, self.replica, self._local
         assert local is not None
@@ -161,7 +173,7 @@ class Attached:
         try:
             while True:
                 try:
-                    return await self.writer.transact(attempted, node=node, retries=retries)
+                    return await self.writer.transact(attempted, node=node, retries=retries, effort=effort)
                 except _Elsewhere as elsewhere:
                     await core.loaded(elsewhere.missing.document)
         finally:

@@ -29,6 +29,7 @@ from headwater.protocol.verdict import Conflict
 from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.replica import Replica
 from headwater.runtime.authored import Authored, check_computed
+from headwater.runtime.circles import circle
 from headwater.runtime.failures import Failures
 from headwater.runtime.observing import Observing
 from headwater.runtime.space import Channel, LocalSpace
@@ -101,6 +102,11 @@ class Core:
         self.scheduler.attach(replica)
         self.observing.follow(replica)
         return space
+
+    def add_replica(self, name: str, replica: Replica, channel: Channel) -> None:
+        """Documents that runs may wait for and that are of no space that anybody names."""
+        self._of_replica[replica] = LocalSpace(name, replica, channel)
+        self.scheduler.attach(replica)
 
     def space(self, name: str) -> LocalSpace:
         space = self._spaces.get(name)
@@ -311,6 +317,10 @@ class Core:
         if value is NOT_HERE:
             raise NotReadyError(f"{doc_text(document.key)} has not arrived yet: await pull() first")
         return value
+
+    def circle(self, document: Document) -> tuple[str, ...]:
+        run = self.current.run
+        return circle(run.node, document) if run is not None and isinstance(run.node, Node) else ()
 
     def resolve(self, document: Document, link: Link) -> tuple[Document, Path]:
         home = self.space_of(document) if link.space is None else self.space(link.space)

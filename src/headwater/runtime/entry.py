@@ -19,6 +19,7 @@ from weakref import WeakSet
 
 from headwater.errors import AuthoringError
 from headwater.runtime.attachment import Attachment
+from headwater.runtime.policy import Policy
 from headwater.runtime.runtime import Runtime
 
 __all__ = ["Opening", "connect", "open", "run"]
@@ -73,14 +74,14 @@ def served(path: str | PathLike[str], attachment: Attachment) -> Iterator[None]:
         del _SERVED[name]
 
 
-def open(path: str | PathLike[str], /) -> Opening[Runtime]:
+def open(path: str | PathLike[str], /, *, policy: Policy | None = None) -> Opening[Runtime]:
     """A runtime over a directory of this machine: one file per space, made with its first write."""
-    return Opening(lambda: _opened(path))
+    return Opening(lambda: _opened(path, policy))
 
 
-def _opened(path: str | PathLike[str]) -> Runtime:
+def _opened(path: str | PathLike[str], policy: Policy | None) -> Runtime:
     attachment = _SERVED.get(realpath(path))
-    made = Runtime(path if attachment is None else attachment)
+    made = Runtime(path if attachment is None else attachment, policy=policy)
     if attachment is not None:
         _TAKING_PART.add(made)
     return made
@@ -91,12 +92,15 @@ def taking_part() -> tuple[Runtime, ...]:
     return tuple(each for each in _TAKING_PART if not each.core.is_closed)
 
 
-def connect(url: str, /, *, token: str) -> Opening[Runtime]:
-    """A runtime over the spaces of a server."""
+def connect(
+    url: str, /, *, token: str, policy: Policy | None = None, outbox: str | PathLike[str] | None = None
+) -> Opening[Runtime]:
+    """A runtime over the spaces of a server. What is sent in it is kept in the file `outbox`, if one is named, until it
+    has its end: a program that ends before sends it again the next time, and it is handled once."""
     if not isinstance(url, str) or not url.startswith(("ws://", "wss://", "http://", "https://")):
         raise AuthoringError(f"connect({url!r}): write the address of a server, like wss://example.org")
     address = "ws" + url.removeprefix("http") if url.startswith("http") else url
-    return Opening(lambda: Runtime(address, token=token))
+    return Opening(lambda: Runtime(address, token=token, policy=policy, outbox=outbox))
 
 
 def run(main: Callable[[], Coroutine[Any, Any, R]], /) -> R:

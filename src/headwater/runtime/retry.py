@@ -22,6 +22,7 @@ from headwater.replica.confirmed import NotHere
 from headwater.replica.pending import Layer
 from headwater.replica.transaction import Transaction
 from headwater.runtime.driver import Driver
+from headwater.runtime.effort import Effort, Outcome, Stage, classify
 
 T = TypeVar("T")
 
@@ -31,12 +32,13 @@ class RetryPolicy:
     """How patient a write is. The first delays are nearly nothing: a conflict usually clears at once."""
 
     backoff: Backoff = field(default_factory=lambda: Backoff.exponential(base_ms=25 / 32, max_ms=1_000, jitter=1.0))
-    window_ms: int = 30_000
+    window_ms: float = 30_000
     news_us: int = 5_000  # how long a retry waits at most for what others write next
     spread: float = 4.0  # round trips over which those who lost together come back, not all at once,
     spread_us: int = 50_000  # and at most this long
     turn_ms: int = 100  # how long it waits at most for a turn that the engine promised
     pending: int = 256  # commits of this session without a verdict; a further one waits
+    at_once: int = 6  # conflicts after which even a write that has its turn waits for the delay, so that it ends
 
 
 class Writer:
@@ -71,53 +73,84 @@ class Writer:
         self.conflicts = 0
         self.landed = 0
 
-    async def transact(self, run: Callable[[Transaction], T], *, node: str = "", retries: int | None = None) -> T:
+    async def transact(
+        self,
+        run: Callable[[Transaction], T],
+        *,
+        node: str = "",
+        retries: int | None = None,
+        effort: Effort | None = None,
+    ) -> T:
         """Run a function in a transaction, again if its view was stale; its result once the commit is durable.
 
-        With `retries` it is tried again that often at most, whatever time it has.
+        With `retries` it is tried again that often at most, whatever time it has. Whoever passes an `effort` is told of
+        each attempt, and goes on with it if the function raises and is passed again.
         """
-        driver, policy, replica = self._driver, self._policy, self._driver.session.replica
-        tries = 0
-        began_us = 0  # when the first conflict was heard of
+        driver, replica = self._driver, self._driver.session.replica
+        effort = effort or Effort(retries)
         while True:
-            tries += 1
-            await driver.until(lambda: len(replica.pending) < policy.pending)
+            await self._admitted(effort)
             transaction = replica.begin(node=node)
+            effort.stage = Stage.RUNNING
             try:
                 result = run(transaction)
             except NotHere as missing:
                 replica.drop(transaction)
+                effort.stage = Stage.LOADING
                 await driver.loaded(missing.doc)
                 continue
             except BaseException:
                 replica.drop(transaction)  # It is over: what is shown need not be kept for it any more.
                 raise
-            rejection, own = await self._fate(transaction, again=tries > 1)
+            rejection, own = await self._fate(transaction, effort)
+            outcome = classify(rejection, own)
             if rejection is None:
                 self.landed += 1
                 self._in_a_row = 0
+                effort.stage = Stage.ENDED
                 return result
+            if outcome is Outcome.UNSENT:
+                await driver.opened()
+                continue
             if not isinstance(rejection, Conflict):
                 raise as_error(Rejected(own, rejection))
-            if rejection.dead_layers == (own,):
-                await driver.opened()  # It never left this process: nobody was in the way.
-                continue
             self.conflicts += 1
-            if retries is not None and tries > retries:
-                raise as_error(Rejected(own, rejection))
-            now_us = self._clock.monotonic_us()
-            began_us = began_us or now_us
-            left_us = began_us + policy.window_ms * 1_000 - now_us
-            if not await self._held(rejection, left_us):
-                elapsed_ms = (self._clock.monotonic_us() - began_us) / 1_000
-                raise CommitConvergenceError(
-                    f"a write did not land in {policy.window_ms / 1_000:g} s and {tries} attempts, because others kept "
-                    "writing what it reads. Write less often, read less, or use an intent.",
-                    attempts=tries,
-                    elapsed_ms=elapsed_ms,
-                ) from as_error(Rejected(own, rejection))
+            await self._again(effort, rejection, own)
 
-    async def _fate(self, transaction: Transaction, *, again: bool) -> tuple[Rejection | None, int]:
+    async def _admitted(self, effort: Effort) -> None:
+        """It has its turn, and there is room for one more commit: both at once."""
+        replica = self._driver.session.replica
+
+        def has_room() -> bool:
+            return len(replica.pending) < self._policy.pending
+
+        await effort.turn()
+        while not has_room():
+            effort.stage = Stage.HELD
+            await self._driver.until(has_room)
+            await effort.turn()
+
+    async def _again(self, effort: Effort, rejection: Conflict, own: int) -> None:
+        """Wait until trying again is useful. Raises what it failed with, if it is not to be tried again."""
+        policy = self._policy
+        if effort.retries is not None and effort.conflicts > effort.retries:
+            raise as_error(Rejected(own, rejection))
+        now_us = self._clock.monotonic_us()
+        effort.began_us = effort.began_us or now_us
+        left_us = round(effort.began_us + policy.window_ms * 1_000 - now_us)
+        # A window of zero is no window: the first conflict is the end.
+        if left_us > 0 and await self._held(rejection, left_us, effort):
+            effort.next_us = 0
+            return
+        elapsed_ms = (self._clock.monotonic_us() - effort.began_us) / 1_000
+        raise CommitConvergenceError(
+            f"a write did not land in {policy.window_ms / 1_000:g} s and {effort.attempts} attempts, because others "
+            "kept writing what it reads. Write less often, read less, or use an intent.",
+            attempts=effort.attempts,
+            elapsed_ms=elapsed_ms,
+        ) from as_error(Rejected(own, rejection))
+
+    async def _fate(self, transaction: Transaction, effort: Effort) -> tuple[Rejection | None, int]:
         """Commit, send, and wait for the end of it."""
         settled: asyncio.Future[Rejection | None] = self._driver.expected()
         layers: list[int] = []
@@ -126,11 +159,14 @@ class Writer:
             layers.append(layer.local_seq)
             if not settled.done():
                 settled.set_result(rejection)
+            effort.settled(layer, rejection)
 
         self.attempts += 1
+        effort.attempts += 1
         self._driver.turn = None  # whatever was said before was about earlier attempts
         self._driver.session.replica.commit(transaction, end)
-        if again and not self._goes_alone:
+        effort.made(transaction)
+        if effort.attempts > 1 and not self._goes_alone:
             self._driver.flush_soon()  # With all that was held back together: it lands together or not at all.
         else:
             self._driver.flush()
@@ -139,7 +175,7 @@ class Writer:
         self._round_trip_us += (self._clock.monotonic_us() - began_us - self._round_trip_us) / 8
         return rejection, layers[0]
 
-    async def _held(self, conflict: Conflict, left_us: int) -> bool:
+    async def _held(self, conflict: Conflict, left_us: int, effort: Effort) -> bool:
         """Keep a rejected write back until trying again is useful, with everything that was rejected with it.
 
         False: the time that it has was over before.
@@ -150,7 +186,7 @@ class Writer:
         hold: list[asyncio.Future[bool]] = []
         self._hold = hold
         try:
-            is_useful = await self._until_useful(left_us)
+            is_useful = await self._until_useful(left_us, effort)
         finally:
             self._hold = None
             self._against.clear()
@@ -173,17 +209,18 @@ class Writer:
         finally:
             timer.cancel()
 
-    async def _until_useful(self, left_us: int) -> bool:
-        driver = self._driver
+    async def _until_useful(self, left_us: int, effort: Effort) -> bool:
+        driver, policy = self._driver, self._policy
         if not await driver.until(self._is_ready, within_us=left_us):
             return False
-        if driver.turn is not None:
+        late = effort.conflicts - policy.at_once
+        if driver.turn is not None and late <= 0:
             # The engine says when. If those before us do not come, being late is better than standing in line.
-            await driver.until(lambda: not driver.turn, within_us=min(left_us, self._policy.turn_ms * 1_000))
+            await driver.until(lambda: not driver.turn, within_us=min(left_us, policy.turn_ms * 1_000))
             return True
         try:
             async with asyncio.timeout(max(0, left_us) / 1e6):
-                await self._on_our_own()
+                await self._on_our_own(effort, max(self._in_a_row, late))
         except TimeoutError:
             return False
         return True
@@ -192,12 +229,13 @@ class Writer:
         """Everything that won against us is here."""
         return all(self._driver.session.ready(conflict) for conflict in self._against)
 
-    async def _on_our_own(self) -> None:
+    async def _on_our_own(self, effort: Effort, failures: int) -> None:
         """Nobody gives us a turn: those who lost together come back spread over some time."""
         driver, policy = self._driver, self._policy
-        delay_us = policy.backoff.delay_us(self._in_a_row, self._random)
+        delay_us = policy.backoff.delay_us(failures, self._random)
         delay_us += round(self._random.random() * min(policy.spread * self._round_trip_us, policy.spread_us))
         self._in_a_row += 1
+        effort.delayed(self._clock.monotonic_us(), delay_us)
         await asyncio.sleep(delay_us / 1e6)
         await driver.until(self._is_ready)
         # While others still write, the moment their news arrive is the best: at any other time they are ahead again.

@@ -7,14 +7,13 @@ decided below. A runtime belongs to the thread that made it; others reach it thr
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from datetime import UTC, datetime, timedelta
 from math import inf
 from os import PathLike, fspath
 from types import TracebackType
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar, overload
 
 from headwater.cells.cell import Cell
 from headwater.cells.handle import Input
@@ -26,11 +25,14 @@ from headwater.replica.detached import Detached
 from headwater.replica.replica import Replica
 from headwater.runtime.attached import Attached
 from headwater.runtime.attachment import Alone, Attachment, Embedded, Remote
+from headwater.runtime.binding.intents import IntentRow
 from headwater.runtime.binding.pieces import Pieces
+from headwater.runtime.calling import called_here, called_there
 from headwater.runtime.core import Core
 from headwater.runtime.loops import ByAsyncio
 from headwater.runtime.nodes import Kind, NodeHandle, register
-from headwater.runtime.retry import RetryPolicy
+from headwater.runtime.outbox import Outbox
+from headwater.runtime.policy import Policy
 from headwater.runtime.shared_space import Space
 from headwater.runtime.space import LocalSpace
 from headwater.runtime.tasks import Tasks
@@ -61,7 +63,8 @@ class Runtime:
         token: str = "",
         clock: Clock | None = None,
         limits: SchedulerLimits | None = None,
-        policy: RetryPolicy | None = None,
+        policy: Policy | None = None,
+        outbox: str | PathLike[str] | None = None,
         close_s: float = CLOSE_S,
     ) -> None:
         self._event_loop = asyncio.get_running_loop()
@@ -69,7 +72,7 @@ class Runtime:
         self._loop = ByAsyncio(self._event_loop)
         self.core = Core(clock or RealClock(), self._loop, limits)
         self.core.open_space = self._open_space
-        self._policy = policy
+        self.policy = policy or Policy()  # how patient it is, and how much it takes on
         self._close_s = close_s
         self._closed = False
         self._ending: asyncio.Task[HeadwaterError | None] | None = None  # letting go, once that has begun
@@ -78,7 +81,10 @@ class Runtime:
         self._attachment = _attachment(source, token)
         self.tasks = Tasks(self.core)
         self.pieces = Pieces(self)
+        self._outbox = None if outbox is None else Outbox(fspath(outbox))  # what was sent and has no end
         self._loop.drive(self.core)
+        if self._outbox is not None:
+            self.pieces.handling.storing.use(self._outbox)
 
     async def __aenter__(self) -> Runtime:
         return self
@@ -102,10 +108,11 @@ class Runtime:
         if transport is None:
             replica = Replica()
             return self.core.add_space(name, replica, Detached(replica))
-        channel = Attached(self.core, name, transport, token=self._attachment.token, policy=self._policy)
+        channel = Attached(self.core, name, transport, token=self._attachment.token, policy=self.policy.retry)
         local = self.core.add_space(name, channel.replica, channel)
         self._channels[name] = channel
         channel.start(local)
+        self.pieces.handling.takeover.attend(channel)
         return local
 
     def channel(self, name: str) -> Attached | None:
@@ -222,22 +229,20 @@ class Runtime:
         """Hear every failure that nobody awaits. Its notes say whose it is and what made that run."""
         return self.core.on_error(lambda failure: fn(failure.noted()))
 
-    def call(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Have a function called on the runtime's thread, and wait for what it returns. For other threads."""
+    @overload
+    def call(self, fn: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
+    def call(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    def call(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Have a function called on the runtime's thread, and wait for what it returns. For other threads.
+
+        What has to be awaited is awaited there: `rt.call(cart.add.send, line)` answers when that is durable.
+        """
         if threading.get_ident() == self._thread:
-            return fn(*args, **kwargs)
+            return called_here(fn, args, kwargs)
         if self._closed:
             raise AuthoringError("this runtime is closed: open another one")
-        result: concurrent.futures.Future[R] = concurrent.futures.Future()
-
-        def work() -> None:
-            try:
-                result.set_result(fn(*args, **kwargs))
-            except BaseException as error:  # The thread that waits raises it.
-                result.set_exception(error)
-
-        self._event_loop.call_soon_threadsafe(work)
-        return result.result()
+        return called_there(self._event_loop, fn, args, kwargs)
 
     # ---- looking inside ----------------------------------------------------------------------------
 
@@ -248,6 +253,11 @@ class Runtime:
     def why(self, node: NodeHandle | str) -> Explanation:
         """The chain of causes of a node's last run."""
         return self.introspection.why(node.node if isinstance(node, NodeHandle) else node)
+
+    def intents(self) -> tuple[IntentRow, ...]:
+        """Every event that was sent here, from its sending to its end: what it waits for, and to whom it lost."""
+        self.core.check_thread()
+        return self.pieces.handling.intents()
 
     def graph(self) -> GraphSnapshot:
         """All nodes, and who reads whom."""
@@ -306,6 +316,8 @@ class Runtime:
         finally:  # Whatever goes wrong, the directory is free for the next one.
             self._loop.stop()
             self.core.is_closed = True
+            if self._outbox is not None:
+                self._outbox.close()
             if self._owns:
                 await self._attachment.close()
         return undone

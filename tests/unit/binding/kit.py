@@ -13,7 +13,7 @@ from headwater.data.trace import Ran
 from headwater.errors import HeadwaterError, NotReadyError
 from headwater.pieces.member import Declaration
 from headwater.runtime.attachment import Alone, Attachment, Embedded, Remote
-from headwater.runtime.retry import RetryPolicy
+from headwater.runtime.policy import Policy
 from headwater.runtime.runtime import Runtime
 from headwater.scheduler.scheduler import Failure
 from tests.unit.runtime.kit import address, run, serving
@@ -31,7 +31,7 @@ class Site:
         self.runtimes: list[Runtime] = []
         self.errors: list[Failure] = []
 
-    def runtime(self, *, policy: RetryPolicy | None = None) -> Runtime:
+    def runtime(self, *, policy: Policy | None = None) -> Runtime:
         if self._attachment is None:
             assert not self.runtimes, "a runtime that is alone shares nothing"
         made = Runtime(_Shared(self._attachment or Alone()), policy=policy)

@@ -13,6 +13,7 @@ from headwater.clock import Random, seeded
 from headwater.data.ids import minted_id
 from headwater.data.link import Link
 from headwater.errors import AuthoringError
+from headwater.pieces.names import piece_id
 from headwater.pieces.piece import Piece
 
 if TYPE_CHECKING:
@@ -153,4 +154,14 @@ class EventContext(_Context):
 
     def launch(self, piece: PieceT, /, *, after_commit: bool = False) -> PieceT:
         """Have a piece of its own live from this commit on."""
-        return self._facet.home.pieces.launch(self._facet, self._event, self.new_id(), piece, after_commit)
+        return launch(self._facet, self._event, self.new_id(), piece, after_commit)
+
+
+def launch(facet: Facet, event: Event, id: str, piece: PieceT, after_commit: bool) -> PieceT:
+    """A piece of its own. One that lives here already was launched by another handling of the same event: it stays
+    what it is, whatever becomes of this one."""
+    pieces = facet.home.pieces
+    known = pieces.known(facet.home.space.name, piece_id(id))
+    if known is not None and not known.is_stopped and not known.is_launched and isinstance(piece, known.cls):
+        return known.facet("session", event.user, event.session).piece  # type: ignore[return-value]
+    return pieces.launch(facet, event, id, piece, after_commit)

@@ -89,7 +89,14 @@ class Coordinator:
     def handle(self, facet: Facet) -> Any:
         """What the member is for a facet."""
         kind = Each_ if isinstance(self._member, EachMember) else Child_
-        return kind(self, facet, self._order)
+        made: Each_[Any, Any] | Child_[Any] = kind(self, facet, self._order)
+        made.made_by(self._home.maker_of(lambda: made.now))
+        return made
+
+    def now(self) -> Coordinator:
+        """The one that the piece has now: this one may have been let go. Of a piece that is over it is this one."""
+        home = self._home
+        return self if home.is_stopped else home.pieces.coordinator(home, self._member)
 
     @property
     def values(self) -> TypeCodec[Any] | None:
@@ -226,7 +233,12 @@ class Each_(Each[K, C_co]):
             if default is _NOT_GIVEN:
                 raise
             return default
-        return MappingProxyType(self._coordinator.shown(texts, self._facet))
+        return MappingProxyType(self.now.shown(texts, self._facet))
+
+    @property
+    def now(self) -> Coordinator:
+        self._coordinator = self._coordinator.now()
+        return self._coordinator
 
     @property
     def values(self) -> TypeCodec[Any] | None:
@@ -261,12 +273,17 @@ class Child_(Child[C_co]):
     def get(self, default: Any = _NOT_GIVEN) -> Any:
         """The child. Inside a run this subscribes to which it is, not to what is in it."""
         texts: Any = super().get(())
-        found = self._coordinator.shown(texts, self._facet)
+        found = self.now.shown(texts, self._facet)
         if ONLY in found:
             return found[ONLY]
         if default is _NOT_GIVEN:
             raise AbsentError(f"{self!r} keeps no child: its method returned None")
         return default
+
+    @property
+    def now(self) -> Coordinator:
+        self._coordinator = self._coordinator.now()
+        return self._coordinator
 
     @property
     def values(self) -> TypeCodec[Any] | None:

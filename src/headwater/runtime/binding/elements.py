@@ -47,23 +47,32 @@ class Source(Protocol):
 
 def keys_of(home: Home, member: EachMember, elements: Elements) -> Source:
     """What a member goes over."""
-    source: Input[Any] = home.facet("space").handle(member.source)
     if isinstance(elements.source, MappingCodec):
-        return Entries(source, elements.source, member.order)
+        return Entries(home, member, elements.source)
     assert member.key is not None
     assert elements.source is not None
-    return Projection(home, member, source, elements.source, member.key)
+    return Projection(home, member, elements.source, member.key)
+
+
+def source_of(home: Home, member: EachMember) -> Input[Any]:
+    """Its source, found in a run: what was given to a piece may have to arrive before anybody knows what it is."""
+    found: Input[Any] = home.facet("space").handle(member.source)
+    return found
 
 
 class Entries:
     """The entries of a Mapping."""
 
-    __slots__ = ("_codec", "_order", "_source")
+    __slots__ = ("_codec", "_home", "_member")
 
-    def __init__(self, source: Input[Any], codec: MappingCodec, order: Callable[[Any], Any] | None) -> None:
-        self._source = source
+    def __init__(self, home: Home, member: EachMember, codec: MappingCodec) -> None:
+        self._home = home
+        self._member = member
         self._codec = codec
-        self._order = order
+
+    @property
+    def _source(self) -> Input[Any]:
+        return source_of(self._home, self._member)
 
     def keys(self) -> dict[str, Any]:
         try:
@@ -71,7 +80,7 @@ class Entries:
         except AbsentError:
             return {}
         keys = list(view)
-        order = self._order
+        order = self._member.order
         if order is not None:
             keys.sort(key=lambda key: (order(view[key]), self._codec.keys.step(key)))
         return {self._codec.keys.step(key): key for key in keys}
@@ -86,14 +95,11 @@ class Entries:
 class Projection:
     """The elements of a tuple, by key."""
 
-    __slots__ = ("_codec", "_document", "_home", "_key", "_member", "_order", "_source")
+    __slots__ = ("_codec", "_document", "_home", "_key", "_member", "_order")
 
-    def __init__(
-        self, home: Home, member: EachMember, source: Input[Any], codec: TypeCodec[Any], key: Callable[[Any], Any]
-    ) -> None:
+    def __init__(self, home: Home, member: EachMember, codec: TypeCodec[Any], key: Callable[[Any], Any]) -> None:
         self._home = home
         self._member = member
-        self._source = source
         self._codec = codec
         self._key = key
         core = home.pieces.core
@@ -113,6 +119,10 @@ class Projection:
                 parent=home.maker,
             )
         )
+
+    @property
+    def _source(self) -> Input[Any]:
+        return source_of(self._home, self._member)
 
     def _project(self) -> Any:
         """`{order, items}` of the tuple; if a key is there twice, what it was before, and what is wrong."""
@@ -145,8 +155,9 @@ class Projection:
     def element(self, key: Any) -> Input[Any]:
         core, codec = self._home.pieces.core, self._codec.element  # type: ignore[attr-defined]
         path = ("items", str(key))
-        if isinstance(self._source, Cell):
-            return Element(core, self._document, codec, path, source=self._source, key=key, key_of=self._key)
+        source = self._source
+        if isinstance(source, Cell):
+            return Element(core, self._document, codec, path, source=source, key=key, key_of=self._key)
         return Input(core, self._document, codec, path)
 
     def has(self, key: Any) -> bool:

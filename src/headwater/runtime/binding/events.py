@@ -9,19 +9,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from headwater.data.value import Value
-from headwater.errors import AuthoringError, SessionExpiredError
+from headwater.errors import AuthoringError
 from headwater.pieces.handles import Intent, Options
+from headwater.runtime.binding.contexts import EPOCH
+from headwater.runtime.effort import Effort, Stage
 
 if TYPE_CHECKING:
     from headwater.pieces.declarations import HandlerMember
     from headwater.replica.layer import Layer
+    from headwater.runtime.binding.advice import Seen
     from headwater.runtime.binding.facet import Facet
     from headwater.runtime.binding.handling import Handling
     from headwater.runtime.binding.home import Home
+    from headwater.runtime.binding.intents import End
+    from headwater.runtime.binding.lineage import Origin
     from headwater.runtime.core import Core
 
 
@@ -32,45 +37,66 @@ class Event:
     id: str
     home: Home
     member: HandlerMember
+    stream: str  # what messages and traces call its handler
     payload: Value
     user: str
     session: str
     minted_us: int
-    retries: int | None
+    effort: Effort
+    stamp: int = 0  # its place among all that was sent here; 0: it was not yet
+    due_us: int = 0  # when it is to be handled, if not at once
     period: int | None = None  # of a handler that is due again and again: which time it is
-    has_receipt: bool = False  # its sender gave it an id: a second one like it finds what came of the first
-    attempts: int = 0
-    posted: list[Event] = field(default_factory=list)  # by the attempt under way, or the last one
-    launched: list[tuple[Home, bool]] = field(default_factory=list)  # and whether that waits until it is durable
-    is_awaited: bool = False  # somebody will be told how it ended
+    is_known: bool = False  # it may have been handled before: its sender gave it an id, or sends it again
+    is_taken: bool = False  # it was stored before, here or elsewhere, and is taken up again
+    principal: str = ""  # of one that is taken up: who stored it; empty: one of the application itself
+    is_stored: bool = False  # a row of a store remembers it until it is handled
+    stored_in: str = ""  # the space of that store
+    row: str = ""  # what it is called there, if not by its id: one that its sender gave an id may be stored twice
+    is_durable: bool = False  # it is to be stored before anything else happens
+    origin: Origin | None = None  # the attempt that posted it
+    attempt: Origin | None = None  # its own attempt under way, or the last one
+    absorbed: list[Event] = field(default_factory=list)  # those in whose place it is handled, too
+    awaiting: list[asyncio.Future[Any]] = field(default_factory=list)  # those who are told how it ends
     is_withdrawn: bool = False
+    is_dropped: bool = False  # what posted it did not land
     is_dispatched: bool = False
-    is_local: bool = False  # it waits for its turn, or for something to run here
-    had_turn: bool = False  # its commit was made, or it has an end
+    calls: int = 0  # of its handler, those included that were stopped
     doubted_us: int = 0  # when it was first refused on something that had no verdict; 0: never
     stood_on: list[Layer] = field(default_factory=list)  # writes without a verdict that its last attempt relied on
-    next_turn: asyncio.Future[None] | None = None  # for the one behind it
-    task: asyncio.Task[None] | None = None  # which sees it through
+    seen: Seen | None = None  # what its last commit had read and written, for advice
+    advice: str = ""
+    task: asyncio.Task[None] | None = None  # which sees it through, once it has had its turn
     answer: Any = None
     failure: BaseException | None = None
+    end: End | None = None
 
     @property
-    def stream(self) -> str:
-        return self.home.place(self.member)
+    def attempts(self) -> int:
+        return self.effort.attempts
 
-    async def turn_over(self) -> None:
-        """Wait until it had its turn. One event stands behind it."""
-        if not self.had_turn:
-            self.next_turn = asyncio.get_running_loop().create_future()
-            await self.next_turn
+    @property
+    def row_id(self) -> str:
+        return self.row or self.id
 
-    def begin_attempt(self) -> None:
-        """What the last attempt left behind was never there."""
-        self.attempts += 1
-        self.posted = []
-        launched, self.launched = self.launched, []
-        for home, _ in launched:
-            home.stop()
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody will be told how it ended."""
+        return any(not each.done() for each in self.awaiting) or any(each.is_awaited for each in self.absorbed)
+
+    @property
+    def may_coalesce(self) -> bool:
+        """Whether a later one may be handled in its place, and it in an earlier one's. Nothing of it may still fall."""
+        return self.origin is None and not (self.is_stored or self.is_durable or self.is_withdrawn or self.is_known)
+
+    @property
+    def is_away(self) -> bool:
+        """Whether it waits for others, and nothing here has to run for it."""
+        return self.effort.stage in (Stage.SENT, Stage.BACKING_OFF, Stage.HELD)
+
+    @property
+    def launched(self) -> list[tuple[Home, bool]]:
+        """The pieces that its attempt under way starts."""
+        return [] if self.attempt is None else self.attempt.launched
 
 
 class Sender:
@@ -87,55 +113,34 @@ class Sender:
         if core.current.run is not None:
             raise AuthoringError(f"send() of {member!r} inside a run, which never awaits: write post()")
         core.check_thread()
-        self._handling.check_room(member)
-        return self._sent(self._handling.event(self._facet, member, payload, options))
-
-    async def _sent(self, event: Event) -> Any:
-        event.is_awaited = True
-        self._handling.start(event)
-        assert event.task is not None
-        try:
-            await asyncio.shield(event.task)
-        except asyncio.CancelledError:
-            event.is_awaited = False  # Nobody waits any more; it goes on,
-            if event.task.cancelled():  # unless the runtime was closed before it began.
-                raise self._closed(event) from None
-            raise
-        failure = event.failure
-        if isinstance(failure, asyncio.CancelledError):
-            raise self._closed(event)
-        if failure is not None:
-            raise failure
-        return event.answer
-
-    @staticmethod
-    def _closed(event: Event) -> SessionExpiredError:
-        return SessionExpiredError(
-            f"the runtime was closed while {event.stream} was handled: open another one, and look"
-        )
+        return self._handling.sent(self._handling.event(self._facet, member, payload, options))
 
     def post(self, member: HandlerMember, payload: Value, options: Options) -> Intent:
+        return self._posted(member, payload, options, 0)
+
+    def post_at(self, member: HandlerMember, when: datetime | timedelta, payload: Value, options: Options) -> Intent:
+        if isinstance(when, timedelta):
+            current = self._handling.current
+            # In a handler, when its own event was sent: a retry says the same moment.
+            now_us = self.core.clock.now_us() if current is None else current[0].minted_us
+            due_us = now_us + when // timedelta(microseconds=1)
+        else:
+            due_us = (when.astimezone(UTC) - EPOCH) // timedelta(microseconds=1)
+        if due_us < 0:
+            raise AuthoringError(f"post_at({when}) of {member!r} is before 1970: write a moment to come")
+        return self._posted(member, payload, options, max(1, due_us))
+
+    def _posted(self, member: HandlerMember, payload: Value, options: Options, due_us: int) -> Intent:
         handling, core = self._handling, self._facet.home.pieces.core
         core.check_thread()
         if core.current.run is not None and handling.current is None:
             raise AuthoringError(f"post() of {member!r}: this run is repeated. Post it in a handler.")
+        event = handling.event(self._facet, member, payload, options, due_us)
         if handling.current is not None:
-            event = handling.event(self._facet, member, payload, options)
-            handling.current[0].posted.append(event)
+            handling.follow_up(event)
         else:
-            handling.check_room(member)
-            event = handling.event(self._facet, member, payload, options)
-            handling.start(event)
-
-        def withdraw() -> bool:
-            if not event.is_dispatched:
-                event.is_withdrawn = True
-            return event.is_withdrawn
-
-        return Intent(event.id, withdraw)
-
-    def post_at(self, member: HandlerMember, when: datetime | timedelta, payload: Value, options: Options) -> Intent:
-        raise AuthoringError(f"post_at() of {member!r}: events that are due later are not stored yet")
+            event = handling.start(event)
+        return Intent(event.id, lambda: handling.withdraw(event))
 
     @property
     def core(self) -> Core:

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 from headwater.data.address import check_scope
 from headwater.data.link import Link
 from headwater.errors import AuthoringError
-from headwater.pieces.declarations import ChildMember, EachMember, GivenMember, HandlerMember
+from headwater.pieces.declarations import (
+    ChildMember,
+    ComputedMember,
+    EachMember,
+    FoldMember,
+    GivenMember,
+    HandlerMember,
+    ResourceMember,
+)
 from headwater.pieces.member import SCOPES, Declaration, Scope
 from headwater.pieces.names import document_id
 from headwater.replica.document import Document
@@ -24,6 +32,10 @@ if TYPE_CHECKING:
 
 _OWN = (GivenMember, HandlerMember, EachMember, ChildMember)
 """Members whose handle depends on who looks, whatever their scope."""
+
+
+_COMPUTED = (ComputedMember, FoldMember, ResourceMember)
+"""Members whose value is made by a node, and may be one for each session."""
 
 
 class Facet:
@@ -53,11 +65,28 @@ class Facet:
     def _make(self, member: Declaration) -> Any:
         home = self.home
         self._check_owner(member)
+        if member.scope == "session" == self.scope and not isinstance(member, _OWN):
+            owner = home.window(self.session) or self
+            if self.user and self.user != owner.user:
+                raise AuthoringError(
+                    f"{member!r}: session {self.session!r} is a window of {owner.user!r}. Write rt.space("
+                    f"{home.space.name!r}, user={self.user!r}, session=...) with one of {self.user!r}'s own"
+                )
+            if isinstance(member, _COMPUTED) and owner is not self:
+                return owner.handle(member)  # Nobody looks into somebody's window: there is one value in it.
         if isinstance(member, _OWN) or member.scope == self.scope:
             return home.make(self, member)
         if SCOPES.index(member.scope) > SCOPES.index(self.scope):
             return Narrow(home, member)
         return home.facet(member.scope, self.user, self.session).handle(member)
+
+    def drop_computed(self) -> list[Declaration]:
+        """Forget the handles of what is computed for its session, and say which those were."""
+        found: list[Declaration] = []
+        found += [each for each in self.handles if isinstance(each, _COMPUTED) and each.scope == "session"]
+        for each in found:
+            del self.handles[each]
+        return found
 
     def _check_owner(self, member: Declaration) -> None:
         """Say at once when nobody is there whose it could be."""

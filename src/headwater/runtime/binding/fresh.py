@@ -7,7 +7,7 @@ catches everything does not swallow it. An upstream that does not settle within 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NoReturn, cast
+from typing import TYPE_CHECKING, NoReturn, cast
 
 from headwater.cells.run import Run
 from headwater.data.address import Depth, doc_text
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from headwater.replica.transaction import Transaction
     from headwater.runtime.binding.pieces import Pieces
     from headwater.runtime.core import Core
-
-WINDOW_US: Final = 30_000_000
-"""How long a handler waits for what it reads to settle."""
 
 
 class Stale(BaseException):
@@ -62,8 +59,9 @@ class Handled(Authored):
 
     def missed(self, run: Run, spot: Spot) -> Spot:
         document = cast(Document, spot.document)
-        if document.writers and not is_fresh(document, self._core):
-            self._stop(Stale((document,)))
+        is_derived = document.writers or self._core.scheduler.graph.has_envelopes
+        if is_derived and not is_fresh(document, self._core):
+            self._stop(Stale((document,)))  # I4: an attempt that reads anything else goes no further.
         if document.value is NOT_HERE:
             self._stop(Missing(document))  # It was set aside, whoever writes it.
         self._read[document] = None
@@ -114,7 +112,7 @@ class Handled(Authored):
 
     def need(self, run: Run, documents: Sequence[Document]) -> None:
         """Several documents are about to be read: what is missing runs together, not one after the other."""
-        stale = [each for each in documents if each.writers and not is_fresh(each, self._core)]
+        stale = [each for each in documents if not is_fresh(each, self._core)]
         if stale:
             self._stop(Stale(stale))
 
@@ -142,10 +140,23 @@ def is_fresh(document: Document, core: Core) -> bool:
             for above in writers_above(writer):
                 if above is not writer and (above.status != CLEAN or invalid_above(above, marks, -1)):
                     return False
-    return True
+    return not core.scheduler.graph.has_envelopes or not _is_unwritten(document, core)
 
 
-async def freshen(pieces: Pieces, who: str, documents: Sequence[Document], held: list[Node]) -> None:
+def _is_unwritten(document: Document, core: Core) -> bool:
+    """Whether a materializer that has something to do may write it, or what it is computed from."""
+    graph = core.scheduler.graph
+    if graph.dirty_envelopes((Spot(document, (), Depth.DEEP),)):
+        return True
+    writers = [each for each in document.writers if isinstance(each, Node)]
+    return any(
+        above.status != CLEAN and above.kind is NodeKind.MATERIALIZER
+        for writer in writers
+        for above in graph.above(writer)
+    )
+
+
+async def freshen(pieces: Pieces, who: str, documents: Sequence[Document], held: list[Node], window_us: int) -> None:
     """Demand what a handler reads, until it is fresh. It stays demanded, by the nodes that are held."""
     core = pieces.core
     spots = [Spot(each, (), Depth.DEEP) for each in documents]
@@ -176,7 +187,7 @@ async def freshen(pieces: Pieces, who: str, documents: Sequence[Document], held:
     def first_stale() -> Document | None:
         return next((each for each in documents if not is_fresh(each, core)), None)
 
-    cancel = core.scheduler.gates.alarm(core.clock.monotonic_us() + WINDOW_US, over)
+    cancel = core.scheduler.gates.alarm(core.clock.monotonic_us() + window_us, over)
     try:
         stale: Document | None = documents[0]
         while stale is not None and not late:  # What was fresh may not be any more when this goes on.
@@ -193,7 +204,7 @@ async def freshen(pieces: Pieces, who: str, documents: Sequence[Document], held:
     above = [writer.id for writer in writers]
     above += [each.id for writer in writers for each in writers_above(writer) if each.status != CLEAN]
     raise NotSettlingError(
-        f"{who} reads {doc_text(stale.key)}, which did not settle in {WINDOW_US / 1e6:g} s: "
+        f"{who} reads {doc_text(stale.key)}, which did not settle in {window_us / 1e6:g} s: "
         f"look at {', '.join(above[:5])}"
     )
 

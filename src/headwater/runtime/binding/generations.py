@@ -9,7 +9,6 @@ that somebody meant. What has no fingerprint counts as unchanged, and what deriv
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from types import CodeType
 from typing import TYPE_CHECKING
 
 from headwater.errors import AuthoringError
@@ -17,10 +16,12 @@ from headwater.pieces.declarations import (
     ChildMember,
     EachMember,
     EffectMember,
+    FoldMember,
     FunctionMember,
     HandlerMember,
     ReactionMember,
 )
+from headwater.pieces.member import Declaration
 from headwater.pieces.piece import Piece
 from headwater.runtime.binding.renewal import KEYS, fingerprints
 
@@ -37,15 +38,13 @@ class Generations:
 
     def __init__(self, pieces: Pieces) -> None:
         self._pieces = pieces
-        self._known: dict[type[Piece], tuple[tuple[CodeType, ...], dict[str, str]]] = {}
+        self._known: dict[type[Piece], tuple[tuple[object, ...], dict[str, str]]] = {}
         self._numbers: dict[Home, Input[int]] = {}  # where the number of an open piece is read
 
     def members(self, cls: type[Piece]) -> Mapping[str, str]:
         """What the members of a class do, and those of the children it may have, by name."""
         classes = _with_children(cls)
-        code = tuple(
-            member.fn.__code__ for each in classes for member in each.__outline__ if isinstance(member, FunctionMember)
-        )
+        code = tuple(code for each in classes for member in each.__outline__ for code in _code(member))
         known = self._known.get(cls)
         if known is None or known[0] != code:  # What runs may have been patched.
             found = fingerprints(classes)
@@ -55,6 +54,14 @@ class Generations:
                 {f"{at[0]}.{at[1]}": digest for at, digest in found.items() if digest is not None and at in kept},
             )
         return known[1]
+
+    def patched(self) -> None:
+        """Code was taken in while it runs: what members do is to be looked at anew."""
+        self._known.clear()
+
+    def code_of(self, cls: type[Piece], member: Declaration) -> str | None:
+        """What one member does, by fingerprint. None: nobody can know."""
+        return self.members(cls).get(f"{cls.__outline__.name}.{member.stored}")
 
     def is_newer(self, cls: type[Piece], stored: Mapping[str, str]) -> bool:
         """Whether a class does something else than what was stored of it."""
@@ -88,6 +95,15 @@ class Generations:
 
         core.afterwards(stop)
         return error
+
+
+def _code(member: Declaration) -> Iterator[object]:
+    """What is looked at to know whether a member was patched."""
+    if isinstance(member, FunctionMember):
+        yield member.fn.__code__
+    elif isinstance(member, FoldMember):
+        for fn in (member.add, member.remove, member.by):
+            yield getattr(fn, "__code__", fn)
 
 
 def _derived(cls: type[Piece]) -> Iterator[tuple[str, str]]:

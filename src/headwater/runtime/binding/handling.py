@@ -1,9 +1,8 @@
-"""Handling events: one transaction per attempt, on fresh values, until it lands or fails loudly.
+"""Handling: everything that is sent in one runtime, from its sending to its end. Composes the parts of events.
 
 The events of a space have their turns in the order in which they were sent; one that waits holds up those behind it.
-An attempt that reads something that is not fresh is dropped; what was missing runs or arrives, and the handler is
-called again (I4). What it posted, launched and emitted belongs to the attempt that lands. Which attempt is tried when
-is the writer's to say.
+Every one has an end, which whoever awaits it is told, and the error channel if nobody does or something is wrong with
+the program. How one is handled, stored and taken up, and what it launches, is said elsewhere.
 """
 
 from __future__ import annotations
@@ -12,299 +11,373 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.data.address import doc_text
-from headwater.data.ids import event_id
-from headwater.data.value import Value, freeze
+from headwater.data.value import Value
 from headwater.errors import (
     AuthoringError,
+    BacklogFullError,
     CommitConvergenceError,
     HandlerFailed,
-    LimitError,
     NotSettlingError,
     Refused,
     RuleRefusedError,
+    SessionExpiredError,
 )
 from headwater.protocol.commit import TopicRecord
-from headwater.runtime.authored import UNDECIDED, call_in
-from headwater.runtime.binding import periods, receipts
-from headwater.runtime.binding.contexts import EventContext
-from headwater.runtime.binding.events import Event
-from headwater.runtime.binding.fresh import WINDOW_US, Handled, Stale, freshen
+from headwater.runtime.binding import attempting, minting
+from headwater.runtime.binding.intents import End, IntentRow, Table
+from headwater.runtime.binding.lanes import Lane
+from headwater.runtime.binding.lineage import Lineage, Origin
+from headwater.runtime.binding.receipts import HandledBefore
+from headwater.runtime.binding.retention import Retention
+from headwater.runtime.binding.storing import Storing
+from headwater.runtime.binding.takeover import Takeover
+from headwater.runtime.binding.traces import EventEnded, terminal_of
+from headwater.runtime.effort import Stage
 
 if TYPE_CHECKING:
     from headwater.cells.sending import Stream, Topic
+    from headwater.data.trace import Trace
     from headwater.pieces.declarations import HandlerMember
     from headwater.pieces.handles import Options
-    from headwater.replica.transaction import Transaction
+    from headwater.runtime.binding.contexts import EventContext
+    from headwater.runtime.binding.events import Event
     from headwater.runtime.binding.facet import Facet
     from headwater.runtime.binding.home import Home
     from headwater.runtime.binding.pieces import Pieces
-    from headwater.scheduler.node import Node
 
 
 _LOUD: Final = (HandlerFailed, CommitConvergenceError, NotSettlingError, RuleRefusedError)
 """Ends that somebody is told of, even if the sender is, too."""
-
-
-MAX_IN_HAND: Final = 10_000
-"""Events of one runtime that have no end yet. Further ones from outside are refused."""
-
-
-class Defect(Exception):
-    """A handler raised something that is no refusal. Never leaves this module."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__(str(error))
-        self.error = error
+_QUIET: Final = (End.WITHDRAWN, End.HANDLED_BEFORE, End.CLOSED)
 
 
 class Handling:
     """Everything that is sent in one runtime."""
 
-    __slots__ = ("_count", "_flying", "_lanes", "_pieces", "current", "in_hand", "local")
+    __slots__ = (
+        "_guard",
+        "_lanes",
+        "_live",
+        "_stamps",
+        "_table",
+        "current",
+        "lineage",
+        "pieces",
+        "policy",
+        "retention",
+        "storing",
+        "takeover",
+    )
 
     def __init__(self, pieces: Pieces) -> None:
-        self._pieces = pieces
-        self._count = 0
-        self._lanes: dict[str, Event] = {}  # the last event of each space that has not had its turn
-        self._flying: dict[str, dict[Event, None]] = {}  # the events of each space that have no end, as they were sent
+        self.pieces = pieces
+        self.policy = pieces.runtime.policy
+        self._lanes: dict[str, Lane] = {}
+        self._live: dict[str, Event] = {}  # by id, in the order of their sending: those without an end
+        self._stamps = 0
+        self._table = Table(self.policy.intents_kept)
+        self._guard: asyncio.Task[None] | None = None  # ends with the runtime, and with it whatever still waits
         self.current: tuple[Event, EventContext] | None = None  # whose handler is being called
-        self.in_hand = 0  # events that have no end yet
-        self.local = 0  # those among them that wait for their turn, or for something to run here
+        self.lineage = Lineage(start=self._follow, drop=self._drop, keep=self._keep)
+        self.storing = Storing(pieces)
+        self.takeover = Takeover(pieces)
+        self.retention = Retention(pieces)
 
     # ---- sending -----------------------------------------------------------------------------------
 
-    def event(self, facet: Facet, member: HandlerMember, payload: Value, options: Options) -> Event:
+    def event(self, facet: Facet, member: HandlerMember, payload: Value, options: Options, due_us: int = 0) -> Event:
         """An event, with an id of its own or the caller's."""
-        pieces, home = self._pieces, facet.home
-        if options.durable:
-            raise AuthoringError(f"options(durable=True) of {member!r}: events are not stored before they are handled")
-        self._count += 1
-        minted_us = pieces.core.clock.now_us()
-        stream = home.place(member)
-        user, session = facet.user, facet.session
-        if self.current is not None:
-            parent = self.current[0]
-            user, session = parent.user, parent.session  # A follow-up is sent for whoever sent the first.
-            id = event_id(f"{parent.id}.{parent.attempts}", stream, len(parent.posted), minted_us)
-        elif options.id is not None:
-            id = receipts.given_id(user, session, options.id, stream)
-        else:
-            id = event_id(pieces.origin, stream, self._count, minted_us)
-        return Event(
-            id=id,
-            has_receipt=options.id is not None and self.current is None,
-            home=home,
-            member=member,
-            payload=payload,
-            user=user,
-            session=session,
-            minted_us=minted_us,
-            retries=member.retries if options.retries is None else options.retries,
-        )
+        return minting.event(self.pieces, facet, member, payload, options, due_us)
 
-    def check_room(self, member: HandlerMember) -> None:
-        """Refuse what is sent faster than it can be handled."""
-        if self.in_hand >= MAX_IN_HAND:
-            raise LimitError(
-                f"{self.in_hand} events wait to be handled, and {member!r} would be one more: await some of them first"
-            )
+    def next_stamp(self) -> int:
+        """A number for something that is sent: it rises."""
+        self._stamps += 1
+        return self._stamps
 
-    def periodic(self, home: Home, member: HandlerMember, period: int) -> Event:
-        """The event of one period of a handler that is due again and again. Nobody sent it."""
-        stream = home.place(member)
-        minted_us = self._pieces.core.clock.now_us()
-        return Event(
-            id=receipts.given_id("", "", f"period {period}", stream),
-            home=home,
-            member=member,
-            payload=freeze({}),
-            user="",
-            session="",
-            minted_us=minted_us,
-            retries=member.retries,
-            period=period,
-        )
+    async def sent(self, event: Event) -> Any:
+        """Have it handled, and wait for its end. Whoever stops waiting does not withdraw it."""
+        return await self.awaited(self.start(event))
 
-    def start(self, event: Event) -> None:
-        """Have it handled, whoever waits for it. It has its turn after those that were sent before it."""
-        space = event.home.space.name
-        before = self._lanes.get(space)
-        self._lanes[space] = event
-        self._flying.setdefault(space, {})[event] = None
-        self.in_hand += 1
-        self.local += 1
-        event.is_local = True
-        event.task = self._pieces.runtime.tasks.spawn(self._through(event, before), event.stream)
+    async def awaited(self, event: Event) -> Any:
+        """Wait for the end of an event that was started."""
+        told: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        event.awaiting.append(told)
+        return await told
 
-    async def _through(self, event: Event, before: Event | None) -> None:
-        """From its turn to its end, which is told to whoever awaits it, or to the error channel."""
-        try:
-            if before is not None:
-                await before.turn_over()
-            if event.is_withdrawn:
-                return
-            event.is_dispatched = True
-            event.answer = await self._handle(event)
-        except (Exception, asyncio.CancelledError) as error:
-            event.failure = error
-        finally:
-            self._had_turn(event)
-            self.in_hand -= 1
-            flying = self._flying[event.home.space.name]
-            del flying[event]
-            if not flying:
-                del self._flying[event.home.space.name]
-        self._ended(event)
+    def follow_up(self, event: Event) -> None:
+        """Inside a handler: it is sent with the commit that is being made."""
+        assert self.current is not None
+        attempt = self.current[0].attempt
+        assert attempt is not None
+        if not event.due_us:
+            waiting = sum(1 for each in attempt.posted if each.stream == event.stream and not each.is_withdrawn)
+            self._lane(event.home.space.name).check_room(event.stream, self.policy.backlog - waiting)
+        event.origin = attempt
+        attempt.posted.append(event)
 
-    def _ended(self, event: Event) -> None:
-        """A refusal that nobody awaits, and every defect, is told on the error channel."""
-        failure = event.failure
-        if not isinstance(failure, Exception):
-            return  # All is well, or the runtime was closed.
-        is_loud = isinstance(failure, _LOUD)
-        if is_loud or not event.is_awaited:
-            told = failure.__cause__ if isinstance(failure, HandlerFailed) else failure
-            self._pieces.core.report(event.stream, told if isinstance(told, Exception) else failure)
+    def start(self, event: Event) -> Event:
+        """Have it handled, whoever waits for it, after those of its space that were sent before it.
 
-    def _had_turn(self, event: Event) -> None:
-        """Its commit is made, or it has an end: the next one of its space may go on."""
-        if event.is_local:
-            event.is_local = False
-            self.local -= 1
-        if not event.had_turn:
-            event.had_turn = True
-            space = event.home.space.name
-            if self._lanes.get(space) is event:
-                del self._lanes[space]
-            if event.next_turn is not None and not event.next_turn.done():
-                event.next_turn.set_result(None)
-            self._pieces.core.request_tick()
-
-    # ---- handling ----------------------------------------------------------------------------------
-
-    async def _handle(self, event: Event) -> Any:
-        """Have an event handled until it is durable, and answer what the handler returned."""
-        pieces, home = self._pieces, event.home
-        signature = home.outline.signature(event.member)
-        await pieces.records.check(home)
-        facet = home.facet("session", event.user, event.session)
-        arguments = signature.decode(event.payload)
-        held: list[Node] = []
-        try:
-            raw = await self._land(event, facet, arguments, held)
-        except BaseException:
-            self._failed(event)
-            raise
-        finally:
-            for node in held:
-                pieces.core.remove(node)
-        home.is_made = True
-        self._landed(event)
-        return signature.result.decode(raw)
-
-    async def _land(self, event: Event, facet: Facet, arguments: dict[str, Any], held: list[Node]) -> Value:
-        pieces = self._pieces
-        space = pieces.space(event.home.space.name, event.user, event.session)
-        while True:
-            try:
-                return await space.land(
-                    lambda transaction: self._called(event, facet, arguments, transaction),
-                    node=event.stream,
-                    retries=event.retries,
-                )
-            except Stale as stale:
-                await freshen(pieces, event.stream, stale.documents, held)
-            except Refused:
-                if not await self._was_wrong(event):
-                    raise
-            except Defect as defect:
-                if not await self._was_wrong(event):
-                    raise HandlerFailed(
-                        f"{event.stream} failed: {type(defect.error).__name__}: {defect.error}"
-                    ) from defect.error
-
-    async def _was_wrong(self, event: Event) -> bool:
-        """Whether a handler said no to something that may never be: then it is asked again when that is decided.
-
-        What is shown here includes what has no verdict, and what is refused writes nothing that would be judged. So a
-        no counts only if it stands on what was decided, in the order in which events were sent.
+        Answers the event that is: the same one sent twice at once is one.
         """
-        flying = self._flying[event.home.space.name]
-        layers, event.stood_on = event.stood_on, []
+        known = self._live.get(event.id)
+        if known is not None:
+            return known
+        if self._is_later(event):
+            return self._put_off(event)
+        if len(self._live) >= self.policy.in_hand:
+            raise BacklogFullError(
+                f"{len(self._live)} events wait to be handled here, which is the limit, and {event.stream} would be "
+                "one more: await some of them first"
+            )
+        lane = self._lane(event.home.space.name)
+        before = self._before(lane, event)
+        if before is None:
+            lane.check_room(event.stream, self.policy.backlog)
+        self._begin(event)
+        if before is not None:
+            event.absorbed = [*before.absorbed, before]
+            before.absorbed = []
+            self._end(before, End.COALESCED, told=False)
+        lane.enter(event)
+        return event
 
-        def is_decided() -> bool:
-            return next(iter(flying)) is event and not any(layer.fate in UNDECIDED for layer in layers)
+    def _begin(self, event: Event) -> None:
+        """From now on it is known here."""
+        self.storing.accept(event)
+        event.stamp = self.next_stamp()
+        self._live[event.id] = event
+        if self._guard is None:
+            self._guard = self.pieces.runtime.tasks.keep(_for_ever(), "events that wait for their turn")
+            self._guard.add_done_callback(self._closed)
 
-        core = self._pieces.core
-        event.doubted_us = event.doubted_us or core.clock.monotonic_us()
-        left_us = event.doubted_us + WINDOW_US - core.clock.monotonic_us()
-        if is_decided() or left_us <= 0:
+    def _before(self, lane: Lane, event: Event) -> Event | None:
+        """An event that waits and in whose place this one is handled. What may still fall takes nobody along."""
+        if event.member.coalesce is None or not event.may_coalesce:
+            return None
+        return lane.last(
+            lambda other: (
+                other.stream == event.stream
+                and (other.user, other.session) == (event.user, event.session)
+                and other.may_coalesce
+                and other.task is None
+            )
+        )
+
+    def _lane(self, space: str) -> Lane:
+        found = self._lanes.get(space)
+        if found is None:
+            found = self._lanes[space] = Lane(space, self._dispatch)
+        return found
+
+    def _follow(self, event: Event) -> None:
+        """A follow-up whose commit is made. It was let in when it was posted, and is not refused any more."""
+        if event.is_withdrawn:
+            return
+        if event.id in self._live:
+            self.takeover.again(event.stored_in)  # Another one with the id that its sender gave. Its row stays.
+            return
+        if self._is_later(event):
+            self.takeover.later(event)
+            return
+        self._begin(event)
+        self._lane(event.home.space.name).enter(event)
+
+    def _is_later(self, event: Event) -> bool:
+        return event.due_us > self.pieces.core.clock.now_us()
+
+    def _put_off(self, event: Event) -> Event:
+        """It is due later: once it is stored, that is all that is to be done now."""
+        if self.pieces.runtime.channel(event.home.space.name) is None:
+            self.takeover.later(event)
+            return event
+        self._begin(event)
+
+        async def store() -> None:
+            end = End.STORED
+            try:
+                await self.storing.accepted(event)
+                self.takeover.later(event)
+            except (Exception, asyncio.CancelledError) as error:
+                event.failure = error
+                end = self._end_of(event, error)
+            self._end(event, end)
+
+        event.task = self.pieces.runtime.tasks.spawn(store(), event.stream)
+        event.task.add_done_callback(lambda _: self._over(event))
+        return event
+
+    def withdraw(self, event: Event) -> bool:
+        """Take it back, until it is dispatched."""
+        is_put_off = event.end is End.STORED or (event.end is None and not event.stamp and event.is_stored)
+        if event.is_withdrawn or event.end is End.WITHDRAWN:
+            return True
+        if event.is_dispatched or event.absorbed or (event.end is not None and not is_put_off):
             return False
-        await self._pieces.runtime.tasks.until(is_decided, left_us)
+        if is_put_off and not self._is_later(event):
+            return False
+        event.is_withdrawn = True
+        if is_put_off:
+            event.end = End.WITHDRAWN
+            self.pieces.runtime.tasks.begin(self.storing.ended(event, End.WITHDRAWN), f"withdrawing {event.stream}")
+        elif event.stamp and event.task is None and not event.is_stored:
+            self._end(event, End.WITHDRAWN)
         return True
 
-    def _called(self, event: Event, facet: Facet, arguments: dict[str, Any], transaction: Transaction) -> Value:
-        core, replica = self._pieces.core, event.home.space.replica
-        tracker = Handled(core, replica, transaction)
+    # ---- from its turn to its end ------------------------------------------------------------------
 
-        def attempt() -> Value:
-            return self._attempt(event, facet, arguments)
+    def _dispatch(self, event: Event) -> None:
+        """It is in front for the first time. In a runtime that closes nothing begins: `_closed` ends it."""
+        if self.pieces.runtime.tasks.is_closed:
+            return
+        event.task = self.pieces.runtime.tasks.spawn(self._through(event), event.stream)
+        event.task.add_done_callback(lambda _: self._over(event))
 
+    def _over(self, event: Event) -> None:
+        """Nobody sees it through any more. A task that is cancelled before it began never runs, not even its end."""
+        if event.end is None:
+            self._end(event, End.DROPPED if event.is_dropped else End.CLOSED)
+
+    async def _through(self, event: Event) -> None:
+        """From its turn to its end, which is told to whoever awaits it, or to the error channel."""
+        end = End.LANDED
         try:
-            result = call_in(core.current, replica, transaction, core.visible, attempt, tracker)
-        except BaseException:
-            tracker.check()
-            event.stood_on = tracker.undecided()
-            raise
-        tracker.check()  # Whoever caught the signal has gone on with what was not there: nothing of that is kept.
-        core.afterwards(lambda: self._committed(event))
-        self._had_turn(event)
-        return result
+            await self.storing.accepted(event)
+            if event.is_withdrawn:
+                end = End.WITHDRAWN
+            else:
+                event.answer = await attempting.Attempting(self, self._lane(event.home.space.name)).run(event)
+        except HandledBefore as before:
+            event.answer, event.failure, end = before.answer, before.failure, End.HANDLED_BEFORE
+        except (Exception, asyncio.CancelledError) as error:
+            event.failure = error
+            end = self._end_of(event, error)
+        try:
+            await self.storing.ended(event, end)
+        except Exception as error:  # Whoever takes it up finds its receipt: this is harmless, and told.
+            self.pieces.core.report(event.stream, error)
+            self.takeover.again(event.stored_in)
+        finally:
+            self._end(event, end)
+
+    @staticmethod
+    def _end_of(event: Event, error: BaseException) -> End:
+        if event.is_dropped:
+            return End.DROPPED
+        if isinstance(error, asyncio.CancelledError):
+            return End.CLOSED
+        return End.REFUSED if isinstance(error, Refused) else End.FAILED
+
+    def _end(self, event: Event, end: End, *, told: bool = True) -> None:
+        """It has its end, and whoever awaits it is told."""
+        core = self.pieces.core
+        event.end = end
+        event.effort.stage = Stage.ENDED
+        self._live.pop(event.id, None)
+        lane = self._lanes.get(event.home.space.name)
+        if lane is not None:
+            lane.end(event)
+            if not lane:
+                del self._lanes[lane.space]
+        self._table.ended(event, core.clock.monotonic_us(), core.clock.now_us())
+        trace = self.trace
+        if trace is not None:
+            backoff_ms = event.effort.backoff_us / 1_000
+            trace.emit(EventEnded(event.stream, event.id, event.attempts, end.value, backoff_ms, terminal_of(event)))
+        if told:
+            self._tell(event, end)
+        if end is End.LANDED:
+            self.retention.landed(event.home.space.name)
+        core.request_tick()
+
+    def _tell(self, event: Event, end: End) -> None:
+        """Answer everybody who awaits it. A refusal that nobody awaits, and every defect, is for the error channel."""
+        failure = event.failure
+        if end is End.CLOSED:
+            failure = SessionExpiredError(
+                f"the runtime was closed while {event.stream} was handled: open another one, and look"
+            )
+        elif end in (End.WITHDRAWN, End.DROPPED):
+            failure = Refused(f"{event.stream} was {end.value} before it was handled")
+        is_awaited = event.is_awaited
+        for each in (event, *event.absorbed):
+            awaiting, each.awaiting = each.awaiting, []
+            for told in awaiting:
+                if not told.done() and failure is None:
+                    told.set_result(event.answer)
+                elif not told.done() and failure is not None:
+                    told.set_exception(failure)
+        if not isinstance(failure, Exception) or end in _QUIET or end is End.DROPPED:
+            return
+        if isinstance(failure, _LOUD) or not is_awaited:
+            cause = failure.__cause__ if isinstance(failure, HandlerFailed) else failure
+            self.pieces.core.report(event.stream, cause if isinstance(cause, Exception) else failure)
+
+    def _closed(self, _: object) -> None:
+        """The runtime is closed: nothing that waits is left behind."""
+        for event in tuple(self._live.values()):
+            if event.task is None:
+                self._end(event, End.CLOSED)
 
     def _attempt(self, event: Event, facet: Facet, arguments: dict[str, Any]) -> Value:
         """One call of the handler, in the transaction that is open."""
-        core = self._pieces.core
-        event.begin_attempt()
-        before = receipts.found(core, event) if event.has_receipt else None
-        if before is not None:
-            return before[0]  # What was handled is not handled again.
-        if event.period is not None and periods.is_over(core, event):
-            return None
-        self.current = (event, EventContext(facet, event))
-        try:
-            event.home.pieces.records.keep(event.home)
-            made = event.member.fn(facet.piece, **arguments)
-            result = facet.home.outline.signature(event.member).result.encode(made)
-            if event.has_receipt:
-                receipts.leave(core, event, result)
-            return result
-        except Refused:
-            raise
-        except Exception as error:  # Whatever else an author's function raises is a defect.
-            raise Defect(error) from error
-        finally:
-            self.current = None
+        return attempting.call(self, event, facet, arguments)
 
-    # ---- its end -----------------------------------------------------------------------------------
+    # ---- what an attempt launched ------------------------------------------------------------------
 
-    def _committed(self, event: Event) -> None:
-        """Its commit is shown here. What it launched lives with it, unless that is to wait until it is durable."""
-        for home, after_commit in event.launched:
-            if not after_commit and not home.is_stopped:
-                self._pieces.keep(home, event.user, event.session)
+    def _keep(self, origin: Origin, home: Home) -> None:
+        def keep() -> None:
+            if not home.is_stopped:
+                self.pieces.keep(home, origin.user, origin.session)
 
-    def _landed(self, event: Event) -> None:
-        for home, _ in event.launched:
-            home.is_launched = False  # It stands on its own from now on.
-            self._pieces.keep(home, event.user, event.session)
-        for posted in event.posted:
-            if not posted.is_withdrawn:
-                self.start(posted)
+        self.pieces.core.afterwards(keep)
 
-    def _failed(self, event: Event) -> None:
-        for home, _ in event.launched:
-            home.stop()
-        event.launched, event.posted = [], []
+    def _drop(self, event: Event) -> None:
+        """I10: what posted it did not land. If its own commit is on its way, that cannot land either."""
+        event.is_dropped = True
+        if not event.stamp or event.end is not None:
+            return
+        if event.task is None:
+            self._end(event, End.DROPPED)
+        elif event.effort.stage is not Stage.SENT:
+            event.task.cancel()
+
+    # ---- looking -----------------------------------------------------------------------------------
+
+    @property
+    def trace(self) -> Trace | None:
+        """Who hears what happens, if somebody does."""
+        return self.pieces.core.scheduler.fates.trace
+
+    @property
+    def window_us(self) -> int:
+        return round(self.policy.retry_window_ms * 1_000)
+
+    @property
+    def in_hand(self) -> int:
+        """Events that have no end yet."""
+        return len(self._live)
+
+    @property
+    def local(self) -> bool:
+        """Whether one waits for its turn, or for something to run here. What waits for others does not count."""
+        return any(self._is_local(lane) for lane in self._lanes.values())
+
+    def _is_local(self, lane: Lane) -> bool:
+        front = lane.front
+        if front is None or front.is_away:
+            return False
+        channel = self.pieces.runtime.channel(lane.space)
+        return front.effort.stage is not Stage.LOADING or channel is None or channel.is_up()
+
+    def intents(self) -> tuple[IntentRow, ...]:
+        """Every event that was sent here, as it is now, and how the last ones ended."""
+        clock = self.pieces.core.clock
+        return self._table.rows(self._live.values(), clock.monotonic_us(), clock.now_us())
+
+    def find(self, id: str) -> Event | None:
+        """The event of an id that has no end yet."""
+        return self._live.get(id)
 
     # ---- what a handler sends ----------------------------------------------------------------------
 
@@ -313,9 +386,13 @@ class Handling:
 
     def emit(self, topic: Topic[Any], record: Value) -> None:
         """A record of the handler's commit."""
-        run = self._pieces.core.current.run
+        run = self.pieces.core.current.run
         if self.current is None or run is None or run.transaction is None:
             raise AuthoringError(f"{topic!r}: records are emitted in a handler, with the commit that causes them")
         run.transaction.records.append(
-            TopicRecord(doc_text(topic.document.key), self._pieces.key_of(topic, record, self.current[0]), record)
+            TopicRecord(doc_text(topic.document.key), self.pieces.key_of(topic, record, self.current[0]), record)
         )
+
+
+async def _for_ever() -> None:
+    await asyncio.get_running_loop().create_future()

@@ -7,6 +7,7 @@ its effects, its materializers and its children. Stopping it takes all of that o
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
@@ -36,6 +37,7 @@ class Home:
         "_kept",
         "_periods",
         "_shown",
+        "_windows",
         "cls",
         "coordinators",
         "generation",
@@ -82,6 +84,8 @@ class Home:
         self.is_stopped = False  # for good: its element left, or the commit that launched it failed
         # Those that somebody has: a program, a node, an event under way. A server sees many sessions come and go.
         self._facets: WeakValueDictionary[tuple[Scope, str, str], Facet] = WeakValueDictionary()
+        # Of each session the facet of the user whose window it is, as long as somebody has that.
+        self._windows: WeakValueDictionary[str, Facet] = WeakValueDictionary()
         self._shown: dict[tuple[str, str], list[Node]] = {}  # effects, by the user and session they are for
         self._periods: list[asyncio.Task[None]] = []  # who send what is due again and again
         self._kept: list[Node] = []  # what keeps its children and materializers while it is open
@@ -94,8 +98,26 @@ class Home:
         key = (scope, user if scope != "space" else "", session if scope == "session" else "")
         found = self._facets.get(key)
         if found is None:
-            found = self._facets[key] = Facet(self, *key)
+            found = Facet(self, *key)
+            if scope == "session" and user:
+                self._claim(found)
+            self._facets[key] = found
         return found
+
+    def window(self, session: str) -> Facet | None:
+        """The facet of the user whose window a session is, if it is anybody's."""
+        return self._windows.get(session)
+
+    def _claim(self, facet: Facet) -> None:
+        """A session is one user's. What was computed for it while it was nobody's is computed for that user now."""
+        if self._windows.setdefault(facet.session, facet) is not facet:
+            return  # It is another one's, who is told as soon as something of the window is wanted.
+        nobodys = self._facets.get(("session", "", facet.session))
+        if nobodys is not None:
+            ids = {facet.node_id(member.stored) for member in nobodys.drop_computed()}
+            for node in [each for each in self.nodes if each.id in ids]:
+                self.pieces.outside(lambda node=node: self.pieces.core.remove(node))  # type: ignore[misc]
+                self.nodes.remove(node)
 
     def make(self, facet: Facet, member: Declaration) -> Any:
         """The handle of a member for a facet."""
@@ -108,6 +130,10 @@ class Home:
     def place(self, member: Declaration) -> str:
         """What messages and traces call a handler."""
         return f"{self.space.name}/{self.id}:{member.stored}"
+
+    def maker_of(self, make: Callable[[], object]) -> Callable[[], object]:
+        """What a handle calls if nobody computes what it reads: not once the piece is over."""
+        return lambda: None if self.is_stopped else make()
 
     def check_generation(self) -> None:
         """Inside a run that derives: no newer version of its class runs it, or the piece that it is a part of."""
@@ -122,6 +148,7 @@ class Home:
             raise AuthoringError(f"{self!r} is over, because what kept it is gone: ask its maker for another one")
         node = self.pieces.outside(lambda: self.pieces.core.register(spec, rooted=rooted))
         self.nodes.append(node)
+        self.pieces.resting.used(self)
         run = self.pieces.core.current.run
         if run is not None and run.node is not None and run.log is None:
             # What it makes may be what the last run of the reader found there, made by somebody who is gone: from here

@@ -116,6 +116,7 @@ def _computed(facet: Facet, member: ComputedMember | MaterializerMember) -> Comp
             throttle_ms=member.throttle_ms,
         )
     )
+    handle.made_by(home.maker_of(lambda: facet.handle(member)))
     return handle
 
 

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from headwater.data.address import DocKey
 from headwater.data.patch import Patch
 from headwater.data.value import Absent, Value
-from headwater.errors import AuthoringError
+from headwater.errors import AbsentError, AuthoringError
+from headwater.pieces.declarations import GivenMember
 from headwater.pieces.piece import Piece
 from headwater.protocol.messages import Query
 from headwater.replica.document import NOT_HERE, NotLoaded
 from headwater.runtime.binding.home import Home
 from headwater.runtime.binding.making import cells_of
-from headwater.runtime.binding.records import RECORD, class_named
+from headwater.runtime.binding.records import RECORD, NotArrivedError, class_named
 
 if TYPE_CHECKING:
     from headwater.runtime.binding.facet import Facet
@@ -28,6 +29,8 @@ PieceT = TypeVar("PieceT", bound=Piece)
 T_co = TypeVar("T_co", covariant=True)
 PAGE = 100
 MOST = 1_000
+GIVEN_HOPS = 100
+"""Records that may have to be read to know what a piece was given: each may have been given it by another one."""
 
 
 class Page(Generic[T_co]):
@@ -88,10 +91,26 @@ async def open_piece(space: Space, what: Any, name: str, setup: Callable[[Any], 
             setup(made)
 
     await space.transact(make)
+    await _given(home)
     pieces.keep(home, space.user, session)
     await _arrived(space, home.facet("session", space.user, session))
     await pieces.core.observing.until(lambda: pieces.core.is_quiet() and pieces.is_quiet() and not home.waits())
     return made
+
+
+async def _given(home: Home) -> None:
+    """What it was given is known here, so that it can be looked at."""
+    pieces = home.pieces
+    for member in home.outline.of(GivenMember):
+        for _ in range(GIVEN_HOPS):
+            try:
+                pieces.input(home, member)
+            except NotArrivedError as missing:
+                await pieces.core.loaded(missing.document)
+            except (AbsentError, AuthoringError):
+                break  # Whoever reads it is told.
+            else:
+                break
 
 
 async def _arrived(space: Space, facet: Facet) -> None:

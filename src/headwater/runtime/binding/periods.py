@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 
 from headwater.cells.cell import Cell
 from headwater.cells.codec import codec_for
+from headwater.errors import BacklogFullError
 from headwater.pieces.declarations import HandlerMember
 from headwater.pieces.names import document_id
+from headwater.runtime.binding.minting import periodic
 
 if TYPE_CHECKING:
     from headwater.runtime.binding.events import Event
@@ -39,7 +41,10 @@ async def _send(home: Home, member: HandlerMember) -> None:
         period = now_us // every_us
         if period != sent:
             sent = period
-            pieces.handling.start(pieces.handling.periodic(home, member, period))
+            try:
+                pieces.handling.start(periodic(home, member, period))
+            except BacklogFullError as error:  # The next period comes in any case.
+                pieces.core.report(home.place(member), error)
         await pieces.runtime.tasks.elapsed((period + 1) * every_us - now_us)
 
 

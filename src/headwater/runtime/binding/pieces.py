@@ -27,8 +27,10 @@ from headwater.runtime.binding.handling import Handling
 from headwater.runtime.binding.home import Home
 from headwater.runtime.binding.inputs import HANDLER
 from headwater.runtime.binding.offering import erase
+from headwater.runtime.binding.past import Past
 from headwater.runtime.binding.records import Records
 from headwater.runtime.binding.resources import Resources
+from headwater.runtime.binding.resting import Resting
 from headwater.runtime.space import LocalSpace
 from headwater.scheduler.node import Node
 
@@ -52,6 +54,7 @@ class Pieces:
     __slots__ = (
         "_homes",
         "_kept",
+        "_pasts",
         "_resources",
         "_run_began",
         "_session_users",
@@ -60,6 +63,7 @@ class Pieces:
         "handling",
         "origin",
         "records",
+        "resting",
         "runtime",
     )
 
@@ -70,10 +74,12 @@ class Pieces:
         # Homes that somebody refers to: a program, a node, an event, its parent. Those that run here are kept.
         self._homes: WeakValueDictionary[tuple[str, str], Home] = WeakValueDictionary()
         self._kept: dict[Home, None] = {}
+        self._pasts: dict[str, Past] = {}  # by space, once somebody goes on from there
         self._session_users: dict[str, str] = {}  # whose this runtime's own session is, by space
         self._run_began: tuple[object, int, int] = (None, 0, 0)
         self.handling = Handling(self)
         self.records = Records(self)
+        self.resting = Resting(self.core)
         self.generations = Generations(self)
         self._resources = Resources(self)
         self.core.sending = self.handling
@@ -111,6 +117,7 @@ class Pieces:
     def let_go(self, home: Home) -> None:
         """It does not run here any more. Its name leads to it as long as somebody has it, unless it is over."""
         self._kept.pop(home, None)
+        self.resting.forget(home)
         self.generations.forget(home)
         if home.is_stopped and self._homes.get((home.space.name, home.id)) is home:
             del self._homes[home.space.name, home.id]
@@ -150,6 +157,13 @@ class Pieces:
 
     def fold(self, facet: Facet, member: FoldMember) -> Computed[Any]:
         return fold(facet, member)
+
+    def past(self, space: str) -> Past:
+        """What a space was at a seq."""
+        found = self._pasts.get(space)
+        if found is None:
+            found = self._pasts[space] = Past(self.runtime, space)
+        return found
 
     def resource(self, facet: Facet, member: ResourceMember) -> Resource[Any]:
         return self._resources.handle(facet, member)
@@ -261,7 +275,9 @@ class Pieces:
     def keep(self, home: Home, user: str, session: str) -> None:
         """Run a piece here, until it is stopped."""
         self._kept[home] = None
+        self.resting.forget(home)
         home.open(user, session)
+        self.handling.takeover.opened(home.space.name)
         self.core.request_tick()
 
     def launch(self, facet: Facet, event: Event, id: str, piece: PieceT, after_commit: bool) -> PieceT:

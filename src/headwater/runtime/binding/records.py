@@ -28,6 +28,14 @@ if TYPE_CHECKING:
 RECORD = "@"
 
 
+class NotArrivedError(NotReadyError):
+    """A record is not here yet; says which, for whoever can wait."""
+
+    def __init__(self, message: str, document: Document) -> None:
+        super().__init__(message)
+        self.document = document
+
+
 class Record(Model):
     """What is stored of a piece."""
 
@@ -65,7 +73,7 @@ class Records:
             if run is not None:
                 run.tracker.absent(run, document)  # Stops the attempt until it is here.
             self._pieces.core.load(document)
-            raise NotReadyError(f"piece {name!r} of {space.name} has not arrived yet: await pull() first")
+            raise NotArrivedError(f"piece {name!r} of {space.name} has not arrived yet: await pull() first", document)
         if value is ABSENT:
             raise AbsentError(f"{space.name} has no piece {name!r}: open or create it first")
         return cell.memo().decode(value)  # type: ignore[no-any-return]

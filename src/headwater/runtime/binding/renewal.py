@@ -35,7 +35,9 @@ def fingerprints(classes: Iterable[type[Piece]]) -> Fingerprints:
         for member in outline:
             at = (outline.name, member.stored)
             if isinstance(member, FoldMember):
-                found[at] = maker.of(member.add, owner=cls, extra=(member.remove, member.by, member.start)).digest
+                # What is added up is read by its type, and so is what that makes.
+                extra = (member.remove, member.by, member.start)
+                found[at] = maker.of(member.add, owner=cls, types=outline.typing.types(member), extra=extra).digest
             elif isinstance(member, FunctionMember):
                 found[at] = maker.of(member.fn, owner=cls).digest
                 if isinstance(member, EachMember):
@@ -54,6 +56,7 @@ def changed(before: Fingerprints, after: Fingerprints) -> frozenset[tuple[str, s
 
 def renew(runtime: Runtime, members: frozenset[tuple[str, str]]) -> None:
     """Have what these members compute computed again in every piece that is here, as soon as somebody wants it."""
+    runtime.pieces.generations.patched()
     for home in runtime.pieces.homes():
         for member in home.outline:
             at = (home.outline.name, member.stored)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from headwater.cells.typecodec import TypeCodec
     from headwater.pieces.declarations import ResourceMember
     from headwater.runtime.binding.facet import Facet
+    from headwater.runtime.binding.home import Home
     from headwater.runtime.binding.pieces import Pieces
     from headwater.runtime.shared_space import Space
 
@@ -68,6 +69,11 @@ class Resource_(Resource[T_co], Generic[T_co]):
         core = fetching.pieces.core
         super().__init__(core, fetching.wanted.document, codec_for(str))
         self._fetching = fetching
+        self.made_by(fetching.home.maker_of(self._again))
+
+    def _again(self) -> None:
+        """It was let go: what somebody else made anew, or makes now, is what it shows from here on."""
+        self._fetching = self._fetching.made_anew()
 
     @overload
     def get(self) -> Pending[T_co] | Ready[T_co] | Failed[T_co]: ...
@@ -95,7 +101,6 @@ class Fetching:
         "_claim",
         "_facet",
         "_given_up",
-        "_input",
         "_is_waiting",
         "_member",
         "_node",
@@ -111,7 +116,6 @@ class Fetching:
         self._facet = facet
         self._member = member
         home, core = facet.home, pieces.core
-        self._input: Input[Any] = facet.handle(member.input)
         self.values = home.outline.codec(member)
         self.result: Cell[Result] = Cell(core, facet.document(f"{member.stored}/result"), codec_for(Result))
         # Apart from the result, so that who works on it makes no reader run.
@@ -133,6 +137,21 @@ class Fetching:
             )
         )
 
+    @property
+    def home(self) -> Home:
+        return self._facet.home
+
+    def made_anew(self) -> Fetching:
+        """The one that the facet has now."""
+        handle: Resource_[Any] = self._facet.handle(self._member)
+        return handle._fetching
+
+    @property
+    def _input(self) -> Input[Any]:
+        """Found when it is wanted: what was given to a piece may have to arrive before anybody knows what it is."""
+        found: Input[Any] = self._facet.handle(self._member.input)
+        return found
+
     # ---- for readers -------------------------------------------------------------------------------
 
     def shown(self, wanted: str) -> Any:
@@ -150,11 +169,12 @@ class Fetching:
     def _want(self) -> str:
         """For which input a result is wanted. Whether there is one is looked at when the run is over."""
         self._facet.home.check_generation()
+        source = self._input
         try:
-            value = self._input.get()
+            value = source.get()
         except AbsentError:
             return ""
-        wanted = digest(self._input.memo().merge(ABSENT, value))
+        wanted = digest(source.memo().merge(ABSENT, value))
         self.pieces.core.afterwards(self._look)
         return wanted
 

@@ -1,0 +1,197 @@
+"""Attempting: an event is handled in one transaction per attempt, on fresh values, until that lands or fails for good.
+
+An attempt that reads something that is not fresh is dropped; what was missing runs or arrives, and the handler is
+called again (I4). A no that stands on something undecided is asked again once that is decided. With its writes the
+transaction carries the event's receipt, what it sends, and the condition under which it may land at all. When it is
+tried again is the writer's to say.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headwater.data.value import Value
+from headwater.errors import EventExpiredError, HandlerFailed, Refused
+from headwater.runtime.authored import UNDECIDED, call_in
+from headwater.runtime.binding import periods, receipts, stored
+from headwater.runtime.binding.advice import advice, noted
+from headwater.runtime.binding.contexts import EventContext
+from headwater.runtime.binding.course import Course, land, prefetch
+from headwater.runtime.binding.fresh import Handled, Stale, freshen
+from headwater.runtime.binding.lineage import Origin
+from headwater.runtime.binding.rights import check_right
+from headwater.runtime.effort import Stage
+
+if TYPE_CHECKING:
+    from headwater.replica.transaction import Transaction
+    from headwater.runtime.binding.events import Event
+    from headwater.runtime.binding.facet import Facet
+    from headwater.runtime.binding.handling import Handling
+    from headwater.runtime.binding.lanes import Lane
+    from headwater.scheduler.node import Node
+
+
+class Defect(Exception):
+    """A handler raised something that is no refusal. Never leaves this module."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class Attempting:
+    """Handles the events of one space."""
+
+    __slots__ = ("_handling", "_lane", "_pieces")
+
+    def __init__(self, handling: Handling, lane: Lane) -> None:
+        self._handling = handling
+        self._lane = lane
+        self._pieces = handling.pieces
+
+    async def run(self, event: Event) -> Any:
+        """Have an event handled until it is durable, and answer what the handler returned."""
+        pieces, home = self._pieces, event.home
+        self._check_age(event)
+        signature = home.outline.signature(event.member)
+        event.effort.stage = Stage.LOADING
+        await pieces.records.check(home)
+        await check_right(pieces, event)
+        if event.is_taken or (event.is_known and pieces.runtime.channel(home.space.name) is None):
+            await receipts.check(pieces, event)
+        facet = home.facet("session", event.user, event.session)
+        arguments = signature.decode(event.payload)
+        held: list[Node] = []
+        try:
+            await prefetch(pieces, event, facet, held)
+            raw = await self._land(event, facet, arguments, held)
+        finally:
+            if event.attempt is not None:
+                self._handling.lineage.failed(event.attempt)  # Unless it landed: then this is nothing.
+            for node in held:
+                pieces.core.remove(node)
+        home.is_made = True
+        return signature.result.decode(raw)
+
+    def _check_age(self, event: Event) -> None:
+        """Of an event that is older than receipts are kept nobody knows any more whether it was handled."""
+        kept_ms = self._handling.policy.retention_ms
+        oldest_us = self._pieces.core.clock.now_us() - round(kept_ms * 1_000)
+        if event.is_known and not event.is_stored and 0 < event.minted_us < oldest_us:
+            raise EventExpiredError(
+                f"{event.stream}: event {event.id} was sent more than {kept_ms / 3.6e6:g} hours ago, and whether it "
+                "was handled is not known any more: look, and send a new one"
+            )
+
+    async def _land(self, event: Event, facet: Facet, arguments: dict[str, Any], held: list[Node]) -> Value:
+        pieces = self._pieces
+        course = event.effort.course = Course(self._handling, self._lane, event)
+
+        def attempt(transaction: Transaction) -> Value:
+            return self._called(event, facet, arguments, transaction)
+
+        while True:
+            try:
+                return await land(pieces, event, attempt)
+            except Stale as stale:
+                event.effort.stage = Stage.PARKED
+                await freshen(pieces, event.stream, stale.documents, held, self._handling.window_us)
+            except Refused:
+                await receipts.check(pieces, event)
+                if not await self._was_wrong(event):
+                    raise
+            except Defect as defect:
+                await receipts.check(pieces, event)
+                if not await self._was_wrong(event):
+                    raise HandlerFailed(
+                        f"{event.stream} failed: {type(defect.error).__name__}: {defect.error}"
+                    ) from defect.error
+            except Exception as error:
+                event.advice = advice(event)
+                await course.judge(error)
+                raise
+
+    async def _was_wrong(self, event: Event) -> bool:
+        """Whether a handler said no to something that may never be: then it is asked again when that is decided.
+
+        What is shown here includes what has no verdict, and what is refused writes nothing that would be judged. So a
+        no counts only if it stands on what was decided, in the order in which events were sent.
+        """
+        lane = self._lane
+        layers, event.stood_on = event.stood_on, []
+
+        def is_decided() -> bool:
+            return lane.is_first(event) and not any(layer.fate in UNDECIDED for layer in layers)
+
+        core = self._pieces.core
+        event.doubted_us = event.doubted_us or core.clock.monotonic_us()
+        left_us = event.doubted_us + self._handling.window_us - core.clock.monotonic_us()
+        if is_decided() or left_us <= 0:
+            return False
+        event.effort.stage = Stage.BACKING_OFF  # It waits for others' verdicts.
+        await self._pieces.runtime.tasks.until(is_decided, left_us)
+        return True
+
+    def _called(self, event: Event, facet: Facet, arguments: dict[str, Any], transaction: Transaction) -> Value:
+        core, replica = self._pieces.core, event.home.space.replica
+        tracker = Handled(core, replica, transaction)
+
+        def attempt() -> Value:
+            return self._handling._attempt(event, facet, arguments)
+
+        self._begin_attempt(event)
+        try:
+            result = call_in(core.current, replica, transaction, core.visible, attempt, tracker)
+        except BaseException:
+            tracker.check()
+            event.stood_on = tracker.undecided()
+            raise
+        tracker.check()  # Whoever caught the signal has gone on with what was not there: nothing of that is kept.
+        event.seen = noted(transaction)
+        self._lane.leave(event)
+        return result
+
+    def _begin_attempt(self, event: Event) -> None:
+        """What the last attempt left behind was never there."""
+        if event.attempt is not None:
+            self._handling.lineage.failed(event.attempt)
+        if event.effort.last is not None:
+            event.advice = advice(event)
+        event.attempt = Origin(event.id, event.home.space.name, event.user, event.session)
+        event.calls += 1
+        event.is_dispatched = True
+
+
+def call(handling: Handling, event: Event, facet: Facet, arguments: dict[str, Any]) -> Value:
+    """One call of the handler, in the transaction that is open."""
+    core = handling.pieces.core
+    if event.period is not None and periods.is_over(core, event):
+        return None
+    handling.current = (event, EventContext(facet, event))
+    try:
+        event.home.pieces.records.keep(event.home)
+        made = event.member.fn(facet.piece, **arguments)
+        result = facet.home.outline.signature(event.member).result.encode(made)
+        _sign(handling, event, result)
+        return result
+    except Refused:
+        raise
+    except Exception as error:  # Whatever else an author's function raises is a defect.
+        raise Defect(error) from error
+    finally:
+        handling.current = None
+
+
+def _sign(handling: Handling, event: Event, result: Value) -> None:
+    """Inside the handler's transaction: its receipt, what it sends, and what is over with it."""
+    run = handling.pieces.core.current.run
+    assert run is not None
+    transaction, attempt = run.transaction, event.attempt
+    assert transaction is not None
+    assert attempt is not None
+    if event.origin is not None:
+        condition = event.origin.condition(event.home.space.name)
+        if condition is not None:
+            transaction.preconditions.append(condition)
+    receipts.leave(handling.pieces, transaction, event, result)
+    stored.store(handling.pieces, transaction, attempt)

@@ -1,0 +1,140 @@
+"""The course of one event through the writer: its turns, and what follows the moment a verdict is heard.
+
+A rejected event goes back to its place in the lane before anything else is dispatched. What an attempt launched is
+started when its commit is made and stopped when that falls. That it was handled before is no failure: whoever sent it
+gets what came of the first handling. It decides no delay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from headwater.cells.handle import Input
+from headwater.errors import PreconditionFailedError
+from headwater.protocol.verdict import PreconditionFailed, Rejection
+from headwater.replica.document import NOT_HERE
+from headwater.runtime.authored import Missing
+from headwater.runtime.binding import receipts
+from headwater.runtime.binding.fresh import freshen, is_fresh
+from headwater.runtime.binding.receipts import HandledBefore
+from headwater.runtime.binding.traces import EventAttempted, EventRejected
+from headwater.runtime.effort import Outcome, Stage, classify
+
+if TYPE_CHECKING:
+    from headwater.data.value import Value
+    from headwater.replica.layer import Layer
+    from headwater.replica.transaction import Transaction
+    from headwater.runtime.binding.events import Event
+    from headwater.runtime.binding.facet import Facet
+    from headwater.runtime.binding.handling import Handling
+    from headwater.runtime.binding.lanes import Lane
+    from headwater.runtime.binding.pieces import Pieces
+    from headwater.scheduler.node import Node
+
+__all__ = ["Course", "HandledBefore", "land", "prefetch"]
+
+ORIGIN_COMMITTED: Final = "origin_committed"
+ENTITY_ABSENT: Final = "entity_absent"
+
+
+class Course:
+    """One event on its way."""
+
+    __slots__ = ("_event", "_handling", "_lane", "_precondition")
+
+    def __init__(self, handling: Handling, lane: Lane, event: Event) -> None:
+        self._handling = handling
+        self._lane = lane
+        self._event = event
+        self._precondition = ""  # of the last attempt, which is false for good
+
+    async def turn(self) -> None:
+        await self._lane.turn(self._event)
+
+    def made(self, transaction: Transaction) -> None:
+        event, handling = self._event, self._handling
+        trace = handling.trace
+        if trace is not None:
+            trace.emit(EventAttempted(event.stream, event.id, event.attempts, event.effort.backoff_us / 1_000))
+        assert event.attempt is not None
+        handling.lineage.made(event.attempt, transaction)
+
+    def settled(self, layer: Layer, rejection: Rejection | None) -> None:
+        event, lineage, attempt = self._event, self._handling.lineage, self._event.attempt
+        assert attempt is not None
+        if rejection is None:
+            lineage.confirmed(attempt)
+            return
+        lineage.failed(attempt)
+        outcome = classify(rejection, layer.local_seq)
+        if isinstance(rejection, PreconditionFailed):
+            self._precondition = rejection.precondition
+        trace = self._handling.trace
+        if trace is not None:
+            is_tried_again = outcome in (Outcome.STALE, Outcome.UNSENT) and not event.is_dropped
+            trace.emit(EventRejected(event.stream, event.id, event.attempts, outcome.value, is_tried_again))
+        if event.is_dropped and event.task is not None:
+            event.task.cancel()  # I10: whoever posted it did not land. It is not tried again.
+        elif outcome in (Outcome.STALE, Outcome.UNSENT):
+            self._lane.come_back(event)
+
+    async def judge(self, error: Exception) -> None:
+        """What a failed attempt means. Raises HandledBefore if the event was handled, by whomever."""
+        if isinstance(error, PreconditionFailedError):
+            if self._precondition == ORIGIN_COMMITTED:
+                self._event.is_dropped = True
+            elif self._precondition == ENTITY_ABSENT:
+                await receipts.answered(self._handling.pieces, self._event)
+
+
+async def land(pieces: Pieces, event: Event, attempt: Callable[[Transaction], Value]) -> Value:
+    """Have an attempt made until it is durable, wherever its space is kept."""
+    channel = pieces.runtime.channel(event.home.space.name)
+    if channel is not None:
+        made = await channel.land(attempt, node=event.stream, effort=event.effort)
+    else:
+        made = await _land_here(pieces, event, attempt)
+    pieces.core.request_tick()
+    return made
+
+
+async def _land_here(pieces: Pieces, event: Event, attempt: Callable[[Transaction], Value]) -> Value:
+    """In a space that is nowhere but here nobody is faster, and what is committed stays."""
+    core, effort, replica = pieces.core, event.effort, event.home.space.replica
+    while True:
+        await effort.turn()
+        effort.stage = Stage.RUNNING
+        transaction = replica.begin(node=event.stream)
+        try:
+            made = attempt(transaction)
+        except Missing as missing:
+            replica.drop(transaction)
+            await core.loaded(missing.document)
+            continue
+        except BaseException:
+            replica.drop(transaction)
+            raise
+        effort.attempts += 1
+        core.writing.commit(replica, transaction, effort.settled)
+        effort.made(transaction)
+        core.request_tick()
+        await pieces.runtime.written()
+        return made
+
+
+async def prefetch(pieces: Pieces, event: Event, facet: Facet, held: list[Node]) -> None:
+    """Have what a handler says it reads arrive and run together, before it is called for the first time."""
+    reads: list[Any] = [facet.handle(each) for each in event.member.reads]
+    documents = [each.document for each in reads if isinstance(each, Input)]
+    core = pieces.core
+    for document in documents:
+        if document.value is NOT_HERE and not document.writers:
+            core.load(document)
+    for document in documents:
+        if document.value is NOT_HERE and not document.writers:
+            await core.loaded(document)
+    stale = [each for each in documents if each.writers and not is_fresh(each, core)]
+    if stale:
+        event.effort.stage = Stage.PARKED
+        await freshen(pieces, event.stream, stale, held, pieces.handling.window_us)

@@ -1,0 +1,113 @@
+"""Retention: receipts that are older than they are kept are deleted, some at a time, by whoever handles events.
+
+Receipts sort by the time at which their events were sent; those of ids that callers gave come first and say in
+themselves when they were left. A sweep looks at one page of them, goes on where the last one ended, and follows on so
+many handlings: what is left behind grows no faster than it is swept. A deleted receipt still counts as one, so that its
+event is never handled again. It handles nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from headwater.data.address import DocKey
+from headwater.data.patch import Patch
+from headwater.errors import HeadwaterError
+from headwater.protocol.messages import Query
+from headwater.replica.document import NOT_HERE
+from headwater.runtime.binding.receipts import PREFIX
+from headwater.runtime.binding.stored import minted
+
+if TYPE_CHECKING:
+    from headwater.data.value import MaybeValue
+    from headwater.runtime.binding.pieces import Pieces
+
+EVERY: Final = 64
+"""Handlings of one space after which receipts are looked at."""
+PAGE: Final = 100
+"""How many of them, each time."""
+
+
+class Retention:
+    """The receipts of the spaces of one runtime."""
+
+    __slots__ = ("_after", "_landed", "_pieces", "_random", "_sweeping")
+
+    def __init__(self, pieces: Pieces) -> None:
+        self._pieces = pieces
+        self._random = pieces.core.clock.randomness(f"receipts {pieces.origin}")
+        self._landed: dict[str, int] = {}  # handlings since the last sweep
+        self._after: dict[str, str] = {}  # where the last one ended
+        self._sweeping: set[str] = set()
+
+    def landed(self, space: str) -> None:
+        """An event was handled there. Every so many are followed by a sweep, also if no process handles so many."""
+        count = self._landed.get(space)
+        if count is None:
+            count = self._random.randrange(EVERY)
+        count += 1
+        self._landed[space] = count
+        channel = self._pieces.runtime.channel(space)
+        if count >= EVERY and space not in self._sweeping and channel is not None and channel.is_up():
+            self._landed[space] = 0
+            self._sweeping.add(space)
+            self._pieces.runtime.tasks.begin(self._sweep(space), f"receipts of {space}")
+
+    async def _sweep(self, space: str) -> None:
+        try:
+            old = await self._old(space)
+            if old:
+                await self._delete(space, old)
+        except HeadwaterError:
+            return  # The connection is gone, or this user may not: another sweep follows.
+        finally:
+            self._sweeping.discard(space)
+
+    async def _old(self, space: str) -> list[DocKey]:
+        """Those on the next page that are older than they are kept."""
+        channel = self._pieces.runtime.channel(space)
+        assert channel is not None
+        policy = self._pieces.handling.policy
+        oldest_us = self._pieces.core.clock.now_us() - round(policy.retention_ms * 1_000)
+        after = self._after.get(space, PREFIX)
+        answer = await channel.driver.query(Query(0, "space", after=after, limit=PAGE))
+        found: list[DocKey] = []
+        self._after[space] = PREFIX
+        for state in answer.documents:
+            id = state.doc.id
+            if not id.startswith(PREFIX) or minted(id.removeprefix(PREFIX)) >= oldest_us:
+                return found  # All that come after it are younger.
+            if _left_us(state.get()) < oldest_us:
+                found.append(state.doc)
+        if answer.next is not None and answer.documents:
+            self._after[space] = answer.documents[-1].doc.id
+        return found
+
+    async def _delete(self, space: str, old: list[DocKey]) -> None:
+        pieces = self._pieces
+        core, local = pieces.core, pieces.core.space(space)
+        documents = [local.document(doc.id, doc.scope) for doc in old]
+        for document in documents:
+            core.load(document)
+        await core.observing.until(
+            lambda: all(each.value is not NOT_HERE or core.why_not(each) is not None for each in documents)
+        )
+
+        def delete() -> None:
+            run = core.current.run
+            assert run is not None
+            for document in documents:
+                if document.value is not NOT_HERE:
+                    run.tracker.write(run, document, Patch("remove", ()))
+
+        try:
+            await pieces.runtime.space(space).transact(delete)
+        finally:
+            for document in documents:
+                local.let_be(document)
+
+
+def _left_us(receipt: MaybeValue) -> int:
+    at = receipt.get("at_us") if isinstance(receipt, Mapping) else None
+    return at if isinstance(at, int) else 0

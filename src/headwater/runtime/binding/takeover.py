@@ -1,0 +1,221 @@
+"""Taking up stored events: those that are due, and those whose sender is gone.
+
+On connecting, when others have stored some, and when one is due, a runtime reads the stored events of its spaces. One
+that is due and was left alone for a while is handled here, if its class is imported and, for a child, its piece is
+open; otherwise it is parked, and looked at again now and then. That several runtimes do so is harmless: receipts let
+one of them land. One timer per space, for the earliest moment; nothing else is polled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from headwater.data.value import MAX_INT
+from headwater.errors import BacklogFullError, HeadwaterError, LoadError
+from headwater.protocol.stored_events import Events, StoredEvent
+from headwater.runtime.binding import stored
+from headwater.runtime.binding.stored import Unavailable
+
+if TYPE_CHECKING:
+    from headwater.runtime.attached import Attached
+    from headwater.runtime.binding.events import Event
+    from headwater.runtime.binding.pieces import Pieces
+
+PAGE: Final = 100
+TAKEN: Final = 256
+"""Events of one space that were taken up and have no end. Further ones are left in the store for now."""
+AGAIN_US: Final = 1_000_000
+"""When there was no room, how long until the rest is looked at."""
+PARKED_US: Final = (1_000_000, 60_000_000)
+"""When those are looked at again that could not be handled here: soon after a piece was opened, then less often."""
+SPREAD_US: Final = 50_000
+"""Over how long runtimes spread that wait for the same moment."""
+
+
+class Takeover:
+    """What one runtime takes up."""
+
+    __slots__ = ("_kept", "_pieces", "_random", "_spaces")
+
+    def __init__(self, pieces: Pieces) -> None:
+        self._pieces = pieces
+        self._random = pieces.core.clock.randomness(f"taking up {pieces.origin}")
+        self._spaces: dict[str, Attending] = {}
+        self._kept: dict[Event, Callable[[], None]] = {}  # due later, of spaces that are nowhere but here
+
+    def attend(self, channel: Attached) -> None:
+        """A space is opened: hear of what is stored in it."""
+        space = channel.driver.session.space
+        if space not in self._spaces:
+            self._spaces[space] = Attending(self._pieces, space, channel)
+
+    def later(self, event: Event) -> None:
+        """It is due later."""
+        space = event.home.space.name if event.origin is None else event.origin.space
+        attending = self._spaces.get(space)
+        if attending is not None:
+            attending.look_at(event.due_us)
+            return
+        core = self._pieces.core
+
+        def due() -> None:
+            self._kept.pop(event, None)
+            if not (event.is_withdrawn or event.is_dropped):
+                event.minted_us = event.due_us
+                self._pieces.handling.start(event)
+
+        wait_us = event.due_us - core.clock.now_us()
+        self._kept[event] = core.scheduler.gates.alarm(core.clock.monotonic_us() + wait_us, due)
+
+    def again(self, space: str) -> None:
+        """Something stored was left there: it is looked at when it was left alone for a while."""
+        attending = self._spaces.get(space)
+        if attending is not None:
+            grace_us = round(self._pieces.handling.policy.grace_ms * 1_000)
+            attending.look_at(self._pieces.core.clock.now_us() + grace_us)
+
+    def opened(self, space: str) -> None:
+        """A piece runs here from now on: its events, and those of its children, can be handled."""
+        attending = self._spaces.get(space)
+        if attending is not None:
+            attending.opened()
+
+    def parked(self) -> tuple[tuple[StoredEvent, str], ...]:
+        """Stored events that cannot be handled here, and why."""
+        return tuple(each for attending in self._spaces.values() for each in attending.parked.values())
+
+    def spread_us(self) -> int:
+        return self._random.randrange(SPREAD_US)
+
+
+class Attending:
+    """The stored events of one space."""
+
+    __slots__ = (
+        "_at_us",
+        "_cancel",
+        "_channel",
+        "_is_looking",
+        "_line",
+        "_patience_us",
+        "_pieces",
+        "_space",
+        "_taken",
+        "parked",
+    )
+
+    def __init__(self, pieces: Pieces, space: str, channel: Attached) -> None:
+        self._pieces = pieces
+        self._space = space
+        self._channel = channel
+        self._at_us = MAX_INT  # when it is looked next, by the wall clock
+        self._cancel: Callable[[], None] | None = None
+        self._is_looking = False
+        self._line = -1  # the connection on which it was told what there is
+        self._patience_us = PARKED_US[0]
+        self._taken: dict[str, Event] = {}
+        self.parked: dict[str, tuple[StoredEvent, str]] = {}
+        channel.driver.session.queries.watch_events(self._heard)
+
+    @property
+    def _grace_us(self) -> int:
+        return round(self._pieces.handling.policy.grace_ms * 1_000)
+
+    def _heard(self, newest: int | LoadError) -> None:
+        """Something is stored, by whomever; the first time on each connection, what there is."""
+        if isinstance(newest, LoadError) or not newest:
+            return  # Whoever may not write the space handles nothing of it.
+        line, self._line = self._line, self._channel.driver.reconnects
+        wait_us = self._grace_us if line == self._line else 0
+        self.look_at(self._pieces.core.clock.now_us() + wait_us)
+
+    def opened(self) -> None:
+        self._patience_us = PARKED_US[0]
+        if self.parked:
+            self.look_at(self._pieces.core.clock.now_us() + self._patience_us)
+
+    def look_at(self, at_us: int) -> None:
+        """Look at a moment of the wall clock, or before."""
+        if at_us >= self._at_us:
+            return
+        core = self._pieces.core
+        if self._cancel is not None:
+            self._cancel()
+        self._at_us = at_us
+        wait_us = max(0, at_us - core.clock.now_us())
+        self._cancel = core.scheduler.gates.alarm(core.clock.monotonic_us() + wait_us, self._look)
+
+    def _look(self) -> None:
+        self._at_us, self._cancel = MAX_INT, None
+        if self._is_looking:
+            self.look_at(self._pieces.core.clock.now_us() + AGAIN_US)
+        elif self._channel.is_up():  # Otherwise the next connection asks for it.
+            self._is_looking = True
+            self._pieces.runtime.tasks.begin(self._read(), f"stored events of {self._space}")
+
+    async def _read(self) -> None:
+        """Read them all, and take up what may be."""
+        now_us = self._pieces.core.clock.now_us()
+        after, next_us = (0, ""), MAX_INT
+        self.parked.clear()
+        try:
+            while True:
+                page = await self._page(now_us, after)
+                for row in page.events:
+                    next_us = min(next_us, self._take(row, now_us))
+                if page.next is None:
+                    break
+                after = page.next
+            if page.next_due_us is not None:
+                next_us = min(next_us, page.next_due_us + self._pieces.handling.takeover.spread_us())
+        except HeadwaterError:
+            return  # The connection is gone, or it may not be asked: the next one is told again what there is.
+        finally:
+            self._is_looking = False
+        if self.parked:
+            next_us = min(next_us, now_us + self._patience_us)
+            self._patience_us = min(2 * self._patience_us, PARKED_US[1])
+        if next_us < MAX_INT:
+            self.look_at(next_us)
+
+    async def _page(self, due_by_us: int, after: tuple[int, str]) -> Events:
+        driver = self._channel.driver
+        reply = driver.expected()
+
+        def answered(answer: Events | LoadError) -> None:
+            if not reply.done():
+                if isinstance(answer, LoadError):
+                    reply.set_exception(answer)
+                else:
+                    reply.set_result(answer)
+
+        driver.session.queries.ask_events(answered, due_by_us=due_by_us, after=after, limit=PAGE)
+        driver.flush()
+        page: Events = await reply
+        return page
+
+    def _take(self, row: StoredEvent, now_us: int) -> int:
+        """Take one up, if it may be. Answers when it may be looked at again."""
+        handling = self._pieces.handling
+        self._taken = {id: event for id, event in self._taken.items() if event.end is None}
+        free_us = max(row.stored_us + self._grace_us, row.due_us)
+        known = handling.find(stored.id_of(row.id, row.payload))
+        if known is not None:
+            return MAX_INT if known.row_id == row.id else now_us + self._grace_us
+        if free_us > now_us:
+            return free_us
+        if len(self._taken) >= TAKEN:
+            return now_us + AGAIN_US
+        try:
+            event = stored.read(self._pieces, row.id, row.stream, row.payload, row.due_us, self._space)
+            if row.principal:
+                # Whoever may write a space can store what they like in it: they are believed to be themselves only.
+                event.user = event.principal = row.principal
+            self._taken[row.id] = handling.start(event)
+        except Unavailable as error:
+            if len(self.parked) < TAKEN:
+                self.parked[row.id] = (row, str(error))
+        except BacklogFullError:
+            return now_us + AGAIN_US
+        return MAX_INT

@@ -1,0 +1,105 @@
+"""The outbox of a client: a file of its own machine with everything that it sent and that has no end yet.
+
+A send is in it before anything else happens, and leaves it with its end. A program that ended before sends what is left
+the next time, under the same ids, so that receipts make one handling of it. One program at a time has the file. It
+decides nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import apsw
+import msgspec
+
+from headwater.data.codec import enc_hook, ext_hook
+from headwater.errors import DirectoryInUseError, LimitError, NewerVersionError, StorageError
+from headwater.protocol.commit import SentEvent
+
+__all__ = ["Outbox"]
+
+MOST: Final = 100_000
+"""Sends without an end in one file. A further one is refused."""
+APPLICATION_ID: Final = 0x48574F42  # "HWOB"
+VERSION: Final = 1
+_SCHEMA: Final = """
+    CREATE TABLE sent (place INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, space TEXT NOT NULL, event BLOB NOT NULL)
+"""
+_encoder = msgspec.msgpack.Encoder(enc_hook=enc_hook)
+_decoder = msgspec.msgpack.Decoder(SentEvent, ext_hook=ext_hook)
+
+
+class Outbox:
+    """What was sent and has no end, in a file."""
+
+    __slots__ = ("_connection", "_count", "_path")
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        try:
+            self._connection = apsw.Connection(path)
+            self._connection.execute("PRAGMA locking_mode=EXCLUSIVE")
+            self._connection.execute("PRAGMA journal_mode=WAL")
+            self._connection.execute("PRAGMA synchronous=FULL")
+            self._open()
+            self._count: int = self._connection.execute("SELECT count(*) FROM sent").get
+        except apsw.BusyError as error:
+            raise DirectoryInUseError(
+                f"another program has the outbox {path}: use another file for this one"
+            ) from error
+        except apsw.Error as error:
+            raise self._failed(error) from error
+
+    def _open(self) -> None:
+        connection = self._connection
+        application = connection.pragma("application_id")
+        version = connection.pragma("user_version")
+        if not application and not version and not connection.execute("SELECT count(*) FROM sqlite_schema").get:
+            with connection:
+                connection.execute(_SCHEMA)
+                connection.pragma("application_id", APPLICATION_ID)
+                connection.pragma("user_version", VERSION)
+        elif application != APPLICATION_ID:
+            raise StorageError(f"{self._path} is no outbox: name a file of its own")
+        elif version > VERSION:
+            raise NewerVersionError(f"the outbox {self._path} was written by a newer version of Headwater")
+
+    def _failed(self, error: apsw.Error) -> StorageError:
+        return StorageError(f"the outbox {self._path} failed: {error}. What is sent now would not be kept.")
+
+    def __len__(self) -> int:
+        return self._count
+
+    def put(self, space: str, event: SentEvent) -> None:
+        """Keep a send. It is on the disk when this returns. One that is kept already stays where it is."""
+        if self._count >= MOST:
+            raise LimitError(f"the outbox {self._path} holds {self._count} sends without an end: wait for a connection")
+        try:
+            self._connection.execute(
+                "INSERT OR IGNORE INTO sent (id, space, event) VALUES (?, ?, ?)",
+                (event.id, space, _encoder.encode(event)),
+            )
+            self._count += self._connection.changes()
+        except apsw.Error as error:
+            raise self._failed(error) from error
+
+    def remove(self, id: str) -> None:
+        """It has its end."""
+        try:
+            self._connection.execute("DELETE FROM sent WHERE id=?", (id,))
+            self._count -= self._connection.changes()
+        except apsw.Error as error:
+            raise self._failed(error) from error
+
+    def rows(self) -> list[tuple[str, SentEvent]]:
+        """What is left of the last time, in the order of its sending."""
+        try:
+            found: list[Any] = self._connection.execute("SELECT space, event FROM sent ORDER BY place").fetchall()
+            return [(space, _decoder.decode(event)) for space, event in found]
+        except apsw.Error as error:
+            raise self._failed(error) from error
+        except msgspec.MsgspecError as error:
+            raise StorageError(f"the outbox {self._path} is damaged: {error}. Move it away and look inside.") from error
+
+    def close(self) -> None:
+        self._connection.close()

@@ -1,0 +1,249 @@
+"""What a handler acts on is fresh (I4): the attempt that lands has read nothing that was changed before it landed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from headwater import Cell, Piece, Refused, cell, computed, handler
+from headwater.data.address import DocKey
+from headwater.data.patch import replace
+from headwater.errors import HandlerFailed, NotSettlingError
+from headwater.protocol.commit import Commit, Operation
+from headwater.testing import Simulation
+from tests.scenario.events_kit import Front, durable, outcome, policy, read, told
+from tests.simulation.events_switches import a_no_is_not_doubted, anything_is_fresh, sources_are_forgotten
+
+CALLED: list[object] = []
+
+
+class Poll(Piece, name="freshness.Poll"):
+    is_closed: Cell[bool] = cell(default=False)
+    votes: Cell[tuple[str, ...]] = cell(default=())
+    n: Cell[int] = cell(default=1)
+    x: Cell[int] = cell(default=0)
+    y: Cell[int] = cell(default=0)
+
+    @computed
+    def is_open(self) -> bool:
+        return not self.is_closed.get()
+
+    @computed
+    def doubled(self) -> int:
+        return self.n.get() * 2
+
+    @computed
+    def more(self) -> int:
+        return self.doubled.get() + 1
+
+    @computed(debounce_ms=500)
+    def slow(self) -> int:
+        return self.n.get() + 100
+
+    @computed(writes=(x,))
+    def ping(self) -> int:
+        self.x.set(self.y.get() + 1)
+        return self.y.get()
+
+    @computed(writes=(y,))
+    def pong(self) -> int:
+        """Does not settle: it goes round with the other one."""
+        self.y.set(self.x.get() + self.ping.get())
+        return self.x.get()
+
+    @handler
+    def vote(self, who: str) -> None:
+        """Writes nothing itself."""
+        if self.is_closed.get():
+            raise Refused("too late")
+        self.count.post(who)
+
+    @handler
+    def vote_by_computed(self, who: str) -> None:
+        if not self.is_open.get():
+            raise Refused("too late")
+        self.count.post(who)
+
+    @handler
+    def cast(self, who: str) -> None:
+        if not self.is_open.get():
+            raise Refused("too late")
+        self.votes.push(who)
+
+    @handler
+    def cast_at_once(self, who: str) -> None:
+        if self.is_closed.get():
+            raise Refused("too late")
+        self.votes.push(who)
+
+    @handler
+    def ask(self) -> bool:
+        """Neither writes nor posts: its answer is all that it does."""
+        return self.is_closed.get()
+
+    @handler
+    def count(self, who: str) -> None:
+        self.votes.push(who)
+
+    @handler
+    def close(self) -> None:
+        self.is_closed.set(True)
+
+    @handler
+    def take(self) -> int:
+        CALLED.append("take")
+        self.votes.push(str(self.more.get()))
+        return self.more.get()
+
+    @handler
+    def take_slow(self) -> int:
+        CALLED.append("take_slow")
+        self.votes.push(str(self.slow.get()))
+        return self.slow.get()
+
+    @handler
+    def take_never(self) -> int:
+        return self.pong.get()
+
+
+async def begun(sim: Simulation, user: str = "ann") -> Poll:
+    CALLED.clear()
+    poll = await sim.runtime(user).space("s").open(Poll, "p")
+    await sim.settle()
+    return poll
+
+
+def written_elsewhere(sim: Simulation, document: DocKey, value: Any) -> None:
+    """Somebody's write is durable, and nobody here has heard of it yet."""
+
+    def write(engines: Any) -> None:
+        engines["s"].open_session("rival")
+        engines["s"].submit("rival", Commit(1, (Operation(document, (replace((), value),)),)))
+
+    read(sim, write)
+
+
+def a_vote_after_the_end(name: str) -> Any:
+    async def story(sim: Simulation) -> list[str]:
+        poll = await begun(sim)
+        await poll.is_open.pull()
+        await sim.settle()
+        written_elsewhere(sim, poll.is_closed.document.key, True)
+        answer = await outcome(getattr(poll, name).send("bob"))
+        await sim.settle()
+        votes = durable(sim, poll, "votes")
+        return [] if isinstance(answer, Refused) and votes is None else [f"told {answer!r}, and there is {votes}"]
+
+    return story
+
+
+@pytest.mark.parametrize("name", ["vote", "vote_by_computed", "cast"])
+def test_what_was_durable_before_an_event_was_sent_is_what_its_handler_acts_on(name: str) -> None:
+    """Also if it writes nothing itself: what it posts is what it did."""
+    assert told(a_vote_after_the_end(name)) == []
+
+
+async def a_question_after_the_end(sim: Simulation) -> list[str]:
+    poll = await begun(sim)
+    written_elsewhere(sim, poll.is_closed.document.key, True)
+    answer = await outcome(poll.ask.send())
+    return [] if answer is True else [f"told {answer!r}"]
+
+
+def test_an_answer_is_as_of_the_moment_at_which_it_is_durable() -> None:
+    assert told(a_question_after_the_end) == []
+
+
+def test_without_the_sources_of_a_computed_a_vote_after_the_end_counts() -> None:
+    with sources_are_forgotten():
+        assert told(a_vote_after_the_end("cast")) != []
+
+
+async def a_chain_that_is_not_up_to_date(sim: Simulation) -> list[str]:
+    poll = await begun(sim)
+    assert await poll.more.pull() == 3
+    poll.n.set(10)
+    answer = await poll.take.send()
+    await sim.settle()
+    votes = durable(sim, poll, "votes")
+    return [] if (answer, votes) == (21, ("21",)) else [f"told {answer}, and there is {votes}"]
+
+
+def test_invalid_upstream_runs_before_the_attempt_that_lands() -> None:
+    assert told(a_chain_that_is_not_up_to_date) == []
+
+
+def test_without_freshness_a_handler_acts_on_the_last_value() -> None:
+    with anything_is_fresh():
+        assert "told 3" in str(told(a_chain_that_is_not_up_to_date))
+
+
+async def a_gated_upstream(sim: Simulation) -> list[str]:
+    """It parks the event with its time: nothing is polled, and it is dispatched right then."""
+    poll = await begun(sim)
+    assert await poll.slow.pull() == 101
+    poll.n.set(5)
+    began = sim.now()
+    sent = asyncio.ensure_future(poll.take_slow.send())
+    behind = asyncio.ensure_future(poll.take.send())
+    await sim.advance(seconds=0.1)
+    parked = [row.state for row in sim.runtime("ann").intents() if row.stream.endswith("take_slow")]
+    answers = [await sent, await behind]
+    took_ms = (sim.now() - began).total_seconds() * 1_000
+    await sim.settle()
+    found = [] if answers == [105, 11] else [f"told {answers}"]
+    if parked != ["parked"]:
+        found.append(f"it was {parked}")
+    if not 350 <= took_ms <= 700:
+        found.append(f"it took {took_ms} ms")
+    if durable(sim, poll, "votes") != ("105", "11"):
+        found.append(f"the order was {durable(sim, poll, 'votes')}")
+    return found
+
+
+def test_a_gated_upstream_parks_the_head_of_its_lane_until_its_time() -> None:
+    assert told(a_gated_upstream) == []
+
+
+async def an_upstream_that_does_not_settle(sim: Simulation) -> list[str]:
+    poll = await begun(sim)
+    with policy(retry_window_ms=3_000):
+        poll = sim.runtime("bob").space("s").piece(Poll, "p")
+    began = sim.now()
+    answer = await outcome(poll.take_never.send())
+    took_s = (sim.now() - began).total_seconds()
+    found = []
+    if not isinstance(answer, (NotSettlingError, HandlerFailed)) or "p:p" not in str(answer):
+        found.append(f"told {answer!r}")
+    if took_s > 10:
+        found.append(f"it took {took_s} s")
+    return found
+
+
+def test_an_upstream_that_does_not_settle_fails_the_send_and_names_it() -> None:
+    assert told(an_upstream_that_does_not_settle) == []
+
+
+async def a_no_to_what_never_was(sim: Simulation) -> list[str]:
+    """The poll is closed here, and that is rejected: the vote that came behind it was refused for nothing."""
+    with Front().standing() as front:
+        poll = await begun(sim)
+        front.reject("close", 1)
+        closing = asyncio.ensure_future(outcome(poll.close.options(retries=0).send()))
+        await asyncio.sleep(0)
+        answer = await outcome(poll.cast_at_once.send("bob"))
+        await closing
+        await sim.settle()
+        votes = durable(sim, poll, "votes")
+        return [] if votes == ("bob",) else [f"told {answer!r}, and there is {votes}"]
+
+
+def test_a_refusal_counts_only_if_it_stands_on_what_was_decided() -> None:
+    assert told(a_no_to_what_never_was) == []
+
+
+def test_without_doubt_a_vote_is_refused_because_of_a_write_that_never_was() -> None:
+    with a_no_is_not_doubted():
+        assert "too late" in str(told(a_no_to_what_never_was))

@@ -1,0 +1,97 @@
+"""Other threads: `rt.call` calls a function on the runtime's thread and, if there is something to await, awaits it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from headwater import AuthoringError, Cell, Piece, Refused, Runtime, cell, handler
+from tests.unit.runtime.kit import run
+
+
+class Till(Piece):
+    cents: Cell[int] = cell(default=0)
+
+    @handler
+    def take(self, cents: int) -> int:
+        if cents < 0:
+            raise Refused("nothing is given back")
+        self.cents.increment(cents)
+        return cents
+
+
+def elsewhere(work: Callable[[Runtime, Till], Any]) -> Any:
+    """What a function answers that is called in another thread than the runtime's."""
+    answers: list[Any] = []
+
+    async def main() -> None:
+        async with Runtime() as rt:
+            till = await rt.space("s").open(Till, "t")
+            answers.append(await asyncio.to_thread(work, rt, till))
+
+    run(main)
+    return answers[0]
+
+
+def test_a_thread_sends_and_waits_until_that_is_durable() -> None:
+    def work(rt: Runtime, till: Till) -> list[int]:
+        return [rt.call(till.take.send, 3), rt.call(lambda: till.take.send(4)), rt.call(till.cents.pull)]
+
+    assert elsewhere(work) == [3, 4, 7]
+
+
+def test_a_thread_calls_an_async_function() -> None:
+    async def both(till: Till, cents: int) -> int:
+        await till.take.send(cents)
+        await till.take.send(cents)
+        return till.cents.get()
+
+    assert elsewhere(lambda rt, till: rt.call(both, till, cents=5)) == 10
+
+
+def test_what_an_async_function_raises_is_raised_in_the_thread() -> None:
+    def work(rt: Runtime, till: Till) -> str:
+        with pytest.raises(Refused) as refused:
+            rt.call(till.take.send, -1)
+        return refused.value.reason
+
+    assert elsewhere(work) == "nothing is given back"
+
+
+def test_what_is_cancelled_there_is_cancelled_here() -> None:
+    async def ends() -> None:
+        raise asyncio.CancelledError
+
+    def work(rt: Runtime, till: Till) -> bool:
+        try:
+            rt.call(ends)
+        except BaseException as error:
+            return type(error).__name__ == "CancelledError"
+        return False
+
+    assert elsewhere(work) is True
+
+
+def test_two_hundred_threads_lose_nothing() -> None:
+    async def main() -> None:
+        async with Runtime() as rt:
+            till = await rt.space("s").open(Till, "t")
+            sends = [asyncio.to_thread(rt.call, till.take.send, 1) for _ in range(200)]
+            assert await asyncio.gather(*sends) == [1] * 200
+            assert await till.cents.pull() == 200
+
+    run(main)
+
+
+def test_the_runtime_s_own_thread_awaits_instead() -> None:
+    async def main() -> None:
+        async with Runtime() as rt:
+            till = await rt.space("s").open(Till, "t")
+            assert rt.call(till.cents.get) == 0
+            with pytest.raises(AuthoringError, match=r"Handler\.send\) on the runtime's own thread, .*: await it"):
+                rt.call(till.take.send, 1)
+
+    run(main)
