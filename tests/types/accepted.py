@@ -37,6 +37,7 @@ from headwater import (
     resource,
     topic,
 )
+from headwater.testing import Simulation, simulated
 
 
 class Row(headwater.Model):
@@ -186,6 +187,28 @@ async def main() -> None:
         rt.on_error(lambda error: print(error)).close()
     rt = await headwater.connect("wss://example.org", token="t")
     await rt.close()
+
+
+@simulated(seeds=3)
+async def test_it(sim: Simulation) -> None:
+    await sim.settle()
+
+
+@simulated()
+async def test_more(sim: Simulation, k: int) -> None:
+    print(sim.seed + k)
+
+
+class TestThem:
+    @simulated(faults=("drop",))
+    async def test_method(self, sim: Simulation, k: int) -> None:
+        print(self, sim.seed + k)
+
+
+def run_tests() -> None:
+    test_it()
+    test_more(3)
+    TestThem().test_method(3)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from headwater import (
     resource,
     topic,
 )
+from headwater.testing import Simulation, simulated
 
 
 class Row(headwater.Model):
@@ -137,3 +138,15 @@ async def main(sheet: Sheet, row: Row) -> None:
         rt.space(3)  # both
     headwater.connect("ws://a")  # both
     print(floats)
+
+
+@simulated()  # both
+def not_async(sim: Simulation) -> None: ...
+
+
+@simulated()  # both
+async def takes_nothing() -> None: ...
+
+
+@simulated(seeds="many")  # both
+async def many(sim: Simulation) -> None: ...

@@ -31,6 +31,10 @@ COMMANDS: Final = {
     "log": ("ask:log", "The commits of a space, oldest first."),
     "why": ("ask:why", "Why a member is what it is: the commit that wrote it last, what made that one run, and so on."),
     "graph": ("ask:graph", "What runs in a space: every node, what it reads, and how often it ran."),
+    "intents": (
+        "intents:intents",
+        "Every event that is on its way: what it waits for, to whom it lost, and how the last ones ended.",
+    ),
     "spaces": ("history:spaces", "The spaces of a data directory."),
     "branch": ("branch:branch", "List, make, compare, merge and delete branches of a space."),
     "compact": ("history:compact", "Give up history before a seq, as far as no branch and no open session needs it."),

@@ -39,7 +39,7 @@ def ask(where: str, question: Question, *, app: str = "", token: str = "") -> An
     if "://" in where:
         return _posted(where, question, token)
     directory = Path(where)
-    if question.what != "spaces":
+    if question.what != "spaces" and (question.space or question.what != "intents"):
         check_space(question.space)
     try:
         if app:
@@ -57,16 +57,21 @@ def ask(where: str, question: Question, *, app: str = "", token: str = "") -> An
 
 def _by_engine(directory: Path, asked: Question) -> Any:
     """What stands in the log needs no application."""
-    from headwater.server.forms import compact_form, log_form, read_form, why_form  # noqa: PLC0415 (help is quick)
+    from headwater.server.branching import branch_form  # noqa: PLC0415 (help is quick)
+    from headwater.server.forms import compact_form, log_form, read_form, why_form  # noqa: PLC0415
 
     if asked.what == "spaces":
         with open_directory(directory):
             return [{"name": name, "bytes": size} for name, size in sizes_in(directory).items()]
+    if asked.what == "intents":
+        return _stored(directory, [asked.space] if asked.space else list(sizes_in(directory)))
     with open_space(directory, asked.space) as engine:
         if asked.what == "log":
             return log_form(engine, asked.since, asked.branch, asked.limit)
         if asked.what == "graph":
             return _pieces(engine)
+        if asked.what == "branch":
+            return branch_form(engine, asked)
         if asked.what == "compact":
             return compact_form(engine, asked.since or 0)
         if asked.what in ("get", "why"):
@@ -78,6 +83,17 @@ def _by_engine(directory: Path, asked: Question) -> Any:
                 return why_form(engine, parts, asked.limit)
             return read_form(engine, parts, asked.branch or MAIN, asked.at)
     raise AbsentError(f"{asked.what} needs the application: say which, with --app shop.py, or let it run")
+
+
+def _stored(directory: Path, spaces: list[str]) -> list[JsonForm]:
+    """What is stored and waits for somebody, while nobody is there."""
+    from headwater.server.intents import stored_form  # noqa: PLC0415
+
+    found: list[JsonForm] = []
+    for space in spaces:
+        with open_space(directory, space) as engine:
+            found += stored_form(engine)
+    return found
 
 
 def _stored_at(asked: Question) -> str:
@@ -131,6 +147,9 @@ class _Embedded:
         host = await self._attachment.host(space)
         made: T = await asyncio.to_thread(host.call, lambda engine, _: question(engine))
         return made
+
+    async def copy(self, space: str) -> str:
+        raise AbsentError(f"nobody serves {space!r}: verify its file itself")
 
 
 def _by_application(directory: Path, asked: Question, app: str) -> Any:

@@ -1,22 +1,21 @@
-"""`headwater branch`: list, make, compare, merge and delete branches of a space."""
+"""`headwater branch`: list, make, compare, merge and delete branches of a space.
+
+Owns what these commands print. A directory that somebody serves is asked through that process, as by the others.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from cyclopts import App
 
+from headwater.cli.ask import Token, User, Where
+from headwater.cli.asking import ask
 from headwater.cli.output import FAILED, OK, counted, print_json, say, short, table, when
-from headwater.cli.parameters import DirectoryPath, Json, SpaceName
-from headwater.cli.spaces import open_space
-from headwater.data.address import doc_text
-from headwater.data.codec import json_form
-from headwater.data.json_form import JsonForm
-from headwater.data.path import path_text
-from headwater.engine.merge import BranchDiff
+from headwater.cli.parameters import Json, SpaceName
+from headwater.data.codec import from_json_form
 from headwater.protocol.commit import MAIN
-from headwater.protocol.verdict import Accepted, Collision, as_error
+from headwater.protocol.desk import Question
 
 _LISTED: Final = 100  # changed documents of a page, and changes that are listed for a person
 
@@ -25,7 +24,15 @@ branch = App(name="branch", help_format="markdown", help="List, make, compare, m
 
 @branch.command(name="list")
 def list_branches(
-    directory: DirectoryPath, space: SpaceName, /, *, after: str = "", limit: int = 50, json: Json = False
+    where: Where,
+    space: SpaceName,
+    /,
+    *,
+    after: str = "",
+    limit: int = 50,
+    user: User = "",
+    token: Token = "",
+    json: Json = False,
 ) -> int:
     """The branches of a space, by name.
 
@@ -38,49 +45,39 @@ def list_branches(
     limit
         At most this many branches.
     """
-    with open_space(Path(directory), space) as engine:
-        page = engine.branches(after=after, limit=limit)
-    found, following = page.items, page.next
+    found = ask(where, Question("branch", space, value="list", after=after, limit=limit, user=user), token=token)
     if json:
-        branches: list[JsonForm] = [
-            {
-                "name": each.name,
-                "parent": each.parent.name if each.parent else None,
-                "fork_seq": each.fork_seq,
-                "created_us": each.row.created_us,
-                "merged_seq": each.row.merged_seq or None,
-            }
-            for each in found
-        ]
-        print_json({"branches": branches, "next": following})
-    else:
-        table(
-            ("branch", "from", "at seq", "created", "merged up to"),
-            [
-                (
-                    each.name,
-                    each.parent.name if each.parent else "",
-                    str(each.fork_seq) if each.parent else "",
-                    when(each.row.created_us),
-                    str(each.row.merged_seq or ""),
-                )
-                for each in found
-            ],
-        )
-        if following is not None:
-            say(f"more: --after {following}")
+        print_json(found)
+        return OK
+    table(
+        ("branch", "from", "at seq", "created", "merged up to"),
+        [
+            (
+                each["name"],
+                each["parent"] or "",
+                str(each["fork_seq"]) if each["parent"] else "",
+                when(each["created_us"]),
+                str(each["merged_seq"] or ""),
+            )
+            for each in found["branches"]
+        ],
+    )
+    if found["next"] is not None:
+        say(f"more: --after {found['next']}")
     return OK
 
 
 @branch.command
 def new(
-    directory: DirectoryPath,
+    where: Where,
     space: SpaceName,
     name: str,
     /,
     *,
     parent: str = MAIN,
     at: int | None = None,
+    user: User = "",
+    token: Token = "",
     json: Json = False,
 ) -> int:
     """Make a branch. It costs one row, however long the history is.
@@ -96,24 +93,26 @@ def new(
     at
         The seq it begins at. Without it: now.
     """
-    with open_space(Path(directory), space) as engine:
-        made = engine.fork(name, parent=parent, at=at)
+    asked = Question("branch", space, value="new", name=name, branch=parent, at=at, user=user)
+    made = ask(where, asked, token=token)
     if json:
-        print_json({"name": made.name, "parent": parent, "fork_seq": made.fork_seq})
+        print_json(made)
     else:
-        say(f"branch {made.name!r} begins as {parent!r} was at seq {made.fork_seq}")
+        say(f"branch {made['name']!r} begins as {parent!r} was at seq {made['fork_seq']}")
     return OK
 
 
 @branch.command
 def diff(
-    directory: DirectoryPath,
+    where: Where,
     space: SpaceName,
     name: str,
     /,
     *,
     after: str = "",
     limit: int = _LISTED,
+    user: User = "",
+    token: Token = "",
     json: Json = False,
 ) -> int:
     """What a branch changed since it was made or last merged, and what of it collides with its parent.
@@ -127,109 +126,78 @@ def diff(
     limit
         At most this many documents. Of a document with very many changes, only --json lists all.
     """
-    with open_space(Path(directory), space) as engine:
-        found = engine.diff(name, after=after, limit=limit)
+    asked = Question("branch", space, value="diff", name=name, after=after, limit=limit, user=user)
+    found = ask(where, asked, token=token)
     if json:
-        print_json(_diff_form(found))
+        print_json(found)
     else:
         _say_diff(found)
-        if found.next is not None:
-            say(f"more: --after {found.next}")
+        if found["next"] is not None:
+            say(f"more: --after {found['next']}")
     return OK
 
 
 @branch.command
-def merge(directory: DirectoryPath, space: SpaceName, name: str, /, *, json: Json = False) -> int:
+def merge(
+    where: Where, space: SpaceName, name: str, /, *, user: User = "", token: Token = "", json: Json = False
+) -> int:
     """Write a branch's changes to its parent in one commit. With collisions nothing is written.
 
     Exits 1 if something collides.
 
     Example: `headwater branch merge ./data shop try-discounts`
     """
-    with open_space(Path(directory), space) as engine:
-        found, verdict = engine.merge(name)
-    seq = verdict.seq if isinstance(verdict, Accepted) else None
+    found = ask(where, Question("branch", space, value="merge", name=name, user=user), token=token)
+    seq = found["merged_seq"]
     if json:
-        print_json({**_diff_form(found), "merged_seq": seq})
+        print_json(found)
     else:
         _say_diff(found)
         if seq is not None:
-            say(f"merged into {found.parent!r} at seq {seq}")
-        elif not found.changes:
+            say(f"merged into {found['parent']!r} at seq {seq}")
+        elif not found["changes"]:
             say("nothing to merge")
-    if verdict is not None and not isinstance(verdict, Accepted):
-        raise as_error(verdict)
-    if found.collisions:
+    if found["collisions"]:
         if not json:
-            say(f"nothing was merged. Undo these changes on {name!r} or make them on {found.parent!r}, then try again.")
+            where_else = f"make them on {found['parent']!r}"
+            say(f"nothing was merged. Undo these changes on {name!r} or {where_else}, then try again.")
         return FAILED
     return OK
 
 
 @branch.command
-def delete(directory: DirectoryPath, space: SpaceName, name: str, /, *, json: Json = False) -> int:
+def delete(
+    where: Where, space: SpaceName, name: str, /, *, user: User = "", token: Token = "", json: Json = False
+) -> int:
     """Delete a branch and what it stored. Its commits stay in the log, its name stays taken.
 
     Example: `headwater branch delete ./data shop try-discounts`
     """
-    with open_space(Path(directory), space) as engine:
-        engine.delete_branch(name)
+    deleted = ask(where, Question("branch", space, value="delete", name=name, user=user), token=token)
     if json:
-        print_json({"deleted": name})
+        print_json(deleted)
     else:
         say(f"branch {name!r} is deleted")
     return OK
 
 
-def _say_diff(found: BranchDiff) -> None:
-    changes = [(change.doc, patch) for change in found.changes for patch in change.patches]
-    where = f"{counted(len(changes), 'change')} in {counted(len(found.changes), 'document')}"
-    say(f"{found.branch!r} against {found.parent!r}: {where}")
+def _say_diff(found: Any) -> None:
+    changes, collisions = found["changes"], found["collisions"]
+    where = f"{counted(len(changes), 'change')} in {counted(found['documents'], 'document')}"
+    say(f"{found['branch']!r} against {found['parent']!r}: {where}")
     if changes:
         table(
             ("change", "address", "value"),
             [
-                (patch.kind, doc_text(doc, patch.path), "" if patch.arg is None else short(patch.arg))
-                for doc, patch in changes[:_LISTED]
+                (each["kind"], each["address"], "" if each["value"] is None else short(from_json_form(each["value"])))
+                for each in changes[:_LISTED]
             ],
         )
         _say_rest(found, len(changes) - _LISTED, "change")
-    say(*(f"collides: {collision}" for collision in found.collisions[:_LISTED]))
-    _say_rest(found, len(found.collisions) - _LISTED, "collision")
+    say(*(f"collides: {each['says']}" for each in collisions[:_LISTED]))
+    _say_rest(found, len(collisions) - _LISTED, "collision")
 
 
-def _say_rest(found: BranchDiff, rest: int, noun: str) -> None:
+def _say_rest(found: Any, rest: int, noun: str) -> None:
     if rest > 0:
-        say(f"and {counted(rest, noun)} more: headwater branch diff ... {found.branch} --json lists all")
-
-
-def _diff_form(found: BranchDiff) -> dict[str, JsonForm]:
-    return {
-        "branch": found.branch,
-        "parent": found.parent,
-        "since": found.since,
-        "through": found.through,
-        "changes": [
-            {
-                "kind": patch.kind,
-                "address": doc_text(change.doc, patch.path),
-                "value": json_form(patch.arg),
-            }
-            for change in found.changes
-            for patch in change.patches
-        ],
-        "collisions": [_collision_form(each) for each in found.collisions],
-        "next": found.next,
-    }
-
-
-def _collision_form(collision: Collision) -> JsonForm:
-    return {
-        "address": doc_text(collision.doc, collision.path),
-        "path": path_text(collision.path),
-        "basis": collision.basis,
-        "seq": collision.seq,
-        "session": collision.session,
-        "node": collision.node,
-        "reason": collision.reason,
-    }
+        say(f"and {counted(rest, noun)} more: headwater branch diff ... {found['branch']} --json lists all")

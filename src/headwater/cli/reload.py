@@ -46,17 +46,24 @@ class Reload:
 
     # ---- looking -----------------------------------------------------------------------------------
 
-    async def until_reshaped(self, runtimes: Callable[[], Iterable[Runtime]]) -> None:
-        """Take in what changes, until something does that needs a new start."""
+    async def until_reshaped(
+        self, runtimes: Callable[[], Iterable[Runtime]], is_broken: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Take in what changes, until something does that needs a new start: anything, once it does not run well."""
         while True:
             await asyncio.sleep(LOOK_S)
-            if self.look(runtimes()) and await asyncio.to_thread(self.can_be_imported):
+            is_needed = bool(self._changes()) if is_broken() else self.look(runtimes())
+            if is_needed and await asyncio.to_thread(self.can_be_imported):
                 return
+
+    def _changes(self) -> list[Path]:
+        """The files that changed since the last time."""
+        self._note()
+        return [file for file in self._versions if self._has_changed(file)]
 
     def look(self, runtimes: Iterable[Runtime]) -> bool:
         """Take in what changed since the last time. True: that needs a new start."""
-        self._note()
-        files = [file for file in self._versions if self._has_changed(file)]
+        files = self._changes()
         if not files:
             return False
         before = self._fingerprints()

@@ -115,6 +115,14 @@ async def _serve(server: Server, module: ModuleType, data: Path, *, json: bool, 
     runtime.on_error(lambda error: remark(f"error: {_told(error)}"))
     begun: asyncio.Task[None] | None = None
     failures: list[BaseException] = []
+    broken: list[BaseException] = []  # with --reload: why it does not run as it should, until its code changes
+
+    def ended(task: asyncio.Task[None]) -> None:
+        if reloading is None or task.cancelled():
+            failures.extend(_ended(task, server))
+        elif isinstance(task.exception(), Exception):
+            broken.extend(_waits_for_a_change(task.exception()))
+
     watching: asyncio.Task[None] | None = None
     url = url_of(*server.address)
     try:
@@ -124,16 +132,21 @@ async def _serve(server: Server, module: ModuleType, data: Path, *, json: bool, 
                 begun = loop.create_task(begin(runtime))
                 await asyncio.wait([begun, served], return_when=asyncio.FIRST_COMPLETED)
                 if begun.done():
-                    begun.result()
-            if beside is not None and (begun is None or begun.done()):
+                    error = begun.exception()
+                    if error is not None and (reloading is None or not isinstance(error, Exception)):
+                        raise error
+                    broken.extend(_waits_for_a_change(error) if error is not None else ())
+            if beside is not None and not broken and (begun is None or begun.done()):
                 begun = loop.create_task(beside())
-                begun.add_done_callback(lambda task: failures.extend(_ended(task, server)))
+                begun.add_done_callback(ended)
             if json:
                 print_json({"name": module.__name__, "url": url, "data": str(data)})
             else:
                 say(f"{module.__name__} is at {url}/")
             if reloading is not None:
-                watching = loop.create_task(reloading.until_reshaped(lambda: (runtime, *entry.taking_part())))
+                watching = loop.create_task(
+                    reloading.until_reshaped(lambda: (runtime, *entry.taking_part()), lambda: bool(broken))
+                )
                 watching.add_done_callback(lambda _: server.stop())
             await served
     except BaseException:
@@ -160,6 +173,15 @@ def _beside(module: ModuleType, runtime: Runtime) -> Callable[[], Coroutine[Any,
     if inspect.iscoroutinefunction(main) and not hasattr(module, "start"):
         return lambda: main()
     return None
+
+
+def _waits_for_a_change(error: BaseException | None) -> list[BaseException]:
+    """Say why a program ended that its author is about to mend."""
+    if error is None:
+        return []
+    complain(_told(error))
+    remark("It starts again when its code changes.")
+    return [error]
 
 
 def _ended(task: asyncio.Task[None], server: Server) -> list[BaseException]:

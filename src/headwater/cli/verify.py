@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from headwater.cli.ask import Token, User
+from headwater.cli.asking import ask
 from headwater.cli.output import BAD_USAGE, FAILED, OK, complain, console, counted, print_json, say
+from headwater.cli.owner import address_of
 from headwater.cli.parameters import Json
+from headwater.cli.spaces import open_directory
 from headwater.data.json_form import JsonForm
+from headwater.engine.directory import SUFFIX
 from headwater.engine.verify.history import Report, verify_file
-from headwater.errors import CorruptionError, StorageError
+from headwater.errors import CorruptionError, DirectoryInUseError, StorageError
+from headwater.protocol.desk import Question
 
 
-def verify(file: str, /, *, json: Json = False) -> int:
+def verify(file: str, /, *, user: User = "", token: Token = "", json: Json = False) -> int:
     """Replay the history of a space and check it against the rules of admission.
 
     Exits 0 if everything holds, 1 at the first violation, 2 if the file cannot be read as a space.
-    The file must not be in use: stop the program that owns its directory, or verify a copy.
+    If a process serves its directory, that makes a copy first, and the copy is verified. If one owns it and serves it
+    to nobody, stop that one.
 
     Example: `headwater verify ./data/shop.space`
 
@@ -32,7 +42,8 @@ def verify(file: str, /, *, json: Json = False) -> int:
         complain(f"{file} is no file.{hint}")
         return BAD_USAGE
     try:
-        report = _verified(path, quiet=json)
+        with _at_rest(path, user, token) as still:
+            report = _verified(still, quiet=json)
     except CorruptionError as damage:
         if json:
             print_json({"ok": False, "violation": {"rule": "damage", "seq": None, "message": str(damage)}})
@@ -46,6 +57,28 @@ def verify(file: str, /, *, json: Json = False) -> int:
     else:
         _say_report(file, report)
     return OK if report.ok else FAILED
+
+
+@contextmanager
+def _at_rest(path: Path, user: str, token: str) -> Iterator[Path]:
+    """The file, or a copy of it if somebody serves it, who then makes that."""
+    if path.suffix != SUFFIX or address_of(path.parent) is None or not _is_owned(path.parent):
+        yield path
+        return
+    told = ask(str(path.parent), Question("verify", path.stem, user=user), token=token)
+    copy = Path(told["copy"])
+    try:
+        yield copy
+    finally:
+        shutil.rmtree(copy.parent, ignore_errors=True)
+
+
+def _is_owned(directory: Path) -> bool:
+    try:
+        with open_directory(directory):
+            return False
+    except DirectoryInUseError:
+        return True
 
 
 def _verified(path: Path, *, quiet: bool) -> Report:

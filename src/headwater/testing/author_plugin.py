@@ -85,8 +85,10 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         ran = done
         pyfuncitem.ihook.pytest_headwater_seeds(item=pyfuncitem, done=done, total=total)
 
+    on = getattr(pyfuncitem.obj, "__self__", None)  # the object that it is a method of
+    given = {name: pyfuncitem.funcargs[name] for name in test.signature().parameters if name in pyfuncitem.funcargs}
     try:
-        test.run(progress, hint=f"pytest '{pyfuncitem.nodeid}'")
+        test.run(progress, hint=f"pytest '{pyfuncitem.nodeid}'", args=() if on is None else (on,), kwargs=given)
     finally:
         pyfuncitem.user_properties.append((SEEDS, ran))
         pyfuncitem.ihook.pytest_headwater_seeds(item=pyfuncitem, done=ran, total=ran)  # The rest does not come.

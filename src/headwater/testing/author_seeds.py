@@ -2,24 +2,32 @@
 
 Owns which seeds run, how one of them runs from its beginning to its end, and what is said of one that fails: its
 number, how to run it alone, and what happened last. Every seed has a world of its own; nothing is left of it.
+
+A test may take more than `sim`: what its framework gives it (parameters, fixtures, the object that it is a method of)
+is the same for all of its seeds.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 import inspect
 import os
 import traceback
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final
+from types import CodeType, MappingProxyType, TracebackType
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar, overload
 
 from headwater.clock import VirtualClock
 from headwater.errors import AuthoringError
 from headwater.testing.author_faults import FAULTS, checked
 from headwater.testing.author_loop import VirtualLoop
 from headwater.testing.author_simulation import Simulation
+
+P = ParamSpec("P")
+S = TypeVar("S")
 
 Test = Callable[[Simulation], Awaitable[None]]
 Progress = Callable[[int, int], object]
@@ -31,6 +39,7 @@ SCALE: Final = "HEADWATER_RANDOM_SCALE"
 SHOWN: Final = 25
 """Lines of what happened last, and failures that nobody awaited, that are shown of a failing seed."""
 CLOSING_TURNS: Final = 10
+_ASYNCIO: Final = os.path.dirname(asyncio.__file__)
 DEEPEST: Final = 100
 """Coroutines that await one another, as far as they are followed."""
 
@@ -38,12 +47,19 @@ DEEPEST: Final = 100
 class Simulated:
     """A test, and how it is to be run."""
 
-    __slots__ = ("faults", "fn", "seeds")
+    __slots__ = ("faults", "fn", "name", "seeds")
 
-    def __init__(self, fn: Test, seeds: int, faults: tuple[str, ...]) -> None:
+    def __init__(self, fn: Callable[..., Awaitable[None]], seeds: int, faults: tuple[str, ...]) -> None:
         self.fn = fn
         self.seeds = seeds
         self.faults = faults
+        self.name = _simulation_of(fn)  # what it calls its world
+
+    def signature(self) -> inspect.Signature:
+        """What somebody else has to give it."""
+        whole = inspect.signature(self.fn)
+        others = [each for each in whole.parameters.values() if each.name != self.name]
+        return whole.replace(parameters=others, return_annotation=None)
 
     def chosen(self) -> range:
         """The seeds to run: all of them, unless the environment says which one, or how many."""
@@ -54,35 +70,59 @@ class Simulated:
             return range(max(1, int(count)))
         return range(max(1, round(self.seeds * float(scale or 1))))
 
-    def run(self, progress: Progress | None = None, *, hint: str = "pytest") -> int:
+    def run(
+        self,
+        progress: Progress | None = None,
+        *,
+        hint: str = "pytest",
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] = MappingProxyType({}),
+    ) -> int:
         """Run the seeds one after the other, and answer how many there were. The first that fails ends it."""
         __tracebackhide__ = True
         chosen = self.chosen()
+        given = self.signature().bind(*args, **kwargs).arguments  # By name: `sim` may stand anywhere among them.
+
+        @functools.wraps(self.fn)
+        def test(sim: Simulation) -> Awaitable[None]:
+            return self.fn(**given, **{self.name: sim})
+
         for done, seed in enumerate(chosen):
             if progress is not None:
                 progress(done, len(chosen))
-            run_seed(self.fn, seed, self.faults, hint=hint)
+            run_seed(test, seed, self.faults, hint=hint)
         if progress is not None:
             progress(len(chosen), len(chosen))
         return len(chosen)
 
 
-def simulated(*, seeds: int = 200, faults: tuple[str, ...] = FAULTS) -> Callable[[Test], Callable[[], None]]:
+class Decorator(Protocol):
+    """What `simulated(...)` makes of a test: one without the simulation."""
+
+    @overload
+    def __call__(self, fn: Callable[Concatenate[Simulation, P], Awaitable[None]], /) -> Callable[P, None]: ...
+    @overload
+    def __call__(
+        self, fn: Callable[Concatenate[S, Simulation, P], Awaitable[None]], /
+    ) -> Callable[Concatenate[S, P], None]: ...
+
+
+def simulated(*, seeds: int = 200, faults: tuple[str, ...] = FAULTS) -> Decorator:
     """Run an async test under many seeds, each in a world of its own, on a virtual clock."""
     if isinstance(seeds, bool) or not isinstance(seeds, int) or seeds < 1:
         raise AuthoringError(f"simulated(seeds={seeds!r}): write how many, 1 or more")
     wanted = checked(faults)
 
-    def decorate(fn: Test) -> Callable[[], None]:
+    def decorate(fn: Any) -> Any:
         if not inspect.iscoroutinefunction(fn):
             raise AuthoringError(
                 f"@simulated on {getattr(fn, '__name__', fn)!r}: write async def test_it(sim: Simulation) -> None"
             )
         test = Simulated(fn, seeds, wanted)
 
-        def run() -> None:
+        def run(*args: Any, **kwargs: Any) -> None:
             __tracebackhide__ = True
-            test.run()
+            test.run(args=args, kwargs=kwargs)
 
         # Not by `functools.wraps`: a test framework would look through it and ask who gives it `sim`.
         run.__name__, run.__qualname__, run.__module__, run.__doc__ = (
@@ -91,10 +131,24 @@ def simulated(*, seeds: int = 200, faults: tuple[str, ...] = FAULTS) -> Callable
             fn.__module__,
             fn.__doc__,
         )
-        run.__dict__.update(fn.__dict__, place_as=fn, __simulated__=test)
+        run.__dict__.update(fn.__dict__, place_as=fn, __simulated__=test, __signature__=test.signature())
         return run
 
     return decorate
+
+
+def _simulation_of(fn: Callable[..., Awaitable[None]]) -> str:
+    """The parameter that the simulation is given to: `sim`, or the first that is not the test's own object."""
+    names = list(inspect.signature(fn).parameters)
+    if "sim" in names:
+        return "sim"
+    found = next((name for name in names if name not in ("self", "cls")), None)
+    if found is None:
+        raise AuthoringError(
+            f"@simulated on {getattr(fn, '__name__', fn)!r}, which takes nothing: write "
+            "async def test_it(sim: Simulation) -> None"
+        )
+    return found
 
 
 def run_seed(fn: Test, seed: int, faults: tuple[str, ...], *, hint: str = "pytest") -> str:
@@ -108,7 +162,7 @@ def run_seed(fn: Test, seed: int, faults: tuple[str, ...], *, hint: str = "pytes
             _run(fn, seed, faults, clock, loop, sim)
         except Exception as error:
             _explain(error, seed, sim, f"{ONE}={seed} {hint}")
-            raise
+            raise error.with_traceback(_trimmed(error.__traceback__, _code_of(fn))) from error.__cause__
         finally:
             loop.close()
         return sim[0].trace.digest
@@ -172,7 +226,7 @@ def _place(fn: Test, task: asyncio.Task[None]) -> str:
         frame = getattr(waits, "cr_frame", None)
         if frame is None:
             break
-        inside = inside or frame.f_code is fn.__code__
+        inside = inside or frame.f_code is _code_of(fn)
         if inside:
             lines += traceback.extract_stack(frame, limit=1)
         waits = waits.cr_await
@@ -181,6 +235,26 @@ def _place(fn: Test, task: asyncio.Task[None]) -> str:
     first, last = lines[0], lines[-1]
     where = f"what line {first.lineno} of {os.path.basename(first.filename)} awaits: {first.line}"
     return where if last is first else f"{where} (in {last.name})"
+
+
+def _code_of(fn: Test) -> CodeType | None:
+    """The author's own function, whatever stands around it."""
+    found: CodeType | None = getattr(inspect.unwrap(fn), "__code__", None)
+    return found
+
+
+def _trimmed(trace: TracebackType | None, code: CodeType | None) -> TracebackType | None:
+    """A failure as the author's test shows it: without the frames that the loop puts around it."""
+    steps: list[TracebackType] = []
+    each = trace
+    while each is not None:
+        steps.append(each)
+        each = each.tb_next
+    for step in steps:
+        if step.tb_frame.f_code is code:
+            return step
+    by_loop = [at for at, step in enumerate(steps) if step.tb_frame.f_code.co_filename.startswith(_ASYNCIO)]
+    return steps[by_loop[-1] + 1] if by_loop and by_loop[-1] + 1 < len(steps) else trace
 
 
 def _explain(error: Exception, seed: int, made: list[Simulation], command: str) -> None:

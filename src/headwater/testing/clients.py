@@ -132,6 +132,8 @@ class Client:
             if rng.random() < 0.1
             else (),
             Provenance(rng.choice(("", "node"))),
+            (),
+            self._handled(naive),
         )
         if rng.random() < lie / 4:
             commit = self._distorted(rng, commit)
@@ -209,6 +211,15 @@ class Client:
         fresh = f"{self.key}{self.next_local}"
         ids = rng.choice(((fresh,), (fresh,), (f"{fresh}a", f"{fresh}b"), (fresh, fresh), ("taken",)))
         return tuple(SentEvent(id, rng.choice("st"), draws.scalar(rng), rng.randrange(9)) for id in ids)
+
+    def _handled(self, naive: NaiveSpace) -> tuple[str, ...]:
+        """Now and then some events of any branch, and one that nobody sent: what is not stored here is harmless.
+
+        Nothing is drawn for it, so that what else is drawn is what it was before there were any.
+        """
+        turn = 7 * self.next_local + 3 * naive.last_seq
+        ids = [event.id for event, _ in naive.events()] if turn % 4 == 0 else []
+        return (*ids[turn % 3 :: 2], "unknown") if ids else ()
 
 
 def _some(rng: Random, docs: tuple[DocKey, ...], counts: tuple[int, ...]) -> list[DocKey]:

@@ -43,6 +43,7 @@ def describe_commit(commit: Commit) -> str:
             case LeaseHeld(name, token):
                 parts.append(f"if lease {name} is held with {token}")
     parts += [f"send {event.id}" for event in commit.events]
+    parts += [f"handle {id}" for id in commit.handled]
     parts += [f"emit {record.topic}/{record.key}" for record in commit.records]
     return " ".join(parts)
 

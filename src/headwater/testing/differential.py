@@ -176,7 +176,7 @@ def _smaller(frame: Frame) -> Iterator[tuple[Commit, ...]]:
     for place, commit in enumerate(frame):
         before, after = tuple(frame[:place]), tuple(frame[place + 1 :])
         yield (*before, *after)
-        for name in ("operations", "reads", "preconditions", "events", "records", "after"):
+        for name in ("operations", "reads", "preconditions", "events", "records", "after", "handled"):
             parts = getattr(commit, name)
             for cut in range(len(parts)):
                 fewer = {name: (*parts[:cut], *parts[cut + 1 :])}

@@ -33,7 +33,9 @@ from headwater.protocol.commit import (
     SentEvent,
     TopicRecord,
 )
+from headwater.protocol.observations import Mirror, Observation
 from headwater.protocol.verdict import Accepted
+from headwater.testing.disk_runs import COUNTS, observed_of
 
 LIMITS: Final = Limits(
     snapshot_patches=3,
@@ -51,7 +53,6 @@ WRITERS: Final = ("ann", "bob", "cid")
 LEASE: Final = "printer"
 LEASE_US: Final = 60_000_000
 
-COUNTS: Final = DocKey("space", "counts")
 LINES: Final = DocKey("space", "lines")
 SETTINGS: Final = DocKey("user:ann", "settings")
 
@@ -63,9 +64,18 @@ class OpenSession:
 
 @dataclass(frozen=True, slots=True)
 class Frames:
-    """Frames of several sessions in one group."""
+    """Frames of several sessions in one group, and what was observed of nodes with each of them."""
 
     batch: tuple[tuple[str, Frame], ...]
+    observed: tuple[tuple[Observation, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """A piece of another space says what it reads here."""
+
+    piece: str
+    docs: tuple[tuple[DocKey, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +121,17 @@ class Restart:
 
 
 Step: TypeAlias = (
-    OpenSession | Frames | Fork | MergeBranch | DeleteBranch | Acquire | Release | Acknowledge | Compact | Restart
+    OpenSession
+    | Frames
+    | Reads
+    | Fork
+    | MergeBranch
+    | DeleteBranch
+    | Acquire
+    | Release
+    | Acknowledge
+    | Compact
+    | Restart
 )
 
 
@@ -120,8 +140,11 @@ def ask(engine: Engine, step: Step) -> list[Outcome]:
     match step:
         case OpenSession(key):
             engine.open_session(key)
-        case Frames(batch):
-            return engine.submit_group(batch)
+        case Frames(batch, observed):
+            runs = {at: (batch[at][1][0].branch, each) for at, each in enumerate(observed) if each}
+            return engine.submit_group(batch, observed=runs)
+        case Reads(piece, docs):
+            engine.looked(Mirror(0, "other", piece, docs))
         case Fork(name, parent):
             engine.fork(name, parent=parent)
         case MergeBranch(name):
@@ -185,7 +208,8 @@ class Script:
             return self._due.pop(0)[1]()
         if self._accepted >= self._commits:
             return None
-        return Frames(tuple(self._frame() for _ in range(self._random.choice((1, 1, 2, 4)))))
+        batch = tuple(self._frame() for _ in range(self._random.choice((1, 1, 2, 4))))
+        return Frames(batch, tuple(observed_of(key, frame, self._last_seq, self._created) for key, frame in batch))
 
     def heard(self, outcomes: list[Outcome]) -> None:
         """What the last step was answered."""
@@ -209,7 +233,11 @@ class Script:
             (50, lambda: self._leaving("draft", MergeBranch("draft"), stays=True)),
             (55, lambda: Release(self._token)),
             (55, self._acquired),
+            (60, lambda: Reads("piece", ((COUNTS, self._last_seq), (LINES, 1)))),
             (65, lambda: self._leaving("side", DeleteBranch("side"))),
+            (66, lambda: Reads("piece", ((COUNTS, self._last_seq),))),
+            (68, lambda: Reads("gone", ((COUNTS, 1),))),
+            (69, lambda: Reads("gone", ())),
             (70, lambda: Acknowledge("bob", self._local["bob"])),
             (72, lambda: self._leaving("deep", MergeBranch("deep"), stays=True)),
             (78, lambda: self._leaving("deep", DeleteBranch("deep"))),
@@ -263,6 +291,8 @@ class Script:
         local_seq = self._local[key]
         name = f"{key}-{local_seq}"
         payload = {"of": name, "text": self._text()}
+        # What was sent a while ago by anybody: often stored, sometimes handled before, of a refused commit or a branch.
+        handled = f"{WRITERS[local_seq % len(WRITERS)]}-{local_seq // 2}"
         return Commit(
             local_seq,
             tuple(Operation(doc, (patch,)) for doc, patch in writes),
@@ -272,6 +302,8 @@ class Script:
             (SentEvent(name, "printed", payload),) if outgoing else (),
             (TopicRecord("placed", key, payload), TopicRecord("seen", key, None)) if outgoing else (),
             Provenance(f"{key}.node"),
+            (),
+            (handled,) if outgoing else (),
         )
 
     def _text(self) -> str:
@@ -321,7 +353,7 @@ class Script:
         branch = self._random.choice(self._branches)
         doc = DocKey("space", f"{branch}-notes")
         if self._random.random() < 0.3:
-            return (self._commit(key, (SETTINGS, add((branch,), self._local[key])), branch=branch),)
+            return (self._commit(key, (SETTINGS, add((branch,), self._local[key])), branch=branch, outgoing=True),)
         return (self._commit(key, (doc, append((), [self._text()], keep=6)), branch=branch),)
 
     def _follow(self, key: str) -> Frame:

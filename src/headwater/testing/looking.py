@@ -38,6 +38,7 @@ class Looking:
                 self._same(branch, naive.last_seq, engine.read(doc, branch=branch))
                 self._same(branch, moment, engine.read(doc, branch=branch, at=moment))
             self._look_at_pages(branch)
+            self._look_at_events(branch)
         self._look_at_changes(at)
 
     def _same(self, branch: str, at: int, read: Document) -> None:
@@ -72,6 +73,23 @@ class Looking:
                 raise Disagreement(f"C11: the documents of {scope} on {branch} are {present}, not {found}")
             for document in found:
                 self._same(branch, self._naive.last_seq, document)
+
+    def _look_at_events(self, branch: str) -> None:
+        """Sent on this branch, and handled by no later commit of it; those that are due, in pages."""
+        expected = sorted((seq, event.id, event.due_us) for event, seq in self._naive.events(branch))
+        for due_by_us in (0, 4, 8):
+            found: list[tuple[int, str, int]] = []
+            after: tuple[int, str] | None = (0, "")
+            while after is not None:
+                page = self._engine.events(branch=branch, due_by_us=due_by_us, after=after, limit=2)
+                found += [(event.seq, event.id, event.due_us) for event in page.items]
+                after = page.next
+                next_due = min([due for _, _, due in expected if due > due_by_us], default=None)
+                if page.next_due_us != next_due:
+                    raise Disagreement(f"the next event of {branch} is due at {next_due}, not at {page.next_due_us}")
+            if found != [each for each in expected if each[2] <= due_by_us]:
+                raise Disagreement(f"the events of {branch} due by {due_by_us} are {expected}, not {found}")
+            self._counts["events"] += len(found)
 
     def _look_at_changes(self, since: int) -> None:
         live = [name for name in self._naive.branches if name not in self._naive.deleted]

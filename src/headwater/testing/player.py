@@ -22,6 +22,7 @@ from headwater.protocol.verdict import Verdict
 from headwater.testing.agreement import Agreement, Disagreement
 from headwater.testing.looking import Looking
 from headwater.testing.merging import compare_merge
+from headwater.testing.observing import ObservedModel
 from headwater.testing.schedules import (
     Acknowledge,
     Compact,
@@ -40,7 +41,7 @@ from headwater.testing.schedules import (
 class Player:
     """One engine and one naive model, fed with the same steps."""
 
-    __slots__ = ("_agreement", "_clock", "_counts", "_profile", "_store", "engine", "naive")
+    __slots__ = ("_agreement", "_clock", "_counts", "_observed", "_profile", "_store", "engine", "naive")
 
     def __init__(self, store: Store, profile: Profile, clock: VirtualClock, counts: Counter[str]) -> None:
         self._store = store
@@ -49,6 +50,7 @@ class Player:
         self._counts = counts
         self.naive = NaiveSpace()
         self._agreement = Agreement(self.naive, profile.limits, counts)
+        self._observed = ObservedModel(self.naive, counts)
         self.engine = Engine(store, clock=clock, limits=profile.limits)
         for key in "pqrs"[: profile.sessions]:
             self.engine.open_session(key)
@@ -79,6 +81,7 @@ class Player:
                 if self._is_child(name) and not any(naive.branches[each].parent == name for each in self._live()):
                     self.engine.delete_branch(name)
                     naive.delete_branch(name)
+                    self._observed.forget(name)
             case MergeBranch(name):
                 if self._is_child(name):
                     self._merge(name)
@@ -96,6 +99,7 @@ class Player:
                     naive.leases[name] = lease.token
             case Look(at):
                 Looking(self.engine, naive, self._counts).at(self._kept(at))
+                self._observed.compare(self.engine)
             case _:
                 assert_never(step)
         return []
@@ -104,9 +108,18 @@ class Player:
         self._store.close()
 
     def _submit(self, batch: tuple[tuple[str, Frame], ...]) -> list[tuple[Verdict, ...] | None]:
-        outcomes = self.engine.submit_group(batch)
-        for (session, frame), outcome in zip(batch, outcomes, strict=True):
+        runs = {
+            at: (frame[0].branch, self._observed.runs(session, frame))
+            for at, (session, frame) in enumerate(batch)
+            if frame
+        }
+        outcomes = self.engine.submit_group(batch, observed=runs)
+        for at, ((session, frame), outcome) in enumerate(zip(batch, outcomes, strict=True)):
+            quiet = runs[at][1][0] if at in runs else None
+            fresh = quiet is not None and self._observed.would_keep(frame[0].branch, quiet)
             self._agreement.on_frame(session, frame, outcome)
+            if at in runs and not isinstance(outcome, Exception):
+                self._observed.judged(self.engine, frame[0].branch, runs[at][1], outcome, fresh)
         self._agreement.remembering.group_ended()
         if self.engine.last_seq != self.naive.last_seq:
             raise Disagreement(f"the log ends at {self.engine.last_seq}, not at {self.naive.last_seq}")
@@ -120,6 +133,7 @@ class Player:
         self._agreement.remembering.opened(session)
         compare_merge(self.engine, self.naive, name, self._agreement.around(session))
         if self.naive.last_seq > before:
+            self._observed.forget(name)
             self._agreement.remembering.stored(session)
             self._agreement.remembering.group_ended()
 

@@ -221,7 +221,6 @@ class TestOfAProcessThatRuns:
                 assert [each["name"] for each in ask("spaces", where, "--json")] == ["shop"]
                 assert "history is kept from seq" in ask("compact", where, "shop", "--before", "2")
                 assert "while it is open" not in ask("graph", where, "shop")
-            assert "get, set, send" in fail("branch", "list", data, "shop")
             with urllib.request.urlopen(url, timeout=LIMIT_S) as page:
                 assert b"page/index.html" in page.read()
             assert served.stop()[0] == 0

@@ -206,6 +206,34 @@ def test_a_beginning_that_fails_ends_it(tmp_path: Path) -> None:
         assert served.process.wait(LIMIT_S) == 1
 
 
+def test_with_reload_a_beginning_that_fails_waits_for_the_next_change(tmp_path: Path) -> None:
+    file = write_app(tmp_path)
+    good = file.read_text()
+    with running(tmp_path, "shop.py", "--json", "--reload") as served:
+        url = served.url()
+        file.write_text(good.replace('.open(Cart, "ann")', '.open(Cart, "")'))
+        served.until(served.err, "starting again")
+        served.until(served.err, "cannot name a piece")
+        assert served.until(served.err, "when its code changes") == "It starts again when its code changes.\n"
+        assert served.url() == url
+        file.write_text(good)
+        served.until(served.err, "starting again")
+        assert served.url() == url
+        assert run(["get", url, "shop", "ann.total"]) == 0
+        assert served.stop()[0] == 0
+
+
+def test_with_reload_a_program_that_fails_waits_for_the_next_change(tmp_path: Path) -> None:
+    bad = PROGRAM.replace("await tally.add.send(5)", "raise LookupError('no tea')")
+    file = write_app(tmp_path, bad, name="sums")
+    with running(tmp_path, "sums.py", "--reload") as served:
+        served.until(served.err, "headwater: LookupError: no tea")
+        file.write_text(PROGRAM)
+        served.until(served.err, "starting again")
+        assert "5" in served.until(served.out, "total")
+        assert served.stop()[0] == 0
+
+
 class TestLoading:
     def test_a_module_is_named_by_its_file(self, tmp_path: Path) -> None:
         file = write_app(tmp_path)

@@ -241,6 +241,28 @@ CASES = {
     "a fold over a number": _wrong(
         "m: Cell[int] = cell(default=0)\nn = fold(m, start=0, add=lambda n, x: n, remove=lambda n, x: n)", "Cart.n"
     ),
+    "a fold over the results of an each": _wrong(
+        "m: Cell[Mapping[str, int]] = cell(default={})\n@each(m)\ndef rows(self, row: Input[int]) -> tuple[int, ...]:\n"
+        "    return (row.get(),)\nn = fold(rows, start=0, add=lambda n, x: n, remove=lambda n, x: n)",
+        "Cart.n",
+        "each Cart.rows",
+        "a @computed that returns what is to be taken of 'rows'",
+    ),
+    "an each over the results of another": _wrong(
+        "m: Cell[Mapping[str, int]] = cell(default={})\n@each(m)\ndef rows(self, row: Input[int]) -> Leaf:\n"
+        "    return Leaf()\n@each(rows)\ndef more(self, leaf: Input[int]) -> int:\n    return 1",
+        "Cart.more",
+        "each Cart.rows",
+        "a @computed",
+        before="class Leaf(Piece): pass",
+    ),
+    "a fold over a resource": _wrong(
+        "m: Cell[str] = cell(default='')\n@resource(m)\nasync def r(self, m: str) -> tuple[int, ...]:\n    return ()\n"
+        "n = fold(r, start=0, add=lambda n, x: n, remove=lambda n, x: n)",
+        "Cart.n",
+        "resource Cart.r",
+        "a @computed",
+    ),
     "a fold without add": _wrong(
         "m: Cell[tuple[int, ...]] = cell(default=())\nn = fold(m, start=0, add=None, remove=lambda n, x: n)", "add="
     ),

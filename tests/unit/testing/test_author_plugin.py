@@ -173,3 +173,61 @@ def test_what_stands_beside_the_tests_can_be_imported(tmp_path: Path) -> None:
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "test_shop.py").write_text("import shop\ndef test_it(): assert shop.answer == 42\n")
     assert command(tmp_path, ("tests",)).returncode == 0
+
+
+TAKES_MORE = """
+from pathlib import Path
+
+import pytest
+from headwater.testing import Simulation, simulated
+
+
+@pytest.fixture
+def five() -> int:
+    return 5
+
+
+@pytest.mark.parametrize("k", [1, 2])
+@simulated(seeds=3, faults=())
+async def test_parameters(sim: Simulation, k: int) -> None:
+    assert k in (1, 2)
+
+
+@simulated(seeds=3, faults=())
+@pytest.mark.parametrize("k", [1, 2])
+async def test_fixtures_before_and_after(k: int, five: int, sim: Simulation, tmp_path: Path) -> None:
+    assert (five, tmp_path.is_dir(), k in (1, 2)) == (5, True, True)
+
+
+class TestInAClass:
+    @simulated(seeds=3, faults=())
+    async def test_method(self, sim: Simulation) -> None:
+        assert isinstance(self, TestInAClass)
+
+    @pytest.mark.parametrize("k", [1, 2])
+    @simulated(seeds=3, faults=())
+    async def test_method_with_both(self, sim: Simulation, k: int, five: int) -> None:
+        assert (isinstance(self, TestInAClass), five) == (True, 5)
+
+    @staticmethod
+    @simulated(seeds=3, faults=())
+    async def test_static(world: Simulation) -> None:
+        assert isinstance(world, Simulation)
+"""
+
+
+@pytest.mark.parametrize("with_plugin", [True, False])
+def test_parameters_fixtures_and_methods_are_given_as_to_any_test(tmp_path: Path, with_plugin: bool) -> None:
+    (tmp_path / "test_takes_more.py").write_text(TAKES_MORE)
+    ran = run(tmp_path, *(PLUGIN if with_plugin else ("-m", "pytest", "-p", "no:cacheprovider")))
+    assert ran.returncode == 0, ran.stdout
+    assert "8 passed" in ran.stdout
+    assert ("simulated: 24 seeds of 8 tests went well" in ran.stdout) is with_plugin
+
+
+def test_a_failure_shows_the_test_and_nothing_of_the_loop(tmp_path: Path) -> None:
+    (tmp_path / "test_fails.py").write_text(FAILS)
+    ran = run(tmp_path, *PLUGIN)
+    assert "assert sim.seed < 5" in ran.stdout
+    assert "run_until_complete" not in ran.stdout
+    assert "author_seeds" not in ran.stdout

@@ -155,6 +155,12 @@ def test_what_cannot_be_simulated_is_refused_where_it_is_declared() -> None:
 
     with pytest.raises(AuthoringError, match="write async def"):
         simulated()(plain)
+
+    async def nothing() -> None:
+        raise NotImplementedError
+
+    with pytest.raises(AuthoringError, match="which takes nothing: write async def test_it"):
+        simulated()(nothing)  # type: ignore[arg-type]
     with pytest.raises(AuthoringError, match="write how many, 1 or more"):
         simulated(seeds=0)
     with pytest.raises(AuthoringError, match="'delay', 'drop', 'partition', 'duplicate', 'crash', 'disk'"):
