@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from bench import engine, startup, sync
+from bench import engine, events, startup, sync
 from bench.figures import Figures, note
 from bench.reactive import run as reactive
 
@@ -13,6 +13,7 @@ BENCHES: dict[str, Callable[[Figures], None]] = {
     "startup": startup.run,
     "engine": engine.run,
     "sync": sync.run,
+    "events": events.run,
     "reactive": reactive.run,
 }
 

@@ -23,7 +23,7 @@ from typing import Final
 import uvloop
 
 import headwater
-from bench.figures import Figures, interleaved, note
+from bench.figures import Figures, note
 from bench.sync import server
 from headwater import Cell, Piece, Policy, Runtime, cell, handler
 
@@ -77,7 +77,7 @@ def run(figures: Figures) -> None:
         tempfile.TemporaryDirectory(prefix="headwater-bench-") as name,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
-        alone(figures, runner, Path(name) / "alone")
+        runner.run(alone(figures, Path(name) / "alone"))
         runner.run(burst(figures, Path(name) / "burst"))
 
 
@@ -203,38 +203,23 @@ async def transferring(bank: Bank, accounts: Accounts, until: float) -> int:
 # ---- one at a time, and very many at once ------------------------------------------------------------------
 
 
-def alone(figures: Figures, runner: asyncio.Runner, folder: Path) -> None:
-    """From sending to durable, beside one bare commit of the same session."""
-    runtime = runner.run(opened(folder))
-    space = runtime.space("alone")
-    counter = space.piece(Counter, "one")
-    bare = runtime.cell("alone", "bare", int, default=0)
-    runner.run(counter.bump.send())
-
-    def sent() -> int:
-        async def all_of_them() -> None:
-            for _ in range(ALONE):
-                await counter.bump.send()
-
-        runner.run(all_of_them())
-        return ALONE
-
-    def committed() -> int:
-        async def all_of_them() -> None:
-            for number in range(ALONE):
-                await space.transact(bare.set, number)
-
-        runner.run(all_of_them())
-        return ALONE
-
-    best = interleaved({"send": sent, "commit": committed})
-    runner.run(runtime.close())
+async def alone(figures: Figures, folder: Path) -> None:
+    """From sending to durable, beside one bare commit of the same session. They take turns."""
+    async with headwater.open(folder, policy=POLICY) as runtime:
+        space = runtime.space("alone")
+        counter = space.piece(Counter, "one")
+        bare = runtime.cell("alone", "bare", int, default=0)
+        await counter.bump.send()
+        best = {"send": float("inf"), "commit": float("inf")}
+        for turn in range(ROUNDS):
+            note(f"  one at a time: round {turn + 1} of {ROUNDS}")
+            for name, act in (("send", counter.bump.send), ("commit", lambda: space.transact(bare.increment, 1))):
+                began = time.perf_counter()
+                for _ in range(ALONE):
+                    await act()
+                best[name] = min(best[name], (time.perf_counter() - began) / ALONE)
     ratio = best["send"] / best["commit"]
     figures.report("events.send", best["send"] * 1e6, "us", against="one bare commit", ratio=ratio)
-
-
-async def opened(folder: Path) -> Runtime:
-    return await headwater.open(folder, policy=POLICY)
 
 
 async def burst(figures: Figures, folder: Path) -> None:

@@ -179,3 +179,44 @@ def test_whoever_derived_from_an_old_cell_runs_again_and_the_present_value_stays
     assert space.value("double") == 10
     assert [each.cell(id="double").peek() for each in worlds] == [10, 10]
     assert [len(each.replica.pending) for each in worlds] == [0, 0]
+
+
+def test_a_result_that_was_found_in_place_is_made_again_when_another_runtime_replaces_it() -> None:
+    """Ann's sum comes out as it was, for a reason that is still on its way: what Bob makes without it lands before."""
+    space = Space("ann", "bob")
+    worlds = []
+    for client in space.clients:
+        client.watch("base", "triple", "sum")
+        space.settle()
+        world = World(clock=space.clock, replica=client.replica, wire=client.session)
+        world.driver.is_winner_here = client.session.ready
+        worlds.append(world)
+    ann, bob = worlds
+    at_ann, at_bob = space.clients
+    bob.cell(0, id="base")
+    space.settle()
+    base = ann.cell(id="base")
+    ann.computed(lambda: base.get() * 3, id="triple")
+    for world in worlds:
+        one, three = world.cell(id="base"), world.cell(id="triple")
+        fn = lambda one=one, three=three: (2 * one.get() + (0 if three.get() is ABSENT else three.get())) % 5  # noqa: E731
+        world.look(world.computed(fn, id="sum"), id="eye")
+    for _ in range(4):
+        for world in worlds:
+            world.settle()
+        space.settle()
+    bob.cell(id="base").set(1)
+    at_bob.send()
+    at_ann.hear()
+    ann.settle()
+    assert ann.node("sum").wrote == 0, "(2 + 3) % 5 is 0, as before"
+    bob.settle()
+    at_bob.send()
+    assert space.value("sum") == 2
+    at_bob.down()
+    for _ in range(4):
+        at_ann.pump()
+        ann.scheduler.heard()
+        ann.settle()
+    assert [ann.cell(id=name).peek() for name in ("triple", "sum")] == [3, 0]
+    assert [space.value(name) for name in ("triple", "sum")] == [3, 0]

@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, assert_never
 
-import msgspec
-
 from headwater.data.address import Depth, DocKey
 from headwater.engine.admission import Admission
 from headwater.engine.branches import Branch
@@ -23,12 +21,11 @@ from headwater.engine.observed_form import (
     Body,
     State,
     StoredDoc,
-    decode_body,
     decode_mirror,
-    decode_state,
     docs_of,
     number_of_absent,
 )
+from headwater.engine.observed_rows import Choice, Texts, first_of, forms_of
 from headwater.engine.sessions import NOBODY_AT_ALL
 from headwater.engine.store.port import NodeNumbers, ObservationRow, Store
 from headwater.errors import CorruptionError
@@ -54,6 +51,8 @@ from headwater.protocol.observations import (
 )
 
 MOST_CAUSES: Final = 16  # of one piece's backlog
+Stale = tuple[tuple[int, int], ...]
+"""Reads that would not be admitted now: the place of each, and the seq of what it missed."""
 
 
 class Observed:
@@ -83,8 +82,8 @@ class Observed:
             case QueryReaders(id, doc, last, limit):
                 names, more = self._readers(branch, doc, last, limit) if self.is_on else ([], None)
                 return Readers(id, seq, tuple(names), more)
-            case QueryCurrent(id, reads):
-                return Current(id, seq, self.stale(branch, reads))
+            case QueryCurrent(id, reads, chains):
+                return Current(id, seq, self._of_this_log(branch, reads, dict(chains)))
             case QueryMirrors(id, owner, last, limit):
                 marked, more = self._marked(branch, owner, last, limit) if self.is_on else ([], None)
                 return Mirrored(id, seq, tuple(marked), more)
@@ -95,7 +94,7 @@ class Observed:
 
     # ---- is it clean -----------------------------------------------------------------------------
 
-    def stale(self, branch: Branch, reads: tuple[Read, ...]) -> tuple[tuple[int, int], ...]:
+    def stale(self, branch: Branch, reads: tuple[Read, ...]) -> Stale:
         """The reads that would not be admitted now, by their place, each with the seq of what it missed."""
         found = self._admission.conflict(NOBODY_AT_ALL, branch, reads)
         if found is None:
@@ -103,6 +102,16 @@ class Observed:
         missed = {(c.doc, c.path, c.depth, c.basis): c.seq for c in found.collisions}
         at = [missed.get((read.doc, read.path, read.depth, read.seq), 0) for read in reads]
         return tuple([(place, seq) for place, seq in enumerate(at) if seq])
+
+    def _of_this_log(
+        self, branch: Branch, reads: tuple[Read, ...], chains: dict[int, int]
+    ) -> tuple[tuple[int, int], ...]:
+        """The same for reads that somebody brings from elsewhere: what another log said is not current in this one."""
+        last_seq = self._log.last_seq
+        others = {at for at, chain in chains.items() if not self._log.may_have_been(at, chain)}
+        strange = [place for place, read in enumerate(reads) if read.seq > last_seq or read.seq in others]
+        stale = dict(self.stale(branch, reads)) | dict.fromkeys(strange, last_seq)
+        return tuple(sorted(stale.items()))
 
     def _written(self, branch: Branch, docs: Iterable[StoredDoc]) -> dict[StoredDoc, int]:
         """When documents were last written on this branch, from their heads alone. Those that never were have 0."""
@@ -121,20 +130,27 @@ class Observed:
         member = self._store.number_of(asked.member) if asked.member else None
         if (asked.piece and piece is None) or (asked.member and member is None):
             return [], None
-        after = self._place(branch, asked.after) if asked.after is not None else first_of(branch.id, piece or 0)
-        rows = self._store.observations_after(after, self._limits.page)
-        texts, chosen = _Texts(self._store), list[ObservationRow]()
+        choice = Choice(piece, asked.generation, member, asked.child)
+        first, length = choice.begin(branch.id)
+        after = first if asked.after is None else max(first, self._place(branch, asked.after))
+        # Where what is chosen lies together, no more is read than is answered.
+        size = self._limits.page if asked.reads is not None or choice.has_gaps else min(limit + 1, self._limits.page)
+        rows = self._store.observations_after(after, size)
+        texts, chosen = Texts(self._store), list[ObservationRow]()
         for row in rows:
-            if piece is not None and row.piece != piece:
+            if row[:length] != first[:length]:
                 return self._shown(branch, chosen, texts), None
             if len(chosen) == limit:
                 return self._shown(branch, chosen, texts), texts.node(after)
             after = row.key
-            is_of_generation = asked.generation is None or asked.generation == row.generation
-            if is_of_generation and member in (None, row.member) and asked.child in (None, row.child):
+            if choice.has(row) and (asked.reads is None or self._does_read(row, asked.reads)):
                 chosen.append(row)
-        is_last = len(rows) < self._limits.page
-        return self._shown(branch, chosen, texts), None if is_last else texts.node(after)
+        return self._shown(branch, chosen, texts), None if len(rows) < size else texts.node(after)
+
+    def _does_read(self, row: ObservationRow, doc: DocKey) -> bool:
+        forms = forms_of(row)
+        named = (self._store.doc_of(doc), (doc.scope, doc.id))
+        return forms is not None and any(read.doc in named for read in forms[1].reads)
 
     def _place(self, branch: Branch, node: NodeKey) -> NodeNumbers:
         """Where a page goes on: after a node that was on the page before."""
@@ -144,7 +160,7 @@ class Observed:
             branch.id, piece, node.generation, member, node.child, self._store.number_of(scope) or 0 if scope else 0
         )
 
-    def _shown(self, branch: Branch, rows: list[ObservationRow], texts: _Texts) -> list[ObservedNode]:
+    def _shown(self, branch: Branch, rows: list[ObservationRow], texts: Texts) -> list[ObservedNode]:
         """Rows with whether they still hold. One that cannot be read is as if it were not there."""
         opened = [(row, decoded) for row in rows if (decoded := forms_of(row)) is not None]
         docs = dict.fromkeys([doc for _, (_, body) in opened for doc in docs_of(body.reads)])
@@ -165,7 +181,7 @@ class Observed:
         state: State,
         body: Body,
         written: dict[StoredDoc, int],
-        texts: _Texts,
+        texts: Texts,
     ) -> ObservedNode:
         at, cause = state.verified_at, state.cause
         reads = tuple([Read(texts.doc(read.doc), read.path, Depth(read.depth), at) for read in body.reads])
@@ -198,7 +214,7 @@ class Observed:
         size = max(1, min(limit, self._limits.query_documents))
         after = self._store.number_of(last) or 0 if last else 0
         found: list[PieceBacklog] = []
-        looked, texts = 0, _Texts(self._store)
+        looked, texts = 0, Texts(self._store)
         pieces = self._store.observed_pieces(branch.id, after, size)
         for piece in pieces:
             after = piece
@@ -222,7 +238,7 @@ class Observed:
         after = self._store.number_of(last) or 0 if last else 0
         number = self._store.doc_of(doc) or number_of_absent(doc)
         pieces = self._store.readers_of(number, branch.id, after, size)
-        names = [_Texts(self._store).name(piece) for piece in pieces]
+        names = [Texts(self._store).name(piece) for piece in pieces]
         return names, names[-1] if len(names) == size else None
 
     # ---- other spaces ----------------------------------------------------------------------------
@@ -238,62 +254,13 @@ class Observed:
         after = self._store.number_of(last) or 0 if last else 0
         rows = self._store.mirrors_after(branch.id, number, after, size)
         found: list[tuple[str, DocKey, int]] = []
-        texts = _Texts(self._store)
+        texts = Texts(self._store)
         for row in rows:
             docs = decode_mirror(row.body).docs
             written = self._written(branch, [(doc.scope, doc.id) for doc, _ in docs])
             late = [(doc, written[doc.scope, doc.id]) for doc, seq in docs if written[doc.scope, doc.id] > seq]
             found += [(texts.name(row.piece), doc, seq) for doc, seq in late]
         return found, texts.name(rows[-1].piece) if len(rows) == size else None
-
-
-class _Texts:
-    """The names behind numbers, each looked up once for an answer."""
-
-    __slots__ = ("_docs", "_names", "_store")
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._names: dict[int, str] = {0: ""}
-        self._docs: dict[int, DocKey] = {}
-
-    def load(self, docs: list[int]) -> None:
-        self._docs.update(self._store.keys_of([doc for doc in docs if doc not in self._docs]))
-
-    def doc(self, doc: StoredDoc) -> DocKey:
-        if not isinstance(doc, int):
-            return DocKey(*doc)
-        if doc not in self._docs:
-            self.load([doc])
-        if doc not in self._docs:
-            raise CorruptionError(f"a node is said to have read document {doc}, which has no name. Restore a backup.")
-        return self._docs[doc]
-
-    def name(self, number: int) -> str:
-        known = self._names.get(number)
-        if known is None:
-            known = self._store.name_of(number)
-            if known is None:
-                raise CorruptionError(f"what nodes did names text {number}, which is not stored. Restore a backup.")
-            self._names[number] = known
-        return known
-
-    def node(self, key: NodeNumbers) -> NodeKey:
-        scope, _, principal = self.name(key.scope).partition("\0")
-        return NodeKey(self.name(key.piece), key.generation, self.name(key.member), key.child, scope, principal)
-
-
-def first_of(branch: int, piece: int) -> NodeNumbers:
-    """What comes before all nodes of a piece."""
-    return NodeNumbers(branch, piece, -1, 0, "", 0)
-
-
-def forms_of(row: ObservationRow) -> tuple[State, Body] | None:
-    """What a row holds; None: that cannot be read."""
-    try:
-        return decode_state(row.state), decode_body(row.body)
-    except (msgspec.MsgspecError, ValueError):
-        return None
 
 
 def _summed_up(piece: str, nodes: int, dirty: list[ObservedNode]) -> PieceBacklog:

@@ -13,7 +13,7 @@ by its head, for every reader at once. So a mark can neither be missing nor be c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from headwater.data.address import NAME_LENGTH, DocKey
 from headwater.engine.admission import Admission
@@ -34,13 +34,12 @@ from headwater.engine.observed_form import (
     number_of_absent,
     stored_read,
 )
+from headwater.engine.observed_rows import first_of
 from headwater.engine.sessions import Session
 from headwater.engine.store.port import MirrorRow, NodeNumbers, ObservationRow, ReaderRow, Store
 from headwater.errors import ProtocolError
 from headwater.protocol.commit import Read
 from headwater.protocol.observations import Footprint, Mirror, Observation, decode_about, decode_footprint
-
-_FIRST: Final = NodeNumbers(0, 0, -1, 0, "", 0)
 
 
 class _About(NamedTuple):
@@ -244,7 +243,7 @@ class Observing:
     def _remove(self, node: NodeNumbers, *, whole_piece: bool, is_over: Callable[[State], bool]) -> None:
         self._write()  # What was kept in this group may be part of it.
         if whole_piece:
-            after = _FIRST._replace(branch=node.branch, piece=node.piece)
+            after = first_of(node.branch, node.piece)
             while rows := self._of_piece(after):
                 self._drop([row for row in rows if is_over(decode_state(row.state))])
                 after = rows[-1].key

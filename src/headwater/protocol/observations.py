@@ -31,13 +31,14 @@ class NodeKey(Message, frozen=True, gc=False):
 
 
 class ForeignRead(Message, frozen=True, gc=False):
-    """An address of another space that was looked at, as of that space's `seq`."""
+    """An address of another space that was looked at, as of that space's `seq`; `chain` names its log there."""
 
     space: str
     doc: DocKey
     path: Path
     depth: Depth
     seq: Number
+    chain: Number | None = None
 
 
 class About(Message, frozen=True, gc=False):
@@ -126,7 +127,8 @@ def decode_footprint(data: bytes, limits: ValueLimits) -> Footprint:
 class QueryObservations(Message, frozen=True, tag="query_observations"):
     """Read what was observed of nodes of the session's branch once: of one piece, generation, member or child, or all.
 
-    Each comes with whether its reads would be admitted now. `after` is the `next` of the page before. For owners.
+    `reads`: only of those that read that document. Each comes with whether its reads would be admitted now. `after` is
+    the `next` of the page before. For owners.
     """
 
     id: Number
@@ -136,6 +138,7 @@ class QueryObservations(Message, frozen=True, tag="query_observations"):
     child: str | None = None
     after: NodeKey | None = None
     limit: Number = 100
+    reads: DocKey | None = None
 
 
 class QueryBacklog(Message, frozen=True, tag="query_backlog"):
@@ -156,10 +159,15 @@ class QueryReaders(Message, frozen=True, tag="query_readers"):
 
 
 class QueryCurrent(Message, frozen=True, tag="query_current"):
-    """Ask once whether reads would be admitted now. They stand on confirmed state alone."""
+    """Ask once whether reads would be admitted now. They stand on confirmed state alone.
+
+    `chains` are what the engine said of its log at some of their seqs. If it is another log now, as after restoring a
+    backup, nothing that was read then is current.
+    """
 
     id: Number
     reads: tuple[Read, ...]
+    chains: tuple[tuple[Number, Number], ...] = ()
 
 
 class Mirror(Message, frozen=True, tag="mirror"):

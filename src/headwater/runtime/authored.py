@@ -12,10 +12,12 @@ from typing import Final, TypeVar, cast
 from headwater.cells.run import Current, Run
 from headwater.data.address import Depth
 from headwater.data.patch import Patch
+from headwater.data.path import Path
 from headwater.data.spots import Spot
 from headwater.errors import AuthoringError
 from headwater.replica.confirmed import NotHere
 from headwater.replica.document import Document
+from headwater.replica.layer import Layer
 from headwater.replica.pending import Fate
 from headwater.replica.replica import Replica
 from headwater.replica.transaction import Transaction
@@ -25,6 +27,8 @@ from headwater.scheduler.raised import INTERRUPTS, as_failure
 
 T = TypeVar("T")
 UNDECIDED: Final = frozenset({Fate.QUEUED, Fate.SENT})
+RECORDS: Final = ":@"
+"""How the documents end that say which piece is there."""
 
 
 class Missing(NotHere):
@@ -76,13 +80,19 @@ class Authored:
     def write(self, run: Run, document: Document, patch: Patch) -> None:
         if document.home is not self._home:
             raise Elsewhere(document)
-        if document.layers and may_fall(document):
-            # What this runtime wrote before may be made again, and must not come after this: then this falls with it.
-            # At the root, where all of it has a say: what was told as a change of one part may have been meant for all.
-            self._transaction.saw(document.key, (), Depth.SHAPE)
+        if document.layers:
+            self._stand_behind(document, patch.path)
         self._transaction.write(document.key, patch)
         cast("dict[Document, None]", run.overlay)[document] = None
         self.wrote[document] = None
+
+    def _stand_behind(self, document: Document, path: Path) -> None:
+        """What this runtime wrote before may be made again, and must not come after this: then this falls with it.
+
+        At the root, where all of it has a say: what was told as a change of one part may have been meant for all.
+        """
+        if may_fall(document):
+            self._transaction.saw(document.key, (), Depth.SHAPE)
 
 
 def may_fall(document: Document) -> bool:
@@ -92,8 +102,16 @@ def may_fall(document: Document) -> bool:
     """
     for layer in reversed(document.layers):
         if layer.source is None:
-            return layer.fate in UNDECIDED and layer.document is None and bool(layer.commit.reads)
+            return layer.fate in UNDECIDED and has_read(layer)
     return False
+
+
+def has_read(layer: Layer) -> bool:
+    """Whether a write outside any run stands on something that others may change, so that it may be rejected.
+
+    That its piece is there is no such thing: whatever else is sent to that piece stands on it, too, and falls with it.
+    """
+    return layer.document is None and any(not read.doc.id.endswith(RECORDS) for read in layer.commit.reads)
 
 
 def call_in(

@@ -38,7 +38,7 @@ class RetryPolicy:
     spread_us: int = 50_000  # and at most this long
     turn_ms: int = 100  # how long it waits at most for a turn that the engine promised
     pending: int = 256  # commits of this session without a verdict; a further one waits
-    at_once: int = 6  # conflicts after which even a write that has its turn waits for the delay, so that it ends
+    at_once: int = 32  # conflicts after which even a write that has its turn waits for the delay, so that it ends
 
 
 class Writer:

@@ -16,13 +16,12 @@ from headwater.data.trace import Rejected as RejectedEvent
 from headwater.data.trace import Trace
 from headwater.errors import CommitRejected
 from headwater.protocol.verdict import Conflict, Rejected, Rejection, as_error
-from headwater.replica.feed import Kind, Notification
+from headwater.replica.feed import Notification
 from headwater.replica.pending import Layer
 from headwater.replica.replica import Replica
+from headwater.scheduler.invalidation import UNKNOWN, hops_of
 from headwater.scheduler.loads import Loads
 from headwater.scheduler.node import CLEAN, INVALID, NEVER_RAN, Marks, Node
-
-_COMMIT = Kind.COMMIT
 
 
 class Fates:
@@ -72,13 +71,13 @@ class Fates:
         What a run writes has its place in the log. What it finds has none: a predecessor's commit may be taken back, or
         another runtime's may come before what this run has read and is still on its way.
         """
-        if notification.kind is _COMMIT:
-            return
         for change in notification.changes:
             for node in change.document.writers:
                 # I1: found in place counts as read.
                 if isinstance(node, Node) and node.status == CLEAN and not node.wrote and node.error is None:
-                    self._rearm(node, {Spot(change.document, (), Depth.DEEP): notification})
+                    hops = hops_of(change, notification.source)
+                    hops = node.last_hops if hops == UNKNOWN else hops
+                    self._rearm(node, {Spot(change.document, (), Depth.DEEP): notification}, hops)
                     self._enqueue(node)
 
     def _rearm(self, node: Node, causes: Mapping[Spot, Notification] | None, hops: int = 0) -> None:

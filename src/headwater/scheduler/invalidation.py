@@ -29,7 +29,7 @@ _EFFECT: Final = NodeKind.EFFECT
 class Invalidation:
     """Listens to feeds."""
 
-    __slots__ = ("_enqueue", "_gates", "_hops", "_impulse", "_loads", "_marks", "trace")
+    __slots__ = ("_enqueue", "_gates", "_hops", "_impulse", "_loads", "_marks", "on_told", "trace")
 
     def __init__(self, gates: Gates, loads: Loads, marks: Marks, enqueue: Callable[[Node], object]) -> None:
         self._gates = gates
@@ -38,6 +38,7 @@ class Invalidation:
         self._impulse = 0  # what came from outside and made the notification that is being told
         self._hops = 0  # how far what is being told came over other sessions; UNKNOWN: nobody knows
         self._enqueue = enqueue  # a live node became invalid
+        self.on_told: Callable[[Notification], object] = id  # what nobody here wrote, once its readers are marked
         self.trace: Trace | None = None
 
     def on_notification(self, notification: Notification) -> None:
@@ -51,7 +52,7 @@ class Invalidation:
             self._impulse, self._hops = source.impulse, source.last_hops  # What it wrote is taken back.
         else:
             is_told = notification.kind is not _COMMIT
-            self._impulse, self._hops = self._marks.cause(), _hops(notification, source) if is_told else 0
+            self._impulse, self._hops = self._marks.cause(), hops_of(notification, source) if is_told else 0
         twig = notification.document.twig
         if twig is not None:
             if not twig.children and twig.shape is None:
@@ -67,11 +68,13 @@ class Invalidation:
             if not change.known_before:
                 self._arrived(change.document)
             if is_told:
-                self._hops = _hops(change, source)
+                self._hops = hops_of(change, source)
             twig = change.document.twig
             if twig is not None:
                 for spot in _spots(twig, change):
                     self._mark(spot, notification)
+        if notification.kind is not _COMMIT and not isinstance(source, Node):
+            self.on_told(notification)
 
     def returned(self, documents: Iterable[Document]) -> None:
         """Documents that were set aside are here again, whether or not anything about them differs."""
@@ -127,7 +130,8 @@ class Invalidation:
             self.trace.emit(Invalidated(node.id, address_of(spot), writer))
 
 
-def _hops(change: Changed, ways: object | None) -> int:
+def hops_of(change: Changed, ways: object | None) -> int:
+    """How far a change came that nobody here wrote."""
     way = ways.get(change.document.key) if isinstance(ways, Ways) else None
     return UNKNOWN if way is None else way.hops
 

@@ -103,6 +103,7 @@ class Scheduler:
         self.fates = Fates(
             self.marks, self.loads, enqueue=self.settle.enqueue, ready=driver.is_ready, on_refused=self._refused
         )
+        self.invalidation.on_told = self.fates.on_shown
         self._faults.subscribe(self.invalidation.on_notification)
         self._trace: Trace | None = None
         self.introspection = Introspection(
@@ -124,13 +125,7 @@ class Scheduler:
         """Hear everything that a replica shows, until the returned function is called."""
         replica.on_rejected = self.fates.on_settled
         self._replicas.append(replica)
-        ends = [replica.feed.subscribe(each) for each in (self.invalidation.on_notification, self.fates.on_shown)]
-
-        def end() -> None:
-            for each in ends:
-                each()
-
-        return end
+        return replica.feed.subscribe(self.invalidation.on_notification)
 
     def heard(self) -> None:
         """Something arrived from an engine."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, TypeGuard
 
-from headwater.protocol.messages import Answer, FromEngine, Problem, Query, Verdicts, Watch, Watched
+from headwater.protocol.messages import Answer, FromEngine, Looks, Problem, Query, Seen, Verdicts, Watch, Watched
 from headwater.protocol.stored_events import Events, EventsStored, QueryEvents, WatchEvents
 from headwater.server.limits import ServerLimits
 
-Question = Watch | Query | QueryEvents | WatchEvents
+Question = Watch | Query | QueryEvents | WatchEvents | Looks
 """What is answered with something that the engine reads, or with a problem."""
-Answered = Watched | Answer | Events | EventsStored | Problem
+Answered = Watched | Answer | Events | EventsStored | Seen | Problem
 
 LONG: Final = 64 * 1024  # bytes of an answer, for fewer of them to be on the way at once
 
@@ -81,4 +81,4 @@ class Flow:
             return not message.fatal
         if isinstance(message, EventsStored):
             return message.id in self._asked
-        return isinstance(message, Watched | Answer | Events)
+        return isinstance(message, Watched | Answer | Events | Seen)

@@ -250,6 +250,20 @@ class TestComparing:
         current = engine.looked(QueryCurrent(3, reads))
         assert (current.id, current.seq, current.stale) == (3, 2, ((0, 2),))  # type: ignore[union-attr]
 
+    def test_reads_of_another_log_are_not_current_whatever_their_numbers_say(self, engine: Engine) -> None:
+        runner = started(engine, a=1)
+        chain = engine.chain_at(1)
+        assert chain is not None
+        runner.send(Commit(2, (write("b", replace((), 2)),)))
+        reads = (looked("a", seq=1), looked("a", seq=2), looked("a", seq=99))
+
+        def stale(*chains: tuple[int, int]) -> object:
+            return engine.looked(QueryCurrent(1, reads, chains)).stale  # type: ignore[union-attr]
+
+        assert stale() == ((2, 2),), "this log does not go that far"
+        assert stale((1, chain)) == ((2, 2),)
+        assert stale((1, chain + 1)) == ((0, 2), (2, 2))
+
     def test_costs_of_a_commit_do_not_grow_with_its_readers(self) -> None:
         def cost(pieces: int, nodes: int) -> int:
             store = SqliteStore(":memory:", synchronous="OFF")
@@ -311,6 +325,30 @@ class TestPieces:
         assert chosen(member="m", child="") == [("p", "m", ""), ("q", "m", "")]
         assert chosen(piece="p", generation=2) == []
         assert chosen(piece="p", generation=1, member="n") == [("p", "n", "")]
+        assert chosen(piece="p", generation=1, member="m", child="k1") == [("p", "m", "k1")]
+        assert chosen(child="k1") == [("p", "m", "k1")]
+        assert chosen(generation=1, limit=2) == [("p", "m", ""), ("p", "m", "k1")]
+
+    def test_a_query_for_one_node_reads_no_other_one(self) -> None:
+        store = SqliteStore(":memory:", synchronous="OFF")
+        engine = Engine(store)
+        runner = started(engine, a=1)
+        runner.observe(*[runner.run(node("p.m", child=f"k{n:03}"), looked("a", seq=1)) for n in range(500)])
+        before = store.visited.rows
+        page = engine.looked(QueryObservations(1, "p", 1, "m", "k250", None, 5))
+        assert [each.node.child for each in page.observed] == ["k250"]  # type: ignore[union-attr]
+        assert store.visited.rows - before < 20
+
+    def test_a_query_chooses_those_that_read_a_document(self, engine: Engine) -> None:
+        runner = started(engine, a=1, b=1)
+        ids = ("a", "b", "never")
+        runner.observe(*[runner.run(f"p.{id}{n}", looked(id, seq=1)) for id in ids for n in range(3)])
+        for id in ids:
+            page = engine.looked(QueryObservations(1, "p", reads=doc(id)))
+            assert [e.node.member for e in page.observed] == [f"{id}{n}" for n in range(3)]  # type: ignore[union-attr]
+        runner.send(Commit(2, (write("never", replace((), 1)),)))
+        page = engine.looked(QueryObservations(1, reads=doc("never")))
+        assert len(page.observed) == 3  # type: ignore[union-attr]
 
     def test_a_newer_generation_comes_in_place_of_an_older_one_which_is_not_observed_any_more(
         self, engine: Engine
@@ -388,6 +426,26 @@ class TestAcrossSpaces:
         elsewhere = (ForeignRead("other", doc("x"), ("k",), Depth.SHAPE, 9),)
         runner.observe(runner.run("p.n", looked("a", seq=1), foreign=elsewhere))
         assert [each.foreign for each in observed(engine)] == [elsewhere]
+
+    def test_a_reader_whose_mirror_was_never_written_is_found_to_be_stale_all_the_same(self, tmp_path: Path) -> None:
+        """A crash between the commit in one space and the mirror in the other: comparison decides, not the mark."""
+        owner, other = open_engine(tmp_path / "owner.space"), open_engine(tmp_path / "other.space")
+        there = started(other, x=1)
+        here = started(owner, a=1)
+        chain = other.chain_at(1)
+        run = here.run("p.n", looked("a", seq=1), foreign=(ForeignRead("other", doc("x"), (), Depth.DEEP, 1, chain),))
+        here.observe(run)
+        owner.close()  # and the process dies before it says so in the other space
+        there.send(Commit(2, (write("x", replace((), 2)),)))
+        other.close()
+        owner, other = open_engine(tmp_path / "owner.space"), open_engine(tmp_path / "other.space")
+        (known,) = observed(owner)
+        assert (known.stale, marked(other, "owner")) == ((), []), "neither space alone knows"
+        (read,) = known.foreign
+        asked = QueryCurrent(1, (looked("x", seq=read.seq),), ((read.seq, read.chain or 0),))
+        assert other.looked(asked).stale == ((0, 2),)  # type: ignore[union-attr]
+        other.looked(Mirror(1, "owner", "p", ((doc("x"), read.seq),)))
+        assert marked(other, "owner") == [("p", "x", 2)], "a mirror that is written late marks what it missed"
 
     def test_a_mirror_says_which_pieces_of_another_space_are_marked_by_a_write_here(self, engine: Engine) -> None:
         runner = started(engine, a=1, b=1)

@@ -11,8 +11,8 @@ from collections import Counter
 import msgspec
 
 from headwater.data.address import DocKey, doc_text
-from headwater.engine.observed import first_of, forms_of
 from headwater.engine.observed_form import Body, State, StoredDoc, decode_mirror, docs_of, number_of_absent
+from headwater.engine.observed_rows import first_of, forms_of
 from headwater.engine.store.port import NodeNumbers, ObservationRow, Store
 from headwater.engine.verify.replay import Replay
 from headwater.engine.verify.report import Broken

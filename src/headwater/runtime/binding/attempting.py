@@ -134,7 +134,7 @@ class Attempting:
 
     def _called(self, event: Event, facet: Facet, arguments: dict[str, Any], transaction: Transaction) -> Value:
         core, replica = self._pieces.core, event.home.space.replica
-        tracker = Handled(core, replica, transaction)
+        tracker = Handled(core, replica, transaction, self._lane.written)
 
         def attempt() -> Value:
             return self._handling._attempt(event, facet, arguments)

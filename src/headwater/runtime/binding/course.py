@@ -58,11 +58,14 @@ class Course:
         if trace is not None:
             trace.emit(EventAttempted(event.stream, event.id, event.attempts, event.effort.backoff_us / 1_000))
         assert event.attempt is not None
+        if event.effort.stage is Stage.SENT and event.seen is not None:
+            self._lane.written[transaction.local_seq] = event.seen.written
         handling.lineage.made(event.attempt, transaction)
 
     def settled(self, layer: Layer, rejection: Rejection | None) -> None:
         event, lineage, attempt = self._event, self._handling.lineage, self._event.attempt
         assert attempt is not None
+        self._lane.written.pop(layer.local_seq, None)
         if rejection is None:
             lineage.confirmed(attempt)
             return

@@ -6,15 +6,18 @@ catches everything does not swallow it. An upstream that does not settle within 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn, cast
 
 from headwater.cells.run import Run
-from headwater.data.address import Depth, doc_text
+from headwater.data.address import Depth, DocKey, doc_text
+from headwater.data.path import Path, starts_with
 from headwater.data.spots import Spot
 from headwater.errors import NotSettlingError
 from headwater.replica.document import NOT_HERE, Document
-from headwater.runtime.authored import UNDECIDED, Authored, Missing
+from headwater.replica.pending import is_written
+from headwater.replica.written import outside_arrays
+from headwater.runtime.authored import UNDECIDED, Authored, Missing, has_read
 from headwater.scheduler.graph.edges import writers_above
 from headwater.scheduler.node import CLEAN, Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
@@ -26,6 +29,10 @@ if TYPE_CHECKING:
     from headwater.replica.transaction import Transaction
     from headwater.runtime.binding.pieces import Pieces
     from headwater.runtime.core import Core
+
+
+Written = Mapping[DocKey, Sequence[Path]]
+"""Where a handler wrote, as it was meant, by document."""
 
 
 class Stale(BaseException):
@@ -43,11 +50,12 @@ class Stopped(BaseException):
 class Handled(Authored):
     """The tracker of a handler's attempt: it reads nothing but what is fresh."""
 
-    __slots__ = ("_core", "_read", "_seen", "_why")
+    __slots__ = ("_core", "_read", "_seen", "_why", "_written")
 
-    def __init__(self, core: Core, home: Replica, transaction: Transaction) -> None:
+    def __init__(self, core: Core, home: Replica, transaction: Transaction, written: Mapping[int, Written]) -> None:
         super().__init__(home, transaction, core.visible)
         self._core = core
+        self._written = written  # where the events on their way wrote, by the number of their commit
         self._read: dict[Document, None] = {}
         self._seen: set[Node] = set()  # nodes whose sources are noted
         self._why: BaseException | None = None  # the attempt is over, whoever caught the signal
@@ -107,6 +115,22 @@ class Handled(Authored):
                     waiting.append(source)
         return list(found)
 
+    def _stand_behind(self, document: Document, path: Path) -> None:
+        """An earlier event that wrote the same may be handled again, and must not come after this: then both are.
+
+        By what it meant to write. Where that is what it was told to have written, standing on that place is enough.
+        """
+        place = outside_arrays(path)
+        for layer in document.layers:
+            if layer.source is not None or layer.fate not in UNDECIDED or not has_read(layer):
+                continue
+            meant = self._written.get(layer.local_seq)
+            if meant is None or any(_meets(outside_arrays(each), place) for each in meant.get(document.key, ())):
+                at = place if meant is not None and is_written(layer, document, place) else ()
+                self._transaction.saw(document.key, at, Depth.SHAPE)
+                if not at:
+                    return
+
     def absent(self, run: Run, document: Document) -> NoReturn:
         self._stop(Missing(document))
 
@@ -119,6 +143,10 @@ class Handled(Authored):
     def _stop(self, why: BaseException) -> NoReturn:
         self._why = why
         raise Stopped
+
+
+def _meets(path: Path, other: Path) -> bool:
+    return starts_with(path, other) or starts_with(other, path)
 
 
 def is_computed(document: Document) -> bool:

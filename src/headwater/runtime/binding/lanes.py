@@ -18,6 +18,7 @@ from headwater.errors import BacklogFullError
 
 if TYPE_CHECKING:
     from headwater.runtime.binding.events import Event
+    from headwater.runtime.binding.fresh import Written
 
 
 def _stamp(event: Event) -> int:
@@ -27,7 +28,7 @@ def _stamp(event: Event) -> int:
 class Lane:
     """The events of one space that have no end."""
 
-    __slots__ = ("_next", "_on_front", "_streams", "_waiting", "space", "unended")
+    __slots__ = ("_next", "_on_front", "_streams", "_waiting", "space", "unended", "written")
 
     def __init__(self, space: str, on_front: Callable[[Event], object]) -> None:
         self.space = space
@@ -35,6 +36,7 @@ class Lane:
         self._waiting: list[Event] = []  # by stamp: those that are still, or again, to be committed
         self._streams: Counter[str] = Counter()  # how many of them each handler has
         self._next: dict[Event, asyncio.Future[None]] = {}  # those that wait for their turn
+        self.written: dict[int, Written] = {}  # where those on the wire wrote, by the number of their commit
         self.unended: dict[Event, None] = {}  # all of them, those on the wire included, in the order of their sending
 
     def __bool__(self) -> bool:

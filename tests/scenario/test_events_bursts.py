@@ -1,0 +1,274 @@
+"""Many events at once: in their order, everybody answered, no more held than there has to be; too many are refused."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections import Counter
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from headwater import Cell, Piece, cell, handler
+from headwater.engine.engine import Engine
+from headwater.engine.store.sqlite import SqliteStore
+from headwater.errors import BacklogFullError
+from headwater.replica.document import Document
+from headwater.replica.layer import Layer
+from headwater.replica.transaction import Transaction
+from headwater.runtime.attachment import Embedded
+from headwater.runtime.binding.events import Event
+from headwater.runtime.binding.handling import Handling
+from headwater.runtime.binding.lanes import Lane
+from headwater.runtime.binding.receipts import PREFIX
+from headwater.runtime.policy import Policy
+from headwater.runtime.runtime import Runtime
+from headwater.testing import Simulation
+from headwater.testing.author_stored import log_of
+from tests.scenario.events_kit import durable, outcomes, policy, told
+
+STREAMS = 100
+SENDS = 10_000
+IN_FLIGHT = 256
+"""Commits of one session without a verdict, at most."""
+
+HANDLED: list[int] = []
+
+
+class Pile(Piece, name="bursts.Pile"):
+    seen: Cell[tuple[int, ...]] = cell(default=())
+    last: Cell[int] = cell(default=-1)
+
+    @handler
+    def add(self, n: int) -> int:
+        HANDLED.append(n)
+        self.seen.push(n)
+        return n
+
+    @handler(coalesce="last")
+    def show(self, n: int) -> int:
+        HANDLED.append(n)
+        self.last.set(n)
+        return n
+
+
+def living(*kinds: type[Any]) -> Counter[str]:
+    """How many objects of these kinds there are, whoever holds them."""
+    gc.collect()
+    return Counter(type(each).__name__ for each in gc.get_objects() if type(each) in kinds)
+
+
+class Peaks:
+    """The most objects of each kind that there were at any look."""
+
+    def __init__(self, rt: Runtime) -> None:
+        self._rt = rt
+        self._looked = 0
+        self.most: Counter[str] = Counter()
+        self.tasks = 0
+
+    def look(self) -> None:
+        if len(HANDLED) < self._looked:
+            return
+        self._looked = len(HANDLED) + SENDS // 10
+        self.most |= living(Layer, Transaction)
+        self.tasks = max(self.tasks, len(self._rt.tasks))
+
+
+def results_in_log(folder: Path, space: str) -> list[int]:
+    """What handlers answered, in the order of the log."""
+    engine = Engine(SqliteStore(folder / f"{space}.space"))
+    try:
+        return [
+            operation.patches[0].arg["result"]  # type: ignore[call-overload, index]
+            for logged in log_of(engine)
+            for operation in logged.commit.operations
+            if operation.doc.id.startswith(PREFIX)
+        ]
+    finally:
+        engine.close()
+
+
+def test_ten_thousand_sends_over_a_hundred_streams_land_in_their_order_and_everybody_is_answered(tmp_path: Path) -> None:
+    async def play() -> None:
+        HANDLED.clear()
+        async with Embedded(tmp_path, synchronous="OFF") as data:
+            async with Runtime(data, policy=Policy(backlog=SENDS)) as rt:
+                piles = [rt.space("s").piece(Pile, f"p{n}") for n in range(STREAMS)]
+                peaks = Peaks(rt)
+                sent = [asyncio.ensure_future(piles[n % STREAMS].add.send(n)) for n in range(SENDS)]
+                for each in sent[:: SENDS // 20]:
+                    await each
+                    peaks.look()
+                assert await asyncio.gather(*sent) == list(range(SENDS))
+                assert list(dict.fromkeys(HANDLED)) == list(range(SENDS))  # The first of each waits for its piece.
+                assert peaks.most["Layer"] <= IN_FLIGHT + 10, peaks.most
+                assert peaks.most["Transaction"] <= IN_FLIGHT + 10, peaks.most
+                assert peaks.tasks <= IN_FLIGHT + 10
+                for n in (0, 7, 99):
+                    assert await piles[n].seen.pull() == tuple(range(n, SENDS, STREAMS))
+                assert rt.pieces.handling.in_hand == 0
+                assert len(rt.intents()) == Policy().intents_kept
+                sent.clear()
+                left = living(Layer, Transaction, Event)
+                assert left["Layer"] + left["Transaction"] + left["Event"] <= 10, left
+                assert living(Document)["Document"] <= 5 * STREAMS  # None is left of the receipts.
+        assert results_in_log(tmp_path, "s") == list(range(SENDS))
+
+    asyncio.run(play())
+
+
+# ---- the lane of another space -----------------------------------------------------------------------------
+
+BUSY = 1_000
+
+
+def calls_while_another_space_waits(folder: Path) -> int:
+    """How many events of a busy space are handled until one of another space is answered, which is sent behind them."""
+
+    async def play() -> int:
+        HANDLED.clear()
+        async with Embedded(folder, synchronous="OFF") as data, Runtime(data, policy=Policy(backlog=BUSY)) as rt:
+            busy, other = rt.space("busy").piece(Pile, "p"), rt.space("other").piece(Pile, "p")
+            await other.add.send(-1)
+            sent = [asyncio.ensure_future(busy.add.send(n)) for n in range(BUSY)]
+            await sent[0]
+            before = len(HANDLED)
+            await other.add.send(-2)
+            between = len(HANDLED) - before
+            await asyncio.gather(*sent)
+            return between
+
+    return asyncio.run(play())
+
+
+@contextmanager
+def one_lane_for_all() -> Iterator[None]:
+    lanes: dict[Handling, Lane] = {}
+    real = Handling._lane
+
+    def lane(self: Handling, space: str) -> Lane:
+        return lanes.setdefault(self, real(self, "busy"))
+
+    with patch.object(Handling, "_lane", lane):
+        yield
+
+
+def test_the_lane_of_another_space_is_not_slowed(tmp_path: Path) -> None:
+    assert calls_while_another_space_waits(tmp_path) <= IN_FLIGHT * 2
+
+
+def test_with_one_lane_for_all_another_space_waits_for_everybody(tmp_path: Path) -> None:
+    with one_lane_for_all():
+        assert calls_while_another_space_waits(tmp_path) > BUSY // 2
+
+
+# ---- too many ----------------------------------------------------------------------------------------------
+
+
+async def more_than_the_backlog_holds(sim: Simulation) -> list[str]:
+    HANDLED.clear()
+    pile = sim.runtime("ann").space("s").piece(Pile, "p")
+    limit = Policy().backlog
+    answers = await outcomes(*(pile.add.send(n) for n in range(limit + 50)))
+    await sim.settle()
+    taken = [each for each in answers if isinstance(each, int)]
+    refused = [each for each in answers if isinstance(each, BacklogFullError)]
+    found = []
+    if not limit <= len(taken) <= limit + 2 or len(taken) + len(refused) != limit + 50:
+        found.append(f"{len(taken)} were taken and {len(refused)} refused")
+    if durable(sim, pile, "seen") != tuple(taken) or taken != sorted(taken):
+        found.append(f"{len(durable(sim, pile, 'seen') or ())} have landed")
+    if refused and ("s/p:add" not in str(refused[0]) or str(limit) not in str(refused[0])):
+        found.append(str(refused[0]))
+    return found
+
+
+def test_at_the_default_limit_the_surplus_is_refused_loudly_and_the_rest_lands_in_order() -> None:
+    assert told(more_than_the_backlog_holds) == []
+
+
+def test_without_a_limit_nobody_is_refused() -> None:
+    with patch.object(Lane, "check_room", lambda self, stream, limit: None):
+        assert "and 0 refused" in str(told(more_than_the_backlog_holds))
+
+
+async def one_stream_that_is_full(sim: Simulation) -> list[str]:
+    """What is full is one handler of one piece: others of its space are sent to as always."""
+    with policy(backlog=10):
+        rt = sim.runtime("ann")
+    full, free = (rt.space("s").piece(Pile, name) for name in ("full", "free"))
+    answers = await outcomes(*(full.add.send(n) for n in range(20)), *(free.add.send(n) for n in range(5)))
+    await sim.settle()
+    refused = sum(isinstance(each, BacklogFullError) for each in answers)
+    found = [] if 8 <= refused <= 10 else [f"{refused} were refused"]
+    if durable(sim, free, "seen") != tuple(range(5)):
+        found.append(f"the other one has {durable(sim, free, 'seen')}")
+    return found
+
+
+def test_a_full_stream_is_full_for_itself_alone() -> None:
+    assert told(one_stream_that_is_full) == []
+
+
+async def posts_beyond_the_limit(sim: Simulation) -> list[str]:
+    with policy(backlog=10):
+        pile = sim.runtime("ann").space("s").piece(Pile, "p")
+    refused = 0
+    for n in range(20):
+        try:
+            pile.add.post(n)
+        except BacklogFullError:
+            refused += 1
+    await sim.settle()
+    landed = durable(sim, pile, "seen")
+    return [] if landed == tuple(range(20 - refused)) and refused else [f"{refused} refused, {landed} landed"]
+
+
+def test_posting_beyond_the_limit_raises_at_once() -> None:
+    assert told(posts_beyond_the_limit) == []
+
+
+async def more_than_one_runtime_takes_on(sim: Simulation) -> list[str]:
+    with policy(in_hand=30):
+        rt = sim.runtime("ann")
+    sends: list[Coroutine[Any, Any, Any]] = [rt.space("s").piece(Pile, f"p{n}").add.send(n) for n in range(40)]
+    answers = await outcomes(*sends)
+    refused = [each for each in answers if isinstance(each, BacklogFullError)]
+    return [] if len(refused) == 10 and answers[:30] == list(range(30)) else [f"{len(refused)} were refused"]
+
+
+def test_a_runtime_takes_on_so_many_events_in_all() -> None:
+    assert told(more_than_one_runtime_takes_on) == []
+
+
+# ---- only the last one counts ------------------------------------------------------------------------------
+
+
+async def many_of_which_the_last_counts(sim: Simulation) -> list[str]:
+    HANDLED.clear()
+    pile = sim.runtime("ann").space("s").piece(Pile, "p")
+    answers = await outcomes(*(pile.show.send(n) for n in range(1_000)))
+    await sim.settle()
+    found = []
+    if not all(isinstance(each, int) for each in answers) or answers[-1] != 999 or answers != sorted(answers):
+        found.append(f"the answers are {sorted(set(map(str, answers)))[:5]}")
+    if len(set(HANDLED)) > 5 or durable(sim, pile, "last") != 999:
+        found.append(f"{len(set(HANDLED))} were handled, and the last one is {durable(sim, pile, 'last')}")
+    states = Counter(row.state for row in sim.runtime("ann").intents())
+    if set(states) - {"landed", "coalesced"}:
+        found.append(f"the table says {states}")
+    return found
+
+
+def test_where_only_the_last_one_counts_all_are_answered_with_its_result() -> None:
+    assert told(many_of_which_the_last_counts) == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_so_they_are_when_the_connection_breaks_meanwhile(seed: int) -> None:
+    assert told(many_of_which_the_last_counts, seed=seed, faults=("delay", "drop", "duplicate", "crash")) == []
