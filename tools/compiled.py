@@ -46,6 +46,7 @@ HOT: Final = (
     "scheduler/graph/graph.py",
     "scheduler/graph/heights.py",
     "scheduler/graph/liveness.py",
+    "scheduler/hops.py",
     "scheduler/invalidation.py",
     "scheduler/loads.py",
     "scheduler/node.py",

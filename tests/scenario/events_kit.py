@@ -49,7 +49,7 @@ def told(story: Story, *, seed: int = 0, faults: tuple[str, ...] = ()) -> list[s
 @contextmanager
 def policy(**values: float) -> Iterator[None]:
     """Every runtime that is made inside has this policy."""
-    defaults: dict[str, Any] = Runtime.__init__.__kwdefaults__
+    defaults: Any = Runtime.__init__.__kwdefaults__
     with patch.dict(defaults, policy=Policy(**values)):  # type: ignore[arg-type]
         yield
 
@@ -77,7 +77,13 @@ class Front:
         self._answers[handler] = (times, answer)
 
     def judge(
-        self, real: Callable[..., Any], admission: Admission, session: Session, branch: Branch, commit: Commit, size: int
+        self,
+        real: Callable[..., Any],
+        admission: Admission,
+        session: Session,
+        branch: Branch,
+        commit: Commit,
+        size: int,
     ) -> Any:
         name = commit.provenance.node.rpartition(":")[2]
         self.judged[name] += 1

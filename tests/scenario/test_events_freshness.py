@@ -247,3 +247,69 @@ def test_a_refusal_counts_only_if_it_stands_on_what_was_decided() -> None:
 def test_without_doubt_a_vote_is_refused_because_of_a_write_that_never_was() -> None:
     with a_no_is_not_doubted():
         assert "too late" in str(told(a_no_to_what_never_was))
+
+
+# ---- without a connection ----------------------------------------------------------------------------------
+
+LONG_S = 100
+"""Longer than any window, and longer than a session is kept."""
+
+
+async def a_read_that_cannot_arrive(sim: Simulation) -> list[str]:
+    """What is on its way parks an event without a timer: without a connection nothing arrives, and that is no failure."""
+    await begun(sim)
+    poll = sim.runtime("bob").space("s").piece(Poll, "p")
+    await sim.advance(seconds=0.01)
+    with sim.offline("bob"):
+        sent = asyncio.ensure_future(outcome(poll.take.send()))
+        await sim.advance(seconds=LONG_S)
+        early = sent.result() if sent.done() else None
+    answer = await sent
+    return [] if (early, answer) == (None, 3) else [f"told {early!r} without a connection, {answer!r} in the end"]
+
+
+def test_an_event_whose_reads_cannot_arrive_waits_until_there_is_a_connection() -> None:
+    assert told(a_read_that_cannot_arrive) == []
+
+
+def a_computed_that_cannot_run(name: str, expected: int) -> Any:
+    """The same for what is computed and was never here, although all that it reads is: it is no cycle."""
+
+    async def story(sim: Simulation) -> list[str]:
+        await begun(sim)
+        poll = await sim.runtime("bob").space("s").open(Poll, "p")
+        with sim.offline("bob"):
+            sent = asyncio.ensure_future(outcome(getattr(poll, name).send()))
+            await sim.advance(seconds=LONG_S)
+            early = sent.result() if sent.done() else None
+        answer = await sent
+        if (early, answer) == (None, expected):
+            return []
+        return [f"told {early!r} without a connection, {answer!r} in the end"]
+
+    return story
+
+
+@pytest.mark.parametrize(("name", "expected"), [("take", 3), ("take_slow", 101)])
+def test_an_event_whose_upstream_waits_for_a_connection_waits_with_it(name: str, expected: int) -> None:
+    assert told(a_computed_that_cannot_run(name, expected)) == []
+
+
+async def a_no_that_cannot_be_decided(sim: Simulation) -> list[str]:
+    """The poll was closed here without a connection, which loses in the end: the refusal behind it never counted."""
+    with Front().standing() as front:
+        poll = await begun(sim)
+        front.reject("close", 1)
+        with sim.offline("ann"):
+            closing = asyncio.ensure_future(outcome(poll.close.options(retries=0).send()))
+            await asyncio.sleep(0)
+            sent = asyncio.ensure_future(outcome(poll.cast_at_once.send("bob")))
+            await sim.advance(seconds=LONG_S)
+        answer, _ = await sent, await closing
+        await sim.settle()
+        votes = durable(sim, poll, "votes")
+        return [] if votes == ("bob",) else [f"told {answer!r}, and there is {votes}"]
+
+
+def test_a_refusal_without_a_connection_waits_until_what_it_stands_on_is_decided() -> None:
+    assert told(a_no_that_cannot_be_decided) == []

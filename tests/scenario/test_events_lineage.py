@@ -260,9 +260,7 @@ async def a_duplicate_that_loses(sim: Simulation) -> list[str]:
     bob = sim.runtime("bob").space("s", user="cy", session="x").piece(Chain, "c")
     await ann.tries.pull()
     await bob.tries.pull()
-    answers = [
-        await outcome(each.starting.options(id="k").send()) for each in (ann, bob)
-    ]
+    answers = [await outcome(each.starting.options(id="k").send()) for each in (ann, bob)]
     await sim.settle()
     before = len(SHOWN)
     chain.n.set(7)
@@ -300,7 +298,9 @@ async def a_follow_up_in_another_space(sim: Simulation) -> list[str]:
     return [
         *once("attempts of the parent", CALLS.count("away") >= 1, True),
         *once("dispatches before the origin was confirmed", before, 0),
-        *once("what the follow-up has written", durable(sim, there, "seen", "t"), (f"of attempt {CALLS.count('away')}",)),
+        *once(
+            "what the follow-up has written", durable(sim, there, "seen", "t"), (f"of attempt {CALLS.count('away')}",)
+        ),
         *once("what is stored", stored(sim), []),
     ]
 

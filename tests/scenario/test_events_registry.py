@@ -82,7 +82,9 @@ class Registry:
             keep=lambda origin, home: self.kept.append(home.id),
         )
 
-    def origin(self, *, here: tuple[str, ...] = (), there: tuple[str, ...] = (), pieces: tuple[str, ...] = ()) -> Origin:
+    def origin(
+        self, *, here: tuple[str, ...] = (), there: tuple[str, ...] = (), pieces: tuple[str, ...] = ()
+    ) -> Origin:
         """An attempt in space `s` that has posted and launched this."""
         made = Origin("parent", "s", "ann", "")
         for space, ids in (("s", here), ("t", there)):

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from headwater import Cell, Piece, Refused, cell, computed, handler
 from headwater.data.link import Link
@@ -118,7 +118,7 @@ def _reads_last(kind: str) -> bool:
     return kind in ("append", "bump")
 
 
-def link_to(place: tuple[str, str]) -> Link:
+def link_to(place: tuple[str, str]) -> Any:
     space, name = place
     return Link(space, "space", document_id(piece_id(name), "@"))
 
@@ -164,8 +164,11 @@ class Desk(Piece, name="events.Desk"):
                     self.seen.key(f"{tag} gated").set(self.gated.get())
                 case "launch":
                     self.ctx.launch(Leaf()).tag.set(tag)
+                case _:
+                    assert kind == "nothing"
         for post in plan.posts:
-            to = self.ctx.follow(link_to(post.place)).do
+            desk: Desk = self.ctx.follow(link_to(post.place))
+            to = desk.do
             if post.id is not None:
                 to = to.options(id=post.id)
             if post.after_ms:

@@ -14,8 +14,10 @@ from headwater.data.ids import derive, event_id
 from headwater.engine.preconditions import Preconditions
 from headwater.protocol.commit import EntityAbsent
 from headwater.runtime.binding import attempting, course, fresh, minting, receipts, stored, takeover
+from headwater.runtime.binding.handling import Handling
 from headwater.runtime.binding.lanes import Lane
 from headwater.runtime.binding.lineage import Lineage, Origin, Status
+from headwater.runtime.binding.storing import Storing
 
 Switch = Callable[[], AbstractContextManager[object]]
 
@@ -63,6 +65,11 @@ def nothing_is_cancelled() -> AbstractContextManager[object]:
     return patch.object(Lineage, "failed", lambda self, origin: None)
 
 
+def nothing_is_taken_back() -> AbstractContextManager[object]:
+    """What a failed attempt posted and nobody has dispatched yet is dispatched all the same."""
+    return patch.object(Handling, "_drop", lambda self, event: None)
+
+
 @contextmanager
 def no_lineage() -> Iterator[None]:
     """Both: follow-ups are handled as if nobody had posted them."""
@@ -79,14 +86,15 @@ def nothing_waits_for_its_origin() -> Iterator[None]:
             origin.status, origin.local_seq = Status.PENDING, transaction.local_seq
             for home, after_commit in origin.launched:
                 if not after_commit:
-                    self._keep(home, False)
+                    self._keep(origin, home)
             for event in origin.posted:
                 self._start(event)
 
     def confirmed(self: Lineage, origin: Origin) -> None:
         origin.status = Status.CONFIRMED
         for home, _ in origin.launched:
-            self._keep(home, True)
+            home.is_launched = False
+            self._keep(origin, home)
         origin.launched, origin.posted = [], []
 
     with patch.object(Lineage, "made", made), patch.object(Lineage, "confirmed", confirmed):
@@ -95,11 +103,10 @@ def nothing_waits_for_its_origin() -> Iterator[None]:
 
 def follow_ups_keep_their_ids() -> AbstractContextManager[object]:
     """A retried parent posts the same events again."""
-    real = minting.event_id
 
     def same(origin: str, stream: str, counter: int, minted_us: int) -> str:
         parent, _, rest = origin.partition(" ")
-        return real(parent, stream, counter, 0) if rest else real(origin, stream, counter, minted_us)
+        return event_id(parent, stream, counter, 0) if rest else event_id(origin, stream, counter, minted_us)
 
     return patch.object(minting, "event_id", same)
 
@@ -149,6 +156,34 @@ def nobody_takes_over() -> AbstractContextManager[object]:
     return patch.object(takeover.Takeover, "attend", lambda self, channel: None)
 
 
+def a_no_is_not_written_down() -> AbstractContextManager[object]:
+    """A stored event that was refused leaves no receipt."""
+
+    def leave(pieces: Any, transaction: Any, event: Any, failure: BaseException) -> None:
+        transaction.handled.append(event.row_id)
+
+    return patch.object(receipts, "leave_failure", leave)
+
+
+def nothing_is_removed_elsewhere() -> AbstractContextManager[object]:
+    """A row is removed with the receipt or not at all."""
+
+    async def remove(self: Storing, event: Any, end: Any) -> None:
+        return
+
+    return patch.object(Storing, "_remove", remove)
+
+
+def what_came_of_it_is_forgotten() -> AbstractContextManager[object]:
+    """Whoever sends an event again is told that it was handled, and not what came of it."""
+    real = receipts.HandledBefore.__init__
+
+    def made(self: Any, answer: Any, failure: Any) -> None:
+        real(self, None, failure)
+
+    return patch.object(receipts.HandledBefore, "__init__", made)
+
+
 def ids_of_callers_are_not_hashed() -> AbstractContextManager[object]:
     """The same id is the same event, whichever handler it was sent to."""
     return patch.object(
@@ -193,15 +228,20 @@ FRESHNESS: Final[dict[str, Switch]] = {
 LINEAGE: Final[dict[str, Switch]] = {
     "no condition": no_condition,
     "nothing is cancelled": nothing_is_cancelled,
+    "nothing is taken back": nothing_is_taken_back,
     "no lineage": no_lineage,
     "nothing waits for its origin": nothing_waits_for_its_origin,
     "follow-ups are not stored": follow_ups_are_not_stored,
     "nobody takes over": nobody_takes_over,
+    "follow-ups keep their ids": follow_ups_keep_their_ids,
     "what is handled stays stored": what_is_handled_stays_stored,
+    "nothing is removed elsewhere": nothing_is_removed_elsewhere,
+    "a no is not written down": a_no_is_not_written_down,
 }
 RECEIPTS: Final[dict[str, Switch]] = {
     "no receipts": no_receipts,
     "receipts are not conditions": receipts_are_not_conditions,
+    "what came of it is forgotten": what_came_of_it_is_forgotten,
     "ids of callers are not hashed": ids_of_callers_are_not_hashed,
 }
 LANES: Final[dict[str, Switch]] = {

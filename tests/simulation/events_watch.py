@@ -14,6 +14,7 @@ from unittest.mock import patch
 from headwater.runtime.binding.course import Course
 from headwater.runtime.binding.handling import Handling
 from headwater.runtime.binding.lanes import Lane
+from headwater.runtime.binding.lineage import Status
 from headwater.runtime.effort import Outcome, classify
 
 
@@ -38,7 +39,7 @@ class Watch:
         before = [each for each in waiting if self._order[each] < self._order[event] and each.end is None]
         if before:
             self.wrong.append(
-                f"{event.payload} was handled before {before[0].payload}, which was sent earlier and waits in {lane.space}"
+                f"{event.payload} was handled before {before[0].payload}, which was sent earlier and waits"
             )
 
     def settled(self, lane: Lane, event: Any, layer: Any, rejection: Any) -> None:
@@ -60,12 +61,12 @@ class Watch:
             enter(lane, event)
 
         def making(course: Course, transaction: Any) -> None:
-            if course._event.attempt.status.value == "open":
+            if is_open(course):
                 self.attempted(course._lane, course._event)
             made(course, transaction)
 
         def settling(course: Course, layer: Any, rejection: Any) -> None:
-            if course._event.attempt.status.value == "open":  # in the same moment in which it was made
+            if is_open(course):  # in the same moment in which it was made
                 self.attempted(course._lane, course._event)
             self.settled(course._lane, course._event, layer, rejection)
             settled(course, layer, rejection)
@@ -83,3 +84,9 @@ class Watch:
             ):
                 stack.enter_context(patch.object(cls, name, stand_in))
             yield
+
+
+def is_open(course: Course) -> bool:
+    """Whether its attempt has not been told yet that its commit was made."""
+    attempt = course._event.attempt
+    return attempt is not None and attempt.status is Status.OPEN

@@ -25,6 +25,8 @@ KEEPER: Final = "cy"
 GRACE_S: Final = 6.0
 STEPS: Final = 4
 CRASHES: Final = 2
+OFFLINE: Final = 25
+"""How many of a hundred crashes are none: somebody has no connection for a while, or longer than a session is kept."""
 ROUNDS: Final = 15
 """How often it is waited for the grace after which what somebody left behind is taken up: a chain has three links, and
 an event that several posted has a row of each, taken up one after the other."""
@@ -91,6 +93,10 @@ class World:
         for _ in range(self.draws.randint(0, CRASHES)):
             await asyncio.sleep(self.draws.choice((0.002, 0.01, 0.05, 1)) * self.draws.random())
             user = self.draws.choice((*USERS, "server"))
+            if self.draws.randrange(100) < OFFLINE:
+                with self.sim.offline(self.draws.choice(USERS)):
+                    await asyncio.sleep(self.draws.choice((0.1, 5, 100)) * self.draws.random())
+                continue
             if user != "server":
                 self.lives[user] += 1
                 self.sim.runtime(user)
@@ -181,6 +187,10 @@ class World:
         sent.is_answered = True
 
     # ---- what was seen -----------------------------------------------------------------------------
+
+    def sent_by(self, user: str) -> list[Sent]:
+        """What the runtime has sent that a user has now."""
+        return [each for each in self.sent if each.user == user and not self.died(each)]
 
     def died(self, sent: Sent) -> bool:
         """Whether the runtime that sent it is gone."""

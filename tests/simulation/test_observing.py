@@ -11,6 +11,7 @@ from headwater.engine.admission import Admission
 from headwater.engine.branches import Branch
 from headwater.engine.observed import Observed
 from headwater.engine.observing import Observing
+from headwater.engine.reader_index import ReaderIndex
 from headwater.engine.sessions import Session
 from headwater.protocol.commit import Read
 from headwater.protocol.observations import Observation
@@ -70,14 +71,14 @@ def keep_what_a_merged_branch_had(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_who_read_what_was_not_there(patch: pytest.MonkeyPatch) -> None:
-    def planted(self: Observing, key: DocKey, doc: int) -> None:
+    def planted(self: ReaderIndex, key: DocKey, doc: int) -> None:
         return None
 
-    patch.setattr(Observing, "made", planted)
+    patch.setattr(ReaderIndex, "made", planted)
 
 
 def count_no_readers(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Observing, "_count_readers", lambda *_: None)
+    patch.setattr(ReaderIndex, "change", lambda *_: None)
 
 
 PLANTS: list[Plant] = [

@@ -10,8 +10,12 @@ import random
 
 import pytest
 
+from headwater.data.address import Depth
 from headwater.data.patch import replace
+from headwater.data.spots import Spot
 from headwater.data.value import ABSENT, equal, freeze
+from headwater.replica.feed import Kind, Notification
+from headwater.scheduler.node import CLEAN, Node
 from headwater.testing.sched_checks import check_world, unsettled
 from headwater.testing.sched_graphs import KINDS, Built, Expected, Plan, random_plan
 from headwater.testing.sched_kit import World
@@ -23,12 +27,25 @@ from tests.unit.replica.kit import World as Space
 ROUNDS = 60
 
 
+class Foreign(Watcher):
+    """Where others write, too: a result that was found in place and not written counts as read."""
+
+    def _called(self, node: Node, notification: Notification) -> tuple[Spot, ...]:
+        called = super()._called(node, notification)
+        is_found = self._seen.get(node) == CLEAN and not node.wrote and node.error is None
+        if called or not is_found or notification.kind is Kind.COMMIT:
+            return called
+        changed = [change.document for change in notification.changes if change.document in node.outputs]
+        told = {spot.document: spot for spot in node.causes or ()}
+        return tuple(told.get(document) or Spot(document, (), Depth.DEEP) for document in changed)
+
+
 class Runtime:
     """A scheduler on a client's replica."""
 
     def __init__(self, client: Client, plan: Plan) -> None:
         self.client = client
-        self.watcher = Watcher(client.replica)
+        self.watcher = Foreign(client.replica)
         self.world = World(clock=client.world.clock, replica=client.replica, wire=client.session)
         self.watcher.join(self.world)
         self.world.driver.is_winner_here = client.session.ready

@@ -172,19 +172,18 @@ def acknowledge_too_much() -> AbstractContextManager[object]:
 
 
 def replay_nothing() -> AbstractContextManager[object]:
-    return patch.object(Session, "_replay", lambda self, layers: None)
+    return patch("headwater.replica.session.replayed", lambda layers: ())
 
 
 def replay_under_new_names() -> AbstractContextManager[object]:
     """What was on the wire is made again as a new commit."""
 
-    def replay(self: Session, layers: list[Layer]) -> None:
+    def replayed(layers: Iterable[Layer]) -> Iterator[Transact]:
         for layer in layers:
-            fresh = msgspec.structs.replace(layer.commit, local_seq=layer.local_seq + 1_000)
-            self.outgoing.append(Transact((layer.commit,)))
-            self.outgoing.append(Transact((fresh,)))
+            yield Transact((layer.commit,))
+            yield Transact((msgspec.structs.replace(layer.commit, local_seq=layer.local_seq + 1_000),))
 
-    return patch.object(Session, "_replay", replay)
+    return patch("headwater.replica.session.replayed", replayed)
 
 
 def thin_too_much() -> AbstractContextManager[object]:
@@ -393,7 +392,7 @@ def believe_a_failed_commit() -> AbstractContextManager[object]:
 
     def recover(self: Engine, error: BaseException, **options: Any) -> None:
         self._store.rollback()
-        self._log.reload()
+        self._parts.log.reload()
 
     return patch.object(Engine, "_recover", recover)
 

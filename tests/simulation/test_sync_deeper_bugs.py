@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest.mock import patch
@@ -35,6 +35,7 @@ from headwater.replica import session as session_module
 from headwater.replica.confirmed import Confirmed
 from headwater.replica.pending import Fate, Layer, Pending
 from headwater.replica.replica import Replica
+from headwater.replica.resuming import replayed
 from headwater.replica.session import Link, Session
 from headwater.replica.telling import told as tell
 from headwater.replica.transaction import Transaction
@@ -187,16 +188,14 @@ def a_wave_leans_on_nothing() -> Planted:
 
 
 def waves_are_replayed_one_by_one() -> Planted:
-    def replay(self: Session, layers: list[Layer]) -> None:
-        for layer in layers:
-            self.outgoing.append(Transact((layer.commit,)))
+    def one_by_one(layers: Iterable[Layer]) -> Iterator[Transact]:
+        return (Transact((layer.commit,)) for layer in layers)
 
-    return patch.object(Session, "_replay", replay)
+    return patch("headwater.replica.session.replayed", one_by_one)
 
 
 def replays_come_backwards() -> Planted:
-    original = Session._replay
-    return patch.object(Session, "_replay", lambda self, layers: original(self, layers[::-1]))
+    return patch("headwater.replica.session.replayed", lambda layers: replayed(list(layers)[::-1]))
 
 
 def the_doomed_are_not_replayed() -> Planted:

@@ -13,7 +13,6 @@ import pytest
 from headwater.data.address import DocKey
 from headwater.data.value import ABSENT, MaybeValue
 from headwater.engine import asking
-from headwater.engine import hub as hub_module
 from headwater.engine.access import Access
 from headwater.engine.asking import answered
 from headwater.engine.branches import Branch, Branches
@@ -24,6 +23,7 @@ from headwater.engine.heads import Head, Heads
 from headwater.engine.hub import Hub
 from headwater.engine.limits import Limits
 from headwater.engine.merge import Merge
+from headwater.engine.outgoing import Outgoing
 from headwater.engine.peer import Peer, PeerState
 from headwater.engine.preconditions import Preconditions
 from headwater.engine.recovery import Recovery
@@ -32,7 +32,7 @@ from headwater.engine.store.sqlite import SqliteStore
 from headwater.engine.verify.naive import numbers
 from headwater.engine.watching import LinksFrom, Watching
 from headwater.protocol.commit import MAIN, Commit, EntityAbsent, Read
-from headwater.protocol.messages import Answer, DocChange, Query, State, Watch, Whole, state_of, whole_of
+from headwater.protocol.messages import Answer, DocChange, Query, State, Watch, Way, Whole, state_of, whole_of
 from headwater.protocol.verdict import Accepted, Rejection, RuleRefused, Verdict
 from headwater.replica.pending import Layer, Pending
 from headwater.replica.session import Link
@@ -268,8 +268,8 @@ def an_ack_is_one_more() -> AbstractContextManager[object]:
 def a_wave_is_judged_backwards() -> AbstractContextManager[object]:
     judged = Group._judged
 
-    def backwards(self: Group, session: Session, frame: Any, encodings: list[bytes]) -> list[Verdict]:
-        return list(reversed(judged(self, session, tuple(reversed(frame)), list(reversed(encodings)))))
+    def backwards(self: Group, session: Session, frame: Any, encodings: list[bytes], observed: Any) -> list[Verdict]:
+        return list(reversed(judged(self, session, tuple(reversed(frame)), list(reversed(encodings)), observed)))
 
     return patch.object(Group, "_judged", backwards)
 
@@ -336,7 +336,7 @@ def landed_is_whatever_was_judged() -> AbstractContextManager[object]:
 
     def landed(self: Engine, session: str, local_seqs: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
         owner = self.session(session)
-        places = {n: self._sessions.place_of(owner, n) for n in local_seqs if 0 < n <= owner.last}
+        places = {n: self._parts.sessions.place_of(owner, n) for n in local_seqs if 0 < n <= owner.last}
         return tuple((n, place[0] if place is not None else self.last_seq) for n, place in places.items())
 
     return patch.object(Engine, "landed", landed)
@@ -384,10 +384,10 @@ def a_watch_misses_the_first_change() -> AbstractContextManager[object]:
 
 
 def coalescing_drops_a_tombstone() -> AbstractContextManager[object]:
-    def whole(doc: DocKey, seq: int, value: MaybeValue) -> Whole:
-        return whole_of(doc, seq, {} if value is ABSENT else value)
+    def whole(doc: DocKey, seq: int, value: MaybeValue, way: Way | None = None) -> Whole:
+        return whole_of(doc, seq, {} if value is ABSENT else value, way)
 
-    return patch.object(hub_module, "whole_of", whole)
+    return patch("headwater.engine.watching.whole_of", whole)
 
 
 def an_evicted_document_is_absent() -> AbstractContextManager[object]:
@@ -483,7 +483,7 @@ def a_tombstone_counts_as_absent() -> AbstractContextManager[object]:
 
 
 def events_are_lost() -> AbstractContextManager[object]:
-    return patch.object(Group, "_keep_outgoing", lambda self, commit, seq: None)
+    return patch.object(Outgoing, "keep", lambda self, *about: None)
 
 
 def a_query_is_answered_for_now() -> AbstractContextManager[object]:

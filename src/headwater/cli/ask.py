@@ -255,6 +255,8 @@ def graph(
                 for each in found["pieces"]
             ],
         )
+    elif not found["nodes"]:
+        say(f"nothing is computed in {space} now: nobody looks at anything")
     else:
         table(
             ("node", "kind", "status", "demand", "runs", "reads"),

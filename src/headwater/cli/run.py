@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import os
 import sys
+import traceback
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from types import ModuleType
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import Parameter
 
+import headwater
 from headwater.cli.keys import server_extra
 from headwater.cli.output import FAILED, OK, complain, print_json, remark, say
 from headwater.cli.parameters import Json
@@ -195,4 +197,8 @@ def _ended(task: asyncio.Task[None], server: Server) -> list[BaseException]:
 
 
 def _told(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
+    """What happened, and where in the application, if that can be told."""
+    said = f"{type(error).__name__}: {error}".removesuffix(": ")
+    ours, steps = os.path.dirname(headwater.__file__), traceback.extract_tb(error.__traceback__)
+    own = [step for step in steps if not step.filename.startswith((ours, os.path.dirname(asyncio.__file__), "<"))]
+    return said if not own else f"{said} ({os.path.basename(own[-1].filename)}:{own[-1].lineno}: {own[-1].line})"

@@ -1,4 +1,4 @@
-"""Asking: what is read once, now or as it was, on behalf of a peer that may see it; and who is told of new events.
+"""Asking: what is read once, now or as it was, for a peer that may see it; and who is told of events and marks.
 
 A page that has no room for all that was asked for is a shorter page; what comes next is asked for with `next`.
 """
@@ -18,33 +18,38 @@ from headwater.engine.problems import problem_code
 from headwater.engine.room import Room
 from headwater.errors import AccessError, HeadwaterError, LimitError, ProtocolError
 from headwater.protocol.commit import Commit
-from headwater.protocol.messages import Answer, Looks, Problem, Query, state_of
+from headwater.protocol.messages import Answer, Asks, Looks, Problem, Query, state_of
 from headwater.protocol.observations import (
+    Marked,
     Mirror,
     QueryBacklog,
     QueryCurrent,
+    QueryMarks,
     QueryMirrors,
     QueryObservations,
     QueryReaders,
+    Readers,
+    WatchMarks,
 )
 from headwater.protocol.stored_events import Events, EventsStored, QueryEvents, WatchEvents
 
-Question = Query | QueryEvents | WatchEvents | Looks
+Kind = type[WatchEvents] | type[WatchMarks]
 
 
 class Asking:
     """Answers the questions of all peers of one space."""
 
-    __slots__ = ("_engine", "_limits", "_news", "_room", "_told_of_events")
+    __slots__ = ("_engine", "_limits", "_news", "_room", "_watching")
 
     def __init__(self, engine: Engine, limits: Limits, room: Room) -> None:
         self._engine = engine
         self._limits = limits
         self._room = room
-        self._told_of_events: dict[Peer, int] = {}  # those who asked for it, and the number of their question
-        self._news: dict[Peer, int] = {}  # the newest commit with events that they are still to be told of
+        # Those who want to be told, and the number of their question; and the newest commit to tell them of.
+        self._watching: dict[Kind, dict[Peer, int]] = {WatchEvents: {}, WatchMarks: {}}
+        self._news: dict[Kind, dict[Peer, int]] = {WatchEvents: {}, WatchMarks: {}}
 
-    def answer(self, peer: Peer, question: Question) -> None:
+    def answer(self, peer: Peer, question: Asks) -> None:
         """Tell the peer what it asked for, or why it cannot have it."""
         try:
             match question:
@@ -56,15 +61,15 @@ class Asking:
                     peer.send(reply)
                 case QueryEvents():
                     self._events(peer, question)
-                case WatchEvents():
-                    self._watch_events(peer, question)
+                case WatchEvents() | WatchMarks():
+                    self._watch(peer, question)
                 case QueryCurrent(reads=reads):
                     self._check_may_ask([read.doc for read in reads], peer)
                     self._look(peer, question)
                 case Mirror() | QueryMirrors():
                     self._check_may_write(peer)
                     self._look(peer, question)
-                case QueryObservations() | QueryBacklog() | QueryReaders():
+                case QueryObservations() | QueryBacklog() | QueryReaders() | QueryMarks():
                     self._check_owns(peer)
                     self._look(peer, question)
                 case _:
@@ -107,46 +112,72 @@ class Asking:
             self._room.take(size_of(event.payload))
         peer.send(Events(question.id, self._engine.last_seq, page.items, page.next, page.next_due_us))
 
-    def _watch_events(self, peer: Peer, question: WatchEvents) -> None:
-        self.forget(peer)
-        if question.on:
-            self._check_may_write(peer)
-            self._told_of_events[peer] = question.id
-            peer.send(EventsStored(question.id, self._engine.newest_event(peer.branch)))
-
     def _check_may_write(self, peer: Peer) -> None:
         """What is sent, and where to, tells how a program is made: that is for those who may write the space."""
         if self._engine.right_of(peer.principal) < Right.WRITE:
             raise AccessError(f"stored events are for those who may write this space, and {peer.principal!r} may not")
 
+    # ---- being told ------------------------------------------------------------------------------
+
+    def _watch(self, peer: Peer, question: WatchEvents | WatchMarks) -> None:
+        kind = type(question)
+        self._watching[kind].pop(peer, None)
+        self._news[kind].pop(peer, None)
+        if not question.on:
+            return
+        self._check_may_watch(peer, kind)
+        self._watching[kind][peer] = question.id
+        if kind is WatchEvents:
+            peer.send(EventsStored(question.id, self._engine.newest_event(peer.branch)))
+        else:
+            peer.send(Marked(question.id, self._engine.last_seq))
+
+    def _check_may_watch(self, peer: Peer, kind: Kind) -> None:
+        if kind is WatchEvents:
+            self._check_may_write(peer)
+        else:
+            self._check_owns(peer)
+
     def spread(self, author: str, commit: Commit, seq: int) -> None:
-        """A commit stored events: whoever asked for it is told, except for who sent them."""
-        for peer in self._told_of_events:
+        """A commit stored events, or wrote what nodes read: whoever asked is told, but not of one's own events."""
+        for peer in self._watching[WatchEvents] if commit.events else ():
             if peer.session != author and peer.branch == commit.branch:
-                self._news[peer] = seq
+                self._news[WatchEvents][peer] = seq
+        watching = [peer for peer in self._watching[WatchMarks] if peer.branch == commit.branch]
+        if watching and self._is_read(commit):
+            self._news[WatchMarks].update(dict.fromkeys(watching, seq))
+
+    def _is_read(self, commit: Commit) -> bool:
+        """Whether a node reads anything that it writes."""
+        asked = [QueryReaders(0, operation.doc, "", 1) for operation in commit.operations]
+        found = [self._engine.looked(question, branch=commit.branch) for question in asked]
+        return any(isinstance(each, Readers) and each.pieces for each in found)
 
     def tell(self) -> None:
-        """Tell of new events, once for all that were stored since."""
-        if not self._news:
+        """Tell of what is new, once for all that happened since."""
+        for kind, news in self._news.items():
+            if news:
+                self._news[kind] = {}
+                for peer, seq in news.items():
+                    self._tell(kind, peer, seq)
+
+    def _tell(self, kind: Kind, peer: Peer, seq: int) -> None:
+        number = self._watching[kind].get(peer)
+        if number is None:
             return
-        news, self._news = self._news, {}
-        for peer, seq in news.items():
-            number = self._told_of_events.get(peer)
-            if number is None:
-                continue
-            try:
-                self._check_may_write(peer)
-            except HeadwaterError as error:
-                # It may not any more: it hears that, and nothing further.
-                self.forget(peer)
-                peer.send(Problem(problem_code(error), str(error), False, number))
-                continue
-            peer.send(EventsStored(number, seq))
+        try:
+            self._check_may_watch(peer, kind)
+        except HeadwaterError as error:
+            # It may not any more: it hears that, and nothing further.
+            del self._watching[kind][peer]
+            peer.send(Problem(problem_code(error), str(error), False, number))
+            return
+        peer.send(EventsStored(number, seq) if kind is WatchEvents else Marked(number, seq))
 
     def forget(self, peer: Peer) -> None:
-        """The peer is gone, or does not want to be told any more."""
-        self._told_of_events.pop(peer, None)
-        self._news.pop(peer, None)
+        """The peer is gone."""
+        for peers in (*self._watching.values(), *self._news.values()):
+            peers.pop(peer, None)
 
 
 def answered(engine: Engine, peer: Peer, message: Query, limits: Limits) -> Answer:

@@ -21,6 +21,7 @@ from headwater.engine.limits import Limits
 from headwater.engine.log import Log
 from headwater.engine.observing import Observing
 from headwater.engine.outgoing import Outgoing
+from headwater.engine.reader_index import ReaderIndex
 from headwater.engine.sessions import MERGES, Landed, Session, Sessions
 from headwater.engine.snapshots import Snapshots
 from headwater.engine.store.port import Store
@@ -66,6 +67,7 @@ class Group:
         "_log",
         "_observing",
         "_outgoing",
+        "_readers",
         "_sessions",
         "_snapshots",
         "_store",
@@ -82,6 +84,7 @@ class Group:
         snapshots: Snapshots,
         outgoing: Outgoing,
         observing: Observing,
+        readers: ReaderIndex,
         access: Access | None,
         clock: Clock,
         limits: Limits,
@@ -95,6 +98,7 @@ class Group:
         self._snapshots = snapshots
         self._outgoing = outgoing
         self._observing = observing
+        self._readers = readers
         self._access = access
         self._clock = clock
         self._limits = limits
@@ -370,7 +374,7 @@ class Group:
         doc = self._heads.next_doc
         self._heads.next_doc = doc + 1
         self._store.put_doc(doc, key)
-        self._observing.made(key, doc)
+        self._readers.made(key, doc)
         return doc
 
 

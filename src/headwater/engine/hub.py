@@ -315,8 +315,7 @@ class Hub:
 
     def _spread(self, author: str, commit: Commit, seq: int) -> None:
         """C9: everyone who watches hears of it, in the order of the log."""
-        if commit.events:
-            self._asking.spread(author, commit, seq)
+        self._asking.spread(author, commit, seq)
         for operation in commit.operations:
             self._access_changed = self._access_changed or operation.doc == ACCESS
             watchers = self._watching.watchers.get((commit.branch, operation.doc))

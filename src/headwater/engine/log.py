@@ -272,6 +272,20 @@ class Log:
         ):
             outlines.popitem(last=False)
 
+    def branch_of(self, seq: int) -> int:
+        """The branch that a commit was made on."""
+        self.entry(seq)
+        frame, read = self._open, self._read
+        if frame is not None and seq >= frame.seq:
+            return frame.branch
+        if read is None:
+            raise InvariantViolation(f"commit {seq} was read and is not here")
+        return read[0].branch
+
+    def written_by(self, seq: int) -> tuple[DocKey, ...]:
+        """The documents that a commit writes."""
+        return tuple((self._outlines.get(seq) or self._outline(seq)).operations)
+
     def writer_of(self, seq: int) -> tuple[int, str] | None:
         """The session and node of a commit, or None if there is none or it was compacted away."""
         if seq < self.kept_from:

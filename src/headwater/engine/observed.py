@@ -34,6 +34,8 @@ from headwater.protocol.messages import Looks, Seen
 from headwater.protocol.observations import (
     Backlog,
     Current,
+    Mark,
+    Marks,
     Mirror,
     Mirrored,
     NodeKey,
@@ -41,6 +43,7 @@ from headwater.protocol.observations import (
     PieceBacklog,
     QueryBacklog,
     QueryCurrent,
+    QueryMarks,
     QueryMirrors,
     QueryObservations,
     QueryReaders,
@@ -82,6 +85,9 @@ class Observed:
             case QueryReaders(id, doc, last, limit):
                 names, more = self._readers(branch, doc, last, limit) if self.is_on else ([], None)
                 return Readers(id, seq, tuple(names), more)
+            case QueryMarks(id, since, limit):
+                marks, through = self._marks(branch, since, limit) if self.is_on else ([], seq)
+                return Marks(id, seq, tuple(marks), through)
             case QueryCurrent(id, reads, chains):
                 return Current(id, seq, self._of_this_log(branch, reads, dict(chains)))
             case QueryMirrors(id, owner, last, limit):
@@ -240,6 +246,25 @@ class Observed:
         pieces = self._store.readers_of(number, branch.id, after, size)
         names = [Texts(self._store).name(piece) for piece in pieces]
         return names, names[-1] if len(names) == size else None
+
+    def _marks(self, branch: Branch, since: int, limit: int) -> tuple[list[Mark], int | None]:
+        """The documents that nodes read and that were written since, by looking through the log."""
+        if since < max(self._log.kept_from - 1, branch.fork_seq):
+            return [], None
+        written: dict[DocKey, int] = {}
+        through = min(since + max(1, min(limit, self._limits.page)), self._log.last_seq)
+        for seq in range(since + 1, through + 1):
+            if self._log.branch_of(seq) == branch.id:
+                written.update(dict.fromkeys(self._log.written_by(seq), seq))
+        size, texts = self._limits.query_documents, Texts(self._store)
+        marks: list[Mark] = []
+        for doc, seq in written.items():
+            number = self._store.doc_of(doc)
+            pieces = self._store.readers_of(number, branch.id, 0, size + 1) if number is not None else []
+            if pieces:
+                names = tuple([texts.name(piece) for piece in pieces[:size]])
+                marks.append(Mark(doc, seq, names, len(pieces) > size))
+        return marks, through
 
     # ---- other spaces ----------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """Observing: what nodes last did is kept with the commits that their runs made, or dropped, each by itself.
 
-Owns the rows of observations and the index of which pieces read which documents. An observation is kept if its reads
+Owns the rows of observations; which pieces read which documents is the reader index's. One is kept if its reads
 are current: because they were admitted with its commit, or by the same function. It comes in place of what was observed
 of its node before, never of what was observed later. It has no seq, makes no row of the log and is told to nobody. What
 is dropped fails nothing: its node is then as unknown as before.
@@ -26,17 +26,15 @@ from headwater.engine.observed_form import (
     MirrorBody,
     State,
     StoredDoc,
-    StoredRead,
     decode_body,
     decode_state,
-    docs_of,
     encode_form,
-    number_of_absent,
     stored_read,
 )
 from headwater.engine.observed_rows import first_of
+from headwater.engine.reader_index import ReaderIndex
 from headwater.engine.sessions import Session
-from headwater.engine.store.port import MirrorRow, NodeNumbers, ObservationRow, ReaderRow, Store
+from headwater.engine.store.port import MirrorRow, NodeNumbers, ObservationRow, Store
 from headwater.errors import ProtocolError
 from headwater.protocol.commit import Read
 from headwater.protocol.observations import Footprint, Mirror, Observation, decode_about, decode_footprint
@@ -56,8 +54,10 @@ class _Known(NamedTuple):
     """What is stored of a node, as far as the next observation of it needs that."""
 
     changed_at: int
+    verified_at: int
     session: int
     order: int
+    what: tuple[int, int, int, int]  # its kind, fingerprint and gate, and how it failed
     body: bytes
     footprint: bytes  # that the body was made of, if making it again would give the same; empty: nobody knows
 
@@ -67,7 +67,6 @@ class Observing:
 
     __slots__ = (
         "_abouts",
-        "_absent",
         "_added",
         "_admission",
         "_generations",
@@ -84,13 +83,22 @@ class Observing:
     )
 
     def __init__(
-        self, store: Store, log: Log, heads: Heads, admission: Admission, limits: Limits, *, is_on: bool
+        self,
+        store: Store,
+        log: Log,
+        heads: Heads,
+        admission: Admission,
+        readers: ReaderIndex,
+        limits: Limits,
+        *,
+        is_on: bool,
     ) -> None:
         self._store = store
         self._log = log
         self._heads = heads
         self._admission = admission
         self._limits = limits
+        self._readers = readers
         self.is_on = is_on
         self.forget()
 
@@ -103,8 +111,7 @@ class Observing:
         self._rows: dict[NodeNumbers, ObservationRow] = {}  # to be written at the end of the group
         self._added = 0  # of them, how many are new
         self._is_written = False  # whether anything was written in this transaction
-        self._readers: dict[tuple[int, int, int], int] = {}  # by how many the nodes of a piece that read it change
-        self._absent: bool | None = None  # whether anybody reads what was never written; None: not known
+        self._readers.forget()
 
     # ---- what a frame observes -------------------------------------------------------------------
 
@@ -155,7 +162,8 @@ class Observing:
     def _keep(self, session: Session, branch: Branch, observation: Observation, seq: int, *, wrote: bool) -> None:
         """Store an observation whose reads are current as of a seq, unless a later run of the node was observed."""
         about = self._abouts.get((branch.id, observation.about)) or self._about(branch, observation.about)
-        node, said = about.node, (session.id, observation.order)
+        # A commit is judged now; of a run without one, its reads are as old as they are.
+        node, said = about.node, (session.id, observation.order, seq if observation.local_seq else observation.seq)
         if observation.gone:
             self._remove(node, whole_piece=not about.has_member, is_over=lambda state: not _is_later(state, said))
             return
@@ -168,13 +176,29 @@ class Observing:
             body, made_of = known.body, known.footprint
         else:
             body, made_of = self._body(branch, node, observation, known)
-        cause = observation.cause
+        what = (about.kind, about.fingerprint, about.gate, self._number(observation.failed))
+        is_same = known is not None and known.what == what and known.body == body and not observation.foreign
+        if known is not None and is_same and known.session != session.id and known.verified_at >= said[2]:
+            return  # Another runtime has found the same, having seen as much.
         changed_at = seq if wrote else known.changed_at if known is not None else 0
-        state = State(
-            about.kind,
-            about.fingerprint,
-            about.gate,
-            self._number(observation.failed),
+        state = self._state(session, branch, observation, what, changed_at, seq)
+        if known is None:
+            self._added += 1
+        self._rows[node] = ObservationRow(*node, encode_form(state), body)
+        self._known[node] = _Known(changed_at, seq, session.id, observation.order, what, body, made_of)
+
+    def _state(
+        self,
+        session: Session,
+        branch: Branch,
+        observation: Observation,
+        what: tuple[int, int, int, int],
+        changed_at: int,
+        seq: int,
+    ) -> State:
+        cause = observation.cause
+        return State(
+            *what,
             observation.took_us,
             changed_at,
             seq,
@@ -183,10 +207,6 @@ class Observing:
             cause if cause is None or isinstance(cause, int) else (self._doc(branch, cause[0]), cause[1]),
             observation.foreign,
         )
-        if known is None:
-            self._added += 1
-        self._rows[node] = ObservationRow(*node, encode_form(state), body)
-        self._known[node] = _Known(changed_at, session.id, observation.order, body, made_of)
 
     def _body(
         self, branch: Branch, node: NodeNumbers, observation: Observation, known: _Known | None
@@ -196,14 +216,14 @@ class Observing:
         reads = tuple([stored_read(self._doc(branch, read.doc), read.path, read.depth) for read in footprint.reads])
         body = encode_form(Body(reads, footprint.children))
         if known is None or known.body != body:
-            self._count_readers(node, () if known is None else decode_body(known.body).reads, reads)
+            self._readers.change(node, () if known is None else decode_body(known.body).reads, reads)
         # A document that was never written is named; once it has a number, it is not any more.
         is_final = all(isinstance(read.doc, int) for read in reads)
         return body, observation.footprint if is_final else b""
 
     def flush(self) -> bool:
         """Write what was kept. False: nothing was written since this was asked last."""
-        if self._rows or self._readers:
+        if self._rows or self._readers.is_changed:
             self._write()
         is_written, self._is_written = self._is_written, False
         return is_written
@@ -212,19 +232,10 @@ class Observing:
         self._is_written = True
         if self._rows:
             self._store.put_observations(self._rows.values(), self._added)
-        if self._readers:
-            self._write_readers()
-        self._rows, self._readers, self._added = {}, {}, 0
+        self._readers.write()
+        self._rows, self._added = {}, 0
         for held in (self._known, self._names, self._generations, self._abouts):
             _shorten(held, self._limits.cached_observations)
-
-    def _write_readers(self) -> None:
-        before = {at: self._store.reader(*at) for at, change in self._readers.items() if change}
-        rows = [ReaderRow(*at, max(0, nodes + self._readers[at])) for at, nodes in before.items()]
-        added = sum([(row.nodes > 0) - (before[row[:3]] > 0) for row in rows])
-        self._store.put_readers(rows, added)
-        if any(row.doc < 0 for row in rows):
-            self._absent = True
 
     # ---- nodes that are no more ------------------------------------------------------------------
 
@@ -260,7 +271,7 @@ class Observing:
     def _drop(self, rows: list[ObservationRow]) -> None:
         for row in rows:
             self._known.pop(row.key, None)
-            self._count_readers(row.key, decode_body(row.body).reads, ())
+            self._readers.change(row.key, decode_body(row.body).reads, ())
         self._store.drop_observations([row.key for row in rows])
 
     def forget_branch(self, branch: Branch) -> None:
@@ -321,44 +332,19 @@ class Observing:
         # Another branch may have written it first, of which this one's head does not hear.
         return self._heads.get(branch, key).doc or self._store.doc_of(key) or (key.scope, key.id)
 
-    def _index_of(self, doc: StoredDoc) -> int:
-        """What stands for a document in the index of readers: its number, if it has one by now."""
-        if isinstance(doc, int):
-            return doc
-        key = DocKey(*doc)
-        return self._store.doc_of(key) or number_of_absent(key)
-
     def _stored(self, node: NodeNumbers) -> _Known | None:
         row = self._store.observation(node)
         if row is None:
             return None
         state = decode_state(row.state)
-        return _Known(state.changed_at, state.session, state.order, row.body, b"")
-
-    # ---- who reads what --------------------------------------------------------------------------
-
-    def _count_readers(self, node: NodeNumbers, before: Iterable[StoredRead], after: Iterable[StoredRead]) -> None:
-        read, reads = ({self._index_of(doc) for doc in docs_of(each)} for each in (before, after))
-        for docs, change in ((reads - read, 1), (read - reads, -1)):
-            for doc in docs:
-                at = (doc, node.branch, node.piece)
-                self._readers[at] = self._readers.get(at, 0) + change
-
-    def made(self, key: DocKey, doc: int) -> None:
-        """A document is written for the first time: those who read that it was not there are its readers."""
-        if self._absent is None:
-            self._absent = self._store.has_absent_readers()
-        if not (self._absent or self._readers):
-            return
-        absent = number_of_absent(key)
-        for at in [at for at in self._readers if at[0] == absent]:
-            self._readers[(doc, *at[1:])] = self._readers.pop(at)
-        self._store.rename_readers(absent, doc)
+        what = (state.kind, state.fingerprint, state.gate, state.failed)
+        return _Known(state.changed_at, state.verified_at, state.session, state.order, what, row.body, b"")
 
 
-def _is_later(stored: State | _Known, said: tuple[int, int]) -> bool:
-    """Whether what is stored is of a run that the same session observed then, or after that."""
-    return stored.session == said[0] and stored.order >= said[1]
+def _is_later(stored: State | _Known, said: tuple[int, int, int]) -> bool:
+    """Whether what is stored is of a later run, or the same one: by its session's count, or by what both had seen."""
+    session, order, seq = said
+    return stored.order >= order if stored.session == session else stored.verified_at > seq
 
 
 def _is_long(texts: Iterable[str]) -> bool:

@@ -17,6 +17,7 @@ from headwater.engine.observed import Observed
 from headwater.engine.observing import Observing
 from headwater.engine.outgoing import Outgoing
 from headwater.engine.preconditions import Preconditions
+from headwater.engine.reader_index import ReaderIndex
 from headwater.engine.reads import Reads
 from headwater.engine.recovery import Recovery
 from headwater.engine.sessions import Sessions
@@ -40,6 +41,7 @@ class Parts:
         "observed",
         "observing",
         "outgoing",
+        "readers",
         "reads",
         "recovery",
         "sessions",
@@ -56,9 +58,10 @@ class Parts:
         snapshots = Snapshots(store, heads, limits)
         self.access = access = Access(heads, branches, owner) if owner is not None else None
         self.outgoing = outgoing = Outgoing(store, log, limits)
-        self.observing = observing = Observing(store, log, heads, admission, limits, is_on=observes)
+        self.readers = readers = ReaderIndex(store)
+        self.observing = observing = Observing(store, log, heads, admission, readers, limits, is_on=observes)
         self.observed = Observed(store, log, heads, admission, limits, is_on=observes)
-        kept = (log, heads, branches, sessions, admission, snapshots, outgoing, observing)
+        kept = (log, heads, branches, sessions, admission, snapshots, outgoing, observing, readers)
         self.group = Group(store, *kept, access, clock, limits)
         self.reads = reads = Reads(store, log, heads, branches, sessions, limits)
         self.leases = Leases(store, clock)

@@ -23,16 +23,20 @@ from headwater.protocol.message import Message, Number
 from headwater.protocol.observations import (
     Backlog,
     Current,
+    Marked,
+    Marks,
     Mirror,
     Mirrored,
     Observation,
     Observations,
     QueryBacklog,
     QueryCurrent,
+    QueryMarks,
     QueryMirrors,
     QueryObservations,
     QueryReaders,
     Readers,
+    WatchMarks,
 )
 from headwater.protocol.stored_events import Events, EventsStored, QueryEvents, WatchEvents, frozen_events
 from headwater.protocol.verdict import Verdict
@@ -133,8 +137,9 @@ class Renew(Message, frozen=True, tag="renew"):
     token: str
 
 
-Looks = QueryObservations | QueryBacklog | QueryReaders | QueryCurrent | Mirror | QueryMirrors
-FromReplica = Hello | Open | Transact | Watch | Unwatch | Query | QueryEvents | WatchEvents | Looks | Ack | Bye | Renew
+Looks = QueryObservations | QueryBacklog | QueryReaders | QueryMarks | QueryCurrent | Mirror | QueryMirrors
+Asks = Query | QueryEvents | WatchEvents | WatchMarks | Looks
+FromReplica = Hello | Open | Transact | Watch | Unwatch | Asks | Ack | Bye | Renew
 
 # ---- from the engine -------------------------------------------------------------------------------
 
@@ -266,8 +271,9 @@ class Renewed(Message, frozen=True, tag="renewed"):
     """The token that `Renew` brought counts from now on."""
 
 
-Seen = Observations | Backlog | Readers | Current | Mirrored
-FromEngine = Welcome | Opened | Verdicts | Watched | Sync | Answer | Events | EventsStored | Seen | Problem | Renewed
+Seen = Observations | Backlog | Readers | Marks | Current | Mirrored
+Told = Answer | Events | EventsStored | Marked | Seen
+FromEngine = Welcome | Opened | Verdicts | Watched | Sync | Told | Problem | Renewed
 
 # ---- bytes -----------------------------------------------------------------------------------------
 

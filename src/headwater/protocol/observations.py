@@ -73,7 +73,8 @@ class Observation(Message, frozen=True, gc=False):
 
     `about` and `footprint` are the bytes of an `About` and a `Footprint` (`encode_part`): whoever runs a node has them
     from its last run, and whoever keeps them sees at once that nothing in them changed. `order` rises with every run
-    that the session observes: what was observed before never comes in place of what was observed later.
+    that the session observes: what was observed before never comes in place of what was observed later. Of two
+    sessions, the one that had seen more has the later run.
 
     `local_seq` is the commit of the same frame that wrote its outputs, and that was admitted with the same reads. 0: it
     changed nothing; then its reads saw the branch at `seq` and the layers that `layers` names for each, as those of a
@@ -156,6 +157,25 @@ class QueryReaders(Message, frozen=True, tag="query_readers"):
     doc: DocKey
     after: str = ""
     limit: Number = 100
+
+
+class QueryMarks(Message, frozen=True, tag="query_marks"):
+    """Ask once which documents that nodes read were written on the session's branch after a seq, and by which pieces
+    they are read. The next page is asked for with the `through` of this one. For owners."""
+
+    id: Number
+    since: Number
+    limit: Number = 1_000  # commits to look through
+
+
+class WatchMarks(Message, frozen=True, tag="watch_marks"):
+    """Tell when anybody writes a document of the session's branch that nodes read. For owners.
+
+    The last one that was said counts; `on` False: no more of it.
+    """
+
+    id: Number
+    on: bool = True
 
 
 class QueryCurrent(Message, frozen=True, tag="query_current"):
@@ -252,6 +272,37 @@ class Readers(Message, frozen=True, tag="readers"):
     seq: Number
     pieces: tuple[str, ...]
     next: str | None = None
+
+
+class Mark(Message, frozen=True):
+    """A document that nodes read and that was last written at `seq`; `more`: not all of its pieces are named."""
+
+    doc: DocKey
+    seq: Number
+    pieces: tuple[str, ...]
+    more: bool = False
+
+
+class Marks(Message, frozen=True, tag="marks"):
+    """What `QueryMarks` asked for: what was written up to `through`, which may be less than `seq`.
+
+    None as `through`: history since then is not kept any more, and every piece may be concerned.
+    """
+
+    id: Number
+    seq: Number
+    marks: tuple[Mark, ...]
+    through: Number | None
+
+
+class Marked(Message, frozen=True, tag="marked"):
+    """The newest commit that wrote a document which nodes read is the one at `newest`: `QueryMarks` says more.
+
+    Also the answer to `WatchMarks`, with where the log ends.
+    """
+
+    id: Number
+    newest: Number
 
 
 class Current(Message, frozen=True, tag="current"):

@@ -13,27 +13,27 @@ import msgspec
 
 from headwater.data.value import MAX_INT
 from headwater.errors import LoadError
-from headwater.protocol.messages import Answer, FromReplica, Looks, Query, Seen
+from headwater.protocol.messages import Answer, FromReplica, Looks, Query, Seen, Told
+from headwater.protocol.observations import Marked, WatchMarks
 from headwater.protocol.stored_events import Events, EventsStored, QueryEvents, WatchEvents
 
 Reply = Callable[[Answer | LoadError], object]
 EventsReply = Callable[[Events | LoadError], object]
 SeenReply = Callable[[Seen | LoadError], object]
-EventsHeard = Callable[[int | LoadError], object]
-"""Called with the seq of the newest commit that stored events; with an error where that may not be known."""
+Heard = Callable[[int | LoadError], object]
+"""Called with the seq of the newest commit that stored events, or marked pieces; with an error where it is refused."""
 
 
 class Queries:
     """The questions of one session that have no answer yet. `say` answers whether there was a connection for it."""
 
-    __slots__ = ("_events_number", "_new_number", "_on_events", "_say", "_waiting")
+    __slots__ = ("_heard", "_new_number", "_say", "_waiting")
 
     def __init__(self, say: Callable[[FromReplica], bool], new_number: Callable[[], int]) -> None:
         self._say = say
         self._new_number = new_number
         self._waiting: dict[int, tuple[str, Callable[[Any], object]]] = {}  # what was asked for, and who
-        self._on_events: EventsHeard | None = None
-        self._events_number = 0  # of the question that asked to be told of events
+        self._heard: dict[type[WatchEvents] | type[WatchMarks], tuple[int, Heard]] = {}  # the number of the question
 
     def ask(self, query: Query, reply: Reply) -> None:
         """Ask once for documents. `query.id` is chosen here, as in all of these."""
@@ -61,32 +61,45 @@ class Queries:
         else:
             reply(LoadError(f"{what} cannot be read: there is no connection"))
 
-    # ---- being told of events --------------------------------------------------------------------
+    # ---- being told ------------------------------------------------------------------------------
 
-    def watch_events(self, heard: EventsHeard | None) -> None:
+    def watch_events(self, heard: Heard | None) -> None:
         """Be told which commit stored the newest event: now, on every connection to come, and when others store more.
 
         None: no longer. One's own events are counted only in what is told at the beginning of a connection.
         """
-        was_told, self._on_events = self._on_events is not None, heard
+        self._watch(WatchEvents, heard)
+
+    def watch_marks(self, heard: Heard | None) -> None:
+        """Be told which commit was the newest that wrote what nodes read: by anybody, and on every connection to come.
+
+        None: no longer. At the beginning of a connection it is told where the log ends.
+        """
+        self._watch(WatchMarks, heard)
+
+    def _watch(self, kind: type[WatchEvents] | type[WatchMarks], heard: Heard | None) -> None:
+        former = self._heard.pop(kind, None)
         if heard is not None:
-            self.connected()
-        elif was_told:
-            self._say(WatchEvents(self._events_number, False))
+            number = self._new_number()
+            self._heard[kind] = (number, heard)
+            self._say(kind(number))
+        elif former is not None:
+            self._say(kind(former[0], False))
 
     def connected(self) -> None:
         """There is a connection: say on it what is to be told."""
-        if self._on_events is not None:
-            self._events_number = self._new_number()
-            self._say(WatchEvents(self._events_number))
+        for kind, (_, heard) in list(self._heard.items()):
+            self._watch(kind, heard)
 
     # ---- answers ---------------------------------------------------------------------------------
 
-    def answered(self, number: int, answer: Answer | Events | EventsStored | Seen | LoadError) -> bool:
+    def answered(self, number: int, answer: Told | LoadError) -> bool:
         """Hand over an answer. False: nobody waits for it."""
-        if isinstance(answer, EventsStored | LoadError) and number == self._events_number and self._on_events:
-            self._on_events(answer.newest if isinstance(answer, EventsStored) else answer)
-            return True
+        if isinstance(answer, EventsStored | Marked | LoadError):
+            for known, heard in list(self._heard.values()):
+                if known == number:
+                    heard(answer if isinstance(answer, LoadError) else answer.newest)
+                    return True
         waiting = self._waiting.pop(number, None)
         if waiting is not None:
             waiting[1](answer)

@@ -72,11 +72,11 @@ class Runs:
                 Observation(about, footprint, self._order, 0, seq, under, failed, cause, foreign, took_us)
             )
 
-    def gone(self, about: bytes) -> None:
-        """A node is no more; or all nodes of a piece, if no member is named."""
+    def gone(self, about: bytes, seq: int) -> None:
+        """A node is no more, as of a seq; or all nodes of a piece, if no member is named."""
         if self.is_on:
             self._order += 1
-            self._noted.append(Observation(about, b"", self._order, gone=True))
+            self._noted.append(Observation(about, b"", self._order, 0, seq, gone=True))
 
     # ---- on their way ----------------------------------------------------------------------------
 

@@ -73,7 +73,7 @@ class Remote:
 class Embedded:
     """A directory that this process owns: one file and one host thread per space."""
 
-    __slots__ = ("_clock", "_directory", "_hosts", "_limits", "_lock", "_synchronous", "closed", "token")
+    __slots__ = ("_clock", "_directory", "_hosts", "_limits", "_lock", "_opening", "_synchronous", "closed", "token")
 
     def __init__(
         self,
@@ -90,6 +90,7 @@ class Embedded:
         self._directory = Directory(str(path), clock=self._clock, limits=limits)
         self._hosts: dict[str, ThreadHost] = {}
         self._lock = asyncio.Lock()
+        self._opening: dict[str, asyncio.Task[ThreadHost]] = {}
         self.closed = False
 
     async def __aenter__(self) -> Embedded:
@@ -104,6 +105,19 @@ class Embedded:
 
     async def host(self, space: str) -> ThreadHost:
         """The host of a space, opened if it is not open or has failed."""
+        task = self._opening.get(space)
+        if task is None:
+            task = self._opening[space] = asyncio.get_running_loop().create_task(self._opened(space))
+            task.add_done_callback(lambda done: self._over(space, done))
+        # Shielded: whoever asked may go away, and what a thread opens has to be known here, to be closed.
+        return await asyncio.shield(task)
+
+    def _over(self, space: str, task: asyncio.Task[ThreadHost]) -> None:
+        del self._opening[space]
+        if not task.cancelled():
+            task.exception()  # Whoever still waits has it; if nobody does, nobody is to be told.
+
+    async def _opened(self, space: str) -> ThreadHost:
         async with self._lock:
             if self.closed:
                 raise StorageError("this directory was closed here. Open it again.")

@@ -23,6 +23,7 @@ from headwater.replica.pending import Layer
 from headwater.replica.transaction import Transaction
 from headwater.runtime.driver import Driver
 from headwater.runtime.effort import Effort, Outcome, Stage, classify
+from headwater.runtime.pace import Pace
 
 T = TypeVar("T")
 
@@ -51,6 +52,7 @@ class Writer:
         "_goes_alone",
         "_hold",
         "_in_a_row",
+        "_pace",
         "_policy",
         "_random",
         "_round_trip_us",
@@ -68,6 +70,7 @@ class Writer:
         self._against: list[Conflict] = []  # why
         self._goes_alone = True  # nothing else was held back with what goes on now
         self._in_a_row = 0  # holds since something landed
+        self._pace = Pace(self._policy.pending)
         self._round_trip_us = 0.0  # of a commit and its verdict, lately
         self.attempts = 0
         self.conflicts = 0
@@ -122,7 +125,7 @@ class Writer:
         replica = self._driver.session.replica
 
         def has_room() -> bool:
-            return len(replica.pending) < self._policy.pending
+            return len(replica.pending) < self._policy.pending and self._pace.admits(effort)
 
         await effort.turn()
         while not has_room():
@@ -159,10 +162,12 @@ class Writer:
             layers.append(layer.local_seq)
             if not settled.done():
                 settled.set_result(rejection)
+            self._pace.heard(effort, classify(rejection, layer.local_seq))
             effort.settled(layer, rejection)
 
         self.attempts += 1
         effort.attempts += 1
+        self._pace.sent(effort)
         self._driver.turn = None  # whatever was said before was about earlier attempts
         self._driver.session.replica.commit(transaction, end)
         effort.made(transaction)

@@ -19,7 +19,7 @@ from headwater.protocol.verdict import Conflict, Rejected, Rejection, as_error
 from headwater.replica.feed import Notification
 from headwater.replica.pending import Layer
 from headwater.replica.replica import Replica
-from headwater.scheduler.invalidation import UNKNOWN, hops_of
+from headwater.scheduler.hops import UNKNOWN, hops_of
 from headwater.scheduler.loads import Loads
 from headwater.scheduler.node import CLEAN, INVALID, NEVER_RAN, Marks, Node
 

@@ -12,15 +12,13 @@ from typing import Final
 from headwater.data.address import doc_text
 from headwater.data.spots import Spot, Twig, match
 from headwater.data.trace import Invalidated, Trace
-from headwater.protocol.ways import Ways
 from headwater.replica.document import Document
 from headwater.replica.feed import Changed, Kind, Notification
 from headwater.scheduler.gates import Gates
+from headwater.scheduler.hops import UNKNOWN, hops_of
 from headwater.scheduler.loads import Loads
 from headwater.scheduler.node import CLEAN, INVALID, Marks, Node, NodeKind
 
-UNKNOWN: Final = -1
-"""In the place of hops: a document arrived as a whole, or something was taken back."""
 _COMMIT: Final = Kind.COMMIT
 _FROM_OTHERS: Final = (Kind.INTEGRATE, Kind.PULL, Kind.RESET)
 _EFFECT: Final = NodeKind.EFFECT
@@ -128,12 +126,6 @@ class Invalidation:
         if self.trace is not None:
             writer = getattr(notification.source, "id", "") or notification.kind.value
             self.trace.emit(Invalidated(node.id, address_of(spot), writer))
-
-
-def hops_of(change: Changed, ways: object | None) -> int:
-    """How far a change came that nobody here wrote."""
-    way = ways.get(change.document.key) if isinstance(ways, Ways) else None
-    return UNKNOWN if way is None else way.hops
 
 
 def _spots(twig: Twig, change: Changed) -> Iterable[Spot]:

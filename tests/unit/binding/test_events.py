@@ -29,6 +29,7 @@ from headwater.clock import VirtualClock
 from headwater.data.trace import TraceEvent
 from headwater.runtime.binding.traces import EventAttempted, EventEnded, EventRejected
 from headwater.runtime.runtime import Runtime
+from headwater.testing import Simulation, simulated
 from tests.unit.binding.kit import alone, at, run
 
 CALLED: list[str] = []
@@ -195,6 +196,58 @@ def test_rejected_events_have_their_turns_in_the_order_of_their_sending_again(tm
             assert site.errors == []
 
     run(work, too_long_s=60)
+
+
+class Shelf(Piece, name="events.Shelf"):
+    n: Cell[int] = cell(default=0)
+    items: Cell[Mapping[str, int]] = cell(default={"z": 0})
+
+    @handler
+    def count(self) -> None:
+        self.n.set(self.n.get() + 1)
+
+    @handler
+    def fill(self, name: str) -> None:
+        self.items.set({name: self.n.get()})  # All of it, on something that others change.
+
+    @handler
+    def put(self, name: str) -> None:
+        self.items.key(name).set(1)  # It reads nothing.
+
+    @handler
+    def add(self) -> None:
+        self.n.increment()
+
+
+@simulated(seeds=60, faults=("delay",))
+async def test_what_is_sent_later_is_not_overwritten_by_what_was_sent_before_and_met_a_conflict(
+    sim: Simulation,
+) -> None:
+    ann, bob = (sim.runtime(user).space("s").piece(Shelf, "x") for user in ("ann", "bob"))
+    await ann.count.send()
+    for each in (ann, bob):
+        await each.items.pull()
+        await each.n.pull()
+    work = [asyncio.ensure_future(bob.count.send()) for _ in range(3)]
+    for name in "abc":
+        ann.fill.post(name)
+        ann.put.post(f"{name} and more")
+    await asyncio.gather(*work)
+    await sim.settle()
+    assert set(await ann.items.pull()) == {"c", "c and more"}
+
+
+@simulated(seeds=20)
+async def test_intents_of_several_runtimes_meet_no_conflict(sim: Simulation) -> None:
+    runtimes = [sim.runtime(user) for user in ("ann", "bob", "cy")]
+    shelves = [rt.space("s").piece(Shelf, "x") for rt in runtimes]
+    await asyncio.gather(*(shelf.add.send() for shelf in shelves))
+    await sim.settle()
+    before = sum(row.conflicts for rt in runtimes for row in rt.intents())
+    await asyncio.gather(*(shelf.add.send() for shelf in shelves for _ in range(10)))
+    assert sum(row.conflicts for rt in runtimes for row in rt.intents()) == before
+    await sim.settle()
+    assert await shelves[0].n.pull() == 33
 
 
 # ---- ids ---------------------------------------------------------------------------------------------------

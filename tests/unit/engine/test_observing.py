@@ -12,7 +12,15 @@ from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.protocol.commit import Commit, EntityAbsent
-from headwater.protocol.observations import ForeignRead, Mirror, Observation, QueryCurrent, QueryObservations
+from headwater.protocol.observations import (
+    ForeignRead,
+    Marks,
+    Mirror,
+    Observation,
+    QueryCurrent,
+    QueryMarks,
+    QueryObservations,
+)
 from headwater.protocol.verdict import Accepted, Rejected
 from tests.unit.engine.kit import doc, open_engine, write
 from tests.unit.engine.observing_kit import Runner, backlog, clean, looked, marked, node, observed, readers
@@ -114,8 +122,10 @@ class TestKeeping:
         runner.observe(late)
         assert [each.reads[0].doc.id for each in observed(engine)] == ["b"]
         other = Runner(engine, "t")
+        other.observe(other.run("p.n", looked("a", seq=0)))
+        assert [each.reads[0].doc.id for each in observed(engine)] == ["b"], "of a session that had seen less"
         other.observe(other.run("p.n", looked("a", seq=1)))
-        assert [each.reads[0].doc.id for each in observed(engine)] == ["a"], "another session's is compared with now"
+        assert [each.reads[0].doc.id for each in observed(engine)] == ["a"]
 
     def test_a_replayed_frame_observes_nothing_again(self, engine: Engine) -> None:
         runner = started(engine, a=1)
@@ -392,6 +402,60 @@ class TestPieces:
         assert readers(engine, "b") == ["p1"]
 
 
+class TestMarks:
+    def test_every_write_by_anyone_marks_the_pieces_that_read_it(self, engine: Engine) -> None:
+        runner = started(engine, a=1, b=1, c=1)
+        runner.observe(
+            *[runner.run(f"p{n}.x", looked("a", seq=1)) for n in range(3)],
+            runner.run("q.x", looked("b", seq=1), looked("later", seq=1)),
+        )
+        other = Runner(engine, "somebody")
+        other.send(Commit(1, (write("c", replace((), 2)),)))
+        other.send(Commit(2, (write("a", replace((), 2)),)), Commit(3, (write("later", replace((), 2)),)))
+        engine.fork("side")
+        other.send(Commit(4, (write("b", replace((), 2)),), branch="side"))
+        expected = {("a", 3): ("p0", "p1", "p2"), ("later", 4): ("q",)}
+        for limit in (1, 2, 1_000):
+            found: dict[tuple[str, int], tuple[str, ...]] = {}
+            through: int | None = 1
+            while through is not None and through < engine.last_seq:
+                page = engine.looked(QueryMarks(1, through, limit))
+                assert isinstance(page, Marks)
+                found |= {(mark.doc.id, mark.seq): mark.pieces for mark in page.marks}
+                through = page.through
+            assert found == expected
+        assert engine.looked(QueryMarks(1, engine.last_seq)) == Marks(1, 5, (), 5)
+
+    def test_a_mark_is_there_whoever_ran_since(self, engine: Engine) -> None:
+        """Marks only point: what is clean by now is for comparison to say."""
+        runner = started(engine, a=1)
+        runner.observe(runner.run("p.x", looked("a", seq=1)))
+        runner.send(Commit(2, (write("a", replace((), 2)),)))
+        runner.observe(runner.run("p.x", looked("a", seq=2)))
+        page = engine.looked(QueryMarks(1, 1))
+        assert [mark.doc.id for mark in page.marks] == ["a"]  # type: ignore[union-attr]
+        assert clean(engine) == {"p.x": True}
+
+    def test_where_history_is_not_kept_every_piece_may_be_concerned(self, engine: Engine) -> None:
+        runner = started(engine, a=1)
+        for number in range(2, 9):
+            runner.send(Commit(number, (write("a", replace((), number)),)))
+        engine.acknowledge("s", 8)
+        assert engine.compact(5) == 5
+        assert engine.looked(QueryMarks(1, 3)) == Marks(1, 8, (), None)
+        assert engine.looked(QueryMarks(1, 4)) == Marks(1, 8, (), 8)
+        engine.fork("side")
+        assert engine.looked(QueryMarks(1, 4), branch="side") == Marks(1, 8, (), None)
+
+    def test_a_document_with_many_readers_says_that_there_are_more(self) -> None:
+        engine = open_engine(limits=Limits(query_documents=2))
+        runner = started(engine, a=1)
+        runner.observe(*[runner.run(f"p{n}.x", looked("a", seq=1)) for n in range(3)])
+        runner.send(Commit(2, (write("a", replace((), 2)),)))
+        page = engine.looked(QueryMarks(1, 1))
+        assert [(mark.pieces, mark.more) for mark in page.marks] == [(("p0", "p1"), True)]  # type: ignore[union-attr]
+
+
 class TestBranches:
     def test_a_fork_begins_without_observations_and_merging_or_deleting_it_ends_them(self, engine: Engine) -> None:
         runner = started(engine, a=1)
@@ -468,3 +532,16 @@ class TestAcrossSpaces:
 
 def test_an_observation_says_nothing_of_values() -> None:
     assert set(Observation.__struct_fields__).isdisjoint({"value", "payload", "result", "outputs", "attempted"})
+
+
+def test_another_runtime_that_found_the_same_writes_nothing(engine: Engine) -> None:
+    runner, other = started(engine, a=1), Runner(engine, "t")
+    runner.observe(runner.run("p.n", looked("a", seq=1)))
+    rows = engine._store.visited.statements
+    other.observe(other.run("p.n", looked("a", seq=1)))
+    assert engine._store.visited.statements - rows <= 6, "its transaction, and that nothing was written"
+    other.observe(other.run("p.n", looked("a", seq=1), fingerprint="newer"))
+    assert [each.fingerprint for each in observed(engine)] == ["newer"], "but what it found otherwise counts"
+    elsewhere = (ForeignRead("other", doc("x"), (), Depth.DEEP, 7),)
+    runner.observe(runner.run("p.n", looked("a", seq=1), fingerprint="newer", foreign=elsewhere))
+    assert [each.foreign for each in observed(engine)] == [elsewhere]

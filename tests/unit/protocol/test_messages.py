@@ -60,6 +60,33 @@ from headwater.protocol.messages import (
     state_of,
     whole_of,
 )
+from headwater.protocol.observations import (
+    About,
+    Backlog,
+    Current,
+    Footprint,
+    ForeignRead,
+    Mark,
+    Marked,
+    Marks,
+    Mirror,
+    Mirrored,
+    NodeKey,
+    Observation,
+    Observations,
+    Observed,
+    PieceBacklog,
+    QueryBacklog,
+    QueryCurrent,
+    QueryMarks,
+    QueryMirrors,
+    QueryObservations,
+    QueryReaders,
+    Readers,
+    Touched,
+    WatchMarks,
+    encode_part,
+)
 from headwater.protocol.stored_events import Events, EventsStored, QueryEvents, StoredEvent, WatchEvents
 from headwater.protocol.verdict import Accepted, Collision, Conflict, PreconditionFailed, Rejected, RuleRefused
 from tests.counts import scaled
@@ -93,6 +120,17 @@ FULL_COMMIT = Commit(
     ("e0", "ü"),
 )
 
+KEY = NodeKey("p\u00e4", 2, "m", "k", "user", "ann")
+ELSEWHERE = ForeignRead("other", D, ("$x", 0), Depth.SHAPE, 4, 77)
+RUN = Observation(
+    encode_part(About(KEY, "computed", "code", "gate")),
+    encode_part(Footprint((Touched(D, ("$k", 0), Depth.SHAPE), Touched(D)), ("c1",))),
+    *(5, 7, 3, (((1, 2),), ()), "ValueError", (D, ("x", 1)), (ELSEWHERE,), 40),
+)
+OBSERVED = Observed(
+    *(KEY, "computed", "code", "gate", "", (D, ("x",)), (Read(D, ("$k", 0), Depth.SHAPE, 3),), (ELSEWHERE,)),
+    *(("c1",), 40, 2, 3, ((0, 8),)),
+)
 FROM_REPLICA: list[FromReplica] = [
     Hello((1, 2), ("waves",), "token"),
     Open("x", "session", "old", "new", "dev", 4, (5, 6), 3),
@@ -103,6 +141,17 @@ FROM_REPLICA: list[FromReplica] = [
     QueryEvents(2, 7, (3, "e1"), 5),
     QueryEvents(2),
     WatchEvents(3, False),
+    Transact((Commit(8),), (RUN, Observation(b"", b"", 3, gone=True))),
+    Transact((), (RUN,)),
+    QueryObservations(1, "p", 2, "m", "k", KEY, 5, D),
+    QueryObservations(1),
+    QueryBacklog(2, "p", 9),
+    QueryReaders(3, D, "p", 9),
+    QueryMarks(4, 17, 9),
+    WatchMarks(5, False),
+    QueryCurrent(6, (Read(D, ("x", 0), Depth.SHAPE, 3),), ((3, 99),)),
+    Mirror(7, "other", "p", ((D, 4),)),
+    QueryMirrors(8, "other", "p", 9),
     Ack(4, 2),
     Bye(9),
     Renew("a token"),
@@ -112,6 +161,14 @@ FROM_ENGINE: list[FromEngine] = [
     Events(2, 9, (StoredEvent("e1", 3, "stream", ODD, 5, 6, "ann"),), (3, "e1"), 8),
     Events(2, 9, ()),
     EventsStored(3, 9),
+    Observations(1, 9, (OBSERVED,), KEY),
+    Backlog(2, 9, (PieceBacklog("p", 3, 2, 50, ((D, 8),)),), "p"),
+    Readers(3, 9, ("p", "q"), "q"),
+    Marks(4, 9, (Mark(D, 8, ("p",), True),), 9),
+    Marks(4, 9, (), None),
+    Marked(5, 9),
+    Current(6, 9, ((0, 8),)),
+    Mirrored(7, 9, (("p", D, 8),), "p"),
     Opened("session", 4, True, ((5, 9),), 6),
     Verdicts(
         (

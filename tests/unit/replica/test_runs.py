@@ -14,12 +14,14 @@ from headwater.protocol.observations import (
     Backlog,
     Current,
     Footprint,
+    Marks,
     Mirror,
     Mirrored,
     NodeKey,
     Observations,
     QueryBacklog,
     QueryCurrent,
+    QueryMarks,
     QueryMirrors,
     QueryObservations,
     QueryReaders,
@@ -111,7 +113,7 @@ def test_what_waits_can_be_told_without_a_frame_and_is_answered_by_no_verdict() 
     assert (clean(world.engine), world.engine.last_seq) == ({"p.same": True, "p.other": True}, seq)
     assert ann.received[-1] == Verdicts(())
     assert ann.is_up
-    ann.session.runs.gone(about("p.same"))
+    ann.session.runs.gone(about("p.same"), 1)
     ann.session.tell_runs()
     world.settle()
     assert clean(world.engine) == {"p.other": True}
@@ -189,7 +191,7 @@ def test_switched_off_nothing_is_attached() -> None:
     ann.session.runs.is_on = False
     derive(ann, "p.total", 7)
     ann.session.runs.noted(about("p.same"), footprint("a"), 1)
-    ann.session.runs.gone(about("p.same"))
+    ann.session.runs.gone(about("p.same"), 1)
     ann.session.flush()
     ann.session.tell_runs()
     world.settle()
@@ -230,12 +232,47 @@ def test_what_is_known_is_answered_in_both_encodings(encoding: Encoding) -> None
     assert mirrored.marked == (("q", doc("a"), seq + 1),)
 
 
+@pytest.mark.parametrize("encoding", ["msgpack", "json"])
+def test_who_wants_to_is_told_that_something_was_written_which_nodes_read(encoding: Encoding) -> None:
+    world, (ann, bob) = started("ann", "bob", encoding=encoding)
+    ann.session.runs.noted(about("p.n"), footprint("a", "later"), world.engine.last_seq)
+    ann.session.tell_runs()
+    heard: list[int | LoadError] = []
+    ann.session.queries.watch_marks(heard.append)
+    world.settle()
+    assert heard == [1], "where the log ends"
+    bob.do(lambda t: t.write(doc("b"), replace((), 1)))
+    world.settle()
+    assert heard == [1], "nobody reads that"
+    bob.do(lambda t: t.write(doc("a"), replace((), 2)))
+    world.settle()
+    ann.do(lambda t: t.write(doc("a"), replace((), 3)))
+    world.settle()
+    assert heard == [1, 3, 4], "one's own writes, too: whoever is stopped is not told otherwise"
+    replies: list[Seen | LoadError] = []
+    ann.session.queries.look(QueryMarks(0, 1), replies.append)
+    world.settle()
+    (marks,) = replies
+    assert isinstance(marks, Marks)
+    assert (marks.through, [(m.doc.id, m.seq, m.pieces) for m in marks.marks]) == (4, [("a", 4, ("p",))])
+    ann.again()
+    world.settle()
+    assert heard == [1, 3, 4, 4]
+    ann.session.queries.watch_marks(None)
+    world.settle()
+    bob.do(lambda t: t.write(doc("a"), replace((), 5)))
+    ann.again()
+    world.settle()
+    assert heard == [1, 3, 4, 4]
+
+
 def test_only_owners_see_what_nodes_did_and_only_writers_say_it() -> None:
     world = World(access=True)
     ann = Raw(world, "ann-session", principal="ann")
     ann.write(1, put("d", 1))
     ann.write(2, Operation(ACCESS, (replace(("writers",), ["will"]), replace(("readers",), ["rob"]))))
     answers: dict[str, list[str]] = {}
+    told: dict[str, list[type]] = {}
     for name in ("ann", "will", "rob"):
         client = world.join(f"{name}-replica", principal=name)
         client.session.runs.is_on = True
@@ -244,19 +281,23 @@ def test_only_owners_see_what_nodes_did_and_only_writers_say_it() -> None:
         client.session.tell_runs()
         replies: list[Seen | LoadError] = []
         questions = (
-            *(QueryObservations(0), QueryBacklog(0), QueryReaders(0, doc("d"))),
+            *(QueryObservations(0), QueryBacklog(0), QueryReaders(0, doc("d")), QueryMarks(0, 0)),
             *(Mirror(0, "other", "p", ((doc("d"), 1),)), QueryMirrors(0, "other")),
             QueryCurrent(0, (looked("d", seq=1),)),
         )
+        heard: list[int | LoadError] = []
+        client.session.queries.watch_marks(heard.append)
         for question in questions:
             client.session.queries.look(question, replies.append)
         world.settle()
+        told[name] = [type(each) for each in heard]
         answers[name] = ["no" if isinstance(reply, LoadError) else "yes" for reply in replies]
     assert answers == {
-        "ann": ["yes"] * 6,
-        "will": ["no", "no", "no", "yes", "yes", "yes"],
-        "rob": ["no", "no", "no", "no", "no", "yes"],
+        "ann": ["yes"] * 7,
+        "will": ["no", "no", "no", "no", "yes", "yes", "yes"],
+        "rob": ["no", "no", "no", "no", "no", "no", "yes"],
     }
+    assert told == {"ann": [int], "will": [LoadError], "rob": [LoadError]}
     assert clean(world.engine) == {"ann.n": True, "will.n": True}, "what a reader says is dropped"
 
 

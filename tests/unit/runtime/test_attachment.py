@@ -1,0 +1,44 @@
+"""An embedded directory: what is being opened when its runtime ends is closed with it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import headwater
+from headwater.runtime.attachment import Embedded
+from tests.unit.runtime.kit import run
+
+
+def test_a_space_that_is_being_opened_while_its_runtime_ends_is_let_go(tmp_path: Path) -> None:
+    async def work() -> None:
+        for number in range(8):
+            async with headwater.open(tmp_path) as rt:
+                rt.cell("shop", "n", int).set(number)
+            async with headwater.open(tmp_path) as rt:
+                rt.space("shop")  # Connecting has begun, and nobody waits for it.
+                for _ in range(number % 5):
+                    await asyncio.sleep(0)
+            async with headwater.open(tmp_path) as rt:
+                assert await rt.cell("shop", "n", int).pull() == number
+
+    run(work)
+
+
+def test_whoever_stops_waiting_for_a_host_leaves_nothing_open(tmp_path: Path) -> None:
+    async def work() -> None:
+        for _ in range(5):
+            data = Embedded(tmp_path)
+            waiting = [asyncio.ensure_future(data.host("shop")) for _ in range(3)]
+            await asyncio.sleep(0)
+            for each in waiting[:2]:
+                each.cancel()
+            host = await waiting[2]
+            assert await data.host("shop") is host
+            late = asyncio.ensure_future(data.host("late"))
+            await asyncio.sleep(0)
+            late.cancel()
+            await data.close()
+            assert host.failed is None
+
+    run(work)
