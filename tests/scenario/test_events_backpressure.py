@@ -117,8 +117,8 @@ def no_window() -> Any:
 
 
 def no_delay() -> Any:
-    """It is tried again at once."""
-    return patch.object(Backoff, "delay_us", lambda self, failures, random: 0)
+    """It is tried again nearly at once, however often that was."""
+    return patch.object(Backoff, "delay_us", lambda self, failures, random: 20_000)
 
 
 def nothing_is_read_again() -> Any:

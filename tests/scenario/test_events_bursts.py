@@ -13,23 +13,26 @@ from unittest.mock import patch
 
 import pytest
 
-from headwater import Cell, Piece, cell, handler
+from headwater import Cell, Piece, Refused, cell, handler
 from headwater.engine.engine import Engine
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.errors import BacklogFullError
 from headwater.replica.document import Document
 from headwater.replica.layer import Layer
 from headwater.replica.transaction import Transaction
+from headwater.runtime import space
 from headwater.runtime.attachment import Embedded
 from headwater.runtime.binding.events import Event
 from headwater.runtime.binding.handling import Handling
 from headwater.runtime.binding.lanes import Lane
+from headwater.runtime.binding.lineage import Origin
 from headwater.runtime.binding.receipts import PREFIX
 from headwater.runtime.policy import Policy
 from headwater.runtime.runtime import Runtime
+from headwater.scheduler.node import Node
 from headwater.testing import Simulation
 from headwater.testing.author_stored import log_of
-from tests.scenario.events_kit import durable, outcomes, policy, told
+from tests.scenario.events_kit import durable, outcome, outcomes, policy, told
 
 STREAMS = 100
 SENDS = 10_000
@@ -48,6 +51,23 @@ class Pile(Piece, name="bursts.Pile"):
         HANDLED.append(n)
         self.seen.push(n)
         return n
+
+    @handler
+    def refuse(self) -> None:
+        raise Refused("no")
+
+    @handler
+    def resend(self, n: int) -> None:
+        self.add.post(n)
+
+    @handler
+    def count(self) -> None:
+        self.last.set(self.last.get() + 1)
+
+    @handler
+    def launch_and_refuse(self) -> None:
+        self.ctx.launch(Pile())
+        raise Refused("no")
 
     @handler(coalesce="last")
     def show(self, n: int) -> int:
@@ -79,9 +99,9 @@ class Peaks:
         self.tasks = max(self.tasks, len(self._rt.tasks))
 
 
-def results_in_log(folder: Path, space: str) -> list[int]:
+def results_in_log(folder: Path, name: str) -> list[int]:
     """What handlers answered, in the order of the log."""
-    engine = Engine(SqliteStore(folder / f"{space}.space"))
+    engine = Engine(SqliteStore(folder / f"{name}.space"))
     try:
         operations = [each for logged in log_of(engine) for each in logged.commit.operations]
         written: list[Any] = [each.patches[0].arg for each in operations if each.doc.id.startswith(PREFIX)]
@@ -99,7 +119,7 @@ def test_ten_thousand_sends_over_a_hundred_streams_land_in_their_order_and_every
             piles = [rt.space("s").piece(Pile, f"p{n}") for n in range(STREAMS)]
             peaks = Peaks(rt)
             sent = [asyncio.ensure_future(piles[n % STREAMS].add.send(n)) for n in range(SENDS)]
-            for each in sent[:: SENDS // 20]:
+            for each in sent[:: SENDS // 8]:
                 await each
                 peaks.look()
             assert await asyncio.gather(*sent) == list(range(SENDS))
@@ -267,3 +287,61 @@ def test_where_only_the_last_one_counts_all_are_answered_with_its_result() -> No
 @pytest.mark.parametrize("seed", range(5))
 def test_so_they_are_when_the_connection_breaks_meanwhile(seed: int) -> None:
     assert told(many_of_which_the_last_counts, seed=seed, faults=("delay", "drop", "duplicate", "crash")) == []
+
+
+# ---- what is left in memory --------------------------------------------------------------------------------
+
+KINDS = (Document, Layer, Transaction, Event, Origin, Node, asyncio.Task)
+
+
+def what_stays(act: Any) -> Any:
+    """A story: doing this many times leaves no more behind than doing it a few times."""
+
+    async def story(sim: Simulation) -> list[str]:
+        pile = await sim.runtime("ann").space("s", user="ann", session="x").open(Pile, "p")
+        other = await sim.runtime("bob").space("s", user="ann", session="x").open(Pile, "p")
+        counts = []
+        for times in (30, 200):
+            for n in range(times):
+                await act(pile, other, f"{times} {n}", n)
+            await sim.settle()
+            await sim.advance(seconds=10)
+            await sim.settle()
+            counts.append(living(*KINDS))
+        grown = {
+            kind: (counts[0][kind], counts[1][kind]) for kind in counts[1] if counts[1][kind] > counts[0][kind] + 8
+        }
+        return [f"{kind}: {before}, then {after}" for kind, (before, after) in grown.items()]
+
+    return story
+
+
+async def twice(pile: Pile, other: Pile, id: str, n: int) -> None:
+    await pile.add.options(id=id).send(n)
+    await other.add.options(id=id).send(n)
+
+
+async def refused(pile: Pile, other: Pile, id: str, n: int) -> None:
+    await outcome(pile.refuse.send())
+
+
+async def kept(pile: Pile, other: Pile, id: str, n: int) -> None:
+    await pile.add.options(durable=True).send(n)
+
+
+async def posting(pile: Pile, other: Pile, id: str, n: int) -> None:
+    await pile.resend.send(n)
+
+
+async def launching(pile: Pile, other: Pile, id: str, n: int) -> None:
+    await outcome(pile.launch_and_refuse.send())
+
+
+async def colliding(pile: Pile, other: Pile, id: str, n: int) -> None:
+    await outcomes(pile.count.send(), other.count.send())
+
+
+@pytest.mark.parametrize("act", [twice, refused, kept, posting, launching, colliding])
+def test_events_that_have_their_end_leave_nothing_in_memory(act: Any) -> None:
+    with patch.object(space, "KEPT_UNREAD", 10):  # What nobody reads stays for a while, so many at most.
+        assert told(what_stays(act)) == []

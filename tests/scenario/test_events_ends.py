@@ -11,8 +11,8 @@ import pytest
 from headwater import Cell, Piece, Refused, SessionExpiredError, cell, handler
 from headwater.engine.reads import every
 from headwater.errors import EventExpiredError, HandlerFailed
-from headwater.testing import Simulation
 from headwater.runtime.binding.receipts import PREFIX
+from headwater.testing import Simulation
 from tests.scenario.events_kit import Front, commits, durable, outcome, outcomes, policy, read, stored, told
 
 LATER = timedelta(seconds=30)

@@ -256,7 +256,7 @@ LONG_S = 100
 
 
 async def a_read_that_cannot_arrive(sim: Simulation) -> list[str]:
-    """What is on its way parks an event without a timer: without a connection nothing arrives, and that is no failure."""
+    """What is on its way parks an event without a timer: that nothing arrives without a connection is no failure."""
     await begun(sim)
     poll = sim.runtime("bob").space("s").piece(Poll, "p")
     await sim.advance(seconds=0.01)

@@ -165,3 +165,29 @@ def test_the_same_code_is_the_same_generation(tmp_path: Path) -> None:
             assert site.errors == []
 
     run(work)
+
+
+RATES = {"tea": 450}
+
+
+class Priced(Piece, name="generations.Priced"):
+    n: Cell[int] = cell(default=1)
+
+    @computed
+    def price(self) -> int:
+        return self.n.get() * RATES["tea"]
+
+
+def test_a_global_that_changes_meanwhile_makes_no_other_generation_in_one_process(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with at("embedded", tmp_path) as site:
+            first = await site.runtime().space("s").open(Priced, "p")
+            assert await first.price.pull() == 450
+            RATES["milk"] = 120
+            second = await site.runtime().space("s").open(Priced, "p")
+            first.n.set(2)
+            await site.settled()
+            assert [await each.price.pull() for each in (first, second)] == [900, 900]
+            assert site.errors == []
+
+    run(work)

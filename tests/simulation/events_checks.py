@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from headwater import ConflictError, HandlerFailed, Refused, SessionExpiredError
 from headwater.data.address import DocKey
 from headwater.engine.engine import Engine
 from headwater.engine.reads import Logged
+from headwater.engine.verify.history import verify_store
 from headwater.pieces.names import document_id, piece_id
 from headwater.runtime.binding.receipts import PREFIX
 from headwater.testing.author_stored import log_of
@@ -23,6 +24,10 @@ from tests.simulation.events_program import PLACES, PLANS, Leaf, Plan, expected
 
 if TYPE_CHECKING:
     from tests.simulation.events_world import Sent, World
+
+
+VERIFIED: Final = 10
+"""Every so many histories are replayed against the rules of the engine."""
 
 
 @dataclass
@@ -49,8 +54,18 @@ def problems(world: World) -> list[str]:
         *found.stale,
         *world.watch.wrong,
         *(f"{each} is still stored" for each in found.left),
+        *(f"{user} still keeps {len(outbox)} events" for user, outbox in world.outboxes.items() if len(outbox)),
         *_runtimes(world, found),
+        *(_verified(world) if world.sim.seed % VERIFIED == 0 else ()),
     ]
+
+
+def _verified(world: World) -> Iterator[str]:
+    """The history of each space obeys the rules of the engine: what is stored is what was sent and nobody handled."""
+    for space, host in world.sim._server._hosts.items():
+        report = verify_store(host.store)
+        if report.violation is not None:
+            yield f"{space} does not verify: {report.violation}"
 
 
 # ---- reading the logs --------------------------------------------------------------------------------------
@@ -133,9 +148,11 @@ def _told(world: World, sent: Sent, found: Landed) -> Iterator[str]:
     others = [each for each in world.sent if each is not sent and sent.is_same(each)]
     if sent.is_withdrawn and times and not others and not world.died(sent):  # A crash takes a withdrawal back.
         yield f"{plan.tag} was withdrawn and handled"
+    may_fail = plan.ends or plan.unless or sent.is_hasty or any(each.is_withdrawn for each in (sent, *others))
+    if world.outboxes and world.died(sent) and not times and not may_fail:
+        yield f"{plan.tag} was kept by {sent.user}, which died, and was never handled"
     if not sent.is_awaited:
-        may_be_lost = world.died(sent) or sent.is_withdrawn or sent.is_hasty or plan.ends or plan.unless
-        if not times and not may_be_lost:
+        if not times and not may_fail and not world.died(sent):
             yield f"{plan.tag} was posted by {sent.user} and never handled"
         return
     if not sent.is_answered:

@@ -71,13 +71,14 @@ class Mix:
     withdrawn: int = 5
     hasty: int = 8
     gambled: int = 0
+    kept: int = 25  # of a hundred histories: those in which machines keep what is sent
 
 
 FRESHNESS: Final = Mix(
     crowded=60, append=40, sum=60, posts=20, launch=3, unless=15, gambled=20, redelivered=5, durable=3, nothing=5
 )
 """Much is read of what is computed, while others write what it is computed from."""
-LINEAGE: Final = Mix(crowded=40, append=50, sum=10, posts=45, launch=20, later=10, redelivered=10, nothing=15, named=5)
+LINEAGE: Final = Mix(crowded=40, append=50, sum=10, posts=40, launch=20, later=10, redelivered=10, nothing=15, named=5)
 """Much is posted and launched, by handlers that lose."""
 RECEIPTS: Final = Mix(redelivered=50, durable=25, nothing=25, posted=25, posts=25, named=15, sum=20, withdrawn=8)
 """Much is sent more than once."""

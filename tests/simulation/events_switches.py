@@ -18,6 +18,7 @@ from headwater.runtime.binding.handling import Handling
 from headwater.runtime.binding.lanes import Lane
 from headwater.runtime.binding.lineage import Lineage, Origin, Status
 from headwater.runtime.binding.storing import Storing
+from headwater.runtime.outbox import Outbox
 
 Switch = Callable[[], AbstractContextManager[object]]
 
@@ -184,6 +185,20 @@ def what_came_of_it_is_forgotten() -> AbstractContextManager[object]:
     return patch.object(receipts.HandledBefore, "__init__", made)
 
 
+def what_was_kept_is_not_sent_again() -> AbstractContextManager[object]:
+    """An outbox is written and never read."""
+
+    def use(self: Storing, outbox: Any) -> None:
+        self.outbox = outbox
+
+    return patch.object(Storing, "use", use)
+
+
+def nothing_is_kept() -> AbstractContextManager[object]:
+    """An outbox that keeps nothing."""
+    return patch.object(Outbox, "put", lambda self, space, event: None)
+
+
 def ids_of_callers_are_not_hashed() -> AbstractContextManager[object]:
     """The same id is the same event, whichever handler it was sent to."""
     return patch.object(
@@ -243,6 +258,8 @@ RECEIPTS: Final[dict[str, Switch]] = {
     "receipts are not conditions": receipts_are_not_conditions,
     "what came of it is forgotten": what_came_of_it_is_forgotten,
     "ids of callers are not hashed": ids_of_callers_are_not_hashed,
+    "what was kept is not sent again": what_was_kept_is_not_sent_again,
+    "nothing is kept": nothing_is_kept,
 }
 LANES: Final[dict[str, Switch]] = {
     "rejected ones go to the front": rejected_ones_go_to_the_front,

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
-from headwater import AuthoringError, SessionExpiredError
+from headwater import AuthoringError, Runtime, SessionExpiredError
 from headwater.pieces.handles import Handler, Intent
+from headwater.runtime.outbox import Outbox
 from headwater.testing import Simulation
 from headwater.testing.author_seeds import run_seed
 from tests.simulation.events_checks import problems
@@ -63,6 +64,8 @@ class World:
         self.sent: list[Sent] = []
         self.lives: dict[str, int] = dict.fromkeys(USERS, 0)
         self.watch = Watch()
+        # What users' machines keep of what they sent, over all their lives.
+        self.outboxes = {user: Outbox(":memory:") for user in USERS} if self.draws.randrange(100) < mix.kept else {}
         self._waiting: list[asyncio.Task[None]] = []
         self._tags: list[str] = []
 
@@ -75,8 +78,10 @@ class World:
             await keeper.space(space).open(Desk, name)
         if self.draws.random() < 0.7:  # Those who are connected meet more often than those who are about to be.
             for user in USERS:
-                await self.sim.runtime(user).space("a").open(Desk, "one")
+                await self.runtime(user).space("a").open(Desk, "one")
         await asyncio.gather(*(self._work(user) for user in USERS), self._misfortune())
+        for user in self.outboxes:
+            self.runtime(user)  # Whoever has kept something comes back.
         await self._rest()
         return problems(self)
 
@@ -98,8 +103,8 @@ class World:
                     await asyncio.sleep(self.draws.choice((0.1, 5, 100)) * self.draws.random())
                 continue
             if user != "server":
+                self.runtime(user)
                 self.lives[user] += 1
-                self.sim.runtime(user)
             await self.sim.crash(user)
 
     async def _work(self, user: str) -> None:
@@ -171,7 +176,15 @@ class World:
     def desk(self, user: str, place: tuple[str, str]) -> Desk:
         """A piece, for somebody for whom every runtime may act: so the same event can be sent from anywhere."""
         space, name = place
-        return self.sim.runtime(user).space(space, user="somebody", session="x").piece(Desk, name)
+        return self.runtime(user).space(space, user="somebody", session="x").piece(Desk, name)
+
+    def runtime(self, user: str) -> Runtime:
+        """The runtime of a user, which begins with what the one before it has left undone."""
+        found = self.sim.runtime(user)
+        storing = found.pieces.handling.storing
+        if user in self.outboxes and storing.outbox is None:
+            storing.use(self.outboxes[user])
+        return found
 
     def _withdraw(self, sent: Sent, intent: Intent) -> None:
         if not sent.key and self.draws.randrange(100) < 4 * self.mix.withdrawn:

@@ -285,7 +285,12 @@ class Eye:
         known.found = node.outputs[0].key.id if node.outputs and layer is None else ""
 
     def _check_turns(self, parent: Node, child: Node) -> None:
-        """I9: on ties parents come first, so that a child that its parent removes does not run before."""
+        """I9: on ties parents come first, so that a child that its parent removes does not run before.
+
+        A child that computes is read by its parent, and runs before it for that reason.
+        """
+        if child.kind is NodeKind.COMPUTATION:
+            return
         is_tie = self.heights[parent.id] == self.heights[child.id]
         if is_tie and not self.arrivals and parent.id not in self.order:
             self.wrong("I9", f"{child.id} had its turn before its parent {parent.id}: {self.order}")

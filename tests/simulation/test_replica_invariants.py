@@ -109,3 +109,9 @@ def test_every_run_sees_one_state_and_runs_once_in_a_pass_whatever_comes_in_betw
 def test_the_same_seed_gives_the_same_history() -> None:
     runs = [dict(play(seed, FLAVOURS["I1"]).done()) for seed in (3, 3)]
     assert runs[0] == runs[1]
+
+
+@pytest.mark.parametrize(("what", "seed"), [("I1", 1_940), ("I8", 3_000)])
+def test_histories_that_once_failed(what: str, seed: int) -> None:
+    """A result found in place and replaced by another runtime (1940); a new child that its parent waits for (3000)."""
+    play(seed, FLAVOURS[what])

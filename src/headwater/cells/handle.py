@@ -147,7 +147,8 @@ class Input(NotAValue, Generic[T_co]):
                     spot.stamp = run.number
                     run.place = place + 1
                 else:
-                    self._wake()
+                    if self._maker is not None:
+                        self._wake()
                     self._spot = run.miss(spot)
             if run.overlay is None:
                 raw = self._document.value

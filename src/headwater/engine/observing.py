@@ -27,11 +27,10 @@ from headwater.engine.observed_form import (
     State,
     StoredDoc,
     decode_body,
-    decode_state,
     encode_form,
     stored_read,
 )
-from headwater.engine.observed_rows import first_of
+from headwater.engine.observed_rows import first_of, forms_of
 from headwater.engine.reader_index import ReaderIndex
 from headwater.engine.sessions import Session
 from headwater.engine.store.port import MirrorRow, NodeNumbers, ObservationRow, Store
@@ -256,23 +255,26 @@ class Observing:
         if whole_piece:
             after = first_of(node.branch, node.piece)
             while rows := self._of_piece(after):
-                self._drop([row for row in rows if is_over(decode_state(row.state))])
+                self._drop(rows, is_over)
                 after = rows[-1].key
             self._generations.pop((node.branch, node.piece), None)
         else:
             row = self._store.observation(node)
-            self._drop([row] if row is not None and is_over(decode_state(row.state)) else [])
+            self._drop([row] if row is not None else [], is_over)
         self._write()
 
     def _of_piece(self, after: NodeNumbers) -> list[ObservationRow]:
         rows = self._store.observations_after(after, self._limits.page)
         return [row for row in rows if row.piece == after.piece]
 
-    def _drop(self, rows: list[ObservationRow]) -> None:
+    def _drop(self, rows: list[ObservationRow], is_over: Callable[[State], bool]) -> None:
         for row in rows:
+            forms = forms_of(row)
+            if forms is not None and not is_over(forms[0]):
+                continue
             self._known.pop(row.key, None)
-            self._readers.change(row.key, decode_body(row.body).reads, ())
-        self._store.drop_observations([row.key for row in rows])
+            self._readers.change(row.key, forms[1].reads if forms is not None else (), ())
+            self._store.drop_observations([row.key])
 
     def forget_branch(self, branch: Branch) -> None:
         """It was merged or deleted: nothing is known of its nodes any more."""
@@ -334,9 +336,10 @@ class Observing:
 
     def _stored(self, node: NodeNumbers) -> _Known | None:
         row = self._store.observation(node)
-        if row is None:
-            return None
-        state = decode_state(row.state)
+        forms = forms_of(row) if row is not None else None
+        if row is None or forms is None:
+            return None  # What cannot be read is as if it were not there.
+        state = forms[0]
         what = (state.kind, state.fingerprint, state.gate, state.failed)
         return _Known(state.changed_at, state.verified_at, state.session, state.order, what, row.body, b"")
 

@@ -49,7 +49,7 @@ RESERVED = ("ctx",)
 class Outline:
     """What is declared in a class and in those it derives from."""
 
-    __slots__ = ("_is_known", "cls", "members", "name", "typing", "was")
+    __slots__ = ("_is_known", "cls", "digests", "members", "name", "typing", "was")
 
     def __init__(self, cls: type[Piece], *, name: str | None, was: str | None, around: Mapping[str, Any]) -> None:
         for what, said in (("name", name), ("was", was)):
@@ -58,6 +58,9 @@ class Outline:
         self.cls = cls
         self.name = name or class_name(cls)
         self.was = was
+        # What its members do, by fingerprint, with the code that was looked at; None: nobody looked yet. Kept here, so
+        # that all runtimes of a process say the same of one class, whatever a global holds when the second one starts.
+        self.digests: tuple[tuple[object, ...], dict[str, str]] | None = None
         self.members: dict[str, Declaration] = {}
         for base in reversed(cls.__mro__[1:]):
             outline = vars(base).get("__outline__")

@@ -296,6 +296,9 @@ class Runtime:
         """What closing leaves behind."""
         waiting = sum(len(space.replica.pending) + space.deferred() for space in self.core.spaces())
         left = [f"left {waiting} commits without a verdict"] if waiting else []
+        events = [row.stream for row in self.intents() if row.ended_us is None]
+        if events:
+            left.append(f"{len(events)} events had no end ({', '.join(dict.fromkeys(events[:3]))})")
         if not self.core.is_quiet():
             running = [node.id for node in self.core.scheduler.registry if node.is_runnable]
             named = f" ({', '.join(running[:3])})" if running else ""

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from headwater import Cell, Computed, Input, Model, Piece, cell, computed, fold, given, handler
+from headwater.testing import Simulation, simulated
 from tests.counts import scaled
 from tests.unit.binding.kit import PLACES, Ranned, Site, alone, at, run
 
@@ -265,8 +266,12 @@ def test_a_value_that_somebody_else_wrote_is_no_ground(tmp_path: Path) -> None:
 
 def test_a_fold_that_is_stopped_and_opened_again_goes_on(tmp_path: Path) -> None:
     async def test(site: Site) -> None:
-        space = site.runtimes[0].space("s")
+        rt = site.runtimes[0]
+        space = rt.space("s")
         book: Book = space.piece(Book, "b")
+        # What is durable is confirmed as soon as this runtime has heard of it.
+        pending = rt.core.space("s").replica.pending
+        await rt.core.observing.until(lambda: not len(pending))
         await space.stop(book)
         book.entries.key("k05").set(15)
         book = await space.open(Book, "b")
@@ -391,3 +396,44 @@ def test_folds_are_right_over_any_restarts_and_writes_between_them(tmp_path: Pat
 
     for seed in range(scaled(100)):
         run(lambda seed=seed: work(seed))  # type: ignore[misc]
+
+
+class Pure(Piece, name="folds.Pure"):
+    """The same without a list that counts the calls: what a function names is part of its fingerprint."""
+
+    entries: Cell[Mapping[str, int]] = cell(default={})
+    numbers: Cell[tuple[int, ...]] = cell(default=())
+    cards: Cell[Mapping[str, Card]] = cell(default={})
+    sum = fold(entries, start=0, add=lambda n, x: n + x, remove=lambda n, x: n - x)
+    total = fold(numbers, start=0, add=lambda n, x: n + x, remove=lambda n, x: n - x)
+    points = fold(
+        cards, by=lambda c: c.column, start=0, add=lambda n, c: n + c.points, remove=lambda n, c: n - c.points
+    )
+
+    @computed
+    def doubled(self) -> tuple[int, ...]:
+        return tuple(2 * x for x in self.numbers.get())
+
+    twice = fold(doubled, start=0, add=lambda n, x: n + x, remove=lambda n, x: n - x)
+
+
+@simulated(seeds=15)
+async def test_folds_are_right_whatever_dies_and_comes_back(sim: Simulation) -> None:
+    random = Random(sim.seed)
+    users = ("ann", "bob", "cy")
+    books = {user: await sim.runtime(user).space("s").open(Pure, "b") for user in users}
+    for _ in range(6):
+        user = random.choice(users)
+        book = books[user]
+        for _ in range(random.randrange(1, 4)):
+            change(random, book)
+        if random.random() < 0.5:
+            await look(books[random.choice(users)])
+        if random.random() < 0.4:
+            await sim.crash(user)
+            books[user] = await sim.runtime(user).space("s").open(Pure, "b")
+            for each in (books[user].numbers, books[user].entries, books[user].cards):
+                await each.pull()
+    await sim.settle()
+    for book in books.values():
+        assert await look(book) == right(book)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import apsw
 import pytest
 
 from headwater.data.address import Depth
@@ -11,6 +12,7 @@ from headwater.data.patch import increment, replace
 from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
 from headwater.engine.store.sqlite import SqliteStore
+from headwater.engine.verify.history import verify_file
 from headwater.protocol.commit import Commit, EntityAbsent
 from headwater.protocol.observations import (
     ForeignRead,
@@ -24,6 +26,7 @@ from headwater.protocol.observations import (
 from headwater.protocol.verdict import Accepted, Rejected
 from tests.unit.engine.kit import doc, open_engine, write
 from tests.unit.engine.observing_kit import Runner, backlog, clean, looked, marked, node, observed, readers
+from tests.unit.engine.sealing import reseal
 
 
 @pytest.fixture
@@ -545,3 +548,29 @@ def test_another_runtime_that_found_the_same_writes_nothing(engine: Engine) -> N
     elsewhere = (ForeignRead("other", doc("x"), (), Depth.DEEP, 7),)
     runner.observe(runner.run("p.n", looked("a", seq=1), fingerprint="newer", foreign=elsewhere))
     assert [each.foreign for each in observed(engine)] == [elsewhere]
+
+
+@pytest.mark.parametrize("column", ["state", "body"])
+@pytest.mark.parametrize("sealed", [True, False], ids=["sealed again", "seal broken"])
+def test_a_row_that_cannot_be_read_is_a_node_of_which_nothing_is_known(
+    tmp_path: Path, column: str, sealed: bool
+) -> None:
+    path = tmp_path / "s.space"
+    engine = open_engine(path)
+    runner = started(engine, a=1)
+    runner.observe(*[runner.run(f"p.{name}", looked("a", seq=1)) for name in ("first", "second", "third")])
+    engine.close()
+    connection = apsw.Connection(str(path))
+    second = "(SELECT number FROM names WHERE name='second')"
+    connection.execute(f"UPDATE observations SET {column}=x'c1' WHERE member={second}")
+    if sealed:
+        reseal(connection)
+    connection.close()
+    assert not verify_file(path).ok
+    engine = open_engine(path)
+    assert clean(engine) == {"p.first": True, "p.third": True}
+    runner = Runner(engine, "t")
+    runner.observe(runner.run("p.second", looked("a", seq=1)))
+    assert clean(engine) == {"p.first": True, "p.second": True, "p.third": True}
+    runner.observe(runner.run("p.", gone=True))
+    assert clean(engine) == {}

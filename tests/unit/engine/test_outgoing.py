@@ -126,7 +126,7 @@ def test_what_is_asked_for_outside_all_times_is_refused() -> None:
     engine = started()
     for wrong in ({"due_by_us": -1}, {"due_by_us": 2**53}, {"after": (-1, "")}, {"limit": 0}):
         with pytest.raises(AuthoringError):
-            engine.events(**wrong)  # type: ignore[arg-type]
+            engine.events(**wrong)
     with pytest.raises(AbsentError):
         engine.events(branch="nowhere")
 

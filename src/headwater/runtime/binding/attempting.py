@@ -97,12 +97,12 @@ class Attempting:
                 event.effort.stage = Stage.PARKED
                 await freshen(pieces, event.stream, stale.documents, held, self._handling.window_us)
             except Refused:
-                await receipts.check(pieces, event)
                 if not await self._was_wrong(event):
+                    await receipts.check(pieces, event)
                     raise
             except Defect as defect:
-                await receipts.check(pieces, event)
                 if not await self._was_wrong(event):
+                    await receipts.check(pieces, event)
                     raise HandlerFailed(
                         f"{event.stream} failed: {type(defect.error).__name__}: {defect.error}"
                     ) from defect.error
@@ -121,15 +121,13 @@ class Attempting:
         layers, event.stood_on = event.stood_on, []
 
         def is_decided() -> bool:
-            return lane.is_first(event) and not any(layer.fate in UNDECIDED for layer in layers)
+            is_over = event.home.space.ended is not None  # Nothing will be heard any more.
+            return is_over or (lane.is_first(event) and not any(layer.fate in UNDECIDED for layer in layers))
 
-        core = self._pieces.core
-        event.doubted_us = event.doubted_us or core.clock.monotonic_us()
-        left_us = event.doubted_us + self._handling.window_us - core.clock.monotonic_us()
-        if is_decided() or left_us <= 0:
+        if is_decided():  # In the very moment of the no: what is decided later may be decided otherwise.
             return False
-        event.effort.stage = Stage.BACKING_OFF  # It waits for others' verdicts.
-        await self._pieces.runtime.tasks.until(is_decided, left_us)
+        event.effort.stage = Stage.BACKING_OFF  # It waits for others' verdicts: they come, however late.
+        await self._pieces.core.observing.until(is_decided)
         return True
 
     def _called(self, event: Event, facet: Facet, arguments: dict[str, Any], transaction: Transaction) -> Value:

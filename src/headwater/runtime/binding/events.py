@@ -61,7 +61,6 @@ class Event:
     is_dropped: bool = False  # what posted it did not land
     is_dispatched: bool = False
     calls: int = 0  # of its handler, those included that were stopped
-    doubted_us: int = 0  # when it was first refused on something that had no verdict; 0: never
     stood_on: list[Layer] = field(default_factory=list)  # writes without a verdict that its last attempt relied on
     seen: Seen | None = None  # what its last commit had read and written, for advice
     advice: str = ""

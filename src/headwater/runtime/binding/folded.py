@@ -9,7 +9,8 @@ elements that differ are taken out and put in. A copy of the elements would be a
 every runtime that has the piece open, for the sake of a start.
 
 Whatever does not fit is no ground to go on from, and the fold begins anew: another fingerprint or none, a value that
-somebody else wrote, a source in another space, behind a link or implied by a default, history that was compacted away.
+somebody else wrote or that is not confirmed yet (of a piece that is stopped and opened at once), a source in another
+space, behind a link or implied by a default, history that was compacted away.
 An element that changed without changing the value counts as changed since: no commit is spent on saying otherwise.
 """
 

@@ -215,17 +215,20 @@ async def freshen(pieces: Pieces, who: str, documents: Sequence[Document], held:
     def first_stale() -> Document | None:
         return next((each for each in documents if not is_fresh(each, core)), None)
 
-    cancel = core.scheduler.gates.alarm(core.clock.monotonic_us() + window_us, over)
-    try:
-        stale: Document | None = documents[0]
-        while stale is not None and not late:  # What was fresh may not be any more when this goes on.
+    stale: Document | None = documents[0]
+    while stale is not None:  # What was fresh may not be any more when this goes on.
+        late.clear()
+        cancel = core.scheduler.gates.alarm(core.clock.monotonic_us() + window_us, over)
+        try:
             await core.observing.until(lambda: first_stale() is None or bool(late) or _why_not(core, node) is not None)
-            stale = first_stale()
-            why = _why_not(core, node)
-            if stale is not None and why is not None:
-                raise why
-    finally:
-        cancel()
+        finally:
+            cancel()
+        stale = first_stale()
+        why = _why_not(core, node)
+        if stale is not None and why is not None:
+            raise why
+        if late and not _is_loading(core, node):
+            break  # What is on its way has all the time it needs.
     if stale is None:
         return
     writers = [each for each in stale.writers if isinstance(each, Node)]
@@ -240,3 +243,8 @@ async def freshen(pieces: Pieces, who: str, documents: Sequence[Document], held:
 def _why_not(core: Core, node: Node) -> Exception | None:
     """Why it will never be fresh, if what it waits for will not come."""
     return None if node.loading is None else core.why_not(node.loading)
+
+
+def _is_loading(core: Core, node: Node) -> bool:
+    """Whether something that it waits for has not arrived."""
+    return node.loading is not None or any(above.loading is not None for above in core.scheduler.graph.above(node))

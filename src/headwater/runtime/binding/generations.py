@@ -34,22 +34,21 @@ if TYPE_CHECKING:
 class Generations:
     """Which version of its class each open piece of one runtime is run by."""
 
-    __slots__ = ("_known", "_numbers", "_pieces")
+    __slots__ = ("_numbers", "_pieces")
 
     def __init__(self, pieces: Pieces) -> None:
         self._pieces = pieces
-        self._known: dict[type[Piece], tuple[tuple[object, ...], dict[str, str]]] = {}
         self._numbers: dict[Home, Input[int]] = {}  # where the number of an open piece is read
 
     def members(self, cls: type[Piece]) -> Mapping[str, str]:
         """What the members of a class do, and those of the children it may have, by name."""
         classes = _with_children(cls)
         code = tuple(code for each in classes for member in each.__outline__ for code in _code(member))
-        known = self._known.get(cls)
+        known = cls.__outline__.digests
         if known is None or known[0] != code:  # What runs may have been patched.
             found = fingerprints(classes)
             kept = {at for each in classes for at in _derived(each)}
-            known = self._known[cls] = (
+            known = cls.__outline__.digests = (
                 code,
                 {f"{at[0]}.{at[1]}": digest for at, digest in found.items() if digest is not None and at in kept},
             )
@@ -57,7 +56,11 @@ class Generations:
 
     def patched(self) -> None:
         """Code was taken in while it runs: what members do is to be looked at anew."""
-        self._known.clear()
+        waiting: list[type[Piece]] = [Piece]
+        for cls in waiting:  # It grows: classes that derive from others come behind them.
+            waiting += cls.__subclasses__()
+            if cls is not Piece:
+                cls.__outline__.digests = None
 
     def code_of(self, cls: type[Piece], member: Declaration) -> str | None:
         """What one member does, by fingerprint. None: nobody can know."""

@@ -8,22 +8,14 @@ the program. How one is handled, stored and taken up, and what it launches, is s
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from headwater.data.address import doc_text
 from headwater.data.value import Value
-from headwater.errors import (
-    AuthoringError,
-    BacklogFullError,
-    CommitConvergenceError,
-    HandlerFailed,
-    NotSettlingError,
-    Refused,
-    RuleRefusedError,
-    SessionExpiredError,
-)
+from headwater.errors import AuthoringError, BacklogFullError
 from headwater.protocol.commit import TopicRecord
 from headwater.runtime.binding import attempting, minting
+from headwater.runtime.binding.ends import end_of, tell
 from headwater.runtime.binding.intents import End, IntentRow, Table
 from headwater.runtime.binding.lanes import Lane
 from headwater.runtime.binding.lineage import Lineage, Origin
@@ -44,11 +36,6 @@ if TYPE_CHECKING:
     from headwater.runtime.binding.facet import Facet
     from headwater.runtime.binding.home import Home
     from headwater.runtime.binding.pieces import Pieces
-
-
-_LOUD: Final = (HandlerFailed, CommitConvergenceError, NotSettlingError, RuleRefusedError)
-"""Ends that somebody is told of, even if the sender is, too."""
-_QUIET: Final = (End.WITHDRAWN, End.HANDLED_BEFORE, End.CLOSED)
 
 
 class Handling:
@@ -197,10 +184,14 @@ class Handling:
             end = End.STORED
             try:
                 await self.storing.accepted(event)
-                self.takeover.later(event)
+                if event.is_withdrawn:
+                    end = End.WITHDRAWN
+                    await self.storing.ended(event, end)
+                else:
+                    self.takeover.later(event)
             except (Exception, asyncio.CancelledError) as error:
                 event.failure = error
-                end = self._end_of(event, error)
+                end = end_of(event, error)
             self._end(event, end)
 
         event.task = self.pieces.runtime.tasks.spawn(store(), event.stream)
@@ -220,7 +211,8 @@ class Handling:
         if is_put_off:
             event.end = End.WITHDRAWN
             self.pieces.runtime.tasks.begin(self.storing.ended(event, End.WITHDRAWN), f"withdrawing {event.stream}")
-        elif event.stamp and event.task is None and not event.is_stored:
+        elif event.stamp and event.task is None and not (event.is_stored or event.is_durable):
+            self.storing.forget(event)
             self._end(event, End.WITHDRAWN)
         return True
 
@@ -251,7 +243,7 @@ class Handling:
             event.answer, event.failure, end = before.answer, before.failure, End.HANDLED_BEFORE
         except (Exception, asyncio.CancelledError) as error:
             event.failure = error
-            end = self._end_of(event, error)
+            end = end_of(event, error)
         try:
             await self.storing.ended(event, end)
         except Exception as error:  # Whoever takes it up finds its receipt: this is harmless, and told.
@@ -259,14 +251,6 @@ class Handling:
             self.takeover.again(event.stored_in)
         finally:
             self._end(event, end)
-
-    @staticmethod
-    def _end_of(event: Event, error: BaseException) -> End:
-        if event.is_dropped:
-            return End.DROPPED
-        if isinstance(error, asyncio.CancelledError):
-            return End.CLOSED
-        return End.REFUSED if isinstance(error, Refused) else End.FAILED
 
     def _end(self, event: Event, end: End, *, told: bool = True) -> None:
         """It has its end, and whoever awaits it is told."""
@@ -285,33 +269,10 @@ class Handling:
             backoff_ms = event.effort.backoff_us / 1_000
             trace.emit(EventEnded(event.stream, event.id, event.attempts, end.value, backoff_ms, terminal_of(event)))
         if told:
-            self._tell(event, end)
+            tell(core, event, end)
         if end is End.LANDED:
             self.retention.landed(event.home.space.name)
         core.request_tick()
-
-    def _tell(self, event: Event, end: End) -> None:
-        """Answer everybody who awaits it. A refusal that nobody awaits, and every defect, is for the error channel."""
-        failure = event.failure
-        if end is End.CLOSED:
-            failure = SessionExpiredError(
-                f"the runtime was closed while {event.stream} was handled: open another one, and look"
-            )
-        elif end in (End.WITHDRAWN, End.DROPPED):
-            failure = Refused(f"{event.stream} was {end.value} before it was handled")
-        is_awaited = event.is_awaited
-        for each in (event, *event.absorbed):
-            awaiting, each.awaiting = each.awaiting, []
-            for told in awaiting:
-                if not told.done() and failure is None:
-                    told.set_result(event.answer)
-                elif not told.done() and failure is not None:
-                    told.set_exception(failure)
-        if not isinstance(failure, Exception) or end in _QUIET or end is End.DROPPED:
-            return
-        if isinstance(failure, _LOUD) or not is_awaited:
-            cause = failure.__cause__ if isinstance(failure, HandlerFailed) else failure
-            self.pieces.core.report(event.stream, cause if isinstance(cause, Exception) else failure)
 
     def _closed(self, _: object) -> None:
         """The runtime is closed: nothing that waits is left behind."""

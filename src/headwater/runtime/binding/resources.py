@@ -257,7 +257,9 @@ class Fetching:
         if not self._member.speculative:
             await pieces.core.observing.until(lambda: not self._input.document.layers)
         async with pieces.runtime.tasks.at_most(self._member, self._member.limit):
-            if not await self._claimed(space, wanted):
+            # Before its input is confirmed nobody else can know of it, nor can anybody grant the work: it just begins.
+            is_early = self._member.speculative and bool(self._input.document.layers)
+            if not is_early and not await self._claimed(space, wanted):
                 return
             try:
                 result = await self._attempts(wanted, self._input.get())

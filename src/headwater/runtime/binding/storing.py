@@ -100,6 +100,11 @@ class Storing:
             for each in (event, *event.absorbed):
                 self.outbox.remove(each.row_id)
 
+    def forget(self, event: Event) -> None:
+        """It was taken back before anything was done for it."""
+        if self.outbox is not None:
+            self.outbox.remove(event.row_id)
+
     async def _remove(self, event: Event, end: End) -> None:
         is_here = event.stored_in == event.home.space.name
         if end is End.LANDED and is_here:
