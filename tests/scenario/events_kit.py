@@ -21,7 +21,7 @@ from headwater.engine.engine import Engine
 from headwater.engine.reads import Logged
 from headwater.engine.sessions import Session
 from headwater.protocol.commit import Commit
-from headwater.protocol.verdict import Collision, Conflict, Rejection
+from headwater.protocol.verdict import Collision, Conflict, Rejection, RuleRefused
 from headwater.runtime.policy import Policy
 from headwater.runtime.runtime import Runtime
 from headwater.testing import Simulation
@@ -62,6 +62,11 @@ def stale(admission: Admission, branch: Branch, commit: Commit) -> Rejection:
     doc = commit.operations[0].doc
     seq = admission._heads.get(branch, doc).seq
     return Conflict((Collision(doc, (), Depth.DEEP, 0, seq, "rival", "somebody's handler"),))
+
+
+def forbidden(admission: Admission, branch: Branch, commit: Commit) -> Rejection:
+    """A rule is against it, for good."""
+    return RuleRefused("of the test", "nobody writes here today")
 
 
 class Front:

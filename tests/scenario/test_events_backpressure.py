@@ -31,11 +31,11 @@ from headwater.data.patch import replace
 from headwater.engine.admission import Admission
 from headwater.engine.branches import Branch
 from headwater.protocol.commit import Commit, Operation
-from headwater.protocol.verdict import PreconditionFailed, Rejected, Rejection, RuleRefused, as_error
+from headwater.protocol.verdict import PreconditionFailed, Rejected, Rejection, as_error
 from headwater.runtime.binding.traces import EventEnded, EventRejected
 from headwater.runtime.retry import Writer
 from headwater.testing import Simulation
-from tests.scenario.events_kit import Answer, Front, durable, outcome, outcomes, policy, read, told
+from tests.scenario.events_kit import Answer, Front, durable, forbidden, outcome, outcomes, policy, read, told
 from tests.simulation.events_switches import Switch
 
 OLD_BUDGET = 5
@@ -158,10 +158,6 @@ def test_with_a_fixed_budget_a_burst_of_conflicts_loses_the_write() -> None:
 
 
 # ---- permanent ---------------------------------------------------------------------------------------------
-
-
-def forbidden(admission: Admission, branch: Branch, commit: Commit) -> Rejection:
-    return RuleRefused("of the test", "nobody writes here today")
 
 
 def fenced(admission: Admission, branch: Branch, commit: Commit) -> Rejection:

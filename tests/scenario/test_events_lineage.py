@@ -8,12 +8,8 @@ from __future__ import annotations
 import pytest
 
 from headwater import Cell, Handler, HeadwaterError, Input, Link, Piece, cell, effect, given, handler, link
-from headwater.engine.admission import Admission
-from headwater.engine.branches import Branch
-from headwater.protocol.commit import Commit
-from headwater.protocol.verdict import Rejection, RuleRefused
 from headwater.testing import Simulation
-from tests.scenario.events_kit import Front, commits, durable, outcome, policy, stored, told
+from tests.scenario.events_kit import Front, commits, durable, forbidden, outcome, policy, stored, told
 from tests.simulation.events_switches import (
     Switch,
     follow_ups_are_not_stored,
@@ -26,10 +22,6 @@ from tests.simulation.events_switches import (
 
 CALLS: list[str] = []
 SHOWN: list[int] = []
-
-
-def forbidden(admission: Admission, branch: Branch, commit: Commit) -> Rejection:
-    return RuleRefused("of the test", "this handler writes nothing today")
 
 
 class Sub(Piece, name="lineage.Sub"):

@@ -207,9 +207,14 @@ class Log:
                 raise CorruptionError(f"something points at commit {seq}, but the log ends at {self.last_seq}")
             encoded, previous = frame.entries[seq - frame.seq]
             return frame.session, Entry(Raw(encoded), previous)
+        row, entries = self._row(seq)
+        return row.session, entries[seq - row.seq]
+
+    def _row(self, seq: int) -> tuple[LogRow, tuple[Entry, ...]]:
+        """The row of a commit that is written, and what is in it."""
         last = self._read
         if last is not None and last[0].seq <= seq < last[0].seq + last[0].commits:
-            return last[0].session, last[1][seq - last[0].seq]  # the same row again, as in a wave
+            return last  # the same row again, as in a wave
         row = self._store.row_at(seq)
         if row is None or seq >= row.seq + row.commits:
             raise CorruptionError(f"the log has no commit with seq {seq}, though something points at it")
@@ -220,7 +225,7 @@ class Log:
         if len(entries) != row.commits:
             raise CorruptionError(f"the log row of seq {row.seq} holds {len(entries)} commits, not {row.commits}")
         self._read = (row, entries)
-        return row.session, entries[seq - row.seq]
+        return row, entries
 
     def decoded(self, seq: int, encoded: bytes | Raw) -> Commit:
         try:
@@ -274,13 +279,7 @@ class Log:
 
     def branch_of(self, seq: int) -> int:
         """The branch that a commit was made on."""
-        self.entry(seq)
-        frame, read = self._open, self._read
-        if frame is not None and seq >= frame.seq:
-            return frame.branch
-        if read is None:
-            raise InvariantViolation(f"commit {seq} was read and is not here")
-        return read[0].branch
+        return self._row(seq)[0].branch
 
     def written_by(self, seq: int) -> tuple[DocKey, ...]:
         """The documents that a commit writes."""

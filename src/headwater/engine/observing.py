@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from headwater.data.address import NAME_LENGTH, DocKey
+from headwater.data.path import Path, check_path
 from headwater.engine.admission import Admission
 from headwater.engine.branches import Branch
 from headwater.engine.heads import Heads
@@ -26,6 +27,7 @@ from headwater.engine.observed_form import (
     MirrorBody,
     State,
     StoredDoc,
+    StoredRead,
     decode_body,
     encode_form,
     stored_read,
@@ -34,7 +36,7 @@ from headwater.engine.observed_rows import first_of, forms_of
 from headwater.engine.reader_index import ReaderIndex
 from headwater.engine.sessions import Session
 from headwater.engine.store.port import MirrorRow, NodeNumbers, ObservationRow, Store
-from headwater.errors import ProtocolError
+from headwater.errors import InvalidValueError, LimitError, ProtocolError
 from headwater.protocol.commit import Read
 from headwater.protocol.observations import Footprint, Mirror, Observation, decode_about, decode_footprint
 
@@ -121,14 +123,14 @@ class Observing:
             if observation.seq > last_seq or not (observation.gone or self._is_current(session, branch, observation)):
                 return
             self._keep(session, branch, observation, last_seq, wrote=False)
-        except ProtocolError:
+        except (ProtocolError, LimitError):
             return  # It says nothing that could be kept, which is as if it had not been said.
 
     def ran(self, session: Session, branch: Branch, observation: Observation, seq: int, *, wrote: bool) -> None:
         """A run whose commit was admitted at a seq, with its reads."""
         try:
             self._keep(session, branch, observation, seq, wrote=wrote)
-        except ProtocolError:
+        except (ProtocolError, LimitError):
             return  # As above; its commit stands.
 
     def _is_current(self, session: Session, branch: Branch, observation: Observation) -> bool:
@@ -152,7 +154,7 @@ class Observing:
     def _footprint(self, observation: Observation) -> Footprint:
         footprint = decode_footprint(observation.footprint, self._limits.values)
         names = [(read.doc.scope[NAME_LENGTH:], read.doc.id) for read in footprint.reads]
-        texts = [text for name in names for text in name] + [*footprint.children, observation.failed]
+        texts = [text for name in names for text in name] + [*footprint.children]
         most = self._limits.commit_reads
         if max(len(footprint.reads), len(footprint.children), len(observation.foreign)) > most or _is_long(texts):
             raise ProtocolError("an observation names more, or longer, than is kept of a node")
@@ -171,19 +173,26 @@ class Observing:
         known = self._known.get(node) or self._stored(node)
         if known is not None and _is_later(known, said):
             return  # It is a replay, or came after what was observed later.
-        if known is not None and known.footprint == observation.footprint:
-            body, made_of = known.body, known.footprint
-        else:
-            body, made_of = self._body(branch, node, observation, known)
+        # What can be refused is looked at first: past it, memory and rows change together.
+        is_remembered = known is not None and known.footprint == observation.footprint
+        reads, body = (None, known.body) if known is not None and is_remembered else self._body(branch, observation)
+        if len(observation.failed) > NAME_LENGTH:
+            raise ProtocolError("an observation names more, or longer, than is kept of a node")
         what = (about.kind, about.fingerprint, about.gate, self._number(observation.failed))
         is_same = known is not None and known.what == what and known.body == body and not observation.foreign
         if known is not None and is_same and known.session != session.id and known.verified_at >= said[2]:
             return  # Another runtime has found the same, having seen as much.
         changed_at = seq if wrote else known.changed_at if known is not None else 0
         state = self._state(session, branch, observation, what, changed_at, seq)
+        made_of = observation.footprint
+        if reads is not None:
+            if known is None or known.body != body:
+                self._readers.change(node, () if known is None else decode_body(known.body).reads, reads)
+            if any(type(read.doc) is tuple for read in reads):
+                made_of = b""  # What was never written is named; once it has a number, it is not any more.
         if known is None:
             self._added += 1
-        self._rows[node] = ObservationRow(*node, encode_form(state), body)
+        self._rows[node] = ObservationRow(*node, state, body)
         self._known[node] = _Known(changed_at, seq, session.id, observation.order, what, body, made_of)
 
     def _state(
@@ -194,31 +203,28 @@ class Observing:
         what: tuple[int, int, int, int],
         changed_at: int,
         seq: int,
-    ) -> State:
-        cause = observation.cause
-        return State(
-            *what,
-            observation.took_us,
-            changed_at,
-            seq,
-            session.id,
-            observation.order,
-            cause if cause is None or isinstance(cause, int) else (self._doc(branch, cause[0]), cause[1]),
-            observation.foreign,
-        )
+    ) -> bytes:
+        cause: int | tuple[StoredDoc, Path] | None
+        if isinstance(observation.cause, tuple):
+            doc, path = observation.cause
+            cause = self._doc(branch, doc), self._path(path)
+        else:
+            cause = observation.cause
+        for read in observation.foreign:
+            self._path(read.path)
+        took_us, order = observation.took_us, observation.order
+        return encode_form(State(*what, took_us, changed_at, seq, session.id, order, cause, observation.foreign))
 
-    def _body(
-        self, branch: Branch, node: NodeNumbers, observation: Observation, known: _Known | None
-    ) -> tuple[bytes, bytes]:
-        """The body to store, and what it is made of as long as it would be the same again."""
+    def _path(self, path: Path) -> Path:
+        try:
+            return check_path(path, self._limits.values)
+        except InvalidValueError as error:
+            raise ProtocolError(f"what an observation says of its reads cannot be read: {error}") from error
+
+    def _body(self, branch: Branch, observation: Observation) -> tuple[tuple[StoredRead, ...], bytes]:
         footprint = self._footprint(observation)
         reads = tuple([stored_read(self._doc(branch, read.doc), read.path, read.depth) for read in footprint.reads])
-        body = encode_form(Body(reads, footprint.children))
-        if known is None or known.body != body:
-            self._readers.change(node, () if known is None else decode_body(known.body).reads, reads)
-        # A document that was never written is named; once it has a number, it is not any more.
-        is_final = all(isinstance(read.doc, int) for read in reads)
-        return body, observation.footprint if is_final else b""
+        return reads, encode_form(Body(reads, footprint.children))
 
     def flush(self) -> bool:
         """Write what was kept. False: nothing was written since this was asked last."""

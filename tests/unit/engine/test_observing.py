@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import apsw
+import msgspec
 import pytest
 
 from headwater.data.address import Depth
@@ -12,7 +13,7 @@ from headwater.data.patch import increment, replace
 from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
 from headwater.engine.store.sqlite import SqliteStore
-from headwater.engine.verify.history import verify_file
+from headwater.engine.verify.history import verify_file, verify_store
 from headwater.protocol.commit import Commit, EntityAbsent
 from headwater.protocol.observations import (
     ForeignRead,
@@ -170,6 +171,12 @@ class TestKeeping:
             lambda r: r.run("p.n", *[looked("a", n, seq=1) for n in range(11)]),
             lambda r: r.run("p.n", looked("a" * 300, seq=1)),
             lambda r: r.run("p.n", children=tuple(map(str, range(11)))),
+            lambda r: r.run("p.n", looked("a", seq=1), failed="x" * 300),
+            lambda r: r.run("p.n", looked("a", seq=1), failed="\ud800"),
+            lambda r: r.run("p.n", looked("a", seq=1), foreign=(ForeignRead("x", doc("y"), (-1,), Depth.DEEP, 1),)),
+            lambda r: msgspec.structs.replace(r.run("p.n", looked("a", seq=1)), cause=(doc("a"), (1.5,))),
+            lambda r: msgspec.structs.replace(r.run("p.n", looked("a", seq=1)), about=b"\xc1"),
+            lambda r: msgspec.structs.replace(r.run("p.n", looked("a", seq=1)), footprint=b"\xc1"),
         ],
     )
     def test_what_cannot_be_a_run_is_dropped_and_fails_nothing(self, run: object) -> None:
@@ -178,6 +185,13 @@ class TestKeeping:
         made = run(runner)  # type: ignore[operator]
         assert runner.send(Commit(2), observed=(made,)) == (Accepted(2, 2),)
         assert observed(engine) == []
+        attached = msgspec.structs.replace(made, local_seq=3)
+        if made.seq <= 2 and not made.layers:  # of what a commit was admitted with, nothing else is compared
+            assert runner.send(Commit(3), observed=(attached,)) == (Accepted(3, 3),)
+            assert observed(engine) == []
+        runner.observe(runner.run("q.n", looked("a", seq=1)))
+        assert readers(engine, "a") == ["q"], "nothing of it is counted"
+        assert verify_store(engine._store).ok
 
     def test_a_frame_has_so_many_observations_and_no_more(self) -> None:
         engine = open_engine(limits=Limits(frame_observations=3))

@@ -83,6 +83,7 @@ class Coordinator:
                 outputs=(self._order.document,),
                 encode=encoder(id, self._order),
                 parent=home.maker,
+                fingerprint=home.digest(member, keys=True),
             )
         )
 
@@ -136,6 +137,7 @@ class Coordinator:
                 outputs=(document,),
                 encode=encoder(id, row.result),
                 parent=self.node,
+                fingerprint=home.digest(member),
             )
         )
         return row

@@ -117,6 +117,7 @@ class Projection:
                 outputs=(self._document,),
                 encode=_as_it_is,
                 parent=home.maker,
+                fingerprint=home.digest(member, keys=True),
             )
         )
 

@@ -183,6 +183,7 @@ def fold(facet: Facet, member: FoldMember) -> Computed[Any]:
             encode=encoder(id, handle),
             declared=declared,
             parent=home.maker,
+            fingerprint=home.digest(member),
         )
     )
     handle.made_by(home.maker_of(lambda: facet.handle(member)))

@@ -62,6 +62,12 @@ class Generations:
             if cls is not Piece:
                 cls.__outline__.digests = None
 
+    def digest(self, cls: type[Piece], member: Declaration, *, keys: bool = False) -> str:
+        """What one member does, or how it finds the keys of its elements, as commits say it (I8). Empty: not known."""
+        outline = cls.__outline__
+        found = outline.digests[1] if outline.digests is not None else self.members(cls)
+        return found.get(f"{outline.name}.{KEYS if keys else ''}{member.stored}", "")
+
     def code_of(self, cls: type[Piece], member: Declaration) -> str | None:
         """What one member does, by fingerprint. None: nobody can know."""
         return self.members(cls).get(f"{cls.__outline__.name}.{member.stored}")

@@ -142,6 +142,10 @@ class Home:
             home = home.parent
         self.pieces.generations.check(home)
 
+    def digest(self, member: Declaration, *, keys: bool = False) -> str:
+        """What the code of a member is, by fingerprint."""
+        return self.pieces.generations.digest(self.cls, member, keys=keys)
+
     def register(self, spec: NodeSpec, *, rooted: bool | None = None) -> Node:
         """Enter a node of this piece, whoever asked for it: it is no child of the run that is open."""
         if self.is_stopped:

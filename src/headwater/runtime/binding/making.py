@@ -114,6 +114,7 @@ def _computed(facet: Facet, member: ComputedMember | MaterializerMember) -> Comp
             transient=member.transient,
             debounce_ms=member.debounce_ms,
             throttle_ms=member.throttle_ms,
+            fingerprint=home.digest(member),
         )
     )
     handle.made_by(home.maker_of(lambda: facet.handle(member)))

@@ -72,6 +72,7 @@ def _renew(runtime: Runtime, home: Home, member: Declaration) -> None:
     if coordinator is not None:
         for row in coordinator.rows.values():
             if row.node is not None:
+                row.node.fingerprint = home.digest(member)
                 runtime.core.scheduler.outdate(row.node)
         return
     if isinstance(member, ResourceMember):
@@ -83,13 +84,16 @@ def _renew(runtime: Runtime, home: Home, member: Declaration) -> None:
             folding: Any = getattr(node.fn, "__self__", None)
             if isinstance(folding, Folding):
                 folding.forget()  # What it added up was added up by another function.
+            node.fingerprint = home.digest(member)
             runtime.core.scheduler.outdate(node)
 
 
 def _renew_keys(runtime: Runtime, home: Home, member: Declaration) -> None:
     coordinator = home.coordinators.get(member)
     if coordinator is not None:
+        coordinator.node.fingerprint = home.digest(member, keys=True)
         runtime.core.scheduler.outdate(coordinator.node)
     for node in home.nodes:
         if node.id == f"{home.space.name}/{home.id}:{member.stored}/elements":
+            node.fingerprint = home.digest(member, keys=True)
             runtime.core.scheduler.outdate(node)

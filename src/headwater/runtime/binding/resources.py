@@ -134,6 +134,7 @@ class Fetching:
                 outputs=(self.wanted.document,),
                 encode=encoder(id, self.wanted),
                 parent=home.maker,
+                fingerprint=home.digest(member),
             )
         )
 
