@@ -360,3 +360,32 @@ def test_three_runtimes_that_append_at_once_end_as_three(seed: int) -> None:
 def test_without_conflicts_three_runtimes_that_append_at_once_overwrite_each_other() -> None:
     with nothing_is_read_again():
         assert any(told(three_appends_of_three_runtimes, seed=seed) for seed in range(5))
+
+
+# ---- one hot document --------------------------------------------------------------------------------------
+
+RUNTIMES, EACH = 8, 7
+
+
+async def one_hot_document(sim: Simulation) -> list[str]:
+    users = [f"user{i}" for i in range(RUNTIMES)]
+    pieces = {user: await begun(sim, user) for user in users}
+    names = {user: [f"{user} {n}" for n in range(EACH)] for user in users}
+    answers = await outcomes(*(pieces[user].append.send(name) for user in users for name in names[user]))
+    attempts = sum(row.attempts for user in users for row in sim.runtime(user).intents())
+    await sim.settle()
+    there = durable(sim, pieces[users[0]], "names")
+    found = [] if sorted(answers, key=str) == sorted(range(1, RUNTIMES * EACH + 1), key=str) else [f"told {answers}"]
+    if any([name for name in there if name.startswith(user)] != names[user] for user in users):
+        found.append(f"{len(set(there))} of {RUNTIMES * EACH} are there, or not in their order: {there}")
+    if attempts > RUNTIMES * len(there):
+        found.append(f"{attempts} attempts for {len(there)} events")
+    return found
+
+
+@pytest.mark.parametrize("faults", [(), ("delay", "drop", "duplicate", "crash")], ids=["calm", "stormy"])
+@pytest.mark.parametrize("seed", range(3))
+def test_eight_runtimes_on_one_hot_document_lose_nothing_and_keep_their_order(
+    seed: int, faults: tuple[str, ...]
+) -> None:
+    assert told(one_hot_document, seed=seed, faults=faults) == []

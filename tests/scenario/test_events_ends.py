@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
-from headwater import Cell, Piece, Refused, SessionExpiredError, cell, handler
+from headwater import AuthoringError, Cell, Piece, Refused, SessionExpiredError, cell, handler
 from headwater.engine.reads import every
 from headwater.errors import EventExpiredError, HandlerFailed
+from headwater.runtime.binding import stored as stored_events
 from headwater.runtime.binding.receipts import PREFIX
 from headwater.testing import Simulation
 from tests.scenario.events_kit import Front, commits, durable, outcome, outcomes, policy, read, stored, told
@@ -341,5 +343,36 @@ def test_receipts_go_after_the_retention_and_their_events_are_refused_as_expired
             wrong.append(f"told {again!r}")
         handled = len(durable(sim, box, "seen"))
         return wrong if handled == 251 else [*wrong, f"{handled} were handled"]
+
+    assert told(story) == []
+
+
+# ---- a class that nobody has -------------------------------------------------------------------------------
+
+
+def test_a_stored_event_whose_class_is_not_imported_is_parked_until_it_is() -> None:
+    def not_imported(name: str) -> Any:
+        raise AuthoringError(f"there is a piece of class {name}, which is not imported: import ends first")
+
+    async def story(sim: Simulation) -> list[str]:
+        with Front().standing() as front:
+            box = await begun(sim)
+            front.reject("put", 1_000_000)
+            box.put.options(durable=True).post("x")
+            await sim.advance(seconds=0.5)
+            await sim.crash("ann")
+            await sim.crash("bob")
+        rt = sim.runtime("cy")
+        with patch.object(stored_events, "class_named", not_imported):
+            rt.space("s")
+            await sim.advance(seconds=100)
+            parked = [(event.stream, why) for event, why in rt.pieces.handling.takeover.parked()]
+            early = durable(sim, box, "seen")
+        await sim.advance(seconds=100)
+        await quiet(sim)
+        wrong = [] if early is None else [f"{early} was handled"]
+        if [stream for stream, _ in parked] != ["s/b:put"] or "not imported" not in parked[0][1]:
+            wrong.append(f"parked is {parked}")
+        return wrong + finally_there(sim, box, ("x",))
 
     assert told(story) == []

@@ -111,8 +111,9 @@ def _compare(found: Landed, engine: Engine, logged: Logged, doc: DocKey, patch: 
     piece = doc.id.rpartition(":")[0]
     log: Any = _at(engine, piece, "log", logged.seq - 1)
     n: Any = _at(engine, piece, "n", logged.seq - 1)
+    table: Any = _at(engine, piece, "table", logged.seq - 1)
     for name, value in read.items():
-        should = expected(name, log or (), n or 0)
+        should = expected(name, log or (), n or 0, table or {})
         if value != should:
             found.stale.append(f"{name} read {value} at commit {logged.seq}, and {should} it was")
 
@@ -123,7 +124,7 @@ def _cell(engine: Engine, name: str, member: str) -> Any:
 
 def _at(engine: Engine, piece: str, member: str, at: int | None) -> Any:
     value = engine.read(DocKey("space", document_id(piece, member)), at=at).value
-    return value if isinstance(value, (tuple, int)) else None
+    return value if isinstance(value, (tuple, int, Mapping)) else None
 
 
 # ---- what has to hold --------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from datetime import timedelta
 from random import Random
 from typing import Any, Final
 
-from headwater import Cell, Piece, Refused, cell, computed, handler
+from headwater import Cell, Input, Piece, Refused, cell, computed, each, fold, given, handler
 from headwater.data.link import Link
 from headwater.pieces.names import document_id, piece_id
 
@@ -57,6 +57,9 @@ class Mix:
     bump: int = 20
     sum: int = 40
     gated: int = 10
+    row: int = 0
+    rows: int = 0
+    folded: int = 0
     nothing: int = 10
     launch: int = 10
     refuse: int = 6
@@ -75,7 +78,19 @@ class Mix:
 
 
 FRESHNESS: Final = Mix(
-    crowded=60, append=40, sum=60, posts=20, launch=3, unless=15, gambled=20, redelivered=5, durable=3, nothing=5
+    crowded=60,
+    append=35,
+    sum=45,
+    posts=20,
+    launch=3,
+    unless=15,
+    gambled=20,
+    redelivered=5,
+    durable=3,
+    nothing=5,
+    row=25,
+    rows=15,
+    folded=15,
 )
 """Much is read of what is computed, while others write what it is computed from."""
 LINEAGE: Final = Mix(crowded=40, append=50, sum=10, posts=40, launch=20, later=10, redelivered=10, nothing=15, named=5)
@@ -93,7 +108,7 @@ def drawn(draws: Random, mix: Mix, tag: str, before: list[str], depth: int = 0) 
     if happens(mix.nothing):
         plan = Plan(tag=tag, does=("nothing",))
     else:
-        kinds = ("push", "append", "bump", "sum", "gated", "launch")
+        kinds = ("push", "append", "bump", "row", "sum", "gated", "rows", "folded", "launch")
         does = [kind for kind in kinds if happens(getattr(mix, kind))]
         draws.shuffle(does)
         plan = Plan(tag=tag, does=tuple(sorted(does, key=_reads_last)))
@@ -116,7 +131,7 @@ def drawn(draws: Random, mix: Mix, tag: str, before: list[str], depth: int = 0) 
 
 def _reads_last(kind: str) -> bool:
     """What is computed is read before anything is written that it is computed from."""
-    return kind in ("append", "bump")
+    return kind in ("append", "bump", "row")
 
 
 def link_to(place: tuple[str, str]) -> Any:
@@ -128,11 +143,26 @@ class Leaf(Piece, name="events.Leaf"):
     tag: Cell[str] = cell(default="")
 
 
+class Row(Piece, name="events.Row"):
+    n: Input[int] = given()
+
+    @computed
+    def doubled(self) -> int:
+        return self.n.get() * 2
+
+
 class Desk(Piece, name="events.Desk"):
     log: Cell[tuple[str, ...]] = cell(default=())
     marks: Cell[tuple[str, ...]] = cell(default=())
     n: Cell[int] = cell(default=0)
     seen: Cell[Mapping[str, int]] = cell(default={})
+    table: Cell[Mapping[str, int]] = cell(default={})
+
+    @each(table)
+    def rows(self, n: Cell[int]) -> Row:
+        return Row(n=n)
+
+    total = fold(table, start=0, add=lambda whole, n: whole + n, remove=lambda whole, n: whole - n)
 
     @computed
     def size(self) -> int:
@@ -163,6 +193,12 @@ class Desk(Piece, name="events.Desk"):
                     self.seen.key(tag).set(self.twice.get())
                 case "gated":
                     self.seen.key(f"{tag} gated").set(self.gated.get())
+                case "row":
+                    self.table.key(tag[:2]).set(len(tag) + self.table.key(tag[:2]).get(0))
+                case "rows":
+                    self.seen.key(f"{tag} rows").set(sum(row.doubled.get() for row in self.rows.get().values()))
+                case "folded":
+                    self.seen.key(f"{tag} folded").set(self.total.get())
                 case "launch":
                     self.ctx.launch(Leaf()).tag.set(tag)
                 case _:
@@ -183,7 +219,15 @@ class Desk(Piece, name="events.Desk"):
         return tag
 
 
-def expected(name: str, log: tuple[str, ...], n: int) -> int:
+def expected(name: str, log: tuple[str, ...], n: int, table: Mapping[str, int]) -> int:
     """What a computed is, computed again."""
     twice = len(log) * 2 + n
-    return twice + 1 if name.endswith(" gated") else twice
+    match name.partition(" ")[2]:
+        case "gated":
+            return twice + 1
+        case "rows":
+            return sum(table.values()) * 2
+        case "folded":
+            return sum(table.values())
+        case _:
+            return twice

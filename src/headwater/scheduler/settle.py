@@ -12,13 +12,13 @@ from heapq import heappop, heappush
 
 from headwater.data.trace import Exhausted, Parked, PassEnded, RunSkipped, Trace
 from headwater.scheduler.gates import Gates
-from headwater.scheduler.graph.edges import writers_above, writers_of
+from headwater.scheduler.graph.edges import writers_above
 from headwater.scheduler.graph.graph import Graph
 from headwater.scheduler.limits import SchedulerLimits
 from headwater.scheduler.node import CLEAN, NEVER_RAN, Marks, Node, NodeKind
 from headwater.scheduler.runner import Runner
-from headwater.scheduler.suspension import Frame, Suspension, invalid_above, look_again
-from headwater.scheduler.turns import Sweep, pause, resume
+from headwater.scheduler.suspension import Frame, Suspension, invalid_above, look_again, named_above
+from headwater.scheduler.turns import ABOVE_ALL, Sweep, pause, resume
 
 _COMPUTATION = NodeKind.COMPUTATION
 _EFFECT = NodeKind.EFFECT
@@ -194,20 +194,19 @@ class Settle:
                 continue  # It waits elsewhere by now.
             node.queued = -1
             sweep.at = turn
-            if node.gate is None and node.live and node.status != CLEAN and node.loading is None and not node.removed:
-                return self._attempt(node)
-            if self._has_turn(node):
+            plain = node.gate is None and node.live and node.status != CLEAN and node.loading is None
+            if (plain and not node.removed) or self._has_turn(node):
                 return self._attempt(node)
         if sweep.next:
             return self._sweep()
-        effect = self._next_effect()
-        if effect is not None:
-            return self._attempt(effect)
-        if self._idle:
-            node = next(iter(self._idle))
-            del self._idle[node]
-            return self._attempt(node) if node.is_runnable and self._gates.is_open(node) else True
-        return False
+        last = self._next_last()
+        if last is None:
+            return False
+        # I9: computations are done. What comes of this one is in order, all in another sweep or all in another pass.
+        sweep.at = -1 if self.iteration + 1 < self._limits.pass_iterations else ABOVE_ALL
+        self._attempt(last)
+        self.iteration += bool(sweep.now)
+        return True
 
     def _has_turn(self, node: Node) -> bool:
         """The run gate, at the very turn: it may be clean, dormant, removed or gated by now."""
@@ -217,7 +216,8 @@ class Settle:
             return False
         return node.gate is None or self._gates.is_open(node)
 
-    def _next_effect(self) -> Node | None:
+    def _next_last(self) -> Node | None:
+        """Whose turn it is when computations are done."""
         sweep = self._effects
         while sweep.now or sweep.turn_over():
             turn, node = heappop(sweep.now)
@@ -226,6 +226,11 @@ class Settle:
                 sweep.at = turn
                 if self._has_turn(node):
                     return node
+        while self._idle:
+            node = next(iter(self._idle))
+            del self._idle[node]
+            if node.is_runnable and self._gates.is_open(node):
+                return node
         return None
 
     def _resumed(self) -> Node | None:
@@ -258,11 +263,6 @@ class Settle:
             node.suspended = True
             self._stack.append(Frame(node, targets))
         return bool(targets)
-
-    def _named(self, node: Node) -> list[Node]:
-        """Whoever is to run anyway and writes what it names: its first attempt need not find that out."""
-        writers = [writer for document in node.declared for writer in writers_of(document)]
-        return [writer for writer in writers if writer.live and writer.status != CLEAN]
 
     def _is_put_off(self, node: Node) -> bool:
         """Whether something else has to run first that heights do not order before it."""
@@ -298,7 +298,7 @@ class Settle:
             self._idle.pop(node, None)
         if self._graph.is_special and self._is_put_off(node):
             return True
-        if node.status == NEVER_RAN and node.declared and self._put_first(node, self._named(node)):
+        if node.status == NEVER_RAN and node.declared and self._put_first(node, named_above(node)):
             return True
         node.queued = -1
         self._marks.running = node

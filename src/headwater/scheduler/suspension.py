@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from headwater.replica.document import Document
-from headwater.scheduler.graph.edges import writers_above
+from headwater.scheduler.graph.edges import writers_above, writers_of
 from headwater.scheduler.node import CLEAN, Node
 
 
@@ -52,6 +52,12 @@ class Attempts(Protocol):
 
     def may_wait_for(self, node: Node, target: Node) -> bool:
         """Whether waiting for another node to run is of use to this one."""
+
+
+def named_above(node: Node) -> list[Node]:
+    """Whoever is to run anyway and writes what a node names: its first attempt need not find that out."""
+    writers = [writer for document in node.declared for writer in writers_of(document)]
+    return [writer for writer in writers if writer.live and writer.status != CLEAN]
 
 
 def invalid_above(node: Node, marks: int, lowest: int) -> list[Node]:

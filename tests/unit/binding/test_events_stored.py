@@ -20,6 +20,7 @@ from headwater.runtime.binding import retention
 from headwater.runtime.binding import stored as stored_events
 from headwater.runtime.binding.offering import documents
 from headwater.runtime.binding.receipts import PREFIX
+from headwater.runtime.binding.storing import Storing
 from headwater.runtime.runtime import Runtime
 from headwater.testing import Simulation, simulated
 from tests.unit.binding.kit import alone, run
@@ -206,6 +207,44 @@ async def test_an_event_whose_class_is_not_imported_parks_and_says_what_to_impor
     assert "was not stored by this version" in parked["e3"]
     rung = await bob.space("s").piece(Alarm, "a").rung.pull()
     assert len(rung) == 1
+
+
+@simulated(seeds=5, faults=())
+async def test_what_failed_here_and_could_not_be_removed_is_not_tried_again_and_again(sim: Simulation) -> None:
+    ann = sim.runtime("ann")
+    await ann.space("s").open(Alarm, "a")
+
+    async def refused(*_: object) -> bool:
+        raise headwater.AccessError("not you")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Storing, "_bury", refused)
+        await put(ann, "s", SentEvent("e1", "s/a:broken", {**payload(), "args": {}}))
+        bob = sim.runtime("bob")
+        bob.space("s")
+        await sim.advance(seconds=600)
+        assert 1 <= sim.attempts(Alarm.broken) <= 4  # by each of the two, and by each once more if it was its own
+        assert [why for _, why in bob.pieces.handling.takeover.parked()] == [
+            "it failed here: s/a:broken failed: KeyError: 'broken'"
+        ]
+    await sim.crash("bob")
+    sim.runtime("bob").space("s")  # Another connection tries once more, and can remove it by now.
+    await sim.advance(seconds=60)
+    await sim.settle()
+    assert stored(sim) == []
+
+
+def test_what_is_due_later_here_alone_is_bounded() -> None:
+    async def work() -> None:
+        async with Runtime(policy=Policy(in_hand=3)) as rt:
+            alarm = await rt.space("s").open(Alarm, "a")
+            intents = [alarm.ring.post_at(MINUTE, "x") for _ in range(3)]
+            with pytest.raises(headwater.BacklogFullError, match="3 events are due later"):
+                alarm.ring.post_at(MINUTE, "x")
+            assert intents[0].withdraw() is True
+            alarm.ring.post_at(MINUTE, "x")
+
+    run(work)
 
 
 class Bell(Piece, name="stored.Bell"):

@@ -10,7 +10,10 @@ import pytest
 import headwater
 from headwater import Cell, Piece, Refused, cell, handler
 from headwater.runtime.attachment import Embedded
+from headwater.runtime.binding.minting import given_id
+from headwater.runtime.binding.receipts import PREFIX
 from headwater.runtime.runtime import Runtime
+from headwater.testing import Simulation, simulated
 
 
 class Till(Piece, name="receipts.Till"):
@@ -57,6 +60,22 @@ def test_of_many_at_once_from_several_runtimes_one_is_handled(tmp_path: Path) ->
             assert await tills[0].taken.pull() == (5,)
 
     asyncio.run(play())
+
+
+@simulated(seeds=40)
+async def test_whoever_is_second_gets_the_first_ones_result_however_news_travel(sim: Simulation) -> None:
+    runtimes = [sim.runtime(user) for user in ("ann", "bob", "cy")]
+    tills = [rt.space("shop", user="x", session="s").piece(Till, "one") for rt in runtimes]
+    await asyncio.gather(*(till.taken.pull() for till in tills))
+    for number in range(4):
+        key = f"k{number}"
+        receipt = f"{PREFIX}{given_id('x', 's', key, 'shop/one:take')}"
+        for rt in runtimes:  # What is known of it here is that it is not there, and news of it may come late.
+            await rt.cell("shop", receipt, headwater.Json, default=None).pull()
+        ends = await asyncio.gather(*(till.take.options(id=key).send(5) for till in tills))
+        assert len(set(ends)) == 1
+    await sim.settle()
+    assert await tills[0].taken.pull() == (5,) * 4
 
 
 def test_a_refusal_leaves_no_receipt(tmp_path: Path) -> None:

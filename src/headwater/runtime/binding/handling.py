@@ -208,6 +208,7 @@ class Handling:
         if is_put_off and not self._is_later(event):
             return False
         event.is_withdrawn = True
+        self.takeover.withdrawn(event)
         if is_put_off:
             event.end = End.WITHDRAWN
             self.pieces.runtime.tasks.begin(self.storing.ended(event, End.WITHDRAWN), f"withdrawing {event.stream}")

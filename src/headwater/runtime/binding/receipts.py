@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from headwater.cells.cell import Cell
 from headwater.cells.codec import codec_for
 from headwater.cells.model import Json, Model
 from headwater.data.address import SPACE_SCOPE, DocKey
-from headwater.data.value import ABSENT, Value
-from headwater.errors import EventExpiredError, HandlerFailed, HeadwaterError, Refused
+from headwater.data.value import ABSENT, Absent, MaybeValue, Value
+from headwater.errors import EventExpiredError, HandlerFailed, HeadwaterError, LoadError, Refused
+from headwater.protocol.messages import Query
 from headwater.replica.document import NOT_HERE
 
 if TYPE_CHECKING:
@@ -92,24 +92,13 @@ async def check(pieces: Pieces, event: Event) -> None:
 
 async def answered(pieces: Pieces, event: Event, *, is_certain: bool = True) -> None:
     """Raise what came of an event that was handled before."""
-    core, local = pieces.core, event.home.space
-    document = local.document(place(event.id).id)
-    try:
-        await core.loaded(document)
-        value = document.value
-        if value is ABSENT or value is NOT_HERE:
-            if not is_certain:
-                return
-            raise HandledBefore(
-                None,
-                EventExpiredError(
-                    f"{event.stream}: event {event.id} was handled so long ago that what came of it is not kept"
-                ),
-            )
-        cell: Cell[Receipt] = Cell(core, document, codec_for(Receipt))
-        receipt: Receipt = cell.memo().decode(value)
-    finally:
-        local.let_be(document)
+    value = await _stored(pieces, event)
+    if isinstance(value, Absent):
+        if not is_certain:
+            return
+        kept = "was handled so long ago that what came of it is not kept"
+        raise HandledBefore(None, EventExpiredError(f"{event.stream}: event {event.id} {kept}"))
+    receipt: Receipt = codec_for(Receipt).decode(value)
     failure: HeadwaterError | None = None
     if receipt.refused is not None:
         failure = Refused(receipt.refused)
@@ -118,3 +107,24 @@ async def answered(pieces: Pieces, event: Event, *, is_certain: bool = True) -> 
     raw: Any = receipt.result
     answer = None if failure is not None else event.home.outline.signature(event.member).result.decode(raw)
     raise HandledBefore(answer, failure)
+
+
+async def _stored(pieces: Pieces, event: Event) -> MaybeValue:
+    """The receipt as it is stored now. What is watched here may not show yet what a commit was refused for."""
+    doc = place(event.id)
+    channel = pieces.runtime.channel(event.home.space.name)
+    if channel is None:
+        document = event.home.space.document(doc.id, doc.scope)
+        await pieces.core.loaded(document)
+        return ABSENT if document.value is NOT_HERE else document.value
+    driver = channel.driver
+    while True:  # Until a connection lasts for as long as an answer takes; a driver that is over raises.
+        line = driver.reconnects
+        try:
+            answer = await driver.query(Query(0, doc.scope, doc.id))
+        except LoadError:
+            if driver.reconnects == line and channel.is_up():
+                raise  # It was no matter of the connection.
+            await driver.opened()
+        else:
+            return answer.documents[0].get()

@@ -15,6 +15,7 @@ from headwater.data.value import MAX_INT
 from headwater.errors import BacklogFullError, HeadwaterError, LoadError
 from headwater.protocol.stored_events import Events, StoredEvent
 from headwater.runtime.binding import stored
+from headwater.runtime.binding.intents import End
 from headwater.runtime.binding.stored import Unavailable
 
 if TYPE_CHECKING:
@@ -58,6 +59,11 @@ class Takeover:
             attending.look_at(event.due_us)
             return
         core = self._pieces.core
+        limit = self._pieces.handling.policy.in_hand
+        if len(self._kept) >= limit:
+            raise BacklogFullError(
+                f"{limit} events are due later in spaces that are kept nowhere but here: wait for some"
+            )
 
         def due() -> None:
             self._kept.pop(event, None)
@@ -80,6 +86,12 @@ class Takeover:
         attending = self._spaces.get(space)
         if attending is not None:
             attending.opened()
+
+    def withdrawn(self, event: Event) -> None:
+        """It is not due any more."""
+        cancel = self._kept.pop(event, None)
+        if cancel is not None:
+            cancel()
 
     def parked(self) -> tuple[tuple[StoredEvent, str], ...]:
         """Stored events that cannot be handled here, and why."""
@@ -127,6 +139,8 @@ class Attending:
         if isinstance(newest, LoadError) or not newest:
             return  # Whoever may not write the space handles nothing of it.
         line, self._line = self._line, self._channel.driver.reconnects
+        if line != self._line:
+            self._taken = {id: event for id, event in self._taken.items() if event.end is None}
         wait_us = self._grace_us if line == self._line else 0
         self.look_at(self._pieces.core.clock.now_us() + wait_us)
 
@@ -198,13 +212,18 @@ class Attending:
     def _take(self, row: StoredEvent, now_us: int) -> int:
         """Take one up, if it may be. Answers when it may be looked at again."""
         handling = self._pieces.handling
-        self._taken = {id: event for id, event in self._taken.items() if event.end is None}
+        tried = self._taken.get(row.id)
+        if tried is not None and tried.end in (End.REFUSED, End.FAILED):
+            # It was tried here, and its row could not be removed: somebody else may have more luck.
+            self._park(row, f"it failed here: {tried.failure}")
+            return MAX_INT
         free_us = max(row.stored_us + self._grace_us, row.due_us)
         known = handling.find(stored.id_of(row.id, row.payload))
         if known is not None:
             return MAX_INT if known.row_id == row.id else now_us + self._grace_us
         if free_us > now_us:
             return free_us
+        self._taken = {id: event for id, event in self._taken.items() if event.end in (None, End.REFUSED, End.FAILED)}
         if len(self._taken) >= TAKEN:
             return now_us + AGAIN_US
         try:
@@ -214,8 +233,11 @@ class Attending:
                 event.user = event.principal = row.principal
             self._taken[row.id] = handling.start(event)
         except Unavailable as error:
-            if len(self.parked) < TAKEN:
-                self.parked[row.id] = (row, str(error))
+            self._park(row, str(error))
         except BacklogFullError:
             return now_us + AGAIN_US
         return MAX_INT
+
+    def _park(self, row: StoredEvent, why: str) -> None:
+        if len(self.parked) < TAKEN:
+            self.parked[row.id] = (row, why)
