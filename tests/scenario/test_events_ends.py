@@ -278,6 +278,25 @@ def test_what_is_sent_without_a_connection_lands_when_there_is_one_on_what_is_th
     assert told(story) == []
 
 
+def test_a_conflict_is_tried_again_after_a_gap_that_is_longer_than_the_window() -> None:
+    """Without a connection nobody is in the way, and nothing can be tried: that time does not count."""
+
+    async def story(sim: Simulation) -> list[str]:
+        with Front().standing() as front:
+            box = await begun(sim)
+            front.reject("put", 1_000)
+            sent = asyncio.ensure_future(outcome(box.put.send("x")))
+            await sim.advance(seconds=0.01)
+            with sim.offline("ann"):
+                front.reject("put", 0)
+                await sim.advance(seconds=100)
+            answer = await sent
+        await quiet(sim)
+        return ([] if answer == "put x" else [f"told {answer!r}"]) + finally_there(sim, box, ("x",))
+
+    assert told(story) == []
+
+
 # ---- long ago ----------------------------------------------------------------------------------------------
 
 LONG = timedelta(days=8)

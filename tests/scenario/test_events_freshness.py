@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from random import Random
 from typing import Any
 
 import pytest
@@ -313,3 +314,62 @@ async def a_no_that_cannot_be_decided(sim: Simulation) -> list[str]:
 
 def test_a_refusal_without_a_connection_waits_until_what_it_stands_on_is_decided() -> None:
     assert told(a_no_that_cannot_be_decided) == []
+
+
+# ---- after a gap -------------------------------------------------------------------------------------------
+
+
+class Sheet(Piece, name="freshness.Sheet"):
+    """Several sources, which arrive one after the other when there is a connection again."""
+
+    a: Cell[int] = cell(default=0)
+    b: Cell[int] = cell(default=0)
+    c: Cell[int] = cell(default=0)
+    seen: Cell[tuple[int, ...]] = cell(default=())
+
+    @computed
+    def of_a(self) -> int:
+        return self.a.get()
+
+    @computed
+    def of_b(self) -> int:
+        return self.b.get()
+
+    @computed
+    def of_c(self) -> int:
+        return self.c.get()
+
+    @handler
+    def change(self, n: int) -> None:
+        for each in (self.a, self.b, self.c):
+            each.set(n)
+
+    @handler
+    def take(self) -> None:
+        self.seen.push(self.of_a.get())
+        self.seen.push(self.of_b.get())
+        self.seen.push(self.of_c.get())
+
+
+async def reads_after_a_gap(sim: Simulation) -> list[str]:
+    """What is derived from something that has not arrived again yet is not fresh, although it is here and valid."""
+    ann = sim.runtime("ann").space("s").piece(Sheet, "p")
+    bob = sim.runtime("bob").space("s").piece(Sheet, "p")
+    await ann.change.send(1)
+    await bob.take.send()
+    draws = Random(sim.seed)
+    for n in range(2, 6):
+        sent = asyncio.ensure_future(bob.take.send())
+        await asyncio.sleep(draws.choice((0.0005, 0.001, 0.003)))
+        with sim.offline("bob"):
+            await ann.change.send(n)
+            await sim.advance(seconds=draws.choice((1, LONG_S)))
+        await sent
+    seen = durable(sim, ann, "seen")
+    taken = [seen[at : at + 3] for at in range(0, len(seen), 3)]
+    return [f"{each} was read in one attempt" for each in taken if len(set(each)) != 1]
+
+
+@pytest.mark.parametrize("faults", [(), ("delay",)], ids=["calm", "slow"])
+def test_what_is_derived_from_something_that_has_not_arrived_again_is_not_fresh(faults: tuple[str, ...]) -> None:
+    assert [told(reads_after_a_gap, seed=seed, faults=faults) for seed in range(15)] == [[]] * 15

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, overload
 
 from headwater.cells.arrays import FrozensetCodec, TupleCodec
+from headwater.cells.descent import Astray
 from headwater.cells.filling import Root, fill, is_required
 from headwater.cells.handle import Input, Site
 from headwater.cells.scalars import ConstrainedCodec, FloatCodec, IntCodec
@@ -25,7 +26,7 @@ from headwater.data.link import Link
 from headwater.data.patch import Patch
 from headwater.data.path import lookup
 from headwater.data.value import ABSENT, MaybeValue, Value, equal
-from headwater.errors import AbsentError, AuthoringError, InvalidValueError, LimitError
+from headwater.errors import AbsentError, AccessError, AuthoringError, InvalidValueError, LimitError
 from headwater.replica.document import NOT_HERE, Document
 
 __all__ = ["Cell"]
@@ -146,13 +147,38 @@ class Cell(Input[T]):
             self._host.write(self, act, group)
 
     def _set(self, value: T) -> None:
-        site = self._find(None)
+        try:
+            site = self._find(None)
+        except (Astray, AccessError):
+            if not self.instead_of_link(value):
+                raise
+            return
         raw = self.memo().merge(site.value, value, site.path)
         self._fill(site, is_whole=True)
         self._write(site.document, Patch("add", site.path, raw))
 
+    def instead_of_link(self, *value: T) -> bool:
+        """Inside a run: put a value, or nothing, in the place of a link that stands right here. False: none does.
+
+        A link that cannot be followed is a value like any other: whoever may write here can replace it.
+        """
+        document, path = self._document, self._path
+        if lookup(self._root(document), path).__class__ is not Link:
+            return False
+        self._touch(document, path, Depth.SHAPE)
+        if value:
+            self._write(document, Patch("add", path, self._codec.encode(value[0], path)))
+        else:
+            self._write(document, Patch("remove", path, None))
+        return True
+
     def _delete(self) -> None:
-        site = self._find(None)
+        try:
+            site = self._find(None)
+        except (Astray, AccessError):
+            if not self.instead_of_link():
+                raise
+            return
         if site.value is ABSENT:
             # Not there as far as anybody knows: that is something it stands on.
             self._touch(site.document, site.path, Depth.SHAPE)

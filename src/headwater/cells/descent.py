@@ -13,7 +13,11 @@ from headwater.cells.typecodec import TypeCodec
 from headwater.data.path import Path, path_text
 from headwater.errors import AuthoringError
 
-__all__ = ["descend"]
+__all__ = ["Astray", "descend"]
+
+
+class Astray(AuthoringError):
+    """Links that lead nowhere."""
 
 
 def descend(codec: TypeCodec[Any], path: Path) -> TypeCodec[Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar, overload
 
-from headwater.cells.descent import descend
+from headwater.cells.descent import Astray, descend
 from headwater.cells.filling import Root, deciding, fill
 from headwater.cells.host import Host, Subscription
 from headwater.cells.not_a_value import NotAValue
@@ -263,7 +263,7 @@ class Input(NotAValue, Generic[T_co]):
             if is_circle or len(hops) > MAX_HOPS:
                 way = " -> ".join(doc_text(each.key, at) for each, at in hops[-8:])
                 problem = "round in circles" if is_circle else "too far"
-                raise AuthoringError(f"links go {problem}: {way}. Let one of them point elsewhere.")
+                raise Astray(f"links go {problem}: {way}. Let one of them point elsewhere: set() where it stands.")
             link = lookup(root, path[:at_link])
             assert type(link) is Link
             document, target = self._host.resolve(document, link)

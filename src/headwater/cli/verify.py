@@ -20,6 +20,7 @@ from headwater.engine.directory import SUFFIX
 from headwater.engine.verify.history import Report, verify_file
 from headwater.errors import CorruptionError, DirectoryInUseError, StorageError
 from headwater.protocol.desk import Question
+from headwater.server.copying import place_of_copy
 
 
 def verify(file: str, /, *, user: User = "", token: Token = "", json: Json = False) -> int:
@@ -66,7 +67,7 @@ def _at_rest(path: Path, user: str, token: str) -> Iterator[Path]:
         yield path
         return
     told = ask(str(path.parent), Question("verify", path.stem, user=user), token=token)
-    copy = Path(told["copy"])
+    copy = place_of_copy(path, told["copy"])
     try:
         yield copy
     finally:

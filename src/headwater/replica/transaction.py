@@ -13,7 +13,7 @@ from headwater.data.address import Depth, DocKey
 from headwater.data.patch import DESCRIPTORS, Patch, Touch, apply
 from headwater.data.path import Path, lookup, starts_with
 from headwater.data.spots import Spot
-from headwater.data.value import MaybeValue, Value
+from headwater.data.value import ABSENT, MaybeValue, Value, equal
 from headwater.errors import AuthoringError
 from headwater.protocol.commit import (
     Commit,
@@ -146,6 +146,17 @@ class Transaction:
     def written_docs(self) -> tuple[DocKey, ...]:
         """The documents that this transaction has its own view of."""
         return tuple(self._overlay)
+
+    def stand_on_written(self) -> None:
+        """What is derived and there already is not said again: then it counts as read (C1).
+
+        Another runtime's may come first, made from something else. Then this is refused, and its node runs again.
+        """
+        for doc, path in dict.fromkeys(self.attempted):
+            before, after = lookup(self._base(doc), path), lookup(self._overlay[doc], path)
+            is_there = before is not ABSENT and after is not ABSENT
+            if is_there and (isinstance(after, (dict, tuple)) or equal(before, after)):
+                self._reads[doc, outside_arrays(path), Depth.DEEP] = None
 
     def _covered(self, doc: DocKey, path: Path) -> bool:
         """Whether what is at the path was put there by a plain write of this very transaction."""

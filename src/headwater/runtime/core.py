@@ -90,6 +90,7 @@ class Core:
         self.observing = Observing(self)
         self.writing = Writing(self)
         self.sending: Sending | None = None
+        self.check_link: Callable[[Document, Document], None] | None = None  # raises where a run may not be led
         self.open_space: Callable[[str], LocalSpace] | None = None  # for a space that nobody named before
 
     # ---- spaces ------------------------------------------------------------------------------------
@@ -324,7 +325,10 @@ class Core:
 
     def resolve(self, document: Document, link: Link) -> tuple[Document, Path]:
         home = self.space_of(document) if link.space is None else self.space(link.space)
-        return home.document(link.id, link.scope), link.path
+        found = home.document(link.id, link.scope)
+        if self.check_link is not None:
+            self.check_link(document, found)
+        return found, link.path
 
     def put(self, document: Document, value: Value, again: Callable[[], object], group: object | None) -> bool:
         return self.writing.put(document, value, again, group)

@@ -11,14 +11,17 @@ from collections.abc import Callable, Mapping
 from typing import cast
 
 from headwater.data.address import Depth
+from headwater.data.path import Path, lookup
 from headwater.data.spots import Spot
 from headwater.data.trace import Rejected as RejectedEvent
 from headwater.data.trace import Trace
+from headwater.data.value import ABSENT, equal
 from headwater.errors import CommitRejected
 from headwater.protocol.verdict import Conflict, Rejected, Rejection, as_error
-from headwater.replica.feed import Notification
+from headwater.replica.feed import Changed, Notification
 from headwater.replica.pending import Layer
 from headwater.replica.replica import Replica
+from headwater.scheduler.graph.graph import Graph
 from headwater.scheduler.hops import UNKNOWN, hops_of
 from headwater.scheduler.loads import Loads
 from headwater.scheduler.node import CLEAN, INVALID, NEVER_RAN, Marks, Node
@@ -27,12 +30,13 @@ from headwater.scheduler.node import CLEAN, INVALID, NEVER_RAN, Marks, Node
 class Fates:
     """Verdicts of nodes' commits."""
 
-    __slots__ = ("_enqueue", "_loads", "_marks", "_on_refused", "_ready", "_waiting", "trace")
+    __slots__ = ("_enqueue", "_graph", "_loads", "_marks", "_on_refused", "_ready", "_waiting", "trace")
 
     def __init__(
         self,
         marks: Marks,
         loads: Loads,
+        graph: Graph,
         *,
         enqueue: Callable[[Node], object],
         ready: Callable[[Replica, Conflict], bool],
@@ -40,6 +44,7 @@ class Fates:
     ) -> None:
         self._marks = marks
         self._loads = loads
+        self._graph = graph
         self._enqueue = enqueue
         self._ready = ready  # whether what won against a commit is here
         self._on_refused = on_refused  # and whether the node has written nothing since
@@ -75,10 +80,18 @@ class Fates:
             for node in change.document.writers:
                 # I1: found in place counts as read.
                 if isinstance(node, Node) and node.status == CLEAN and not node.wrote and node.error is None:
-                    hops = hops_of(change, notification.source)
-                    hops = node.last_hops if hops == UNKNOWN else hops
-                    self._rearm(node, {Spot(change.document, (), Depth.DEEP): notification}, hops)
-                    self._enqueue(node)
+                    self._look_again(node, change, (), notification)
+            for node in self._graph.materializers(change.document):
+                if node.status == CLEAN and not node.wrote and node.error is None:
+                    for document, path in node.found:
+                        if document is change.document and not _is_same(change, path):
+                            self._look_again(node, change, path, notification)
+
+    def _look_again(self, node: Node, change: Changed, path: Path, notification: Notification) -> None:
+        hops = hops_of(change, notification.source)
+        spot = Spot(change.document, path, Depth.DEEP)
+        self._rearm(node, {spot: notification}, node.last_hops if hops == UNKNOWN else hops)
+        self._enqueue(node)
 
     def _rearm(self, node: Node, causes: Mapping[Spot, Notification] | None, hops: int = 0) -> None:
         """The run did not happen after all: what made it run still does (I8)."""
@@ -109,3 +122,11 @@ class Fates:
 
     def forget(self, node: Node) -> None:
         self._waiting = [(other, conflict) for other, conflict in self._waiting if other is not node]
+
+
+def _is_same(change: Changed, path: Path) -> bool:
+    """Whether what is at a path is what was there before."""
+    if not change.known_before:
+        return False
+    before, after = lookup(change.before, path), lookup(change.after, path)
+    return before is after or (before is not ABSENT and after is not ABSENT and equal(before, after))

@@ -111,6 +111,7 @@ class Node:
     runs: int = 0  # completed runs, failed ones included
     attempts: int = 0  # all, suspended ones included
     wrote: int = 0  # the local_seq of the commit of its last completed run; 0: it changed nothing
+    found: tuple[tuple[Document, Path], ...] = ()  # materializers: where that run wrote what was there; counts as read
     cleanup: Callable[[], object] | None = None  # what an effect's last run returned; called before its next attempt
     children: dict[Node, None] | None = None  # nodes that its last run created
     kept: dict[str, Node] | None = None  # nodes that its stopped attempt registered; the next one takes them on

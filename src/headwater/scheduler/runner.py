@@ -137,6 +137,8 @@ class Runner:
         if self._loads.is_used:
             self._loads.kept(node)
         layer: Layer | None = None
+        if node.envelope:
+            node.found = ()
         if failure is None and (node.returns or run.transaction is not None):
             try:
                 layer = self._commit(node, run, result)
@@ -162,6 +164,8 @@ class Runner:
             for child in cast("list[Node]", run.created):
                 if child.status != CLEAN:
                     child.hops = max(child.hops, hops)  # A cycle that makes nodes on its way is no shorter for it.
+                    if node.kind is NodeKind.EFFECT:
+                        self._gates.came(child, hops)  # An effect does not wait; whoever writes for it does.
         if is_stopped:
             node.hops = max(node.hops, hops)
 
@@ -325,12 +329,19 @@ class Runner:
                 seen = cast(Document, spot.document)
                 if seen.home is node.home:
                     transaction.saw(seen.key, spot.path, spot.depth)
+        transaction.stand_on_written()  # I1: found in place counts as read, beside what is written.
         # I8: provenance of a run that wrote by itself, too.
         transaction.trigger, transaction.hops = run.causes, node.last_hops
         transaction.causes = tuple((cast(Document, spot.document).key, spot.path) for spot in run.causes or ())
         run.transaction = run.overlay = None
         made = node.home.commit(transaction)
-        return made if isinstance(made, Layer) else None
+        if isinstance(made, Layer):
+            return made
+        if node.envelope:
+            documents = node.home.documents
+            places = [(documents.get(key), path) for key, path in transaction.attempted]
+            node.found = tuple((document, path) for document, path in places if document is not None)
+        return None
 
     def _value(self, node: Node, result: object, before: MaybeValue) -> MaybeValue:
         if node.encode is not None:

@@ -101,7 +101,12 @@ class Scheduler:
         self.settle.use(self.runner)
         self.invalidation = Invalidation(self.gates, self.loads, self.marks, self.settle.enqueue)
         self.fates = Fates(
-            self.marks, self.loads, enqueue=self.settle.enqueue, ready=driver.is_ready, on_refused=self._refused
+            self.marks,
+            self.loads,
+            self.graph,
+            enqueue=self.settle.enqueue,
+            ready=driver.is_ready,
+            on_refused=self._refused,
         )
         self.invalidation.on_told = self.fates.on_shown
         self._faults.subscribe(self.invalidation.on_notification)

@@ -18,7 +18,7 @@ from headwater.scheduler.limits import SchedulerLimits
 from headwater.scheduler.node import CLEAN, NEVER_RAN, Marks, Node, NodeKind
 from headwater.scheduler.runner import Runner
 from headwater.scheduler.suspension import Frame, Suspension, invalid_above, look_again, named_above
-from headwater.scheduler.turns import ABOVE_ALL, Sweep, pause, resume
+from headwater.scheduler.turns import ABOVE_ALL, Sweep, begin_anew, pause, resume
 
 _COMPUTATION = NodeKind.COMPUTATION
 _EFFECT = NodeKind.EFFECT
@@ -75,7 +75,7 @@ class Settle:
         self.runs = 0
         self._taken_before = 0  # what came from outside and was run for in earlier passes
         self.on_pass_end: Callable[[], object] | None = None  # for diagnosis; decides nothing
-        self.on_exhausted: Callable[[Node], object] | None = None  # for diagnosis; decides nothing
+        self.on_exhausted: Callable[[Node], object] = id  # for diagnosis; decides nothing
         self.trace: Trace | None = None
 
     def use(self, runner: Runner) -> None:
@@ -199,8 +199,7 @@ class Settle:
                 return self._attempt(node)
         if sweep.next:
             return self._sweep()
-        last = self._next_last()
-        if last is None:
+        if (last := self._next_last()) is None:
             return False
         # I9: computations are done. What comes of this one is in order, all in another sweep or all in another pass.
         sweep.at = -1 if self.iteration + 1 < self._limits.pass_iterations else ABOVE_ALL
@@ -250,17 +249,18 @@ class Settle:
         return None
 
     def _demand(self, node: Node) -> None:
-        """Somebody's attempt waits for it: it runs next, after whatever is invalid above it."""
+        """Somebody's attempt waits for it: it runs next, after whatever is known to be invalid above it."""
         node.suspended = True
-        # A node that never ran reads nothing yet: its attempt finds what it needs.
         above = [] if node.status == NEVER_RAN else invalid_above(node, self._marks.count, self.lowest())
+        if above:
+            node.expect = (None,)  # I9: what these are about to change may be above it in more than one way.
         self._stack.append(Frame(node, above))  # Whatever of these it cannot wait for is left out.
 
     def _put_first(self, node: Node, writers: list[Node]) -> bool:
         """These have something to do and write where the node reads: they run before it."""
         targets = [each for each in dict.fromkeys(writers) if self.may_wait_for(node, each)]
         if targets:
-            node.suspended = True
+            node.suspended, node.expect = True, (None,)  # I9: it waits for what comes of these, too.
             self._stack.append(Frame(node, targets))
         return bool(targets)
 
@@ -278,8 +278,7 @@ class Settle:
         if node.gate is not None and node.gate.is_held:
             self._go_on(node)
         if node.due > node.impulse:
-            # Runs are counted for each thing that comes from outside: a steady stream of changes is no cycle, and a
-            # cycle is one however slowly it goes round.
+            # Runs are counted for each thing from outside: a steady stream is no cycle, and a slow cycle is one.
             node.pass_runs, node.impulse = 0, node.due
             if node.due > self._marks.taken:
                 self._marks.taken = node.due
@@ -318,6 +317,8 @@ class Settle:
             return True
         node.pass_runs += 1
         self.runs += 1
+        if node.envelope:
+            begin_anew(self._computations, self._effects)  # I9: who reads what it wrote comes before their readers.
         if node.pass_runs == self._limits.node_runs:
             self._spenders[node] = None
         if node.gate is not None and node.gate.exhaustions:
@@ -364,8 +365,7 @@ class Settle:
 
     def _hold(self, node: Node, is_steady: bool = False) -> None:
         self._gates.exhausted(node, is_steady)
-        if self.on_exhausted is not None:
-            self.on_exhausted(node)
+        self.on_exhausted(node)
         if self.trace is not None:
             self.trace.emit(Exhausted(node.id, node.pass_runs))
         node.pass_runs = 0  # After the pause it may run as often again.

@@ -73,6 +73,15 @@ def resume(*sweeps: Sweep) -> bool:
     return is_another
 
 
+def begin_anew(*sweeps: Sweep) -> None:
+    """Everybody who waits is in one sweep again, in order. Whoever calls this bounds how often it does."""
+    for sweep in sweeps:
+        sweep.at = -1
+        for entry in sweep.next:
+            heappush(sweep.now, entry)
+        sweep.next.clear()
+
+
 def _lowest(turns: list[tuple[int, Node]]) -> int:
     while turns:
         turn, node = turns[0]

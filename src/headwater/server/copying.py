@@ -1,7 +1,8 @@
 """A copy of a space's file, made while its engine stands still, for somebody who looks at it elsewhere.
 
 It is a file system's copy of the file and of what is written ahead of it, as after a crash: whoever opens it recovers
-it. Copies lie in folders of their own beside the data. Whoever asked removes theirs; there are never more than a few.
+it. Copies lie in folders of their own beside the data. Whoever asked is told the name of theirs, because the data may
+lie elsewhere for them, and removes it; there are never more than a few.
 """
 
 from __future__ import annotations
@@ -44,6 +45,13 @@ def copied(file: Path, now_us: int) -> Path:
     return own / file.name
 
 
+def place_of_copy(file: Path, name: str) -> Path:
+    """Where the copy of a space's file is, by the name of its folder, for somebody who has the file there."""
+    if Path(name).name != name or name in ("", ".."):
+        raise StorageError(f"{name!r} is no name of a copy")
+    return file.parent / FOLDER / name / file.name
+
+
 def _tidy(folder: Path, now_us: int) -> None:
     """Remove what was left behind, and refuse one more than there may be."""
     left = 0
@@ -53,4 +61,4 @@ def _tidy(folder: Path, now_us: int) -> None:
         else:
             left += 1
     if left >= MOST:
-        raise LimitError(f"{left} copies are being looked at: wait for these, or delete {folder}")
+        raise LimitError(f"{left} copies are being looked at: wait for these, or delete {FOLDER}/ beside the data")

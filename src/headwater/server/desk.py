@@ -38,7 +38,7 @@ from headwater.scheduler.node import Node
 from headwater.server.branching import branch_form
 from headwater.server.forms import compact_form, log_form, read_form, why_form
 from headwater.server.intents import intents_form, stored_form
-from headwater.server.rights import RIGHT_FOR, check_way, needed
+from headwater.server.rights import RIGHT_FOR, check_way, needed, write
 from headwater.server.showing import part_of, shown_form
 
 __all__ = ["Desk", "is_address", "place_of"]
@@ -59,7 +59,7 @@ class Engines(Protocol):
         """Call a function with the engine of a space, on the thread that owns it."""
 
     async def copy(self, space: str) -> str:
-        """The path of a copy of the space's file, for somebody on this machine, who removes its folder."""
+        """The folder of a copy of the space's file, beside the data, for somebody who has these, too, and removes it."""
 
 
 def is_address(place: str) -> bool:
@@ -187,8 +187,7 @@ class Desk:
     def _written(self, handle: Cell[Any], value: Any, user: str) -> None:
         """Inside a transaction. The serving runtime may write everything, so that what nobody could mend is refused."""
         space = self._runtime.core.space_name(handle.document)
-        check_way(handle, user, self._runtime.pieces.session_for(space, user))
-        handle.set(value)
+        write(handle, user, self._runtime.pieces.session_for(space, user), "set", value)
         document = handle.document
         if document.key == ACCESS:
             access: Cell[Any] = Cell(self._runtime.core, document, codec_for(Json))

@@ -52,7 +52,7 @@ class ServedEngines:
     async def copy(self, space: str) -> str:
         """Its engine stands still meanwhile."""
         file, now_us = self._service.spaces.file_of(space), self._service.clock.now_us()
-        return await self.ask(space, lambda _: str(copied(file, now_us)))
+        return await self.ask(space, lambda _: copied(file, now_us).parent.name)
 
 
 def _asked(engine: Engine, hub: Hub, question: Callable[[Engine], T]) -> T:

@@ -52,7 +52,7 @@ from headwater.replica.document import Document
 from headwater.replica.transaction import Transaction
 from headwater.runtime.authored import call_in
 from headwater.server.application import Application
-from headwater.server.rights import RIGHT_FOR, check_way, needed
+from headwater.server.rights import RIGHT_FOR, check_way, needed, write
 from headwater.server.showing import Broken, look, part_of, shown_form
 
 PATH: Final = "/v1/page"
@@ -96,7 +96,7 @@ class Page:
         self._latest: dict[int, Callable[[], ToPage]] = {}  # what is to be shown, the latest of each look
         self._answers: list[Callable[[], ToPage]] = []  # in order
         self._news = asyncio.Event()
-        self._room = asyncio.Event()  # it takes what it is told
+        self._room = asyncio.Event()  # it took something that it was told, or something that it asked is over
         self._writing = asyncio.Lock()  # what a person types lands in the order in which it was typed
         self._under_way = 0
         self._is_told = True  # until it takes nothing any more
@@ -134,7 +134,8 @@ class Page:
                     wait_s = self._rate.take()
                     if wait_s:
                         await asyncio.sleep(wait_s)
-                    while len(self._answers) >= MOST_SAID and self._is_told:
+                    # What a page asks all at once, as after it was away, waits in its socket: nothing is refused.
+                    while self._under_way >= MOST_UNDER_WAY or (len(self._answers) >= MOST_SAID and self._is_told):
                         self._room.clear()
                         await self._room.wait()
         except TimeoutError:
@@ -183,9 +184,7 @@ class Page:
             case LookAway():
                 self._look_away(message.id)
             case Look() | Send() | Write():
-                if self._under_way >= MOST_UNDER_WAY:
-                    self._say(Failed(message.id, f"{MOST_UNDER_WAY} of your messages are under way: wait for some"))
-                elif isinstance(message, Look):
+                if isinstance(message, Look):
                     self._begin_look(message)
                 else:
                     self._begin(message.id, self._send(message) if isinstance(message, Send) else self._write(message))
@@ -209,6 +208,7 @@ class Page:
             raise
         finally:
             self._under_way -= 1
+            self._room.set()
 
     def _begin_look(self, message: Look) -> None:
         """A look has its number at once: what is said of it next finds it."""
@@ -285,11 +285,9 @@ class Page:
                 arguments = () if message.kind == "delete" else (handle.decoded(message.kind, _value(message.value)),)
             except InvalidValueError as error:
                 raise InvalidValueError(f"{place.member!r} does not take this: {given(error)}") from None
-            act = getattr(handle, message.kind)
 
             def written() -> None:
-                check_way(handle, self._user, self._session)
-                act(*arguments)
+                write(handle, self._user, self._session, message.kind, *arguments)
 
             await self._land(name, message, handle.document, written)
         self._say(Done(message.id))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from headwater.cells.cell import Cell
+from headwater.cells.descent import Astray
 from headwater.cells.handle import Input
 from headwater.data.address import SPACE_SCOPE
 from headwater.engine.access import Right
 from headwater.errors import AccessError
 
-__all__ = ["RIGHT_FOR", "check_way", "needed"]
+__all__ = ["RIGHT_FOR", "check_way", "needed", "write"]
 
 RIGHT_FOR: Final = {"reader": Right.READ, "writer": Right.WRITE, "owner": Right.OWN}
 """What `allow=` of a handler asks for."""
@@ -39,3 +41,17 @@ def check_way(handle: Input[Any], user: str, session: str) -> None:
     is_open = key.scope in (SPACE_SCOPE, f"user:{user}", f"session:{session}")
     if found.home is not handle.document.home or not is_open or key.id.startswith("$"):
         raise AccessError(f"{handle!r} leads to what is not for {user!r}: name the place that the link points at")
+
+
+def write(handle: Cell[Any], user: str, session: str, kind: str, *arguments: Any) -> None:
+    """Inside a transaction: write for somebody through a handle, as far as links lead to what they may see.
+
+    What stands in the cell itself they may replace, if it is a link that does not: nobody could mend it otherwise.
+    """
+    try:
+        check_way(handle, user, session)
+    except (AccessError, Astray):
+        if kind not in ("set", "delete") or not handle.instead_of_link(*arguments):
+            raise
+    else:
+        getattr(handle, kind)(*arguments)

@@ -129,6 +129,31 @@ def test_a_link_into_itself_is_found() -> None:
         hand.cell(int, id="a").get()
 
 
+def test_a_link_that_cannot_be_followed_is_replaced_by_whoever_sets_or_deletes_where_it_stands() -> None:
+    hand = Hand()
+    hand.cell(Link, link("b"), id="a")
+    hand.cell(Link, link("a"), id="b")
+    hand.cell(Link, link("c"), id="c")
+    hand.cell(Mapping[str, Link], {"k": link("d", "k"), "l": link("e")}, id="d")
+    hand.cell(int, 5, id="e")
+    a, c, d = hand.cell(int, id="a"), hand.cell(int, id="c"), hand.cell(Mapping[str, int], id="d")
+    a.set(7)
+    c.delete()
+    d.key("k").set(8)
+    d.key("l").set(9)
+    hand.settle()
+    assert (a.get(), hand.cell(int, id="b").get(), c.get(None), d.key("k").get()) == (7, 7, None, 8)
+    assert hand.cell(int, id="e").get() == 9  # One that can be followed is.
+
+
+def test_a_link_above_what_is_set_is_not_replaced() -> None:
+    hand = Hand()
+    hand.cell(Link, link("a"), id="a")
+    with pytest.raises(AuthoringError, match="round in circles"):
+        hand.cell(Mapping[str, int], id="a").key("k").set(1)
+    assert hand.cell(Link, id="a").get() == link("a")
+
+
 def test_a_chain_of_links_has_an_end() -> None:
     hand = Hand()
     hand.cell(int, 7, id="l40")

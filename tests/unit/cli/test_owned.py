@@ -18,7 +18,7 @@ from headwater.data.patch import add
 from headwater.engine.directory import Directory
 from headwater.errors import LimitError, StorageError
 from headwater.protocol.commit import Commit
-from headwater.server.copying import FOLDER, MOST, OLD_US, copied
+from headwater.server.copying import FOLDER, MOST, OLD_US, copied, place_of_copy
 from tests.unit.cli.kit_app import write_app
 from tests.unit.cli.test_run import running
 from tests.unit.engine.kit import write
@@ -130,6 +130,27 @@ def test_only_owners_have_copies_made(tmp_path: Path, data: Path, ask: Ask) -> N
         assert "'ann' may not" in ask("verify", data / "shop.space", "--user", "ann")[2]
         assert "'ann' may not" in ask("branch", "merge", data, "shop", "better", "--user", "ann")[2]
         assert ask("verify", data / "shop.space", "--user", "cy")[0] == 0
+
+
+def test_an_owned_space_is_verified_from_any_folder(
+    tmp_path: Path, data: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server has the directory by another name than the command has, because each is somewhere else."""
+    app = write_app(tmp_path / "app")
+    with running(tmp_path, str(app), "--json", "--data", data.name) as served:
+        served.url()
+        (tmp_path / "elsewhere").mkdir()
+        for folder, file in ((tmp_path / "elsewhere", data / "shop.space"), (data, Path("shop.space"))):
+            monkeypatch.chdir(folder)
+            code, out, err = ask("verify", file)
+            assert (code, "every rule holds" in out, err) == (0, True, "")
+        assert list((data / FOLDER).iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["", "..", "/etc", "a/b", "../data"])
+def test_what_is_removed_after_a_look_is_a_copy(tmp_path: Path, name: str) -> None:
+    with pytest.raises(StorageError, match="no name of a copy"):
+        place_of_copy(tmp_path / "shop.space", name)
 
 
 def test_there_are_never_more_than_a_few_copies_and_old_ones_go(tmp_path: Path) -> None:

@@ -15,10 +15,10 @@ import pytest
 from headwater.data.value import ABSENT
 from headwater.protocol.messages import Sync, Whole
 from headwater.replica.feed import Kind
-from headwater.scheduler.node import CLEAN
+from headwater.scheduler.node import CLEAN, Node
 from headwater.testing.sched_checks import check_world
 from headwater.testing.sched_kit import Handle
-from tests.unit.scheduler.several_kit import Several
+from tests.unit.scheduler.several_kit import Runtime, Several
 
 Make = Callable[..., Several]
 MOST = 10 + 60 // 2 * 2
@@ -307,3 +307,28 @@ def test_idle_comes_although_it_goes_on(several: Make) -> None:
         both.pass_time(100)
         quiet += all(runtime.world.scheduler.is_quiet() for runtime in both.runtimes)
     assert quiet > 30
+
+
+def test_a_cycle_through_effects_that_register_who_writes_is_slow_too(tmp_path: Path) -> None:
+    several = Several(tmp_path, "one", "two")
+    several.watch("x", "y")
+    several.write("x", 0)
+    several.write("y", 0)
+    several.work()
+
+    def build(runtime: Runtime, mine: str, others: str) -> None:
+        world, made = runtime.world, list[Node]()
+        source, target = runtime.cell(others), runtime.cell(mine)
+
+        def spread() -> None:
+            value = source.get()
+            if made:
+                world.scheduler.remove(made.pop())
+            made.append(world.materializer(lambda: target.set(value + 1), [target], id=f"m {value}"))
+
+        world.effect(spread, id="spread")
+
+    build(several.runtimes[0], "x", "y")
+    build(several.runtimes[1], "y", "x")
+    several.pass_time(3_000)
+    assert len(several.derived()) <= 10 + 2 * (3_000 // 250 + 2) + 10  # Each is new, and pauses as for the first time.

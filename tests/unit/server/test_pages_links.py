@@ -111,3 +111,26 @@ def test_nor_do_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
             assert "is not for 'bob'" in capsys.readouterr().err
 
     story(test, tmp_path)
+
+
+def test_a_link_that_leads_nowhere_or_where_one_may_not_go_can_be_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def test(world: World, pad: Any) -> None:
+        for name in ("round", "again"):
+            pad.board.key(name).set(Link(None, "space", "main:board", (name,)))
+        await world.server.application().runtime.durable()
+        async with world.browser("", token=world.token("bob")) as bob:
+            for number, way in enumerate(("round", "ann", "access", "other"), 101):
+                assert (await write(bob, {"n": 4}, way))["type"] == "done", way
+                assert (await look(bob, number, way, "n"))["value"] == 4
+        monkeypatch.setenv("HEADWATER_TOKEN", world.token("cy"))
+        url = f"http://127.0.0.1:{world.server.address[1]}"
+        assert await asyncio.to_thread(command, ["set", url, "pads", "space:main:board#/again", "null"]) == 0
+        assert await asyncio.to_thread(command, ["get", url, "pads", "main.board#/again"]) == 0
+        assert capsys.readouterr().out.splitlines()[-1] == "null"
+        rt = world.server.application().runtime
+        assert (await rt.cell("pads", ACCESS.id, headwater.Json).pull())["owners"] == ("cy",)
+        assert (await rt.cell("other", "x", headwater.Json).pull())["n"] == "elsewhere"
+
+    story(test, tmp_path)

@@ -240,6 +240,29 @@ def test_a_page_that_takes_no_answers_is_not_read_any_further(tmp_path: Path, mo
     run(tmp_path, story, classes=CLASSES)
 
 
+def test_what_a_page_asks_all_at_once_is_all_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after it was away: it looks at everything again, and says what had no answer."""
+    monkeypatch.setattr(pages, "MOST_UNDER_WAY", 8)
+    most: list[int] = []
+    begin = pages.Page._begin
+
+    def counted(page: pages.Page, id: int, work: Any) -> None:
+        begin(page, id, work)
+        most.append(page._under_way)
+
+    monkeypatch.setattr(pages.Page, "_begin", counted)
+
+    async def story(world: World) -> None:
+        async with world.browser("ann") as ann:
+            for number in range(300):
+                await ann.say(type="look", id=number, place=place("number"))
+            for number in range(300):
+                assert (await ann.hear(id=number))["value"] == 0
+        assert max(most) == 8
+
+    run(tmp_path, story, classes=CLASSES)
+
+
 def test_a_page_counts_as_a_connection(tmp_path: Path) -> None:
     async def story(world: World) -> None:
         url = f"ws://127.0.0.1:{world.server.address[1]}/v1/page"

@@ -53,6 +53,7 @@ class Event:
     stored_in: str = ""  # the space of that store
     row: str = ""  # what it is called there, if not by its id: one that its sender gave an id may be stored twice
     is_durable: bool = False  # it is to be stored before anything else happens
+    is_left: bool = False  # the commit that stores it was made: others may find it there
     origin: Origin | None = None  # the attempt that posted it
     attempt: Origin | None = None  # its own attempt under way, or the last one
     absorbed: list[Event] = field(default_factory=list)  # those in whose place it is handled, too

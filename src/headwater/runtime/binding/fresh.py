@@ -94,6 +94,9 @@ class Handled(Authored):
             for spot in node.reads[:-1]:
                 assert spot is not None
                 source = cast(Document, spot.document)
+                if source.value is NOT_HERE:
+                    # I4: it was set aside since the node ran, which saw something older than what this stands on.
+                    self._stop(Missing(source))
                 waiting += [each for each in source.writers if isinstance(each, Node)]
                 if source.home is self._home and not is_computed(source):
                     self._transaction.saw(source.key, spot.path, spot.depth)

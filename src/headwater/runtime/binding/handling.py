@@ -205,8 +205,8 @@ class Handling:
             return True
         if event.is_dispatched or event.absorbed or (event.end is not None and not is_put_off):
             return False
-        if is_put_off and not self._is_later(event):
-            return False
+        if (event.is_stored or event.is_left) and not self._is_later(event):
+            return False  # Whoever finds it in the store may handle it at any time.
         event.is_withdrawn = True
         self.takeover.withdrawn(event)
         if is_put_off:

@@ -22,6 +22,7 @@ from headwater.runtime.binding.contexts import EventContext, NodeContext
 from headwater.runtime.binding.coordinator import Coordinator
 from headwater.runtime.binding.events import Event, Sender
 from headwater.runtime.binding.folding import fold
+from headwater.runtime.binding.following import Following
 from headwater.runtime.binding.generations import Generations
 from headwater.runtime.binding.handling import Handling
 from headwater.runtime.binding.home import Home
@@ -59,6 +60,7 @@ class Pieces:
         "_run_began",
         "_session_users",
         "core",
+        "following",
         "generations",
         "handling",
         "origin",
@@ -83,6 +85,8 @@ class Pieces:
         self.generations = Generations(self)
         self._resources = Resources(self)
         self.core.sending = self.handling
+        self.following = Following(self)
+        self.core.check_link = self.following.check
 
     # ---- homes -------------------------------------------------------------------------------------
 
@@ -298,6 +302,7 @@ class Pieces:
         id, colon, stored = link.id.rpartition(":")
         if not colon:
             raise AuthoringError(f"{link!r} points at no piece and at no member of one")
+        self.following.cross(facet.home.space, space)
         home = self._homes.get((space.name, id)) or self.records.found(space, id)
         seen = home.facet(facet.scope, facet.user, facet.session)
         if stored == "@":

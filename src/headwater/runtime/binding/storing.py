@@ -64,7 +64,14 @@ class Storing:
     async def _store(self, event: Event) -> None:
         try:
             space = event.home.space.name
-            await self.commit(space, lambda transaction: transaction.events.append(stored.row(event)))
+            if event.is_withdrawn:
+                return
+
+            def store(transaction: Transaction) -> None:
+                event.is_left = True
+                transaction.events.append(stored.row(event))
+
+            await self.commit(space, store)
             event.is_stored, event.stored_in = True, space
         except HeadwaterError as error:
             event.failure = error

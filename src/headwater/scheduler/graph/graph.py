@@ -225,6 +225,10 @@ class Graph:
                         found[node] = None
         return found
 
+    def materializers(self, document: Document) -> Iterable[Node]:
+        """Those in whose envelope something of a document lies."""
+        return self._envelopes.get(document, ())
+
     def dirty_envelopes(self, spots: Iterable[Spot | None]) -> list[Node]:
         """Those of them that have something to do."""
         return [node for node in self.envelopes_over(spots) if node.status != CLEAN] if self._envelopes else []

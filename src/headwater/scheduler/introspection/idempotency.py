@@ -22,9 +22,10 @@ from headwater.data.path import lookup
 from headwater.data.spots import Spot
 from headwater.data.text import shown
 from headwater.data.value import ABSENT, MaybeValue, freeze
-from headwater.errors import AuthoringError, UpstreamFailedError
+from headwater.errors import AuthoringError
 from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.pending import Layer
+from headwater.scheduler.freshness import upstream_failed
 from headwater.scheduler.graph.edges import writers_of
 from headwater.scheduler.graph.graph import Graph
 from headwater.scheduler.introspection.taps import Taps
@@ -175,10 +176,10 @@ class Idempotency:
         for writer in writers_of(cast(Document, spot.document)):
             if writer is node:
                 continue
-            if writer.status == CLEAN and writer.error is not None:
-                raise UpstreamFailedError(f"{writer.id} could not be computed: {writer.error}") from writer.error
             if is_new and (writer.status != CLEAN or not writer.live):
                 self._stop("it looks at something that may not be fresh")
+            if writer.error is not None:
+                raise upstream_failed(writer)
         if is_new and self._graph.dirty_envelopes((found,)):
             self._stop("it looks at something that a materializer may change")
         return spot

@@ -1,0 +1,118 @@
+"""Which links an author's run may follow. A link is data: whoever may write where it stands may have put it there.
+
+The run of a handler or of something that derives has the rights of its runtime, which are more than theirs. So it is
+led only to what its own scope may see, and into another space only if everybody who may have written the link may read
+there, which the access documents of both spaces say. What a piece was given by its maker is no link and is not asked
+about; nor is a program's own look or transaction, whose rights are its own. Never reads what a link points at.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headwater.cells.run import Run
+from headwater.data.address import SPACE_SCOPE, Depth, DocKey
+from headwater.data.spots import Spot
+from headwater.data.value import ABSENT, MaybeValue
+from headwater.engine.access import ACCESS, EVERYBODY, Right, right_in
+from headwater.errors import AccessError
+from headwater.replica.document import NOT_HERE, Document
+from headwater.runtime.space import LocalSpace
+from headwater.scheduler.node import Node
+
+if TYPE_CHECKING:
+    from headwater.runtime.binding.pieces import Pieces
+
+
+class Following:
+    """Answers for the runs of one runtime."""
+
+    __slots__ = ("_known", "_pieces")
+
+    def __init__(self, pieces: Pieces) -> None:
+        self._pieces = pieces
+        # By two spaces: what their access documents said, and whether all writers of the first may read the second.
+        self._known: dict[tuple[str, str], tuple[Any, Any, bool]] = {}
+
+    def check(self, document: Document, target: Document) -> None:
+        """A link in a document leads to another one. AccessError: not for this run."""
+        whose = self._whose()
+        if whose is None:
+            return
+        key = target.key
+        if key.id.startswith("$") or key.scope not in whose:
+            kept = "who has access" if key == ACCESS else f"what is kept for {key.scope}"
+            raise AccessError(
+                f"a link in {document!r} leads to {kept}, which is not for this run: let it point at what is shared"
+            )
+        core = self._pieces.core
+        if target.home is not document.home:
+            self.cross(core.space_of(document), core.space_of(target))
+
+    def cross(self, here: LocalSpace, there: LocalSpace) -> None:
+        """A link of one space leads into another. AccessError: somebody may have put it there who may not read that."""
+        run = self._pieces.core.current.run
+        if run is None or here is there or self._whose() is None:
+            return
+        mine, others = _read(run, here), _read(run, there)
+        known = self._known.get((here.name, there.name))
+        if known is None or known[0] is not mine or known[1] is not others:
+            known = self._known[here.name, there.name] = (mine, others, _includes(mine, others))
+        current = self._pieces.handling.current
+        sender = "" if current is None else current[0].user
+        is_foreign = bool(sender) and right_in(mine, sender) > Right.NONE and right_in(others, sender) < Right.READ
+        if not known[2] or is_foreign:
+            raise AccessError(
+                f"a link of {here.name} leads into {there.name}, which not everybody may read who may have put it "
+                f"there: make the writers of {here.name} readers of {there.name}, or give the piece what it is to read"
+            )
+
+    def _whose(self) -> tuple[str, ...] | None:
+        """The scopes that the open run may see. None: it is a program's own."""
+        run = self._pieces.core.current.run
+        if run is None:
+            return None
+        current = self._pieces.handling.current
+        if current is not None:
+            return SPACE_SCOPE, f"user:{current[0].user}", f"session:{current[0].session}"
+        node = run.node
+        if not isinstance(node, Node) or not node.outputs:
+            return None
+        output = node.outputs[0]
+        return SPACE_SCOPE, output.key.scope, *self._user_of(output)
+
+    def _user_of(self, output: Document) -> tuple[str, ...]:
+        """Whose window something is derived for: what is that user's is wider."""
+        scope, _, session = output.key.scope.partition(":")
+        if scope != "session":
+            return ()
+        home = self._pieces.known(self._pieces.core.space_name(output), output.key.id.rpartition(":")[0])
+        window = None if home is None else home.window(session)
+        return () if window is None or not window.user else (f"user:{window.user}",)
+
+
+def _read(run: Run, space: LocalSpace) -> MaybeValue:
+    """Who may do what in a space. Its reader looks again when that is changed."""
+    key: DocKey = ACCESS
+    document = space.document(key.id, key.scope)
+    run.look(Spot(document, (), Depth.DEEP))
+    value = document.value
+    if value is NOT_HERE:
+        run.tracker.absent(run, document)
+    return ABSENT if value is NOT_HERE else value
+
+
+def _includes(here: MaybeValue, there: MaybeValue) -> bool:
+    """Whether everybody who may write by one access document may read by another one."""
+    if there is ABSENT:
+        return True
+    readers = _names(there, "owners", "writers", "readers")
+    if EVERYBODY in readers:
+        return True
+    return here is not ABSENT and _names(here, "owners", "writers") <= readers
+
+
+def _names(document: MaybeValue, *roles: str) -> set[object]:
+    if not isinstance(document, dict):
+        return set()
+    return {name for role in roles if isinstance(names := document.get(role), tuple) for name in names}
