@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.counts import sampled
 from tests.simulation import events_program, events_switches
 from tests.simulation.events_program import Mix
 from tests.simulation.events_switches import Switch
@@ -35,7 +36,7 @@ BUGS = [
 
 
 @pytest.mark.random
-@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name.replace(" ", "_"))
+@pytest.mark.parametrize("bug", sampled(BUGS), ids=lambda bug: bug.name.replace(" ", "_"))
 def test_a_mechanism_that_is_switched_off_is_missed(bug: Bug) -> None:
     with bug.switch():
         histories, found = found_after(bug.mix, WITHIN)

@@ -19,7 +19,17 @@ LONG_US: Final = 60_000_000  # and for so long even if it was ended for what was
 class Attempts:
     """The connections of one driver, as far as they failed."""
 
-    __slots__ = ("_backoff", "_began_us", "_clock", "_failures", "_random", "achieved", "refused")
+    __slots__ = (
+        "_backoff",
+        "_began_us",
+        "_clock",
+        "_down_from_us",
+        "_down_us",
+        "_failures",
+        "_random",
+        "achieved",
+        "refused",
+    )
 
     def __init__(self, backoff: Backoff, clock: Clock, name: str) -> None:
         self._backoff = backoff
@@ -27,19 +37,30 @@ class Attempts:
         self._random = clock.randomness(name)
         self._failures = 0  # since the last success
         self._began_us = 0
+        self._down_us = 0  # how long there was no connection, so far,
+        self._down_from_us: int | None = clock.monotonic_us()  # and since when there is none; None: there is one
         self.achieved = False  # something was answered or told on this connection
         self.refused = False  # it was ended for something that was said on it, which may be said again on the next
 
     def began(self) -> None:
         """A connection stands."""
         self._began_us = self._clock.monotonic_us()
+        if self._down_from_us is not None:
+            self._down_us += self._began_us - self._down_from_us
+            self._down_from_us = None
         self.achieved = self.refused = False
 
     def ended(self) -> None:
         """It is gone."""
+        self._down_from_us = self._clock.monotonic_us()
         lasted_us = self._clock.monotonic_us() - self._began_us
         if self.achieved and lasted_us >= (LONG_US if self.refused else SOUND_US):
             self._failures = 0
+
+    def connected_us(self) -> int:
+        """A clock that stands still while there is no connection."""
+        now_us = self._clock.monotonic_us() if self._down_from_us is None else self._down_from_us
+        return now_us - self._down_us
 
     def delay_us(self) -> int:
         """How long to wait before the next one. Counts it."""

@@ -80,6 +80,8 @@ class Authored:
     def write(self, run: Run, document: Document, patch: Patch) -> None:
         if document.home is not self._home:
             raise Elsewhere(document)
+        if document.writers:
+            refuse_computed(document)
         if document.layers:
             self._stand_behind(document, patch.path)
         self._transaction.write(document.key, patch)
@@ -112,6 +114,13 @@ def has_read(layer: Layer) -> bool:
     That its piece is there is no such thing: whatever else is sent to that piece stands on it, too, and falls with it.
     """
     return layer.document is None and any(not read.doc.id.endswith(RECORDS) for read in layer.commit.reads)
+
+
+def refuse_computed(document: Document) -> None:
+    """What a node makes is not written by hand: it would be shown until the node runs again, and then be gone (I1)."""
+    for writer in document.writers:
+        if isinstance(writer, Node) and writer.returns and writer.outputs[0] is document:
+            raise AuthoringError(f"{document!r} is computed by {writer.id}: write what that reads, not its result")
 
 
 def call_in(

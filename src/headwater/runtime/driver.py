@@ -31,7 +31,6 @@ class Driver:
 
     __slots__ = (
         "_acks",
-        "_attempts",
         "_closing",
         "_complained",
         "_connection",
@@ -47,6 +46,7 @@ class Driver:
         "_transport",
         "_waiters",
         "_yielding",
+        "attempts",
         "reconnects",
         "session",
         "turn",
@@ -65,7 +65,7 @@ class Driver:
         self.reconnects = 0
         self.turn: int | None = None  # how many go before us after a conflict, if the engine said so
         self._transport = transport
-        self._attempts = Attempts(backoff, clock or RealClock(), f"driver of {session.key}")
+        self.attempts = Attempts(backoff, clock or RealClock(), f"driver of {session.key}")
         self._on_error = on_error
         self._complained: HeadwaterError | None = None  # the last that was told
         self._line = 0  # the number of the connection that counts; of others nothing is heard any more
@@ -176,21 +176,21 @@ class Driver:
             except (OSError, TimeoutError) as error:
                 self._complain(ProtocolError(f"no connection: {error}"))
             else:
-                self._attempts.began()
+                self.attempts.began()
                 self.session.connected()
                 self.flush()
                 await self._gone.wait()
                 self._connection = None
                 self._acks.forget()
                 self.turn = None  # of that connection
-                self._attempts.ended()
+                self.attempts.ended()
                 self.session.lost()
                 self.reconnects += 1
             if self.session.link is Link.GONE:
                 self._closing = self._closing or SessionExpiredError(f"session {self.session.key!r} is over")
             self._wake()
             if self._closing is None:
-                await asyncio.sleep(self._attempts.delay_us() / 1e6)
+                await asyncio.sleep(self.attempts.delay_us() / 1e6)
 
     def _ears(self, line: int) -> tuple[Heard, Lost]:
         """What one connection calls. It may hear of its own end, and what came before that, long after the next one."""
@@ -244,11 +244,11 @@ class Driver:
         except ProtocolError as error:
             if error is not self._complained:  # The engine's own problems came through on_error.
                 self._complain(error)
-            self._attempts.refused = True
+            self.attempts.refused = True
             self._end()  # Either way this connection cannot go on.
             return
         if self.session.link is Link.UP:
-            self._attempts.achieved = self._attempts.achieved or not isinstance(message, Opened | Problem)
+            self.attempts.achieved = self.attempts.achieved or not isinstance(message, Opened | Problem)
         elif self.session.link is Link.GONE:
             self._end()
             return

@@ -83,7 +83,7 @@ class Effort:
         self.course = course
         self.attempts = 0  # commits that were made for it
         self.conflicts = 0  # those among them that somebody was faster than
-        self.began_us = 0  # when the first conflict was heard of; 0: none was
+        self.began_us: int | None = None  # when the first conflict was heard of, by the time with a connection
         self.next_us = 0  # when it is tried again, as far as that is known; 0: it is not
         self.backoff_us = 0  # how long its attempts were put off, so far
         self.last: Conflict | None = None

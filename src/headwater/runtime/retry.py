@@ -20,7 +20,6 @@ from headwater.errors import CommitConvergenceError
 from headwater.protocol.verdict import Conflict, Rejected, Rejection, as_error
 from headwater.replica.confirmed import NotHere
 from headwater.replica.pending import Layer
-from headwater.replica.session import Link
 from headwater.replica.transaction import Transaction
 from headwater.runtime.driver import Driver
 from headwater.runtime.effort import Effort, Outcome, Stage, classify
@@ -139,18 +138,16 @@ class Writer:
         policy = self._policy
         if effort.retries is not None and effort.conflicts > effort.retries:
             raise as_error(Rejected(own, rejection))
-        effort.began_us = effort.began_us or self._clock.monotonic_us()
-        while True:
-            left_us = round(effort.began_us + policy.window_ms * 1_000 - self._clock.monotonic_us())
-            if left_us > 0 and await self._held(rejection, left_us, effort):
+        # Without a connection nobody is faster: that time does not count.
+        now_us = self._driver.attempts.connected_us
+        effort.began_us = now_us() if effort.began_us is None else effort.began_us
+        # A window of zero is no window: the first conflict is the end.
+        while (left_us := round(effort.began_us + policy.window_ms * 1_000 - now_us())) > 0:
+            if await self._held(rejection, left_us, effort):
                 effort.next_us = 0
                 return
-            if policy.window_ms <= 0 or self._driver.session.link is Link.UP:
-                break  # A window of zero is no window: the first conflict is the end.
-            # Without a connection nobody was faster. With the next one it has its time anew.
             await self._driver.opened()
-            effort.began_us = self._clock.monotonic_us()
-        elapsed_ms = (self._clock.monotonic_us() - effort.began_us) / 1_000
+        elapsed_ms = (now_us() - effort.began_us) / 1_000
         raise CommitConvergenceError(
             f"a write did not land in {policy.window_ms / 1_000:g} s and {effort.attempts} attempts, because others "
             "kept writing what it reads. Write less often, read less, or use an intent.",

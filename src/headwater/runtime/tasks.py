@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+def _looked_at(task: asyncio.Task[Any]) -> None:
+    """Whoever waits for it may be cancelled in the very moment in which it ends: then what it raised is nobody's."""
+    if not task.cancelled():
+        task.exception()
+
+
 class Tasks:
     """The tasks of one runtime."""
 
@@ -93,6 +99,7 @@ class Tasks:
         if timeout_ms is None:
             return await work
         task = asyncio.get_running_loop().create_task(work)
+        task.add_done_callback(_looked_at)
         late = asyncio.get_running_loop().create_task(self.elapsed(round(timeout_ms * 1_000)))
         try:
             await asyncio.wait((task, late), return_when=asyncio.FIRST_COMPLETED)

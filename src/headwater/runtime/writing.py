@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headwater.cells.cell import Cell
 from headwater.data.value import Value, equal
-from headwater.errors import AuthoringError, CommitConvergenceError, LimitError
+from headwater.errors import CommitConvergenceError, LimitError
 from headwater.protocol.verdict import Conflict, Rejected, Rejection, as_error
 from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.pending import Layer, Settled
 from headwater.replica.replica import Replica
 from headwater.replica.transaction import Transaction
-from headwater.runtime.authored import Authored, Elsewhere, Missing, call_in, may_fall
+from headwater.runtime.authored import Authored, Elsewhere, Missing, call_in, may_fall, refuse_computed
 from headwater.runtime.standing import Hold, Standing, Turn, serial_of
-from headwater.scheduler.node import Node
 from headwater.scheduler.raised import INTERRUPTS, as_failure
 
 if TYPE_CHECKING:
@@ -307,10 +306,3 @@ class Writing:
     def _end(self, layer: Layer, rejection: Rejection | None) -> None:
         if rejection is not None:
             self._core.report(WHO, as_error(Rejected(layer.local_seq, rejection)))
-
-
-def refuse_computed(document: Document) -> None:
-    """What a node makes is not written by hand: it would be shown until the node runs again, and then be gone (I1)."""
-    for writer in document.writers:
-        if isinstance(writer, Node) and writer.returns and writer.outputs[0] is document:
-            raise AuthoringError(f"{document!r} is computed by {writer.id}: write what that reads, not its result")

@@ -62,6 +62,9 @@ class Registry:
         _check(spec)
         if spec.id in self._nodes:
             raise AuthoringError(f"there is a node {spec.id!r} already: remove it first, or choose another id")
+        for document in (*spec.outputs, *(inside for inside, _ in spec.envelope)):
+            if document.writers:
+                _check_result(spec, document)
         self._order += 1
         parent = spec.parent
         if parent is not None and parent.removed:
@@ -118,3 +121,13 @@ def _check(spec: NodeSpec) -> None:
     for document in (*spec.outputs, *(inside for inside, _ in spec.envelope)):
         if document.home is not spec.home:
             raise AuthoringError(f"{spec.id!r} writes {document!r} of another space: a run writes its own space only")
+
+
+def _check_result(spec: NodeSpec, document: Document) -> None:
+    """What a node makes of what is there is made by that node alone: otherwise whoever ran last would be shown (I1)."""
+    for writer in document.writers:
+        if isinstance(writer, Node) and writer.returns and writer.outputs[0] is document:
+            raise AuthoringError(
+                f"{spec.id!r} writes {document!r}, which is the result of {writer.id!r}: write somewhere else, or "
+                "remove that one first"
+            )

@@ -59,7 +59,7 @@ class Engines(Protocol):
         """Call a function with the engine of a space, on the thread that owns it."""
 
     async def copy(self, space: str) -> str:
-        """The folder of a copy of the space's file, beside the data, for somebody who has these, too, and removes it."""
+        """The folder of a copy of the space's file, beside the data, for somebody who has these and removes it."""
 
 
 def is_address(place: str) -> bool:

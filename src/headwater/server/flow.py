@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, TypeGuard
 
-from headwater.protocol.messages import Answer, FromEngine, Looks, Problem, Query, Seen, Verdicts, Watch, Watched
-from headwater.protocol.stored_events import Events, EventsStored, QueryEvents, WatchEvents
+from headwater.protocol.messages import Asks, FromEngine, Problem, Told, Verdicts, Watch, Watched
+from headwater.protocol.observations import Marked
+from headwater.protocol.stored_events import EventsStored
 from headwater.server.limits import ServerLimits
 
-Question = Watch | Query | QueryEvents | WatchEvents | Looks
+Question = Watch | Asks
 """What is answered with something that the engine reads, or with a problem."""
-Answered = Watched | Answer | Events | EventsStored | Seen | Problem
+Answered = Watched | Told | Problem
 
 LONG: Final = 64 * 1024  # bytes of an answer, for fewer of them to be on the way at once
 
@@ -76,9 +77,9 @@ class Flow:
         return backlog > self._limits.outgoing_bytes
 
     def _is_answer(self, message: FromEngine) -> TypeGuard[Answered]:
-        """Whether the peer asked for it. That there are more events is said again and again, and asked for once."""
+        """Whether the peer asked for it. That there is more is said again and again, and asked for once."""
         if isinstance(message, Problem):
             return not message.fatal
-        if isinstance(message, EventsStored):
+        if isinstance(message, EventsStored | Marked):
             return message.id in self._asked
-        return isinstance(message, Watched | Answer | Events | Seen)
+        return isinstance(message, Watched | Told)

@@ -14,6 +14,7 @@ import msgspec
 from headwater.data.value import size_of
 from headwater.errors import LimitError
 from headwater.protocol.messages import Answer, Encoding, FromEngine, Problem, State, Sync, Verdicts, Watched, encode
+from headwater.protocol.observations import Observations
 from headwater.protocol.stored_events import Events
 from headwater.protocol.verdict import Rejected, RuleRefused
 
@@ -48,9 +49,9 @@ def refusals(data: bytes, encoding: Encoding, limit: int, commits: int) -> Verdi
 
 def fitting(message: FromEngine, encoding: Encoding, limit: int) -> tuple[FromEngine, bytes]:
     """A message that its peer can take in, encoded: the message itself, a shorter page, or a problem in its place."""
-    if not isinstance(message, Watched | Answer | Sync | Events):
+    if not isinstance(message, Watched | Answer | Sync | Events | Observations):
         return message, encode(message, encoding)
-    if isinstance(message, Sync | Events) or _fits(message.documents, limit):
+    if isinstance(message, Sync | Events | Observations) or _fits(message.documents, limit):
         data = encode(message, encoding)
         if len(data) <= limit:
             return message, data
@@ -62,6 +63,9 @@ def fitting(message: FromEngine, encoding: Encoding, limit: int) -> tuple[FromEn
         some = message.events[: len(message.events) // 2]
         page = msgspec.structs.replace(message, events=some, next=(some[-1].seq, some[-1].id))
         return fitting(page, encoding, limit)
+    if isinstance(message, Observations) and len(message.observed) > 1:
+        seen = message.observed[: len(message.observed) // 2]
+        return fitting(msgspec.structs.replace(message, observed=seen, next=seen[-1].node), encoding, limit)
     problem = _problem(message, limit)
     return problem, encode(problem, encoding)
 
@@ -76,7 +80,7 @@ def _fits(documents: tuple[State, ...], limit: int) -> bool:
     return True
 
 
-def _problem(message: Watched | Answer | Sync | Events, limit: int) -> Problem:
+def _problem(message: Watched | Answer | Sync | Events | Observations, limit: int) -> Problem:
     if isinstance(message, Sync):
         docs = len(message.changes) + len(message.arrived)
         text = f"what happened to {docs} documents is over {limit} bytes, which is the limit of one message."
@@ -86,6 +90,11 @@ def _problem(message: Watched | Answer | Sync | Events, limit: int) -> Problem:
             f"an event that is stored at seq {message.events[0].seq} is over {limit} bytes, which is the limit of one"
         )
         return Problem("limit", f"{text} answer. Ask for what comes after it.", False, message.id)
+    if isinstance(message, Observations):
+        text = (
+            f"what was observed of a node of {message.observed[0].node.piece} is over {limit} bytes, which is the limit"
+        )
+        return Problem("limit", f"{text} of one answer. Ask for what comes after it.", False, message.id)
     docs = len(message.documents)
     text = f"{docs} document{'s are' if docs > 1 else ' is'} over {limit} bytes, which is the limit of one answer."
     return Problem("limit", f"{text} Ask for fewer or smaller documents at once.", False, message.id)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from headwater.backoff import Backoff
+from headwater.clock import VirtualClock
 from headwater.data.address import Depth
 from headwater.protocol.commit import Commit
 from headwater.protocol.verdict import Collision, Conflict, PreconditionFailed, Rejection, RuleRefused
 from headwater.replica.layer import Layer
+from headwater.runtime.attempts import Attempts
 from headwater.runtime.effort import Effort, Outcome, Stage, classify
 from tests.unit.runtime.kit import doc
 
@@ -42,3 +45,15 @@ def test_an_effort_counts_conflicts_and_remembers_the_last() -> None:
     assert (effort.conflicts, effort.collision(), effort.stage) == (1, COLLISION, Stage.BACKING_OFF)
     effort.settled(layer, Conflict(dead_layers=(6,)))
     assert (effort.conflicts, effort.collision()) == (2, None)
+
+
+def test_the_time_of_a_window_stands_still_without_a_connection() -> None:
+    clock = VirtualClock()
+    attempts = Attempts(Backoff.none(), clock, "a driver")
+    seen = []
+    for us, act in ((10, attempts.began), (7, attempts.ended), (100, attempts.began), (3, attempts.ended), (50, None)):
+        clock.advance(us)
+        if act is not None:
+            act()
+        seen.append(attempts.connected_us())
+    assert seen == [0, 7, 7, 10, 10]

@@ -25,6 +25,7 @@ from headwater.protocol.messages import (
     state_of,
     whole_of,
 )
+from headwater.protocol.observations import NodeKey, Observations, Observed
 from headwater.protocol.stored_events import Events, StoredEvent
 from headwater.protocol.verdict import Accepted, Rejected, RuleRefused
 from headwater.replica.session import MAX_COMMIT_BYTES, MAX_WAVE_BYTES
@@ -267,3 +268,17 @@ def test_stored_events_that_are_too_long_for_an_answer_come_in_shorter_pages(enc
     assert isinstance(problem, Problem)
     assert (problem.fatal, problem.id) == (False, 7)
     assert "stored at seq 1 is over 500 bytes" in problem.message
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_observations_that_are_too_long_for_an_answer_come_in_shorter_pages(encoding: Encoding) -> None:
+    nodes = [NodeKey("ann", 1, f"m{n}") for n in range(8)]
+    observed = tuple(Observed(node, "x" * 1_000, "", "", "", None, (), (), (), 0, 0, 0) for node in nodes)
+    page, data = fitting(Observations(7, 9, observed), encoding, 5_000)
+    assert isinstance(page, Observations)
+    assert (page.observed, page.next) == (observed[:4], nodes[3])
+    assert len(data) <= 5_000
+    problem, _ = fitting(Observations(7, 9, observed[:1]), encoding, 500)
+    assert isinstance(problem, Problem)
+    assert (problem.fatal, problem.id) == (False, 7)
+    assert "observed of a node of ann is over 500 bytes" in problem.message

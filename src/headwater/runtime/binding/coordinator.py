@@ -9,6 +9,7 @@ Readers of the member read the order and the rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
@@ -16,7 +17,7 @@ from headwater.cells.codec import codec_for
 from headwater.cells.handle import Input
 from headwater.cells.model import Json
 from headwater.data.text import shown
-from headwater.errors import AbsentError, AuthoringError
+from headwater.errors import AbsentError, AuthoringError, UpstreamFailedError
 from headwater.pieces.declarations import ChildMember, EachMember
 from headwater.pieces.handles import Child, Computed, Each
 from headwater.pieces.names import child_name
@@ -107,6 +108,13 @@ class Coordinator:
     def homes(self) -> list[Home]:
         return [row.child for row in self.rows.values() if row.child is not None]
 
+    def child(self, text: str) -> Home | None:
+        """Inside a run: the child of one element, once it is known whether there is one."""
+        self._order.get(())
+        self.shown((text,), self._home.facet("space"))
+        row = self.rows.get(text)
+        return None if row is None else row.child
+
     # ---- its own run -------------------------------------------------------------------------------
 
     def _run(self) -> tuple[str, ...]:
@@ -148,9 +156,19 @@ class Coordinator:
 
         def call() -> object:
             check()
-            return self._made(row, fn(piece, *elements))
+            try:
+                made = fn(piece, *elements)
+            except Exception:
+                self._look_first()
+                raise
+            return self._made(row, made)
 
         return call
+
+    def _look_first(self) -> None:
+        """A row failed. Its element may be gone, which ends the row: whoever knows that has to be up to date first."""
+        with suppress(UpstreamFailedError):
+            self._order.exists()
 
     def _made(self, row: Row, made: Any) -> Any:
         """Keep what the author's method made of an element."""

@@ -6,6 +6,7 @@ be passed on. It makes handles when they are first used, which registers what co
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from headwater.data.address import check_scope
@@ -20,6 +21,7 @@ from headwater.pieces.declarations import (
     HandlerMember,
     ResourceMember,
 )
+from headwater.pieces.handles import Computed
 from headwater.pieces.member import SCOPES, Declaration, Scope
 from headwater.pieces.names import document_id
 from headwater.replica.document import Document
@@ -74,11 +76,34 @@ class Facet:
                 )
             if isinstance(member, _COMPUTED) and owner is not self:
                 return owner.handle(member)  # Nobody looks into somebody's window: there is one value in it.
+        if home.is_stopped and isinstance(member, (ComputedMember, FoldMember)) and member.scope == self.scope:
+            return self._again(member)
         if isinstance(member, _OWN) or member.scope == self.scope:
             return home.make(self, member)
         if SCOPES.index(member.scope) > SCOPES.index(self.scope):
             return Narrow(home, member)
         return home.facet(member.scope, self.user, self.session).handle(member)
+
+    def _again(self, member: Declaration) -> Computed[Any]:
+        """Its piece is over here. Whoever keeps it may keep it again, which a run finds out that looks."""
+        home = self.home
+        made: Computed[Any] = Computed(home.pieces.core, self.document(member.stored), home.outline.codec(member))
+
+        def look() -> None:
+            if self._handle_after(member) is None:
+                raise AuthoringError(f"{home!r} is over, because what kept it is gone: ask its maker for another one")
+
+        made.made_by(look)
+        return made
+
+    def maker(self, member: Declaration) -> Callable[[], object]:
+        """What a handle calls if nobody computes what it reads."""
+        return lambda: self._handle_after(member) if self.home.is_stopped else self.handle(member)
+
+    def _handle_after(self, member: Declaration) -> Any:
+        """The same member of the child that is kept now in the place of one that is over."""
+        home = self.home.successor()
+        return None if home is None else home.facet(self.scope, self.user, self.session).handle(member)
 
     def drop_computed(self) -> list[Declaration]:
         """Forget the handles of what is computed for its session, and say which those were."""

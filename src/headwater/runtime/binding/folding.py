@@ -186,5 +186,5 @@ def fold(facet: Facet, member: FoldMember) -> Computed[Any]:
             fingerprint=home.digest(member),
         )
     )
-    handle.made_by(home.maker_of(lambda: facet.handle(member)))
+    handle.made_by(facet.maker(member))
     return handle

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from headwater.errors import AuthoringError
+from headwater.errors import AbsentError, AuthoringError
 from headwater.pieces.declarations import CellMember, ChildMember, EachMember, EffectMember, MaterializerMember
 from headwater.pieces.member import Declaration, Scope
 from headwater.pieces.piece import Piece
-from headwater.runtime.binding import periods
+from headwater.runtime.binding import onward, periods
 from headwater.runtime.binding.facet import Facet
 from headwater.runtime.binding.making import keep_cells, keep_children, make, show
 from headwater.runtime.space import LocalSpace
@@ -115,9 +115,12 @@ class Home:
         nobodys = self._facets.get(("session", "", facet.session))
         if nobodys is not None:
             ids = {facet.node_id(member.stored) for member in nobodys.drop_computed()}
-            for node in [each for each in self.nodes if each.id in ids]:
+            gone = [each for each in self.nodes if each.id in ids]
+            readers = onward.readers(gone)
+            for node in gone:
                 self.pieces.outside(lambda node=node: self.pieces.core.remove(node))  # type: ignore[misc]
                 self.nodes.remove(node)
+            onward.look_again(self.pieces, readers)
 
     def make(self, facet: Facet, member: Declaration) -> Any:
         """The handle of a member for a facet."""
@@ -134,6 +137,16 @@ class Home:
     def maker_of(self, make: Callable[[], object]) -> Callable[[], object]:
         """What a handle calls if nobody computes what it reads: not once the piece is over."""
         return lambda: None if self.is_stopped else make()
+
+    def successor(self) -> Home | None:
+        """Inside a run: the child that is kept now under the id of this one, which is over. None: there is none."""
+        if self.parent is None:
+            return None
+        try:
+            found = self.pieces.home_of(self.space, self.id)
+        except (AbsentError, AuthoringError):
+            return None
+        return found if found.cls is self.cls and not found.is_stopped else None
 
     def check_generation(self) -> None:
         """Inside a run that derives: no newer version of its class runs it, or the piece that it is a part of."""
@@ -197,6 +210,10 @@ class Home:
             for node in nodes
         )
 
+    def facets(self) -> list[Facet]:
+        """Those that somebody has."""
+        return list(self._facets.values())
+
     def opened_for(self) -> tuple[tuple[str, str], ...]:
         """The users and sessions that it is open for."""
         return tuple(self._shown)
@@ -204,11 +221,15 @@ class Home:
     def children(self) -> list[Home]:
         return [child for each in self.coordinators.values() for child in each.homes()]
 
-    def stop(self) -> None:
-        """Take out everything of it that runs here. Its documents stay; what only its maker knows is over for good."""
+    def stop(self, *, is_read_on: bool = False) -> None:
+        """Take out everything of it that runs here. Its documents stay; what only its maker knows is over for good.
+
+        `is_read_on`: whoever else reads it has it computed from here on, as of a piece that is only named.
+        """
         if self.is_stopped:
             return
         self.is_stopped = self.parent is not None or self.is_launched
+        read = onward.read(self) if is_read_on and not self.is_stopped else None
         for child in self.children():
             child.stop()
         self.pieces.let_go(self)
@@ -227,3 +248,5 @@ class Home:
         self._shown.clear()
         self._kept.clear()
         self.coordinators.clear()
+        if read is not None:
+            onward.go_on(self, read)

@@ -117,7 +117,7 @@ def _computed(facet: Facet, member: ComputedMember | MaterializerMember) -> Comp
             fingerprint=home.digest(member),
         )
     )
-    handle.made_by(home.maker_of(lambda: facet.handle(member)))
+    handle.made_by(facet.maker(member))
     return handle
 
 

@@ -131,7 +131,7 @@ async def _arrived(space: Space, facet: Facet) -> None:
 
 async def stop(space: Space, what: Piece) -> None:
     """Stop running a piece here. Its documents stay."""
-    _own(space, what).stop()
+    _own(space, what).stop(is_read_on=True)
     await space.pieces.runtime.idle()
 
 

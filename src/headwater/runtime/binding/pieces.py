@@ -16,10 +16,11 @@ from headwater.data.ids import derive
 from headwater.data.link import Link
 from headwater.errors import AbsentError, AuthoringError
 from headwater.pieces.declarations import ChildMember, EachMember, GivenMember
-from headwater.pieces.names import piece_id
+from headwater.pieces.names import SEPARATOR, piece_id
 from headwater.pieces.piece import Piece
 from headwater.runtime.binding.contexts import EventContext, NodeContext
 from headwater.runtime.binding.coordinator import Coordinator
+from headwater.runtime.binding.descendants import descendant
 from headwater.runtime.binding.events import Event, Sender
 from headwater.runtime.binding.folding import fold
 from headwater.runtime.binding.following import Following
@@ -130,6 +131,15 @@ class Pieces:
         """The home of a piece that is here, by its id."""
         return self._homes.get((space, id))
 
+    def home_of(self, space: LocalSpace, id: str) -> Home:
+        """The home of a piece that is known by its id alone, here or by what its space knows."""
+        found = self._homes.get((space.name, id))
+        if found is None and SEPARATOR in id and self.core.current.run is not None:
+            found = descendant(self, space, id)
+            if found is None:
+                raise AbsentError(f"{space.name} has no piece {id!r} any more: what kept it is gone")
+        return found or self.records.found(space, id)
+
     def homes(self) -> tuple[Home, ...]:
         """All that are here."""
         return tuple(self._homes.values())
@@ -192,15 +202,18 @@ class Pieces:
         given = home.outline.given(member)
         assert given.codec is not None
         kind: type[Input[Any]] = Cell if given.is_cell else Input
-        return kind(self.core, space.document(parts.id, parts.scope), given.codec, parts.path)
+        made = kind(self.core, space.document(parts.id, parts.scope), given.codec, parts.path)
+        if SEPARATOR in parts.id:
+            made.made_by(lambda: self._owned(space, parts))  # A child is found by a run that looks.
+        return made
 
     def _owned(self, space: LocalSpace, parts: AddressParts) -> Input[Any] | None:
         """The handle of a member at its place, which knows its default and has it computed. None: it is no piece's."""
         id, _, stored = parts.id.rpartition(":")
-        home = self._homes.get((space.name, id))
-        if home is None and id:
+        home = None
+        if id:
             try:
-                home = self.records.found(space, id)
+                home = self.home_of(space, id)
             except (AbsentError, AuthoringError):
                 return None  # It has no record, or its class is not imported: what is stored there can be read.
         member = None if home is None else home.outline.get(stored)
@@ -218,7 +231,7 @@ class Pieces:
     def _handler(self, place: str) -> Any:
         space, _, rest = place.partition("/")
         id, _, stored = rest.rpartition(":")
-        home = self._homes.get((space, id)) or self.records.found(self.core.space(space), id)
+        home = self.home_of(self.core.space(space), id)
         member = home.outline.get(stored)
         if member is None:
             raise AuthoringError(f"{home!r} has no handler {stored!r} any more: keep it, or rename it with was=")
@@ -303,7 +316,7 @@ class Pieces:
         if not colon:
             raise AuthoringError(f"{link!r} points at no piece and at no member of one")
         self.following.cross(facet.home.space, space)
-        home = self._homes.get((space.name, id)) or self.records.found(space, id)
+        home = self.home_of(space, id)
         seen = home.facet(facet.scope, facet.user, facet.session)
         if stored == "@":
             return seen.piece

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
+from headwater.runtime.binding.onward import nodes_of
 from headwater.scheduler.graph.edges import readers_of
 
 if TYPE_CHECKING:
     from headwater.runtime.binding.home import Home
     from headwater.runtime.core import Core
-    from headwater.scheduler.node import Node
 
 MOST_RESTING: Final = 500
 """Pieces that are not open here and have nodes, the last ones that somebody looked at."""
@@ -70,12 +70,5 @@ class Resting:
 
 def _is_looked_at(home: Home) -> bool:
     """Whether anything outside the piece demands or reads what it computes."""
-    own = set(_nodes(home))
+    own = set(nodes_of(home))
     return any(node.live or node.suspended or any(each not in own for each in readers_of(node)) for node in own)
-
-
-def _nodes(home: Home) -> list[Node]:
-    found = list(home.nodes)
-    for child in home.children():
-        found += _nodes(child)
-    return found

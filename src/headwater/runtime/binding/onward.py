@@ -1,0 +1,80 @@
+"""Whoever reads what a piece computes, when the piece stops running here: they are not left with an old value.
+
+What a live reader reads is computed on, as of a piece that is only named: if its value is the same, nobody runs for it.
+Others look again when somebody demands them, and so does whoever read what has to be made in a new way: the rows and
+children of an `each`. Costs what the piece has, once. Decides nothing about what is fresh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from headwater.cells.handle import Input
+from headwater.replica.document import Document
+from headwater.scheduler.graph.edges import readers_of
+from headwater.scheduler.node import Node
+
+if TYPE_CHECKING:
+    from headwater.pieces.member import Declaration
+    from headwater.runtime.binding.facet import Facet
+    from headwater.runtime.binding.home import Home
+    from headwater.runtime.binding.pieces import Pieces
+
+
+class Read(NamedTuple):
+    """What others read of a piece."""
+
+    members: list[tuple[Facet, Declaration]]  # what is read by somebody live, and can be made again by itself
+    readers: dict[Node, None]  # of everything else
+
+
+def nodes_of(home: Home) -> list[Node]:
+    """The nodes of a piece and of its children."""
+    found = list(home.nodes)
+    for child in home.children():
+        found += nodes_of(child)
+    return found
+
+
+def readers(nodes: list[Node]) -> dict[Node, None]:
+    """Who else reads what some nodes compute."""
+    own = set(nodes)
+    return {each: None for node in nodes for each in readers_of(node) if each not in own}
+
+
+def read(home: Home) -> Read:
+    """What others read of a piece that runs here."""
+    nodes = nodes_of(home)
+    own = set(nodes)
+    places: dict[Document, tuple[Facet, Declaration]] = {}
+    for facet in home.facets():
+        for member, handle in facet.handles.items():
+            if isinstance(handle, Input):
+                known: Input[Any] = handle
+                places[known.document] = (facet, member)
+    found = Read([], {})
+    for node in nodes:
+        others = [each for each in readers_of(node) if each not in own]
+        place = places.get(node.outputs[0]) if node.outputs else None
+        if place is not None and any(each.live for each in others):
+            found.members.append(place)
+        else:
+            found.readers.update(dict.fromkeys(others))
+    return found
+
+
+def go_on(home: Home, found: Read) -> None:
+    """The piece is stopped: have what is read computed."""
+    for facet, member in found.members:
+        facet.handle(member)
+    look_again(home.pieces, found.readers)
+
+
+def look_again(pieces: Pieces, readers: Iterable[Node]) -> None:
+    """Nobody computes what these read any more: their next look has it computed."""
+    run = pieces.core.current.run
+    asking = None if run is None else run.node
+    for each in readers:
+        if each is not asking:  # I5: a run never invalidates itself. It looks at what it made.
+            pieces.outside(lambda each=each: pieces.core.scheduler.outdate(each))  # type: ignore[misc]
