@@ -96,7 +96,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """The answer of `why`. Steps are in reading order: a cause, then what caused its writer's run, one level deeper."""
+    """The answer of `why`. Steps are in reading order: a cause, then what caused its writer's run, one level deeper.
+
+    A place that changed several times before the run is there with its last change.
+    """
 
     node: str
     kind: str
