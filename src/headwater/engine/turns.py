@@ -2,11 +2,12 @@
 
 When several write one document from what they read in it, one wins and the others come back. All at once they would
 lose again, all but one. So whoever lost stands in line at the document; when something lands there, the first in line
-is told that it is its turn, together with the fresh value, and has it for a few milliseconds: until all that it sent is
-judged. Commits of others to the same document are kept back for it meanwhile: the one who just won is always the first
-to know what it stands on, and would keep all others out for ever. What those in line would be told of writes in between
-is stale before they could use it, so it is kept back for a moment. Only order and hints: no verdict depends on them, a
-turn that is not used passes on by itself, and nothing of this is remembered beyond a connection.
+is told that it is its turn, together with the fresh value, and has it for a few milliseconds, or for as long as others
+took of late: until all that it sent is judged. Commits of others to the same document are kept back for it meanwhile:
+the one who just won is always the first to know what it stands on, and would keep all others out for ever. What those
+in line would be told of writes in between is stale before they could use it, so it is kept back for a moment. Only
+order and hints: no verdict depends on them, a turn that is not used passes on by itself, and nothing of this is
+remembered beyond a connection.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from headwater.engine.peer import Peer
 from headwater.protocol.messages import FromReplica, Transact
 from headwater.protocol.verdict import Accepted, Conflict, Verdict
 
-TURN_US: Final = 4_000  # how long somebody has the turn: a few round trips
+TURN_US: Final = 4_000  # how long somebody has the turn at least: a few round trips
+LONGEST_US: Final = 50_000  # and at most, where those who had it took long
 QUIET_US: Final = 20_000  # how long somebody in line is not bothered with what others write
 LINE: Final = 256  # how many stand in line at one document; whoever comes later waits by itself
 
@@ -29,11 +31,12 @@ Arrived = tuple[Peer, FromReplica]
 class Line:
     """Those who want to write one document."""
 
-    __slots__ = ("holder", "is_served", "until_us", "waiting")
+    __slots__ = ("given_us", "holder", "is_served", "until_us", "waiting")
 
     def __init__(self) -> None:
         self.holder: Peer | None = None  # whose turn it is, and until when
         self.is_served = False  # it has written, and keeps the turn only for the rest of what it sent
+        self.given_us = 0
         self.until_us = 0
         self.waiting: dict[Peer, None] = {}  # the others, in their order
 
@@ -41,12 +44,13 @@ class Line:
 class Turns:
     """The lines at the documents of one space. A peer stands in one line at a time."""
 
-    __slots__ = ("_held", "_lines", "_places", "_quiet_until_us", "is_coming")
+    __slots__ = ("_held", "_lines", "_places", "_quiet_until_us", "_takes_us", "is_coming")
 
     def __init__(self) -> None:
         self._lines: dict[tuple[str, DocKey], Line] = {}
         self._places: dict[Peer, tuple[str, DocKey]] = {}
         self._quiet_until_us: dict[Peer, int] = {}
+        self._takes_us = TURN_US / 4  # about how long somebody who has the turn takes to write
         self._held: list[Arrived] = []  # kept back for those who have a turn
         self.is_coming: Callable[[Peer], bool] = _unknown  # whether more of it has arrived, and is not processed yet
 
@@ -65,7 +69,10 @@ class Turns:
         if isinstance(verdict, Accepted):
             key = self._places.get(peer)
             if key is not None and self._lines[key].holder is peer:
-                self._lines[key].is_served = True
+                line = self._lines[key]
+                if not line.is_served:
+                    self._took(now_us - line.given_us)
+                line.is_served = True
             elif key is not None:
                 self.leave(peer)
         elif isinstance(verdict.rejection, Conflict):
@@ -106,17 +113,27 @@ class Turns:
             holder = line.holder
             if holder is not None and (line.until_us <= now_us or (line.is_served and not self.is_coming(holder))):
                 was_served = line.is_served
+                if not was_served:
+                    self._took(now_us - line.given_us)  # It takes longer than that, or does not come at all.
                 self.leave(holder)  # If it still comes, it is judged like anybody.
                 if was_served and line.waiting:
                     self._quiet_until_us[holder] = now_us + TURN_US  # It is about to write again, or has time.
             if line.holder is None and line.waiting:
                 line.holder, line.is_served = next(iter(line.waiting)), False
                 del line.waiting[line.holder]
-                line.until_us = now_us + TURN_US
+                line.given_us, line.until_us = now_us, now_us + self.turn_us
                 given.append(line.holder)
             elif line.holder is None:
                 del self._lines[key]
         return given
+
+    @property
+    def turn_us(self) -> int:
+        """How long a turn is. A busy machine answers later, and if turns are over too early, everybody collides."""
+        return min(max(int(4 * self._takes_us), TURN_US), LONGEST_US)
+
+    def _took(self, us: int) -> None:
+        self._takes_us += (min(us, LONGEST_US) - self._takes_us) / 8
 
     def before(self, peer: Peer) -> int | None:
         """How many go first; 0: it is its turn. None: it stands in no line."""

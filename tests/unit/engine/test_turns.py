@@ -6,7 +6,7 @@ from headwater.data.address import Depth, DocKey
 from headwater.data.patch import increment
 from headwater.engine.limits import DEFAULT_LIMITS
 from headwater.engine.peer import Peer
-from headwater.engine.turns import LINE, QUIET_US, TURN_US, Arrived, Turns
+from headwater.engine.turns import LINE, LONGEST_US, QUIET_US, TURN_US, Arrived, Turns
 from headwater.protocol.commit import Commit, Operation, Read
 from headwater.protocol.messages import Ack, Transact
 from headwater.protocol.verdict import Accepted
@@ -52,8 +52,22 @@ def test_a_turn_that_is_not_used_passes_on_and_is_over_for_good() -> None:
     assert turns.give(TURN_US - 1) == []
     assert turns.give(TURN_US) == [b]
     assert turns.before(a) is None
-    assert turns.give(2 * TURN_US) == []
+    assert turns.give(TURN_US + turns.turn_us) == []
     assert len(turns) == 0
+
+
+def test_a_turn_is_as_long_as_those_who_had_it_took_within_bounds() -> None:
+    turns, now_us = Turns(), 0
+    assert turns.turn_us == TURN_US
+    for took_us, bound in ((LONGEST_US, LONGEST_US), (10, TURN_US)):
+        for _ in range(40):
+            (peer,) = peers(1)
+            turns.lost(peer, D, now_us)
+            assert turns.give(now_us) == [peer]
+            now_us += min(took_us, turns.turn_us)
+            turns.judged(peer, Accepted(1, 1), now_us)
+            turns.give(now_us)
+        assert turns.turn_us == bound
 
 
 def test_a_peer_stands_in_one_line_and_lines_of_two_documents_do_not_wait_for_each_other() -> None:

@@ -34,7 +34,8 @@ def _below(home: Home, id: str) -> Home | None:
         return None
     stored, _, rest = id[len(home.id) + 1 :].partition(SEPARATOR)
     text = unquote(rest.partition(SEPARATOR)[0], encoding="latin-1")
-    for member in (*home.outline.of(EachMember), *home.outline.of(ChildMember)):
+    members: list[EachMember | ChildMember] = [*home.outline.of(EachMember), *home.outline.of(ChildMember)]
+    for member in members:
         name = child_name(home.id, member.stored, text)
         if unquote(stored, encoding="latin-1") == member.stored and (id == name or id.startswith(name + SEPARATOR)):
             return home.pieces.coordinator(home, member).child(text)

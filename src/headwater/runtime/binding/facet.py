@@ -76,7 +76,7 @@ class Facet:
                 )
             if isinstance(member, _COMPUTED) and owner is not self:
                 return owner.handle(member)  # Nobody looks into somebody's window: there is one value in it.
-        if home.is_stopped and isinstance(member, (ComputedMember, FoldMember)) and member.scope == self.scope:
+        if home.is_let_go and isinstance(member, (ComputedMember, FoldMember)) and member.scope == self.scope:
             return self._again(member)
         if isinstance(member, _OWN) or member.scope == self.scope:
             return home.make(self, member)

@@ -44,6 +44,7 @@ class Home:
         "id",
         "inputs",
         "is_launched",
+        "is_let_go",
         "is_made",
         "is_stopped",
         "maker",
@@ -82,6 +83,7 @@ class Home:
         self.is_launched = False  # by a handler whose commit has no verdict yet
         self.is_made = False  # its record is known to be there
         self.is_stopped = False  # for good: its element left, or the commit that launched it failed
+        self.is_let_go = False  # so is a child whose keeper does not run here: that one makes another, if somebody looks
         # Those that somebody has: a program, a node, an event under way. A server sees many sessions come and go.
         self._facets: WeakValueDictionary[tuple[Scope, str, str], Facet] = WeakValueDictionary()
         # Of each session the facet of the user whose window it is, as long as somebody has that.
@@ -221,17 +223,19 @@ class Home:
     def children(self) -> list[Home]:
         return [child for each in self.coordinators.values() for child in each.homes()]
 
-    def stop(self, *, is_read_on: bool = False) -> None:
+    def stop(self, *, is_read_on: bool = False, is_let_go: bool = False) -> None:
         """Take out everything of it that runs here. Its documents stay; what only its maker knows is over for good.
 
         `is_read_on`: whoever else reads it has it computed from here on, as of a piece that is only named.
+        `is_let_go`: it is a child, and stops with its keeper, which may keep it again.
         """
         if self.is_stopped:
             return
         self.is_stopped = self.parent is not None or self.is_launched
         read = onward.read(self) if is_read_on and not self.is_stopped else None
+        self.is_let_go = is_let_go
         for child in self.children():
-            child.stop()
+            child.stop(is_let_go=is_let_go or not self.is_stopped)
         self.pieces.let_go(self)
         for task in self._periods:
             task.cancel()
