@@ -90,7 +90,10 @@ class Run:
     def miss(self, spot: Spot) -> Spot:
         """A look that the last run did not make at this point. What another thread looks at is no part of the run."""
         if get_ident() != self.thread:
-            raise AuthoringError("a runtime belongs to one thread: call rt.call(fn) to have fn called there")
+            raise AuthoringError(
+                "a runtime belongs to one thread: call rt.call(fn) to have fn called there, all of it: "
+                "rt.call(lambda: piece.total.pull())"
+            )
         spot.stamp = self.number
         return self.tracker.missed(self, spot)
 

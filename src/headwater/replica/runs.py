@@ -14,11 +14,15 @@ import msgspec
 
 from headwater.data.address import DocKey
 from headwater.data.path import Path
+from headwater.data.value import MAX_INT
 from headwater.protocol.messages import Transact
 from headwater.protocol.observations import ForeignRead, Layers, Observation
 
 MOST_NOTED: Final = 512
 """Runs that changed nothing and wait for a frame; with more of them, they leave without one."""
+
+MOST_WAITING: Final = 8 * MOST_NOTED
+"""The same, of which the first are dropped when there are more."""
 
 Cause = int | tuple[DocKey, Path] | None
 
@@ -68,15 +72,18 @@ class Runs:
         if self.is_on:
             self._order += 1
             under = layers if any(layers) else ()
-            self._noted.append(
-                Observation(about, footprint, self._order, 0, seq, under, failed, cause, foreign, took_us)
-            )
+            self._wait(Observation(about, footprint, self._order, 0, seq, under, failed, cause, foreign, took_us))
 
     def gone(self, about: bytes, seq: int) -> None:
         """A node is no more, as of a seq; or all nodes of a piece, if no member is named."""
         if self.is_on:
             self._order += 1
-            self._noted.append(Observation(about, b"", self._order, 0, seq, gone=True))
+            self._wait(Observation(about, b"", self._order, 0, seq, gone=True))
+
+    def _wait(self, run: Observation) -> None:
+        if len(self._noted) >= MOST_WAITING:
+            del self._noted[:MOST_NOTED]  # Without a connection they are not taken: then these are as if never told.
+        self._noted.append(run)
 
     # ---- on their way ----------------------------------------------------------------------------
 
@@ -84,14 +91,18 @@ class Runs:
     def are_many(self) -> bool:
         return len(self._noted) >= MOST_NOTED
 
-    def taken(self) -> tuple[Observation, ...]:
-        """What waits for no commit. Whoever takes it sends it."""
-        noted, self._noted = self._noted, []
+    def taken(self, before: int = MAX_INT) -> tuple[Observation, ...]:
+        """What waits for no commit from a number on. Whoever takes it sends it.
+
+        A run that stands on a commit is told behind it: in front of it nobody could know what it stood on.
+        """
+        noted = [run for run in self._noted if _last_of(run) < before]
+        self._noted = [] if len(noted) == len(self._noted) else [run for run in self._noted if _last_of(run) >= before]
         return tuple(noted)
 
     def with_frame(self, frame: Transact, *, again: bool = False) -> Transact:
         """A frame with what was observed of its commits, and, unless it is sent again, with what waited for one."""
-        noted = () if again else self.taken()
+        noted = () if again else self.taken(frame.commits[0].local_seq)
         runs = [self._made[commit.local_seq] for commit in frame.commits if commit.local_seq in self._made]
         return msgspec.structs.replace(frame, observations=(*noted, *runs)) if noted or runs else frame
 
@@ -105,3 +116,8 @@ class Runs:
         if self._made:
             kept = set(local_seqs)
             self._made = {number: run for number, run in self._made.items() if number in kept}
+
+
+def _last_of(run: Observation) -> int:
+    """The last own commit that it stands on; 0: none."""
+    return max([span[1] for spans in run.layers for span in spans], default=0)

@@ -130,6 +130,11 @@ class Attached:
     def flush(self) -> None:
         self.driver.flush()
 
+    def tell_runs(self) -> None:
+        """Say now what was observed of runs that changed nothing, and would wait for the next commit."""
+        self.driver.session.tell_runs()
+        self.driver.flush()
+
     def is_up(self) -> bool:
         """Whether there is a connection."""
         return self.driver.session.link is Link.UP

@@ -52,7 +52,7 @@ def check_computed(document: Document) -> bool:
     for writer in document.writers:
         if isinstance(writer, Node) and writer.error is not None:
             raise upstream_failed(writer)
-    return not document.writers or any(isinstance(each, Node) and each.runs for each in document.writers)
+    return not document.writers or any(isinstance(each, Node) and each.is_known for each in document.writers)
 
 
 class Authored:

@@ -16,6 +16,13 @@ from headwater.errors import AuthoringError
 Function = Callable[..., Any]
 
 
+def check_function(fn: object) -> None:
+    """A coroutine was made on the wrong thread already."""
+    if inspect.iscoroutine(fn):
+        fn.close()
+        raise AuthoringError("rt.call takes a function and its arguments: write rt.call(work, 1), not rt.call(work(1))")
+
+
 def called_here(fn: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """The same on the runtime's own thread, which cannot wait for itself."""
     made = fn(*args, **kwargs)

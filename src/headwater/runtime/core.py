@@ -126,6 +126,11 @@ class Core:
     def space_of_replica(self, replica: Replica) -> LocalSpace:
         return self._of_replica[replica]
 
+    def name_of(self, replica: Replica) -> str | None:
+        """What the space of a replica is called. None: it is none, like the time and the past."""
+        space = self._of_replica.get(replica)
+        return space.name if space is not None and self._spaces.get(space.name) is space else None
+
     def spaces(self) -> tuple[LocalSpace, ...]:
         return tuple(self._spaces.values())
 
@@ -301,7 +306,10 @@ class Core:
         if self.is_closed:
             raise AuthoringError("this runtime was closed, and nothing runs in it any more: open another one")
         if threading.get_ident() != self._thread:
-            raise AuthoringError("a runtime belongs to one thread: call rt.call(fn) to have fn called there")
+            raise AuthoringError(
+                "a runtime belongs to one thread: call rt.call(fn) to have fn called there, all of it: "
+                "rt.call(lambda: piece.total.pull())"
+            )
         if len(self._beside) > 1 and self.current.run is None:
             for each in self._beside:
                 other = each()
@@ -379,7 +387,7 @@ class Core:
         space = self._of_replica.get(document.home)
         if space is not None:
             space.release(document)
-        else:
+        elif document.home is self.time.replica:
             self.time.release(document)
 
     def is_ready(self, replica: Replica, conflict: Conflict) -> bool:

@@ -27,7 +27,7 @@ from headwater.runtime.attached import Attached
 from headwater.runtime.attachment import Alone, Attachment, Embedded, Remote
 from headwater.runtime.binding.intents import IntentRow
 from headwater.runtime.binding.pieces import Pieces
-from headwater.runtime.calling import called_here, called_there
+from headwater.runtime.calling import called_here, called_there, check_function
 from headwater.runtime.core import Core
 from headwater.runtime.loops import ByAsyncio
 from headwater.runtime.nodes import Kind, NodeHandle, register
@@ -66,6 +66,8 @@ class Runtime:
         policy: Policy | None = None,
         outbox: str | PathLike[str] | None = None,
         close_s: float = CLOSE_S,
+        observe: bool = True,
+        identity: str | None = None,
     ) -> None:
         self._event_loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
@@ -80,7 +82,10 @@ class Runtime:
         self._owns = not (source is not None and not isinstance(source, (str, PathLike)))
         self._attachment = _attachment(source, token)
         self.tasks = Tasks(self.core)
-        self.pieces = Pieces(self)
+        self.observes = observe  # whether what nodes did is told, and asked for when they are here again
+        # Which of several runtimes it is, over restarts. One that has a directory for itself is the only one there.
+        is_alone = self._owns and isinstance(self._attachment, Embedded)
+        self.pieces = Pieces(self, "" if identity is None and is_alone else identity)
         self._outbox = None if outbox is None else Outbox(fspath(outbox))  # what was sent and has no end
         self._loop.drive(self.core)
         if self._outbox is not None:
@@ -111,6 +116,7 @@ class Runtime:
         channel = Attached(self.core, name, transport, token=self._attachment.token, policy=self.policy.retry)
         local = self.core.add_space(name, channel.replica, channel)
         self._channels[name] = channel
+        channel.driver.session.runs.is_on = self.observes
         channel.start(local)
         self.pieces.handling.takeover.attend(channel)
         return local
@@ -238,6 +244,7 @@ class Runtime:
 
         What has to be awaited is awaited there: `rt.call(cart.add.send, line)` answers when that is durable.
         """
+        check_function(fn)
         if threading.get_ident() == self._thread:
             return called_here(fn, args, kwargs)
         if self._closed:
@@ -277,6 +284,8 @@ class Runtime:
                 undone = self._undone()
             except HeadwaterError as error:
                 undone = error
+        for channel in self._channels.values():
+            channel.tell_runs()
         # Whoever stops waiting before this may call it again: nothing was let go. From here on it goes on by itself.
         if self._ending is None:
             self._closed = True

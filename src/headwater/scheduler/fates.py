@@ -54,7 +54,11 @@ class Fates:
     def on_settled(self, layer: Layer, rejection: Rejection | None) -> None:
         """A layer of some node's run has its end."""
         node = layer.source
-        if rejection is None or not isinstance(node, Node) or node.removed:
+        if rejection is None or not isinstance(node, Node):
+            return
+        if node.account is not None:
+            node.account.rejected(layer.local_seq)
+        if node.removed:
             return
         if self.trace is not None:
             self.trace.emit(RejectedEvent(node.id, layer.local_seq, type(rejection).__name__))
@@ -79,10 +83,10 @@ class Fates:
         for change in notification.changes:
             for node in change.document.writers:
                 # I1: found in place counts as read.
-                if isinstance(node, Node) and node.status == CLEAN and not node.wrote and node.error is None:
+                if isinstance(node, Node) and _has_found(node):
                     self._look_again(node, change, (), notification)
             for node in self._graph.materializers(change.document):
-                if node.status == CLEAN and not node.wrote and node.error is None:
+                if _has_found(node):
                     for document, path in node.found:
                         if document is change.document and not _is_same(change, path):
                             self._look_again(node, change, path, notification)
@@ -122,6 +126,11 @@ class Fates:
 
     def forget(self, node: Node) -> None:
         self._waiting = [(other, conflict) for other, conflict in self._waiting if other is not node]
+
+
+def _has_found(node: Node) -> bool:
+    """Whether its last run found its result in place. What it found before it came back has its place in the log."""
+    return node.status == CLEAN and not (node.wrote or node.as_of) and node.error is None
 
 
 def _is_same(change: Changed, path: Path) -> bool:

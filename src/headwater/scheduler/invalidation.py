@@ -12,6 +12,7 @@ from typing import Final
 from headwater.data.address import doc_text
 from headwater.data.spots import Spot, Twig, match
 from headwater.data.trace import Invalidated, Trace
+from headwater.data.value import MAX_INT
 from headwater.replica.document import Document
 from headwater.replica.feed import Changed, Kind, Notification
 from headwater.scheduler.gates import Gates
@@ -19,6 +20,8 @@ from headwater.scheduler.hops import UNKNOWN, hops_of
 from headwater.scheduler.loads import Loads
 from headwater.scheduler.node import CLEAN, INVALID, Marks, Node, NodeKind
 
+ANY_TIME: Final = MAX_INT + 1
+"""In the place of the seq that a document was last written at: it was here, and is another now."""
 _COMMIT: Final = Kind.COMMIT
 _FROM_OTHERS: Final = (Kind.INTEGRATE, Kind.PULL, Kind.RESET)
 _EFFECT: Final = NodeKind.EFFECT
@@ -27,7 +30,7 @@ _EFFECT: Final = NodeKind.EFFECT
 class Invalidation:
     """Listens to feeds."""
 
-    __slots__ = ("_enqueue", "_gates", "_hops", "_impulse", "_loads", "_marks", "on_told", "trace")
+    __slots__ = ("_enqueue", "_gates", "_hops", "_impulse", "_loads", "_marks", "_written", "on_told", "trace")
 
     def __init__(self, gates: Gates, loads: Loads, marks: Marks, enqueue: Callable[[Node], object]) -> None:
         self._gates = gates
@@ -35,6 +38,7 @@ class Invalidation:
         self._marks = marks
         self._impulse = 0  # what came from outside and made the notification that is being told
         self._hops = 0  # how far what is being told came over other sessions; UNKNOWN: nobody knows
+        self._written = ANY_TIME  # when what is being told was last written, if nothing was known of it before
         self._enqueue = enqueue  # a live node became invalid
         self.on_told: Callable[[Notification], object] = id  # what nobody here wrote, once its readers are marked
         self.trace: Trace | None = None
@@ -51,6 +55,8 @@ class Invalidation:
         else:
             is_told = notification.kind is not _COMMIT
             self._impulse, self._hops = self._marks.cause(), hops_of(notification, source) if is_told else 0
+        is_heard = notification.kind in _FROM_OTHERS
+        self._written = _last_written(notification) if is_heard else ANY_TIME
         twig = notification.document.twig
         if twig is not None:
             if not twig.children and twig.shape is None:
@@ -67,6 +73,7 @@ class Invalidation:
                 self._arrived(change.document)
             if is_told:
                 self._hops = hops_of(change, source)
+            self._written = _last_written(change) if is_heard else ANY_TIME
             twig = change.document.twig
             if twig is not None:
                 for spot in _spots(twig, change):
@@ -90,6 +97,8 @@ class Invalidation:
         for node in spot.readers:  # type: ignore[assignment]  # Nobody else subscribes.
             if node is source:
                 continue  # I5: a run never invalidates itself (P5: identity, not id).
+            if node.as_of and self._written <= node.as_of:
+                continue  # I7: it arrived as it was when the node was found to be clean.
             self._marks.count += 1
             if node.due < impulse:
                 node.due = impulse
@@ -126,6 +135,10 @@ class Invalidation:
         if self.trace is not None:
             writer = getattr(notification.source, "id", "") or notification.kind.value
             self.trace.emit(Invalidated(node.id, address_of(spot), writer))
+
+
+def _last_written(change: Changed) -> int:
+    return ANY_TIME if change.known_before else change.document.written
 
 
 def _spots(twig: Twig, change: Changed) -> Iterable[Spot]:

@@ -193,5 +193,10 @@ class Loads:
         if document is not self.winner and document not in self._waiting:
             self._on_left(document)
 
+    def nodes(self) -> Iterator[Node]:
+        """Everybody who waits."""
+        for waiting in self._waiting.values():
+            yield from waiting
+
     def is_awaited(self, document: Document) -> bool:
         return document in self._waiting

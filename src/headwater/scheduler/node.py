@@ -6,17 +6,19 @@ of a node. It decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, Protocol
 
 from headwater.data.path import Path
 from headwater.data.spots import Spot
 from headwater.data.value import MaybeValue
 from headwater.errors import InvariantViolation
+from headwater.protocol.observations import About
 from headwater.replica.document import Document
 from headwater.replica.feed import Notification
+from headwater.replica.layer import Layer
 from headwater.replica.replica import Replica
 from headwater.scheduler.gate import Gate
 
@@ -50,6 +52,32 @@ class Marks:
         return self.impulse
 
 
+class Account(Protocol):
+    """What is told of the runs of one node (`persistence`)."""
+
+    def ran(
+        self,
+        node: Node,
+        layer: Layer | None,
+        causes: Mapping[Spot, object] | None,
+        failure: Exception | None,
+        took_us: int,
+    ) -> None:
+        """A run came to its end."""
+
+    def rejected(self, local_seq: int) -> None:
+        """Its commit will not land."""
+
+    def forget(self) -> None:
+        """Its code may be another from now on."""
+
+    def gone(self, node: Node) -> None:
+        """The node is no more."""
+
+    def said(self) -> About:
+        """Which node it is, and what its code does."""
+
+
 class NodeKind(Enum):
     """What a run of the node is for."""
 
@@ -77,6 +105,7 @@ class Node:
     rank: int = 0  # its depth below the outermost parent; parents come before children on ties
     transient: tuple[type[Exception], ...] = ()  # errors after which another try is worth it
     fingerprint: str = ""  # of the code behind `fn`; every commit of its runs says it (I8)
+    account: Account | None = None  # what is told of its runs; None: nothing is
     # ---- what it read ----
     reads: Sequence[Spot | None] = (None,)  # registered; each once; ends with None; replaced, never changed in place
     expect: Sequence[Spot | None] = (None,)  # `reads`, or (None,) to look at each read anew
@@ -86,6 +115,7 @@ class Node:
     status: int = NEVER_RAN
     causes: dict[Spot, Notification] | None = None  # why it is invalid; empty when it is clean; bounded by its reads
     last_causes: dict[Spot, Notification] | None = None  # why its last run was
+    as_of: int = 0  # it came back without a run, with reads that held at this seq; 0: it ran here, or never
     hops: int = 0  # the longest way that any of its causes came over other sessions (I6); 0 when it is clean
     last_hops: int = 0  # of its last run: what its commit says, and how long a way is taken to be that nobody knows
     error: Exception | None = None  # what its last completed run raised; readers of its output get it
@@ -127,6 +157,11 @@ class Node:
         return (self.height << 44) + self.low
 
     @property
+    def is_known(self) -> bool:
+        """Whether it has made what is stored of it: here, or in a process before this one."""
+        return self.runs > 0 or self.as_of > 0
+
+    @property
     def is_runnable(self) -> bool:
         """Invalid and live; whether its time has come is the gates' to say."""
         return self.status != CLEAN and self.live and not self.removed and self.loading is None
@@ -146,6 +181,8 @@ def check_node(node: Node) -> None:
         problems.append("it expects reads that are not its own")
     if node.status == CLEAN and node.causes:
         problems.append("it is clean and has causes")
+    if node.as_of and node.status == NEVER_RAN:
+        problems.append("it came back and never ran")
     if node.status == CLEAN and node.hops:
         problems.append("it is clean and has hops")
     if node.causes and len(node.causes) > max(len(spots), 1) + 8:

@@ -95,7 +95,8 @@ class Runner:
         retried = node.retried
         run.begin(node, node.expect if retried is None else self._again(node, retried), causes)
         fresh.stopped = None
-        began_us = self._gates.now_us() if node.gate is not None else 0
+        account = node.account
+        began_us = self._gates.now_us() if node.gate is not None or account is not None else 0
         if node.cleanup is not None:
             # Whether this attempt is kept is only known when it has done what it does: too late to make room for it.
             self.clean_up(node)
@@ -147,6 +148,7 @@ class Runner:
         node.runs += 1
         node.verified = self._marks.count  # Its own write is told: whoever it concerns is marked.
         node.last_causes = causes
+        node.as_of = 0  # From now on what it read is what it read here.
         node.wrote = 0 if layer is None else layer.local_seq
         if failure is not None:
             self._failed(node, run, failure)
@@ -154,6 +156,8 @@ class Runner:
             self._recovered(node)
         if self.trace is not None and failure is None:
             self.trace.emit(Ran(node.id, node.wrote))
+        if account is not None:  # I7: it is told with the commit it made, before that leaves.
+            account.ran(node, layer, causes, failure, self._gates.now_us() - began_us)
         if self.on_ran is not None:
             self.on_ran(node, None if failure is not None else layer)
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,6 +11,7 @@ from headwater.clock import Clock
 from headwater.data.trace import Demanded, Registered, Removed, Trace
 from headwater.data.value import ABSENT
 from headwater.errors import NotSettlingError
+from headwater.protocol.commit import Read
 from headwater.protocol.verdict import Conflict
 from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.feed import Feed, Kind, Notification
@@ -24,6 +25,7 @@ from headwater.scheduler.invalidation import Invalidation
 from headwater.scheduler.limits import SchedulerLimits
 from headwater.scheduler.loads import Loads
 from headwater.scheduler.node import CLEAN, INVALID, NEVER_RAN, Marks, Node, NodeKind
+from headwater.scheduler.persistence import install
 from headwater.scheduler.registry import NodeSpec, Registry
 from headwater.scheduler.runner import Runner
 from headwater.scheduler.settle import Settle
@@ -209,10 +211,34 @@ class Scheduler:
             return
         node.status = INVALID
         node.expect = (None,)
+        if node.account is not None:
+            node.account.forget()
         self.marks.count += 1
         node.due = self.marks.cause()
         if node.live:
             self.settle.enqueue(node)
+
+    # ---- nodes that come back ------------------------------------------------------------------------
+
+    def hold(self, node: Node, until: Document) -> None:
+        """It does not run, and what stands on it waits, until `let_on` is called for what it waits for."""
+        self.loads.wait(node, until)
+
+    def let_on(self, held_by: Document) -> None:
+        """What these nodes waited for is over: those that did not come back have their turn."""
+        for node in self.loads.arrived(held_by):
+            if node.status == CLEAN:
+                self.loads.kept(node)
+            else:
+                self.settle.enqueue(node)
+
+    def resume(self, node: Node, reads: Sequence[Read], seq: int) -> bool:
+        """Have a node that never ran here back without a run. False: it is to run."""
+        self._structural()
+        if node.removed or node.status != NEVER_RAN or not install(self.graph, node, reads, seq):
+            return False
+        self.marks.count += 1  # What it reads may be above nodes that were seen to be fresh.
+        return True
 
     def kept(self) -> Iterable[Node]:
         """What the stopped attempt of the open run registered, and this one did not yet: it may take that on."""
@@ -266,7 +292,7 @@ class Scheduler:
 
         Only materializers are not ordered before whoever reads what comes of them: without any, clean is fresh.
         """
-        if not node.runs or node.status != CLEAN:
+        if not node.is_known or node.status != CLEAN:
             return False
         return not self.graph.has_envelopes or not any(map(self._has_turn_to_come, self.graph.above(node)))
 

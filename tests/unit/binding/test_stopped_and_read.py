@@ -242,3 +242,46 @@ def test_effects_of_another_piece_hear_of_what_comes_after_a_stop() -> None:
             assert errors == []
 
     run(work)
+
+
+def test_a_piece_that_two_users_have_open_stops_for_one_of_them() -> None:
+    shown: list[str] = []
+
+    class Kid(Piece, name="stopped.Kid"):
+        n: Input[int] = given()
+
+        @effect
+        def show(self) -> None:
+            shown.append(f"{self.ctx.user}: kid {self.n.get()}")
+
+    class Both(Piece, name="stopped.Both"):
+        n: Cell[int] = cell(default=0)
+
+        @child
+        def kid(self) -> Kid:
+            return Kid(n=self.n)
+
+        @effect
+        def show(self) -> None:
+            shown.append(f"{self.ctx.user}: {self.n.get()}")
+
+    async def work() -> None:
+        async with alone() as (rt, errors):
+            ann, bob = rt.space("s", user="ann"), rt.space("s", user="bob")
+            before = len(rt.core.scheduler.registry)
+            anns = await ann.open(Both, "b")
+            one = len(rt.core.scheduler.registry)
+            bobs = await bob.open(Both, "b")
+            shown.clear()
+            await bob.stop(bobs)
+            assert len(rt.core.scheduler.registry) == one
+            anns.n.set(1)
+            await rt.idle()
+            assert sorted(shown) == ["ann: 1", "ann: kid 1"]
+            await bob.stop(bobs)  # It is open for ann alone.
+            assert len(rt.core.scheduler.registry) == one
+            await rt.space("s").stop(bobs)
+            assert len(rt.core.scheduler.registry) == before
+            assert errors == []
+
+    run(work)

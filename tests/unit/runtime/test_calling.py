@@ -8,12 +8,16 @@ from typing import Any
 
 import pytest
 
-from headwater import AuthoringError, Cell, Piece, Refused, Runtime, cell, handler
+from headwater import AuthoringError, Cell, Piece, Refused, Runtime, cell, computed, handler
 from tests.unit.runtime.kit import run
 
 
 class Till(Piece):
     cents: Cell[int] = cell(default=0)
+
+    @computed
+    def euros(self) -> int:
+        return self.cents.get() // 100
 
     @handler
     def take(self, cents: int) -> int:
@@ -95,3 +99,24 @@ def test_the_runtime_s_own_thread_awaits_instead() -> None:
                 rt.call(till.take.send, 1)
 
     run(main)
+
+
+def test_a_coroutine_is_no_function_and_is_told_so_on_any_thread() -> None:
+    async def work() -> int:
+        return 1
+
+    def call(rt: Runtime, till: Till) -> str:
+        with pytest.raises(AuthoringError, match=r"write rt.call\(work, 1\), not") as refused:
+            rt.call(work())  # type: ignore[call-overload]
+        return str(refused.value)
+
+    assert "takes a function" in elsewhere(call)
+
+
+def test_a_member_that_is_named_in_another_thread_says_how_to_name_it_there() -> None:
+    def work(rt: Runtime, till: Till) -> int:
+        with pytest.raises(AuthoringError, match=r"all of it: rt.call\(lambda: piece.total.pull\(\)\)"):
+            rt.call(till.euros.pull)
+        return rt.call(lambda: till.euros.pull())
+
+    assert elsewhere(work) == 0

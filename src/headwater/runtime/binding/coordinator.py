@@ -16,15 +16,20 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 from headwater.cells.codec import codec_for
 from headwater.cells.handle import Input
 from headwater.cells.model import Json
+from headwater.cells.typecodec import Mismatch
 from headwater.data.text import shown
-from headwater.errors import AbsentError, AuthoringError, UpstreamFailedError
+from headwater.errors import AbsentError, AuthoringError, HeadwaterError, UpstreamFailedError
 from headwater.pieces.declarations import ChildMember, EachMember
 from headwater.pieces.handles import Child, Computed, Each
 from headwater.pieces.names import child_name
 from headwater.pieces.piece import Piece
+from headwater.replica.document import NOT_HERE
 from headwater.runtime.binding.elements import keys_of
 from headwater.runtime.binding.fresh import Handled
 from headwater.runtime.binding.inputs import described, same_inputs
+from headwater.runtime.binding.onward import nodes_of
+from headwater.runtime.binding.parts import KEYS, Part, row_of
+from headwater.runtime.binding.remaking import kept_by, remade
 from headwater.runtime.nodes import encoder
 from headwater.scheduler.node import Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
@@ -85,7 +90,13 @@ class Coordinator:
                 encode=encoder(id, self._order),
                 parent=home.maker,
                 fingerprint=home.digest(member, keys=True),
-            )
+            ),
+            Part(
+                member=member.stored,
+                code=KEYS + member.stored if isinstance(member, EachMember) else "",
+                started=self._listed,
+                restore=self._restore,
+            ),
         )
 
     def handle(self, facet: Facet) -> Any:
@@ -120,11 +131,13 @@ class Coordinator:
     def _run(self) -> tuple[str, ...]:
         self._home.check_generation()
         found = {ONLY: ONLY} if self._source is None else self._source.keys()
-        for text, key in found.items():
-            if text not in self.rows:
-                self.rows[text] = self._row(key, text)
+        with self._home.pieces.resuming.together():
+            for text, key in found.items():
+                if text not in self.rows:
+                    self.rows[text] = self._row(key, text)
         for text in [text for text in self.rows if text not in found]:
             self._drop(self.rows.pop(text))
+        self._home.pieces.resuming.left(self._home, self._member.stored, found)
         return tuple(found)
 
     def _row(self, key: Any, text: str) -> Row:
@@ -146,7 +159,14 @@ class Coordinator:
                 encode=encoder(id, row.result),
                 parent=self.node,
                 fingerprint=home.digest(member),
-            )
+            ),
+            Part(
+                member=row_of(member.stored),
+                code=member.stored,
+                element=text,
+                started=lambda: kept_by(home, row, self._element),
+                restore=lambda said: self._restore_row(row, said),
+            ),
         )
         return row
 
@@ -170,6 +190,45 @@ class Coordinator:
         with suppress(UpstreamFailedError):
             self._order.exists()
 
+    # ---- coming back -------------------------------------------------------------------------------
+
+    def _listed(self) -> tuple[str, ...]:
+        """The keys of its rows, each with what kind of key it is."""
+        return tuple([f"{'i' if type(row.key) is int else 's'}{text}" for text, row in self.rows.items()])
+
+    def _restore(self, listed: tuple[str, ...]) -> bool:
+        """Have the rows back that its last run left. Each of them then comes back, or runs, by itself."""
+        try:
+            keys = {each[1:]: self._key(each) for each in listed}
+            for text, key in keys.items():
+                if text not in self.rows:
+                    self.rows[text] = self._row(key, text)
+        except (HeadwaterError, ValueError, Mismatch):
+            return False  # Its run finds out what is wrong; what is here already stays.
+        return True
+
+    def _key(self, listed: str) -> Any:
+        if self._source is None:
+            return ONLY
+        return self._source.restored(listed[1:], is_number=listed[:1] == "i")
+
+    def _element(self, row: Row) -> Input[Any] | None:
+        return None if self._source is None else self._source.element(row.key)
+
+    def _restore_row(self, row: Row, said: tuple[str, ...]) -> bool:
+        """Have the child back that a row kept, if it kept one."""
+        if self._elements.value is not None or not said:
+            return True
+        try:
+            made = remade(self._home, self._elements.pieces, self._element(row), said)
+        except HeadwaterError:
+            made = None
+        if made is None:
+            return False
+        id = child_name(self._home.id, self._member.stored, row.text)
+        row.child = self._home.pieces.adopt(self._home, made, id, row.node)
+        return True
+
     def _made(self, row: Row, made: Any) -> Any:
         """Keep what the author's method made of an element."""
         if self._elements.value is not None:
@@ -192,6 +251,9 @@ class Coordinator:
 
     def _drop(self, row: Row) -> None:
         """Its element is gone."""
+        for each in [*([] if row.child is None else nodes_of(row.child)), *filter(None, [row.node])]:
+            if each.account is not None:
+                each.account.gone(each)
         self._let_go(row)
         if row.node is not None and not row.node.removed:
             node = row.node
@@ -214,12 +276,13 @@ class Coordinator:
         run = self._home.pieces.core.current.run
         if run is not None and isinstance(run.tracker, (Handled, Runner)):
             rows = [self.rows[text] for text in texts if text in self.rows]
+            self._fetch(rows)
             run.tracker.need(run, [row.result.document for row in rows if row.result is not None])
         for text in texts:
             row = self.rows.get(text)
             if row is None or row.result is None:
                 continue  # Somebody else knows of it already; it comes with this runtime's next pass.
-            if run is None and row.node is not None and not row.node.runs and row.node.error is None:
+            if run is None and row.node is not None and not row.node.is_known and row.node.error is None:
                 continue  # So does one whose own document has not arrived: outside a run it is a moment behind.
             made = row.result.get()
             if made is None:
@@ -229,6 +292,12 @@ class Coordinator:
             elif row.child is not None:
                 found[row.key] = row.child.facet(facet.scope, facet.user, facet.session).piece
         return found
+
+    def _fetch(self, rows: list[Row]) -> None:
+        """What rows made that came back without a run is not here: all of it is asked for at once."""
+        for row in rows:
+            if row.result is not None and row.result.document.value is NOT_HERE and row.node and row.node.as_of:
+                self._home.pieces.core.load(row.result.document)
 
 
 class Each_(Each[K, C_co]):

@@ -23,6 +23,7 @@ from headwater.data.value import ABSENT, MaybeValue, equal, freeze
 from headwater.errors import AbsentError, AuthoringError
 from headwater.pieces.handles import Computed
 from headwater.replica.document import Document
+from headwater.runtime.binding.parts import KEYS, Part
 from headwater.scheduler.node import NodeKind
 from headwater.scheduler.registry import NodeSpec
 
@@ -43,6 +44,9 @@ class Source(Protocol):
 
     def has(self, key: Any) -> bool:
         """Inside a transaction: whether there is such an element."""
+
+    def restored(self, text: str, *, is_number: bool) -> Any:
+        """The key that a text stands for."""
 
 
 def keys_of(home: Home, member: EachMember, elements: Elements) -> Source:
@@ -91,6 +95,9 @@ class Entries:
     def has(self, key: Any) -> bool:
         return self._source.key(key).exists()
 
+    def restored(self, text: str, *, is_number: bool) -> Any:
+        return self._codec.keys.key(text)
+
 
 class Projection:
     """The elements of a tuple, by key."""
@@ -118,7 +125,8 @@ class Projection:
                 encode=_as_it_is,
                 parent=home.maker,
                 fingerprint=home.digest(member, keys=True),
-            )
+            ),
+            Part(member=stored, code=KEYS + member.stored),
         )
 
     @property
@@ -163,6 +171,9 @@ class Projection:
 
     def has(self, key: Any) -> bool:
         return any(self._key(each) == key for each in self._source.get(()))
+
+    def restored(self, text: str, *, is_number: bool) -> Any:
+        return int(text) if is_number else text
 
 
 def _as_it_is(result: object, before: MaybeValue) -> MaybeValue:

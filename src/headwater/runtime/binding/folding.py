@@ -20,6 +20,7 @@ from headwater.errors import AuthoringError
 from headwater.pieces.declarations import GivenMember
 from headwater.pieces.handles import Computed
 from headwater.runtime.binding.folded import Folded, same
+from headwater.runtime.binding.parts import part_of
 from headwater.runtime.nodes import encoder
 from headwater.scheduler.node import NodeKind
 from headwater.scheduler.registry import NodeSpec
@@ -184,7 +185,8 @@ def fold(facet: Facet, member: FoldMember) -> Computed[Any]:
             declared=declared,
             parent=home.maker,
             fingerprint=home.digest(member),
-        )
+        ),
+        part_of(facet, member),
     )
     handle.made_by(facet.maker(member))
     return handle

@@ -95,7 +95,8 @@ class Handled(Authored):
                 assert spot is not None
                 source = cast(Document, spot.document)
                 if source.value is NOT_HERE:
-                    # I4: it was set aside since the node ran, which saw something older than what this stands on.
+                    # I4: it was set aside since the node ran, or is to arrive for one that came back without a run:
+                    # what that saw may be older than what this stands on.
                     self._stop(Missing(source))
                 waiting += [each for each in source.writers if isinstance(each, Node)]
                 if source.home is self._home and not is_computed(source):
@@ -165,7 +166,7 @@ def is_fresh(document: Document, core: Core) -> bool:
     marks = core.scheduler.marks.count
     for writer in document.writers:
         if isinstance(writer, Node) and writer.returns:
-            if writer.status != CLEAN or not writer.runs or writer.loading is not None:
+            if writer.status != CLEAN or not writer.is_known or writer.loading is not None:
                 return False
             # Not of the writer itself: its own run may have made something above it invalid, round a cycle.
             for above in writers_above(writer):

@@ -23,7 +23,8 @@ from headwater.pieces.declarations import (
 )
 from headwater.pieces.member import Declaration
 from headwater.pieces.piece import Piece
-from headwater.runtime.binding.renewal import KEYS, fingerprints
+from headwater.runtime.binding.parts import KEYS
+from headwater.runtime.binding.renewal import fingerprints
 
 if TYPE_CHECKING:
     from headwater.cells.handle import Input

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakValueDictionary
 
 from headwater.errors import AbsentError, AuthoringError
 from headwater.pieces.declarations import CellMember, ChildMember, EachMember, EffectMember, MaterializerMember
 from headwater.pieces.member import Declaration, Scope
 from headwater.pieces.piece import Piece
+from headwater.replica.document import NOT_HERE, Document
 from headwater.runtime.binding import onward, periods
 from headwater.runtime.binding.facet import Facet
 from headwater.runtime.binding.making import keep_cells, keep_children, make, show
@@ -25,7 +26,9 @@ from headwater.scheduler.registry import NodeSpec
 
 if TYPE_CHECKING:
     from headwater.runtime.binding.coordinator import Coordinator
+    from headwater.runtime.binding.parts import Part
     from headwater.runtime.binding.pieces import Pieces
+    from headwater.runtime.binding.resuming import Phase
 
 
 class Home:
@@ -46,12 +49,14 @@ class Home:
         "is_launched",
         "is_let_go",
         "is_made",
+        "is_new",
         "is_stopped",
         "maker",
         "name",
         "nodes",
         "outline",
         "parent",
+        "phase",
         "pieces",
         "space",
     )
@@ -81,9 +86,11 @@ class Home:
         self.coordinators: dict[Declaration, Coordinator] = {}
         self.generation = 0  # which version of its class runs it here, among those that did; 0: it was not opened here
         self.is_launched = False  # by a handler whose commit has no verdict yet
+        self.is_new = False  # it was made just now: nothing of it ever ran
+        self.phase: Phase | None = None  # what is known of its nodes from before; of a child, its parent's is asked
         self.is_made = False  # its record is known to be there
         self.is_stopped = False  # for good: its element left, or the commit that launched it failed
-        self.is_let_go = False  # so is a child whose keeper does not run here: that one makes another, if somebody looks
+        self.is_let_go = False  # so is a child whose keeper stopped, which may keep it again
         # Those that somebody has: a program, a node, an event under way. A server sees many sessions come and go.
         self._facets: WeakValueDictionary[tuple[Scope, str, str], Facet] = WeakValueDictionary()
         # Of each session the facet of the user whose window it is, as long as somebody has that.
@@ -150,24 +157,33 @@ class Home:
             return None
         return found if found.cls is self.cls and not found.is_stopped else None
 
-    def check_generation(self) -> None:
-        """Inside a run that derives: no newer version of its class runs it, or the piece that it is a part of."""
+    @property
+    def root(self) -> Home:
+        """The piece that it is a part of."""
         home = self
         while home.parent is not None:
             home = home.parent
-        self.pieces.generations.check(home)
+        return home
+
+    def check_generation(self) -> None:
+        """Inside a run that derives: no newer version of its class runs it, or the piece that it is a part of."""
+        self.pieces.generations.check(self.root)
 
     def digest(self, member: Declaration, *, keys: bool = False) -> str:
         """What the code of a member is, by fingerprint."""
         return self.pieces.generations.digest(self.cls, member, keys=keys)
 
-    def register(self, spec: NodeSpec, *, rooted: bool | None = None) -> Node:
-        """Enter a node of this piece, whoever asked for it: it is no child of the run that is open."""
+    def register(self, spec: NodeSpec, part: Part | None = None, *, rooted: bool | None = None) -> Node:
+        """Enter a node of this piece, whoever asked for it: it is no child of the run that is open.
+
+        `part` is what it is called over restarts; None: it is fresh each time.
+        """
         if self.is_stopped:
             raise AuthoringError(f"{self!r} is over, because what kept it is gone: ask its maker for another one")
         node = self.pieces.outside(lambda: self.pieces.core.register(spec, rooted=rooted))
         self.nodes.append(node)
         self.pieces.resting.used(self)
+        self.pieces.resuming.entered(self, node, spec, part)
         run = self.pieces.core.current.run
         if run is not None and run.node is not None and run.log is None:
             # What it makes may be what the last run of the reader found there, made by somebody who is gone: from here
@@ -188,6 +204,9 @@ class Home:
             return
         facet = self.facet("session", user, session)
         shown = self._shown[user, session] = []
+        for node in self.nodes:
+            if node.account is not None:
+                node.account.forget()  # From now on it is of the generation that it was opened as.
         if not self._periods:
             self._periods = periods.begin(self)
         if not self._kept:
@@ -204,13 +223,16 @@ class Home:
             child.open(user, session)
 
     def waits(self) -> bool:
-        """Whether something that it runs here waits for a document that may still arrive."""
+        """Whether something that it runs here waits for a document that may still arrive, or came back without it."""
         core = self.pieces.core
-        return any(
-            node.loading is not None and core.why_not(node.loading) is None
-            for nodes in (self._kept, *self._shown.values())
-            for node in nodes
-        )
+        for node in [node for nodes in (self._kept, *self._shown.values()) for node in nodes]:
+            awaited = [] if node.loading is None else [node.loading]
+            if node.as_of:
+                read = [cast(Document, spot.document) for spot in node.reads if spot is not None]
+                awaited += [document for document in read if document.value is NOT_HERE]
+            if any(core.why_not(document) is None for document in awaited):
+                return True
+        return False
 
     def facets(self) -> list[Facet]:
         """Those that somebody has."""
@@ -222,6 +244,18 @@ class Home:
 
     def children(self) -> list[Home]:
         return [child for each in self.coordinators.values() for child in each.homes()]
+
+    def close(self, user: str, session: str) -> bool:
+        """Run it no more for one user and session. False: for nobody else is it open here."""
+        if (user, session) not in self._shown or len(self._shown) == 1:
+            return False
+        gone = dict.fromkeys(self._shown.pop((user, session)))
+        for child in self.children():
+            child.close(user, session)
+        for node in gone:
+            self.pieces.outside(lambda node=node: self.pieces.core.remove(node))  # type: ignore[misc]
+        self.nodes = [each for each in self.nodes if each not in gone]
+        return True
 
     def stop(self, *, is_read_on: bool = False, is_let_go: bool = False) -> None:
         """Take out everything of it that runs here. Its documents stay; what only its maker knows is over for good.
@@ -252,5 +286,6 @@ class Home:
         self._shown.clear()
         self._kept.clear()
         self.coordinators.clear()
+        self.phase, self.is_new = None, False
         if read is not None:
             onward.go_on(self, read)

@@ -29,6 +29,7 @@ from headwater.pieces.handles import Computed, Effect, Handler, Reaction
 from headwater.pieces.member import Declaration
 from headwater.replica.document import NOT_HERE, Document
 from headwater.runtime.binding.narrow import Narrow
+from headwater.runtime.binding.parts import Part, part_of
 from headwater.runtime.nodes import encoder
 from headwater.scheduler.node import Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
@@ -115,7 +116,8 @@ def _computed(facet: Facet, member: ComputedMember | MaterializerMember) -> Comp
             debounce_ms=member.debounce_ms,
             throttle_ms=member.throttle_ms,
             fingerprint=home.digest(member),
-        )
+        ),
+        part_of(facet, member),
     )
     handle.made_by(facet.maker(member))
     return handle
@@ -179,8 +181,17 @@ def show(facet: Facet, member: EffectMember) -> Node:
             transient=member.transient,
             debounce_ms=member.debounce_ms,
             throttle_ms=member.throttle_ms,
-        )
+        ),
+        _shown_by(facet, member),
     )
+
+
+def _shown_by(facet: Facet, member: EffectMember) -> Part | None:
+    """An effect is shown by one runtime, to one user. Which runtime that was is not always known afterwards."""
+    identity = facet.home.pieces.resuming.identity
+    if identity is None or member.every_start:
+        return None
+    return Part(member=member.stored, code=member.stored, scope=f"runtime:{identity}", principal=facet.user)
 
 
 def cells_of(facet: Facet) -> list[Document]:

@@ -39,6 +39,14 @@ class Narrow(NotAValue):
         """The runtime that it is of."""
         return self._home.pieces.core
 
+    def declaration(self) -> Declaration:
+        """The member that it is, or leads into."""
+        return self._member
+
+    def place(self) -> str | None:
+        """Where it leads, as text. None: into the member, along a way that has no text."""
+        return None if self._way else f"{self._home.id}:{self._member.stored}"
+
     def key(self, k: Any, /) -> Narrow:
         return Narrow(self._home, self._member, (*self._way, ("key", k)))
 

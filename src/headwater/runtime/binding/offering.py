@@ -130,8 +130,12 @@ async def _arrived(space: Space, facet: Facet) -> None:
 
 
 async def stop(space: Space, what: Piece) -> None:
-    """Stop running a piece here. Its documents stay."""
-    _own(space, what).stop(is_read_on=True)
+    """Stop running a piece here, for whom it was opened. Its documents stay."""
+    home = _own(space, what)
+    users = {user for user, _ in home.opened_for()}
+    is_others = bool(space.user and users) and not users & {space.user, ""}
+    if not is_others and not home.close(space.user, _session(space)):
+        home.stop(is_read_on=True)
     await space.pieces.runtime.idle()
 
 

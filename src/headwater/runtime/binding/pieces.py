@@ -33,6 +33,7 @@ from headwater.runtime.binding.past import Past
 from headwater.runtime.binding.records import Records
 from headwater.runtime.binding.resources import Resources
 from headwater.runtime.binding.resting import Resting
+from headwater.runtime.binding.resuming import Resuming
 from headwater.runtime.space import LocalSpace
 from headwater.scheduler.node import Node
 
@@ -67,10 +68,11 @@ class Pieces:
         "origin",
         "records",
         "resting",
+        "resuming",
         "runtime",
     )
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, identity: str | None = None) -> None:
         self.runtime = runtime
         self.core: Core = runtime.core
         self.origin = self.core.clock.new_token()  # whose sends have ids of their own
@@ -83,6 +85,7 @@ class Pieces:
         self.handling = Handling(self)
         self.records = Records(self)
         self.resting = Resting(self.core)
+        self.resuming = Resuming(self, identity)
         self.generations = Generations(self)
         self._resources = Resources(self)
         self.core.sending = self.handling
@@ -145,8 +148,8 @@ class Pieces:
         return tuple(self._homes.values())
 
     def is_quiet(self) -> bool:
-        """No event waits for its turn, or for something to run here."""
-        return not self.handling.local
+        """No event waits for its turn, or for something to run here, and no piece is being resumed."""
+        return not self.handling.local and self.resuming.is_quiet()
 
     def has_ended(self) -> bool:
         """Every event that was sent here has an end."""
@@ -166,7 +169,8 @@ class Pieces:
     def coordinator(self, home: Home, member: EachMember | ChildMember) -> Coordinator:
         found = home.coordinators.get(member)
         if found is None:
-            found = home.coordinators[member] = Coordinator(home, member)
+            with self.resuming.together():
+                found = home.coordinators[member] = Coordinator(home, member)
         return found
 
     def fold(self, facet: Facet, member: FoldMember) -> Computed[Any]:

@@ -93,7 +93,7 @@ class Records:
         if there is None:
             members = generations.members(home.cls)
             cell.set(Record(cls=outline.name, name=home.name, inputs=inputs, members=members))
-            home.generation = 1
+            home.generation, home.is_new = 1, True
             return
         if there.cls not in (outline.name, outline.was):
             raise self._another(home, there)
@@ -101,7 +101,7 @@ class Records:
             cell.at(lambda record: record.cls).set(outline.name)
         if home.inputs and dict(there.inputs) != dict(inputs):
             cell.at(lambda record: record.inputs).set(inputs)
-        home.generation = there.generation
+        home.generation, home.is_new = there.generation, False
         if generations.is_newer(home.cls, there.members):
             home.generation += 1
             cell.at(lambda record: record.generation).set(home.generation)

@@ -13,6 +13,7 @@ from headwater.pieces.declarations import EachMember, FoldMember, FunctionMember
 from headwater.pieces.fingerprint import Fingerprinter
 from headwater.pieces.member import Declaration
 from headwater.runtime.binding.folding import Folding
+from headwater.runtime.binding.parts import KEYS
 
 if TYPE_CHECKING:
     from headwater.pieces.piece import Piece
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["changed", "fingerprints", "renew"]
 
 Fingerprints = Mapping[tuple[str, str], str | None]
-KEYS = "keys of "
-"""What an `each` reads of its elements to know which there are has a fingerprint of its own."""
 
 
 def fingerprints(classes: Iterable[type[Piece]]) -> Fingerprints:
@@ -57,6 +56,7 @@ def changed(before: Fingerprints, after: Fingerprints) -> frozenset[tuple[str, s
 def renew(runtime: Runtime, members: frozenset[tuple[str, str]]) -> None:
     """Have what these members compute computed again in every piece that is here, as soon as somebody wants it."""
     runtime.pieces.generations.patched()
+    runtime.pieces.resuming.patched()
     for home in runtime.pieces.homes():
         for member in home.outline:
             at = (home.outline.name, member.stored)

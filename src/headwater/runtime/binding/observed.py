@@ -1,0 +1,101 @@
+"""What is told of every run of a piece's node: which one it is, and what decides what it does.
+
+Everything that decides what a run would do besides what it reads is in the fingerprint: code, what the piece was given,
+where results go. Compares nothing and runs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from headwater.data.address import doc_text
+from headwater.data.canonical import digest
+from headwater.data.ids import derive
+from headwater.errors import HeadwaterError
+from headwater.pieces.declarations import EachMember, GivenMember
+from headwater.pieces.fingerprint import Fingerprinter
+from headwater.pieces.piece import Piece
+from headwater.protocol.observations import About, NodeKey
+from headwater.replica.document import NOT_HERE
+from headwater.runtime.binding.inputs import written
+from headwater.runtime.binding.narrow import Narrow
+from headwater.runtime.binding.parts import KEYS, Part
+from headwater.runtime.binding.renewal import fingerprints
+
+if TYPE_CHECKING:
+    from headwater.runtime.binding.home import Home
+    from headwater.scheduler.node import Node
+    from headwater.scheduler.registry import NodeSpec
+
+OURS: Final = "="
+"""What a fingerprint begins with, so that it is never empty."""
+
+
+class Codes:
+    """What the members of classes do, by fingerprint. Each class is looked at once, until `forget` is called."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[type[Piece], dict[str, str | None]] = {}
+
+    def of(self, cls: type[Piece], code: str) -> str | None:
+        """None: nobody can know."""
+        if not code:
+            return OURS
+        known = self._known.get(cls)
+        if known is None:
+            outline = cls.__outline__
+            found = {at[1]: said for at, said in fingerprints((cls,)).items()}
+            for member in outline.of(EachMember):
+                # Which elements there are depends on how they are stored, too: their types are part of it.
+                keys = found.get(KEYS + member.stored)
+                gone_over = outline.typing.types(member)[0]  # type: ignore[arg-type]  # It has a source, as a fold has.
+                types = Fingerprinter().of(member.fn, owner=cls, types=(gone_over,)).digest
+                found[KEYS + member.stored] = None if keys is None or types is None else f"{keys} {types}"
+            known = self._known[cls] = found
+        said = known.get(code)
+        return None if said is None else f"{OURS}{said}"
+
+    def look(self, cls: type[Piece]) -> None:
+        """Look at a class now, before any of its code has run: what that changes around it is not what it does."""
+        if cls not in self._known:
+            self.of(cls, KEYS)
+
+    def forget(self) -> None:
+        self._known.clear()
+
+
+def about(codes: Codes, home: Home, node: Node, spec: NodeSpec, part: Part, generation: int) -> About:
+    """What is the same in every run of a node."""
+    member, child, scope, principal = part.key(home)
+    root = home.root
+    code = codes.of(home.cls, part.code)
+    given = _given(home)
+    fingerprint = ""
+    if code is not None and given is not None:
+        places = [doc_text(each.key) for each in node.outputs]
+        places += [doc_text(inside.key, path) for inside, path in node.envelope]
+        fingerprint = derive("node", code, given, *places)
+    key = NodeKey(root.id, generation, member, child, scope, principal)
+    return About(key, spec.kind.value, fingerprint, f"{spec.debounce_ms:g}/{spec.throttle_ms:g}")
+
+
+def _given(home: Home) -> str | None:
+    """What a piece was given, as text. None: that is not known here."""
+    if not home.outline.of(GivenMember):
+        return ""
+    pieces = home.pieces
+    if home.inputs is not None:
+        narrow = [each.place() for each in home.inputs.values() if isinstance(each, Narrow)]
+        if None in narrow:
+            return None
+        try:
+            return f"{digest(written(pieces.core, home.inputs))} {' '.join(map(str, narrow))}"
+        except HeadwaterError:
+            return None  # Whoever runs it is told.
+    cell = pieces.records.cell(home.space, home.id)
+    value = cell.document.value
+    if value is NOT_HERE or not isinstance(value, dict):
+        return None
+    return f"{digest(value.get('inputs', {}))} "

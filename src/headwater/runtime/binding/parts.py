@@ -1,0 +1,62 @@
+"""The names of a piece's nodes over restarts: what is known of a node is known under its part.
+
+A part is the name of a node inside its piece. What is one session's has none: the next process is another session. Owns
+names; knows no code and compares nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from headwater.pieces.member import Declaration
+
+if TYPE_CHECKING:
+    from headwater.runtime.binding.facet import Facet
+    from headwater.runtime.binding.home import Home
+
+KEYS: Final = "keys of "
+"""What an `each` reads of its elements to know which there are has a fingerprint of its own."""
+BETWEEN: Final = "\x1f"
+"""Between the id of a child and the key of one of its elements. It is in no id."""
+Key = tuple[str, str, str, str]
+"""The member, the child and the element, the scope and whose it is: a node of a piece."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A node of a piece, by names that a later process knows, too."""
+
+    member: str
+    code: str  # whose fingerprint is its own; empty: there is no author's code in it
+    element: str = ""  # the key of the element whose row it is
+    scope: str = ""
+    principal: str = ""
+    # What it keeps beside its result, as texts, and having that back. None: it keeps nothing.
+    started: Callable[[], tuple[str, ...] | None] | None = None
+    restore: Callable[[tuple[str, ...]], bool] | None = None
+
+    def key(self, home: Home) -> Key:
+        child = home.id if home.parent is not None else ""
+        if self.element:
+            child = f"{child}{BETWEEN}{self.element}"
+        return (self.member, child, self.scope, self.principal)
+
+
+def part_of(facet: Facet, member: Declaration) -> Part | None:
+    """The node of a member that is computed for everybody or for a user. None: it is one session's."""
+    if facet.scope == "session":
+        return None
+    is_users = facet.scope == "user"
+    return Part(
+        member=member.stored,
+        code=member.stored,
+        scope="user" if is_users else "",
+        principal=facet.user if is_users else "",
+    )
+
+
+def row_of(member: str) -> str:
+    """What the rows of an `each` are called, and the one of a `child`."""
+    return f"{member} row"

@@ -1,0 +1,358 @@
+"""Resuming: what the nodes of a piece last did is asked for once; those whose runs still hold come back without one.
+
+One phase per piece, begun by the first node of it that somebody has here. Until it is over nothing of the piece runs,
+and what stands on it waits. Each node is judged by itself: it is clean if what is known of it is of the same code, of
+the same generation, and would be admitted now; everything else is as if it had never run. A node that comes back brings
+those that make what it reads, or it does not come back: otherwise nobody would tell it of a change. Upholds I7.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Container, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from headwater.data.address import SPACE_SCOPE, DocKey
+from headwater.errors import HeadwaterError
+from headwater.pieces.declarations import (
+    ChildMember,
+    ComputedMember,
+    EachMember,
+    FoldMember,
+    MaterializerMember,
+    ResourceMember,
+)
+from headwater.pieces.names import child_name
+from headwater.protocol.observations import About, Observations, Observed, QueryObservations, encode_part
+from headwater.replica.document import Document
+from headwater.replica.replica import Replica
+from headwater.runtime.binding.observed import Codes, about
+from headwater.runtime.binding.parts import BETWEEN, Key, Part, row_of
+from headwater.scheduler.node import Node
+from headwater.scheduler.persistence import Account
+
+if TYPE_CHECKING:
+    from headwater.runtime.attached import Attached
+    from headwater.runtime.binding.home import Home
+    from headwater.runtime.binding.pieces import Pieces
+    from headwater.scheduler.registry import NodeSpec
+
+PAGE: Final = 1_000
+MOST_PAGES: Final = 1_000
+"""Of one piece. What is beyond them is unknown."""
+LATE_MS: Final = 10_000
+"""How long one page is waited for. What comes later is unknown."""
+ROUNDS: Final = 100
+"""How deep pieces in pieces are followed to what makes what a node reads."""
+_DERIVED: Final = (ComputedMember, MaterializerMember, EachMember, ChildMember, FoldMember, ResourceMember)
+
+
+@dataclass(slots=True, eq=False)
+class Phase:
+    """Resuming one piece: what is known of its nodes, and who waits for that to be known."""
+
+    document: Document  # stands for the end of the phase: it is waited for like a document
+    table: dict[Key, tuple[Observed, int]] = field(default_factory=dict)  # each as of a seq; taken out when it is used
+    held: list[_Entered] = field(default_factory=list)
+    generation: int = 0  # the newest that anything is known of
+    is_over: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _Entered:
+    """A node of a piece that was registered here."""
+
+    home: Home
+    node: Node
+    part: Part
+
+
+class Resuming:
+    """What of the pieces of one runtime comes back without a run."""
+
+    __slots__ = (
+        "_codes",
+        "_is_bringing",
+        "_loads",
+        "_pieces",
+        "_todo",
+        "_under_way",
+        "_waited_for",
+        "counts",
+        "identity",
+    )
+
+    def __init__(self, pieces: Pieces, identity: str | None) -> None:
+        self._pieces = pieces
+        self.identity = identity  # which of several runtimes this is, over restarts; None: nobody knows
+        self._codes = Codes()
+        self._loads = pieces.core.scheduler.loads
+        self._waited_for = Replica()  # where the documents are that stand for phases: nowhere
+        self._todo: deque[_Entered] = deque()
+        self._is_bringing = False
+        self._under_way: dict[Phase, Attached] = {}
+        self.counts: Counter[str] = Counter()  # how many nodes came back ("clean"), and why others did not
+
+    def is_quiet(self) -> bool:
+        """No phase is under way, and no node that came back is about to run, unless the network holds it up."""
+        if any(channel.is_up() for channel in self._under_way.values()):
+            return False
+        return not any(node.as_of and node.live and self._may_arrive(node) for node in self._loads.nodes())
+
+    def _may_arrive(self, node: Node) -> bool:
+        """Whether what it waits for is on its way. What a run would have had here is not, after coming back."""
+        core = self._pieces.core
+        channel = self._pieces.runtime.channel(core.name_of(node.home) or "")
+        is_waiting = node.loading is not None and core.why_not(node.loading) is None
+        return is_waiting and channel is not None and channel.is_up()
+
+    def patched(self) -> None:
+        """Code was taken in while it runs."""
+        self._codes.forget()
+
+    # ---- nodes -------------------------------------------------------------------------------------
+
+    def entered(self, home: Home, node: Node, spec: NodeSpec, part: Part | None) -> None:
+        """A node of a piece was registered. It comes back, waits until that is known, or is to run."""
+        channel = self._pieces.runtime.channel(home.space.name)
+        if channel is None or not channel.driver.session.runs.is_on:
+            return
+        root = home.root
+        phase = root.phase
+        if phase is None:
+            phase = root.phase = self._begin(root, channel)
+        if part is not None:
+            core = self._pieces.core
+            self._codes.look(home.cls)
+
+            def described() -> About:
+                return about(self._codes, home, node, spec, part, root.generation or phase.generation)
+
+            node.account = Account(channel.driver.session.runs, described, core.name_of, started=part.started)
+        if not phase.is_over:
+            self._pieces.core.scheduler.hold(node, phase.document)
+        if part is not None:
+            entered = _Entered(home, node, part)
+            if phase.is_over and not phase.table:
+                self.counts["nothing is known"] += 1
+            elif phase.is_over:
+                self._todo.append(entered)
+                self._bring_back()
+            else:
+                phase.held.append(entered)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Nodes that are registered meanwhile come back when all of them are there."""
+        if self._is_bringing:
+            yield
+            return
+        self._is_bringing = True
+        try:
+            yield
+        finally:
+            self._is_bringing = False
+            self._bring_back()
+
+    def _begin(self, root: Home, channel: Attached) -> Phase:
+        phase = Phase(Document(DocKey(SPACE_SCOPE, f"what is known of {root.id}"), self._waited_for))
+        if root.is_new or self._pieces.runtime.tasks.is_closed:
+            phase.is_over = True  # Nothing of it ever ran.
+        else:
+            self._under_way[phase] = channel
+            self._pieces.runtime.tasks.begin(self._through(root, phase, channel), f"resuming {root!r}")
+        return phase
+
+    # ---- the phase ---------------------------------------------------------------------------------
+
+    async def _through(self, root: Home, phase: Phase, channel: Attached) -> None:
+        core = self._pieces.core
+        try:
+            if not root.space.replica.confirmed.seq:  # Nothing was ever here: it is waited for, as everything is.
+                await core.observing.until(lambda: channel.is_up() or root.space.ended is not None)
+            await self._ask(root, phase, channel)
+        finally:
+            del self._under_way[phase]
+        phase.is_over = True
+        self._todo.extend(phase.held)
+        phase.held = []
+        self._bring_back()
+        core.scheduler.let_on(phase.document)
+        core.request_tick()
+
+    async def _ask(self, root: Home, phase: Phase, channel: Attached) -> None:
+        """Everything that is known of its nodes, page by page. If not all of it can be had, nothing is known."""
+        after = None
+        for _ in range(MOST_PAGES):
+            question = QueryObservations(0, root.id, None, "", None, after, PAGE)
+            try:
+                page = await self._pieces.runtime.tasks.within(_answered(channel, question), LATE_MS)
+            except TimeoutError:
+                page = None
+            if page is None:
+                phase.table.clear()
+                self.counts["nothing could be asked"] += 1
+                return
+            for each in page.observed:
+                node = each.node
+                phase.table[node.member, node.child, node.scope, node.principal] = (each, page.seq)
+                phase.generation = max(phase.generation, node.generation)
+            after = page.next
+            if after is None:
+                return
+
+    # ---- coming back -------------------------------------------------------------------------------
+
+    def _bring_back(self) -> None:
+        """Those whose last runs still hold, and with them whoever makes what they read. The others are to run."""
+        if self._is_bringing or not self._todo:
+            return  # Whoever is at it has it in hand.
+        self._is_bringing = True
+        found: list[tuple[_Entered, Observed, int]] = []
+        try:
+            self._pieces.outside(lambda: self._gather(found))
+        finally:
+            self._is_bringing = False
+        scheduler = self._pieces.core.scheduler
+        for entered, observed, seq in found:
+            # I7: whatever it read has somebody who tells it of a change.
+            if not all(self._is_told(entered, read.doc) for read in observed.reads):
+                self.counts["what makes its reads is not here"] += 1
+            elif self._pieces.outside(lambda e=entered, o=observed, s=seq: scheduler.resume(e.node, o.reads, s)):  # type: ignore[misc]
+                self.counts["clean"] += 1
+            else:
+                self.counts["written since it was asked for"] += 1
+
+    def _gather(self, found: list[tuple[_Entered, Observed, int]]) -> None:
+        for _ in range(ROUNDS):
+            while self._todo:
+                entered = self._todo.popleft()
+                known = self._known(entered)
+                if known is not None:
+                    found.append((entered, *known))
+            for entered, observed, _ in found:
+                for read in observed.reads:
+                    self._have_made(entered, read.doc)
+            if not self._todo:
+                return
+        self._todo.clear()
+
+    def _known(self, entered: _Entered) -> tuple[Observed, int] | None:
+        """What is known of a node, if that is worth a run. What is unknown is fresh."""
+        home, node, part = entered.home, entered.node, entered.part
+        phase = home.root.phase
+        if phase is None or node.removed or node.account is None:
+            return None
+        known = phase.table.pop(part.key(home), None)
+        why = "nothing is known" if known is None else self._why_not(entered, known[0])
+        if known is None or why is not None:
+            self.counts[why or ""] += 1
+            return None
+        return known
+
+    def _why_not(self, entered: _Entered, observed: Observed) -> str | None:
+        """Why a node is to run, if it is."""
+        account = entered.node.account
+        assert account is not None
+        said = account.said()
+        if observed.node.generation != said.node.generation:
+            return "another generation"
+        if not said.fingerprint or not observed.fingerprint:
+            return "nobody can know what it does"
+        if (observed.fingerprint, observed.kind) != (said.fingerprint, said.kind):
+            return "its code is another"
+        if observed.gate != said.gate:
+            return "its times are others"
+        if observed.failed:
+            return "it failed"
+        if observed.stale:
+            return "what it read was written"
+        if observed.foreign:
+            return "it read another space"
+        restore = entered.part.restore
+        if restore is not None and not restore(observed.children):
+            return "what it keeps does not come back"
+        return None
+
+    def left(self, home: Home, member: str, here: Container[str]) -> None:
+        """An `each` found out which elements there are: what is known of others does not come back with their keys."""
+        phase = home.root.phase
+        if phase is None or not phase.table:
+            return
+        before = f"{home.id if home.parent is not None else ''}{BETWEEN}"
+        rows = [key for key in phase.table if key[0] == row_of(member) and key[1].startswith(before)]
+        gone = [key for key in rows if key[1].removeprefix(before) not in here]
+        ids = [child_name(home.id, member, key[1].removeprefix(before)) for key in gone]
+        if ids:
+            gone += [key for key in phase.table if _is_below(key[1].partition(BETWEEN)[0], ids)]
+        channel = self._pieces.runtime.channel(home.space.name)
+        for key in dict.fromkeys(gone):
+            observed, _ = phase.table.pop(key)
+            if channel is not None:
+                runs = channel.driver.session.runs
+                runs.gone(encode_part(About(observed.node)), home.space.replica.confirmed.seq)
+
+    # ---- who makes what it reads ---------------------------------------------------------------------
+
+    def _have_made(self, entered: _Entered, doc: DocKey) -> None:
+        """Have the node here that makes a document, if it is a member of a piece that is here."""
+        if self._is_made(entered, doc):
+            return
+        owner, stored = self._owner(entered.home, doc)
+        member = None if owner is None else owner.outline.get(stored.partition("/")[0])
+        if owner is None or not isinstance(member, _DERIVED):
+            return
+        scope, _, whose = doc.scope.partition(":")
+        if member.scope != scope and not isinstance(member, (EachMember, ChildMember)):
+            return
+        try:
+            owner.facet(member.scope, whose if scope == "user" else "").handle(member)
+        except HeadwaterError:
+            return  # It cannot be had without a run: whoever reads it runs, and is told why.
+
+    def _is_told(self, entered: _Entered, doc: DocKey) -> bool:
+        """Whether a change of what makes a document comes to whoever reads it."""
+        if self._is_made(entered, doc):
+            return True
+        owner, stored = self._owner(entered.home, doc)
+        if not stored or stored == "@":
+            return True  # Nobody's member, or the record of a piece: nobody makes that.
+        if owner is None:
+            return False
+        member = owner.outline.get(stored)
+        if member is None:
+            return isinstance(owner.outline.get(stored.partition("/")[0]), ResourceMember)
+        return not isinstance(member, _DERIVED)
+
+    def _is_made(self, entered: _Entered, doc: DocKey) -> bool:
+        """Whether some node here makes a document."""
+        document = entered.home.space.replica.documents.get(doc)
+        return document is not None and bool(document.writers)
+
+    def _owner(self, home: Home, doc: DocKey) -> tuple[Home | None, str]:
+        """Whose document it is, and which of its members'. No text: nobody's."""
+        id, colon, stored = doc.id.rpartition(":")
+        return (self._pieces.known(home.space.name, id), stored) if colon else (None, "")
+
+
+def _is_below(id: str, parents: list[str]) -> bool:
+    return any(id == parent or id.startswith(f"{parent}/") for parent in parents)
+
+
+async def _answered(channel: Attached, question: QueryObservations) -> Observations | None:
+    """One page. None: it cannot be had."""
+    told: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+    channel.driver.session.queries.look(question, lambda answer: None if told.done() else told.set_result(answer))
+    channel.driver.flush()
+    answer = await told
+    if not isinstance(answer, Observations):
+        return None
+    try:
+        # An answer may overtake what it speaks of: nobody reads a result that is older than what is said of it.
+        await channel.reached(answer.seq)
+    except HeadwaterError:
+        return None
+    return answer

@@ -1,0 +1,220 @@
+"""Persistence: what is told of the runs of a node, and how a node comes back without one. DESIGN.md section 7.
+
+An account belongs to one node. After each completed run it says which addresses that run looked at, with the commit it
+made or, if it changed nothing, by itself; what is the same as in the run before is the same bytes. What nobody could
+compare later is told without a fingerprint, and is never clean. Attempts that were stopped are not told, nor is
+anything that they meant to write. Owns what an observation says; decides nothing about running.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, cast
+
+import msgspec
+
+from headwater.data.address import Depth
+from headwater.data.ids import derive
+from headwater.data.path import Path
+from headwater.data.spots import Spot
+from headwater.protocol.commit import Read
+from headwater.protocol.observations import About, Footprint, ForeignRead, Layers, Touched, encode_part
+from headwater.replica.document import NOT_HERE, Document
+from headwater.replica.layer import Fate, Layer
+from headwater.replica.replica import Replica
+from headwater.replica.runs import Cause, Runs
+from headwater.scheduler.graph.graph import Graph
+from headwater.scheduler.node import CLEAN, Node
+
+AFRESH: Final[Sequence[Spot | None]] = (None,)
+NEAR: Final = 64
+"""So many of its reads are searched for a cause. One further away is told by its address."""
+SESSION: Final = "session:"
+"""How the scope of what one session has begins: the next process is another session."""
+
+
+class Account:
+    """What is told of the runs of one node."""
+
+    __slots__ = (
+        "_abouts",
+        "_describe",
+        "_footprint",
+        "_foreign",
+        "_found",
+        "_is_comparable",
+        "_listed",
+        "_name_of",
+        "_places",
+        "_reads",
+        "_spots",
+        "_started",
+        "runs",
+    )
+
+    def __init__(
+        self,
+        runs: Runs,
+        describe: Callable[[], About],
+        name_of: Callable[[Replica], str | None],
+        *,
+        started: Callable[[], tuple[str, ...] | None] | None = None,
+    ) -> None:
+        self.runs = runs
+        self._describe = describe  # what is the same in every run of it
+        self._name_of = name_of  # a space, by its replica; None: it is none, as the time is not
+        self._started = started  # what it keeps, as far as that comes back without a run; its answer None: it does not
+        self._abouts: tuple[bytes, bytes] | None = None  # without a fingerprint, and with it
+        self._reads: Sequence[Spot | None] | None = None  # of the run that the rest is made of
+        self._listed: tuple[str, ...] = ()
+        self._found: tuple[tuple[Document, Path], ...] = ()
+        self._spots: list[Spot] = []  # of its own space, as the footprint lists them
+        self._places: list[tuple[Document, Path]] = []  # the same, and its result behind them
+        self._foreign: list[Spot] = []
+        self._footprint = b""
+        self._is_comparable = False
+
+    def forget(self) -> None:
+        """Its code may be another from now on, or the piece that it is a part of."""
+        self._abouts = None
+
+    def said(self) -> About:
+        """Which node it is, and what its code does."""
+        return self._describe()
+
+    def _about(self, is_known: bool) -> bytes:
+        if self._abouts is None:
+            said = self._describe()
+            self._abouts = (encode_part(msgspec.structs.replace(said, fingerprint="")), encode_part(said))
+        return self._abouts[is_known]
+
+    def gone(self, node: Node) -> None:
+        """The node is no more: what is known of it is to be forgotten."""
+        self.runs.gone(self._about(False), node.home.confirmed.seq)
+
+    def ran(
+        self,
+        node: Node,
+        layer: Layer | None,
+        causes: Mapping[Spot, object] | None,
+        failure: Exception | None,
+        took_us: int,
+    ) -> None:
+        """A run came to its end: with a commit, without one because nothing changed, or with a failure."""
+        runs = self.runs
+        if not runs.is_on or (layer is not None and layer.fate is Fate.LOCAL):
+            return  # What stays here says nothing to anybody.
+        children = () if self._started is None else self._started()
+        if node.reads is not self._reads or (children or ()) != self._listed or node.found != self._found:
+            self._look(node, children or ())
+        is_known = (
+            self._is_comparable
+            and node.expect is node.reads  # Otherwise it was shown a failure, which nobody will compare.
+            and node.cleanup is None  # What it set up is gone with the process.
+            and children is not None
+            and (self._started is not None or not node.children)
+        )
+        foreign = self._seen_elsewhere() if self._foreign else ()
+        if foreign is None:
+            is_known, foreign = False, ()
+        about = self._about(is_known)
+        failed = "" if failure is None else derive("failure", type(failure).__name__, str(failure)[:1_000])
+        cause = self._cause(node, causes)
+        if layer is not None:
+            runs.ran(layer.local_seq, about, self._footprint, cause=cause, foreign=foreign, took_us=took_us)
+            return
+        layers = self._layers(node) if node.status == CLEAN else None
+        if layers is not None:
+            seq = node.home.confirmed.seq
+            runs.noted(
+                about, self._footprint, seq, layers, failed=failed, cause=cause, foreign=foreign, took_us=took_us
+            )
+
+    def rejected(self, local_seq: int) -> None:
+        """Its commit will not land, and may never have been sent."""
+        self.runs.ended(local_seq)
+
+    # ---- what it looked at -------------------------------------------------------------------------
+
+    def _look(self, node: Node, children: tuple[str, ...]) -> None:
+        """Its reads are other ones: what is said of them is made once."""
+        self._reads, self._listed, self._found = node.reads, children, node.found
+        self._spots, self._foreign, self._is_comparable = [], [], True
+        for spot in node.reads:
+            if spot is None:
+                continue
+            document = cast(Document, spot.document)
+            if document.home is node.home:
+                self._spots.append(spot)
+                if document in node.outputs or document.key.scope.startswith(SESSION):
+                    self._is_comparable = False
+            elif self._name_of(document.home) is not None:
+                self._foreign.append(spot)
+            else:
+                self._is_comparable = False  # The time: by then it is another.
+        reads = [Touched(cast(Document, s.document).key, s.path, s.depth) for s in self._spots]
+        self._places = [(cast(Document, spot.document), spot.path) for spot in self._spots]
+        if node.returns:
+            # Whoever replaces its result, or deletes it, leaves nothing that it could be clean about.
+            reads.append(Touched(node.outputs[0].key, (), Depth.DEEP))
+            self._places.append((node.outputs[0], ()))
+        for inside, path in node.found:
+            # I1: found in place counts as read. Until it has run again it is subscribed to that, too.
+            reads.append(Touched(inside.key, path, Depth.DEEP))
+            self._places.append((inside, path))
+        self._footprint = encode_part(Footprint(tuple(reads), children))
+
+    def _layers(self, node: Node) -> tuple[Layers, ...] | None:
+        """The own commits that each read stands on. None: something that will never be told, or is dead."""
+        if not any(document.layers for document, _ in self._places):
+            return ()
+        home = node.home
+        home.tell()
+        found: list[Layers] = []
+        for document, path in self._places:
+            under = home.pending.under(document, path, home.next_local_seq)
+            if under.local or under.dead:
+                return None
+            found.append(under.spans)
+        return tuple(found)
+
+    def _seen_elsewhere(self) -> tuple[ForeignRead, ...] | None:
+        """What it looked at in other spaces, as of when. None: on top of something that is not confirmed there."""
+        found = []
+        for spot in self._foreign:
+            document = cast(Document, spot.document)
+            name = self._name_of(document.home)
+            if document.layers or name is None:
+                return None
+            seq = document.home.confirmed.seq
+            found.append(ForeignRead(name, document.key, spot.path, spot.depth, seq))
+        return tuple(found)
+
+    def _cause(self, node: Node, causes: Mapping[Spot, object] | None) -> Cause:
+        """One of the changes that made it run."""
+        for spot in causes or ():
+            if spot in self._spots[:NEAR]:
+                return self._spots.index(spot)
+            document = cast(Document, spot.document)
+            return (document.key, spot.path) if document.home is node.home else None
+        return None
+
+
+def install(graph: Graph, node: Node, reads: Sequence[Read], seq: int) -> bool:
+    """Have a node back as if it had just run: clean, and subscribed to what its last run read, as of a seq.
+
+    False: something that it read was written here since then, or is being written, and it is as fresh as it was. What
+    is not here is fetched, and tells when it arrives whether it was written after that seq.
+    """
+    spots: dict[Spot, None] = {}
+    for read in reads:
+        document = node.home.documents.of(read.doc)
+        if document.layers or (document.value is not NOT_HERE and document.written > seq):
+            return False
+        if document in node.outputs:
+            continue  # Its result: it is said to be what it made, and no read of it.
+        spots[graph.canonical(Spot(document, read.path, read.depth))] = None
+    graph.apply_read_delta(node, [*spots, None])
+    node.expect = AFRESH  # These are no edges that anything was ordered by here: its next run looks at each anew.
+    node.status, node.causes, node.as_of = CLEAN, None, seq
+    return True

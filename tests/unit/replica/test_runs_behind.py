@@ -1,0 +1,44 @@
+"""A run that changed nothing is told behind the commits that it stands on, and many of them wait only so long."""
+
+from __future__ import annotations
+
+from headwater.protocol.commit import Commit
+from headwater.protocol.messages import Transact
+from headwater.replica.runs import MOST_NOTED, MOST_WAITING, Runs
+
+
+def _runs() -> Runs:
+    runs = Runs()
+    runs.is_on = True
+    return runs
+
+
+def _frame(*local_seqs: int) -> Transact:
+    return Transact(tuple(Commit(number, ()) for number in local_seqs))
+
+
+def test_what_stands_on_a_commit_of_a_frame_is_told_with_the_next_one() -> None:
+    runs = _runs()
+    runs.noted(b"on nothing", b"", 7)
+    runs.noted(b"on the frame", b"", 7, (((3, 3),), ()))
+    runs.noted(b"on one before", b"", 7, (((1, 2),),))
+    first = runs.with_frame(_frame(3, 4))
+    assert [run.about for run in first.observations] == [b"on nothing", b"on one before"]
+    second = runs.with_frame(_frame(5))
+    assert [run.about for run in second.observations] == [b"on the frame"]
+    assert runs.taken() == ()
+
+
+def test_without_a_frame_everything_is_told() -> None:
+    runs = _runs()
+    runs.noted(b"a", b"", 7, (((3, 3),),))
+    assert [run.about for run in runs.taken()] == [b"a"]
+
+
+def test_what_is_never_taken_is_bounded() -> None:
+    runs = _runs()
+    for number in range(MOST_WAITING + 10):
+        runs.noted(b"%d" % number, b"", 7)
+    kept = runs.taken()
+    assert len(kept) == MOST_WAITING + 10 - MOST_NOTED
+    assert kept[-1].about == b"%d" % (MOST_WAITING + 9)
