@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from bench import engine, events, startup, sync
+from bench import engine, events, resume, startup, sync
 from bench.figures import Figures, note
 from bench.reactive import run as reactive
 
@@ -14,6 +14,7 @@ BENCHES: dict[str, Callable[[Figures], None]] = {
     "engine": engine.run,
     "sync": sync.run,
     "events": events.run,
+    "resume": resume.run,
     "reactive": reactive.run,
 }
 

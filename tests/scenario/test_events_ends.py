@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any
 from unittest.mock import patch
@@ -393,5 +394,84 @@ def test_a_stored_event_whose_class_is_not_imported_is_parked_until_it_is() -> N
         if [stream for stream, _ in parked] != ["s/b:put"] or "not imported" not in parked[0][1]:
             wrong.append(f"parked is {parked}")
         return wrong + finally_there(sim, box, ("x",))
+
+    assert told(story) == []
+
+
+# ---- withdrawn while it loads ------------------------------------------------------------------------------
+
+
+async def withdraw(
+    sim: Simulation, named: Box, pause_s: float, is_offline: bool, options: dict[str, Any]
+) -> tuple[list[str], bool]:
+    """What is wrong with it, and whether it was withdrawn."""
+    intent = named.put.options(**options).post("x")
+    named.put.post("behind")
+    await sim.advance(seconds=pause_s)
+    is_withdrawn = intent.withdraw()
+    wrong = [] if is_withdrawn == intent.withdraw() else ["it is withdrawn and it is not"]
+    if is_offline:
+        await sim.advance(seconds=1)
+        states = [row.state for row in sim.runtime("ann").intents() if row.id == intent.id]
+        if not options and states != ["withdrawn"]:
+            wrong.append(f"without a connection it is {states}")
+    return wrong, is_withdrawn
+
+
+def withdrawn_while_loading(pause_s: float, is_offline: bool, **options: Any) -> Any:
+    async def story(sim: Simulation) -> list[str]:
+        box = await sim.runtime("bob").space("s").open(Box, "b")
+        await sim.settle()
+        ann = sim.runtime("ann")
+        named = ann.space("s").piece(Box, "b")  # Only named: what its handler reads has to come first.
+        line = sim.offline("ann") if is_offline else nullcontext()
+        with line:
+            wrong, is_withdrawn = await withdraw(sim, named, pause_s, is_offline, options)
+        await quiet(sim)
+        expected_states = sorted(["landed", "withdrawn" if is_withdrawn else "landed"])
+        states = sorted(row.state for row in ann.intents())
+        if states != expected_states:
+            wrong.append(f"the table says {states}")
+        return wrong + finally_there(sim, box, ("behind",) if is_withdrawn else ("x", "behind"))
+
+    return story
+
+
+@pytest.mark.parametrize("options", [{}, {"durable": True}], ids=["plain", "durable"])
+@pytest.mark.parametrize("is_offline", [False, True], ids=["connected", "offline"])
+@pytest.mark.parametrize("pause_s", [0, 0.0002, 0.0005, 0.001, 0.002, 0.004])
+def test_what_is_withdrawn_while_it_loads_is_never_handled_and_holds_up_nobody(
+    pause_s: float, is_offline: bool, options: dict[str, Any]
+) -> None:
+    assert told(withdrawn_while_loading(pause_s, is_offline, **options)) == []
+
+
+# ---- due soon ----------------------------------------------------------------------------------------------
+
+
+def test_what_is_due_soon_is_handled_then_and_not_after_the_grace() -> None:
+    async def story(sim: Simulation) -> list[str]:
+        box = await begun(sim)
+        box.put.post_at(timedelta(seconds=1), "soon")
+        await sim.advance(seconds=0.9)
+        early = durable(sim, box, "seen")
+        await sim.advance(seconds=0.5)
+        await sim.settle()
+        return ([f"{early} is there before"] if early else []) + finally_there(sim, box, ("soon",))
+
+    assert told(story) == []
+
+
+def test_what_somebody_else_awaits_under_the_same_id_is_not_withdrawn() -> None:
+    async def story(sim: Simulation) -> list[str]:
+        await begun(sim)
+        named = sim.runtime("bob").space("s").piece(Box, "b")
+        sent = asyncio.ensure_future(named.put.options(id="k").send("x"))
+        await asyncio.sleep(0)
+        intent = named.put.options(id="k").post("x")
+        is_withdrawn = intent.withdraw()
+        await sim.settle()
+        answer = await outcome(sent)
+        return [] if (is_withdrawn, answer) == (False, "put x") else [f"{is_withdrawn}, and {answer}"]
 
     assert told(story) == []

@@ -6,6 +6,7 @@ runs, also what it has in hand, what that waits for, to whom it lost, and how th
 
 from __future__ import annotations
 
+from pathlib import Path
 from threading import Event
 from typing import Annotated, Any, Final
 
@@ -15,6 +16,7 @@ from headwater.cli.ask import Token, User, Where
 from headwater.cli.asking import ask
 from headwater.cli.output import OK, print_json, say, table, when
 from headwater.cli.parameters import Json
+from headwater.errors import AbsentError
 from headwater.protocol.desk import Question
 
 EVERY_S: Final = 0.5
@@ -41,6 +43,8 @@ def intents(
     follow
         Go on until interrupted, and tell what changes.
     """
+    if "://" not in where and not Path(where).is_dir():
+        raise AbsentError(f"{where} is no directory. Name the data directory that a program of yours opened.")
     asked = Question("intents", space, user=user)
     rows = ask(where, asked, token=token)
     if not follow:

@@ -20,7 +20,6 @@ from headwater.engine.directory import SUFFIX
 from headwater.engine.verify.history import Report, verify_file
 from headwater.errors import CorruptionError, DirectoryInUseError, StorageError
 from headwater.protocol.desk import Question
-from headwater.server.copying import place_of_copy
 
 
 def verify(file: str, /, *, user: User = "", token: Token = "", json: Json = False) -> int:
@@ -66,6 +65,8 @@ def _at_rest(path: Path, user: str, token: str) -> Iterator[Path]:
     if path.suffix != SUFFIX or address_of(path.parent) is None or not _is_owned(path.parent):
         yield path
         return
+    from headwater.server.copying import place_of_copy  # noqa: PLC0415 (help is quick)
+
     told = ask(str(path.parent), Question("verify", path.stem, user=user), token=token)
     copy = place_of_copy(path, told["copy"])
     try:

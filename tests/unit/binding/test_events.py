@@ -35,7 +35,7 @@ from tests.unit.binding.kit import alone, at, run
 CALLED: list[str] = []
 
 
-class Desk(Piece, name="events.Desk"):
+class Desk(Piece, name="sent.Desk"):
     n: Cell[int] = cell(default=0)
     log: Cell[tuple[str, ...]] = cell(default=())
 

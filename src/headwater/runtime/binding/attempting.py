@@ -74,10 +74,13 @@ class Attempting:
         return signature.result.decode(raw)
 
     def _check_age(self, event: Event) -> None:
-        """Of an event that is older than receipts are kept nobody knows any more whether it was handled."""
+        """Of an event that is older than receipts are kept nobody knows any more whether it was handled.
+
+        One that was kept all the time, in a store or in an outbox, is tried: if it was handled, admission says so.
+        """
         kept_ms = self._handling.policy.retention_ms
         oldest_us = self._pieces.core.clock.now_us() - round(kept_ms * 1_000)
-        if event.is_known and not event.is_stored and 0 < event.minted_us < oldest_us:
+        if event.is_known and not (event.is_stored or event.is_taken) and 0 < event.minted_us < oldest_us:
             raise EventExpiredError(
                 f"{event.stream}: event {event.id} was sent more than {kept_ms / 3.6e6:g} hours ago, and whether it "
                 "was handled is not known any more: look, and send a new one"
@@ -163,11 +166,15 @@ class Attempting:
 def call(handling: Handling, event: Event, facet: Facet, arguments: dict[str, Any]) -> Value:
     """One call of the handler, in the transaction that is open."""
     core = handling.pieces.core
-    if event.period is not None and periods.is_over(core, event):
-        return None
+    home = event.home
+    if event.period is not None:
+        # Nobody sent it: it makes no piece that was deleted, although it is open here.
+        is_there = home.parent is not None or home.pieces.records.exists(home)
+        if not is_there or periods.is_over(core, event):
+            return None
     handling.current = (event, EventContext(facet, event))
     try:
-        event.home.pieces.records.keep(event.home)
+        home.pieces.records.keep(home)
         made = event.member.fn(facet.piece, **arguments)
         result = facet.home.outline.signature(event.member).result.encode(made)
         _sign(handling, event, result)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headwater.cells.handle import Input
 from headwater.errors import PreconditionFailedError
-from headwater.protocol.verdict import PreconditionFailed, Rejection
+from headwater.protocol.verdict import PreconditionFailed, Rejection, RuleRefused
 from headwater.replica.document import NOT_HERE
 from headwater.runtime.authored import Missing
 from headwater.runtime.binding import receipts
@@ -36,6 +36,7 @@ __all__ = ["Course", "HandledBefore", "land", "prefetch"]
 
 ORIGIN_COMMITTED: Final = "origin_committed"
 ENTITY_ABSENT: Final = "entity_absent"
+ACCESS_RULE: Final = "access"
 
 
 class Course:
@@ -73,6 +74,7 @@ class Course:
         outcome = classify(rejection, layer.local_seq)
         if isinstance(rejection, PreconditionFailed):
             self._precondition = rejection.precondition
+        event.is_barred = isinstance(rejection, RuleRefused) and rejection.rule == ACCESS_RULE
         trace = self._handling.trace
         if trace is not None:
             is_tried_again = outcome in (Outcome.STALE, Outcome.UNSENT) and not event.is_dropped

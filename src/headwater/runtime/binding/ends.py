@@ -33,7 +33,8 @@ def end_of(event: Event, error: BaseException) -> End:
     if event.is_dropped:
         return End.DROPPED
     if isinstance(error, asyncio.CancelledError):
-        return End.CLOSED
+        is_untouched = not (event.is_dispatched or event.is_left or event.is_stored)
+        return End.WITHDRAWN if event.is_withdrawn and is_untouched else End.CLOSED
     return End.REFUSED if isinstance(error, Refused) else End.FAILED
 
 

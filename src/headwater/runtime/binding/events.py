@@ -41,6 +41,7 @@ class Event:
     payload: Value
     user: str
     session: str
+    is_own: bool = False  # nobody named the session: it is the sending runtime's own, and another one after a restart
     minted_us: int
     effort: Effort
     stamp: int = 0  # its place among all that was sent here; 0: it was not yet
@@ -61,6 +62,7 @@ class Event:
     is_withdrawn: bool = False
     is_dropped: bool = False  # what posted it did not land
     is_dispatched: bool = False
+    is_barred: bool = False  # this runtime may not write what its handler wrote; another one may
     calls: int = 0  # of its handler, those included that were stopped
     stood_on: list[Layer] = field(default_factory=list)  # writes without a verdict that its last attempt relied on
     seen: Seen | None = None  # what its last commit had read and written, for advice

@@ -97,8 +97,8 @@ class Handling:
         attempt = self.current[0].attempt
         assert attempt is not None
         if not event.due_us:
-            waiting = sum(1 for each in attempt.posted if each.stream == event.stream and not each.is_withdrawn)
-            self._lane(event.home.space.name).check_room(event.stream, self.policy.backlog - waiting)
+            posted = sum(1 for each in attempt.posted if each.stream == event.stream and not each.is_withdrawn)
+            self._lane(event.home.space.name).check_room(event.stream, self.policy.backlog, posted)
         event.origin = attempt
         attempt.posted.append(event)
 
@@ -128,6 +128,11 @@ class Handling:
             self._end(before, End.COALESCED, told=False)
         lane.enter(event)
         return event
+
+    def resume(self, event: Event) -> None:
+        """Have one handled that was let in before this runtime was: it is not refused any more."""
+        self._begin(event)
+        self._lane(event.home.space.name).enter(event)
 
     def _begin(self, event: Event) -> None:
         """From now on it is known here."""
@@ -167,8 +172,7 @@ class Handling:
         if self._is_later(event):
             self.takeover.later(event)
             return
-        self._begin(event)
-        self._lane(event.home.space.name).enter(event)
+        self.resume(event)
 
     def _is_later(self, event: Event) -> bool:
         return event.due_us > self.pieces.core.clock.now_us()
@@ -205,6 +209,8 @@ class Handling:
             return True
         if event.is_dispatched or event.absorbed or (event.end is not None and not is_put_off):
             return False
+        if event.is_awaited:
+            return False  # Somebody else sent it, too, under the same id, and waits for it.
         if (event.is_stored or event.is_left) and not self._is_later(event):
             return False  # Whoever finds it in the store may handle it at any time.
         event.is_withdrawn = True
@@ -212,9 +218,12 @@ class Handling:
         if is_put_off:
             event.end = End.WITHDRAWN
             self.pieces.runtime.tasks.begin(self.storing.ended(event, End.WITHDRAWN), f"withdrawing {event.stream}")
-        elif event.stamp and event.task is None and not (event.is_stored or event.is_durable):
-            self.storing.forget(event)
-            self._end(event, End.WITHDRAWN)
+        elif event.stamp and not (event.is_stored or event.is_durable):
+            if event.task is None:
+                self.storing.forget(event)
+                self._end(event, End.WITHDRAWN)
+            else:
+                event.task.cancel()  # It is in front and loads: nothing has been done for it that others could see.
         return True
 
     # ---- from its turn to its end ------------------------------------------------------------------
@@ -229,7 +238,10 @@ class Handling:
     def _over(self, event: Event) -> None:
         """Nobody sees it through any more. A task that is cancelled before it began never runs, not even its end."""
         if event.end is None:
-            self._end(event, End.DROPPED if event.is_dropped else End.CLOSED)
+            end = end_of(event, asyncio.CancelledError())
+            if end is End.WITHDRAWN:
+                self.storing.forget(event)
+            self._end(event, end)
 
     async def _through(self, event: Event) -> None:
         """From its turn to its end, which is told to whoever awaits it, or to the error channel."""
@@ -243,8 +255,8 @@ class Handling:
         except HandledBefore as before:
             event.answer, event.failure, end = before.answer, before.failure, End.HANDLED_BEFORE
         except (Exception, asyncio.CancelledError) as error:
-            event.failure = error
             end = end_of(event, error)
+            event.failure = None if end is End.WITHDRAWN else error
         try:
             await self.storing.ended(event, end)
         except Exception as error:  # Whoever takes it up finds its receipt: this is harmless, and told.
@@ -333,9 +345,10 @@ class Handling:
         return front.effort.stage is not Stage.LOADING or channel is None or channel.is_up()
 
     def intents(self) -> tuple[IntentRow, ...]:
-        """Every event that was sent here, as it is now, and how the last ones ended."""
+        """Every event that was sent here, as it is now, how the last ones ended, and what cannot be handled here."""
         clock = self.pieces.core.clock
-        return self._table.rows(self._live.values(), clock.monotonic_us(), clock.now_us())
+        rows = self._table.rows(self._live.values(), clock.monotonic_us(), clock.now_us())
+        return (*rows, *self.storing.waiting.rows(), *self.takeover.rows())
 
     def find(self, id: str) -> Event | None:
         """The event of an id that has no end yet."""

@@ -51,11 +51,14 @@ class Lane:
         """How many events of a handler wait here."""
         return self._streams[stream]
 
-    def check_room(self, stream: str, limit: int) -> None:
-        if self._streams[stream] >= limit:
+    def check_room(self, stream: str, limit: int, posted: int = 0) -> None:
+        """BacklogFullError: with those that the handler being called has posted so far, so many wait."""
+        waiting = self._streams[stream] + posted
+        if waiting >= limit:
+            with_posted = f" with {posted} that this handler posted" if posted else ""
             raise BacklogFullError(
-                f"{self._streams[stream]} events wait for {stream}, which is the limit: await some of them first, "
-                'raise Policy(backlog=...), or declare coalesce="last" where only the last one counts'
+                f"{waiting} events wait for {stream}{with_posted}, which is the limit: await some of "
+                'them first, raise Policy(backlog=...), or declare coalesce="last" where only the last one counts'
             )
 
     def enter(self, event: Event) -> None:

@@ -2,7 +2,8 @@
 
 A follow-up's id follows from the attempt that posts it, so that a retry of the parent posts new ones; everything that
 is made in a handler follows from the event's id, so that a retry makes the same. An id that a caller gives is hashed
-with the sender and the whole address of the handler: the same three are the same event, and no other is.
+with the sender and the whole address of the handler: the same three are the same event, and no other is. The sender is
+the user, and the session if the program named one.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ def event(pieces: Pieces, facet: Facet, member: HandlerMember, payload: Value, o
     stream = home.place(member)
     minted_us = pieces.core.clock.now_us()
     user, session = facet.user, facet.session
+    own = pieces.own_session(home.space.name)
+    is_own = session in (own, derive("session", own, user))
     is_kept = pieces.runtime.channel(home.space.name) is not None
     if options.durable and not is_kept:
         raise AuthoringError(f"options(durable=True) of {member!r}: {home.space.name} is kept nowhere but here")
@@ -36,12 +39,16 @@ def event(pieces: Pieces, facet: Facet, member: HandlerMember, payload: Value, o
         parent = current[0]
         attempt = parent.attempt
         assert attempt is not None
-        user, session = parent.user, parent.session  # A follow-up is sent for whoever sent the first.
+        user, session, is_own = (
+            parent.user,
+            parent.session,
+            parent.is_own,
+        )  # A follow-up is sent for whoever sent the first.
         cause = f"{parent.id} {pieces.origin} {parent.calls}"
         id = event_id(cause, stream, len(attempt.posted), minted_us)
     else:
         id = event_id(pieces.origin, stream, pieces.handling.next_stamp(), minted_us)
-    given = "" if options.id is None else given_id(user, session, options.id, stream)
+    given = "" if options.id is None else given_id(user, "" if is_own else session, options.id, stream)
     return Event(
         id=given or id,
         row=id if given else "",
@@ -51,6 +58,7 @@ def event(pieces: Pieces, facet: Facet, member: HandlerMember, payload: Value, o
         payload=payload,
         user=user,
         session=session,
+        is_own=is_own,
         minted_us=minted_us,
         effort=Effort(member.retries if options.retries is None else options.retries),
         due_us=due_us,
@@ -60,7 +68,11 @@ def event(pieces: Pieces, facet: Facet, member: HandlerMember, payload: Value, o
 
 
 def given_id(user: str, session: str, said: str, stream: str) -> str:
-    """The id of an event to which its sender gave one. It does not depend on when it was sent."""
+    """The id of an event to which its sender gave one. It does not depend on when it was sent.
+
+    Nor on which runtime sent it: a session counts if somebody named it, as a program does for the windows that it
+    serves, and not if it is the runtime's own, which is another one after a restart.
+    """
     return event_id(derive("caller", user, session, said), stream, 0, 0)
 
 

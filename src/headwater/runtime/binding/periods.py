@@ -2,17 +2,18 @@
 
 Whoever has the piece open sends the event of each period as it begins. Which period was handled last is a document of
 the piece, written in the handler's own transaction, so that of several runtimes one handles it, and a restart goes on
-where it was. Periods that were missed are one: what is due is the period that it is now.
+where it was. Periods that were missed are one: what is due is the period that it is now. A handler has one of them in
+hand and no more, however long that takes.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headwater.cells.cell import Cell
 from headwater.cells.codec import codec_for
-from headwater.errors import BacklogFullError
+from headwater.errors import AuthoringError, BacklogFullError
 from headwater.pieces.declarations import HandlerMember
 from headwater.pieces.names import document_id
 from headwater.runtime.binding.minting import periodic
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from headwater.runtime.binding.events import Event
     from headwater.runtime.binding.home import Home
     from headwater.runtime.core import Core
+
+SKEW_US: Final = 60_000_000
+"""How far clocks may be apart. A period that was handled before its time by more than this does not count."""
 
 
 def begin(home: Home) -> list[asyncio.Task[None]]:
@@ -36,16 +40,31 @@ async def _send(home: Home, member: HandlerMember) -> None:
     pieces, every_us = home.pieces, member.every_ms * 1_000
     clock = pieces.core.clock
     sent = clock.now_us() // every_us if not member.catch_up else -1
+    last: Event | None = None
     while True:
         now_us = clock.now_us()
         period = now_us // every_us
-        if period != sent:
+        # While one is on its way, perhaps for want of a connection, no further one is sent: they would be one.
+        if period != sent and (last is None or last.end is not None):
             sent = period
             try:
-                pieces.handling.start(periodic(home, member, period))
+                last = pieces.handling.start(periodic(home, member, period))
             except BacklogFullError as error:  # The next period comes in any case.
                 pieces.core.report(home.place(member), error)
         await pieces.runtime.tasks.elapsed((period + 1) * every_us - now_us)
+
+
+def _is_ahead(core: Core, event: Event, period: int) -> bool:
+    """Whether a period was handled that has not come yet: somebody's clock is wrong, and nobody waits for that day."""
+    assert event.member.every_ms is not None
+    ahead_us = period * event.member.every_ms * 1_000 - core.clock.now_us()
+    if ahead_us <= SKEW_US:
+        return False
+    error = AuthoringError(
+        f"{event.stream} was handled for a period that begins in {ahead_us / 1e6:.0f} s: set the clocks of all machines"
+    )
+    core.report(event.stream, error)
+    return True
 
 
 def is_over(core: Core, event: Event) -> bool:
@@ -53,7 +72,8 @@ def is_over(core: Core, event: Event) -> bool:
     assert event.period is not None
     document = event.home.space.document(document_id(event.home.id, f"{event.member.stored}/period"))
     last: Cell[int] = Cell(core, document, codec_for(int))
-    if last.get(-1) >= event.period:
+    found = last.get(-1)
+    if found >= event.period and not _is_ahead(core, event, found):
         return True
     last.set(event.period)
     return False

@@ -42,6 +42,8 @@ def row(event: Event) -> SentEvent:
     }
     if event.effort.retries is not None:
         payload["retries"] = event.effort.retries
+    if event.is_own:
+        payload["own"] = True
     if event.row:
         payload["id"] = event.id
     return SentEvent(event.row_id, event.stream, freeze(payload), event.due_us)
@@ -86,6 +88,7 @@ def read(pieces: Pieces, row: str, stream: str, payload: Value, due_us: int, sto
         payload=args,
         user=str(said.get("user", "")),
         session=str(said.get("session", "")),
+        is_own=said.get("own") is True,
         minted_us=max(at if isinstance(at, int) else minted(id), due_us),
         effort=Effort(retries if isinstance(retries, int) else None),
         due_us=due_us,

@@ -3,7 +3,8 @@
 A sender that asks for it has its event in the store of the space, or in the outbox of its own machine, before it is
 dispatched; if the process dies, whoever takes it up finds it there. The row goes with the receipt, in one commit, where
 both are in one space; otherwise by a second commit, which can be repeated. A stored event that is refused or fails for
-good leaves a receipt that says so, and is not taken up again. It never calls a handler.
+good leaves a receipt that says so, and is not taken up again; one that failed only because whoever took it up may not
+read or write what it needs stays for somebody who may. It never calls a handler.
 """
 
 from __future__ import annotations
@@ -12,16 +13,16 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from headwater.errors import (
-    BacklogFullError,
     EventExpiredError,
     HeadwaterError,
+    LoadError,
     PreconditionFailedError,
     Refused,
     SessionExpiredError,
 )
 from headwater.runtime.binding import receipts, stored
 from headwater.runtime.binding.intents import End
-from headwater.runtime.binding.stored import Unavailable
+from headwater.runtime.binding.waiting import Waiting
 from headwater.runtime.effort import Stage
 
 if TYPE_CHECKING:
@@ -31,19 +32,24 @@ if TYPE_CHECKING:
     from headwater.runtime.outbox import Outbox
 
 
+class _Withdrawn(Exception):
+    """It is not to be stored any more. Never leaves this module."""
+
+
 class Storing:
     """What is stored of the events of one runtime."""
 
-    __slots__ = ("_pieces", "_under_way", "outbox")
+    __slots__ = ("_pieces", "_under_way", "outbox", "waiting")
 
     def __init__(self, pieces: Pieces) -> None:
         self._pieces = pieces
         self._under_way: dict[Event, asyncio.Task[None]] = {}
         self.outbox: Outbox | None = None
+        self.waiting = Waiting(pieces)  # what an outbox holds and cannot be handled here yet
 
     def accept(self, event: Event) -> None:
         """Begin to store it, if it is to be stored. StorageError: the outbox cannot."""
-        if event.is_stored or event.origin is not None or event.period is not None:
+        if event.is_stored or event.is_taken or event.origin is not None or event.period is not None:
             return
         if self.outbox is not None and not event.due_us:
             self.outbox.put(event.home.space.name, stored.row(event))
@@ -53,13 +59,7 @@ class Storing:
     def use(self, outbox: Outbox) -> None:
         """Keep what is sent in a file, and send what is in it: the program ended before it had its end."""
         self.outbox = outbox
-        pieces = self._pieces
-        for space, row in outbox.rows():
-            try:
-                event = stored.read(pieces, row.id, row.stream, row.payload, row.due_us, "")
-                pieces.handling.start(event)
-            except (Unavailable, BacklogFullError) as error:
-                pieces.core.report(f"the outbox, of space {space}", error)  # It stays there.
+        self.waiting.take(outbox.rows())
 
     async def _store(self, event: Event) -> None:
         try:
@@ -68,11 +68,15 @@ class Storing:
                 return
 
             def store(transaction: Transaction) -> None:
+                if event.is_withdrawn:
+                    raise _Withdrawn
                 event.is_left = True
                 transaction.events.append(stored.row(event))
 
             await self.commit(space, store)
             event.is_stored, event.stored_in = True, space
+        except _Withdrawn:
+            return  # While it waited for a connection: nothing of it is anywhere.
         except HeadwaterError as error:
             event.failure = error
 
@@ -99,6 +103,8 @@ class Storing:
         """Have what is stored of it go with its end."""
         if end is End.CLOSED or _is_unknown(event.failure):
             return  # Whoever takes it up finds out.
+        if event.is_taken and event.is_stored and is_barred(event):
+            return  # It stays for somebody who may: this runtime's rights are not its sender's.
         if end is not End.DROPPED:
             for each in (event, *event.absorbed):
                 if each.is_stored:
@@ -137,6 +143,14 @@ class Storing:
         except PreconditionFailedError:
             return False
         return True
+
+
+def is_barred(event: Event) -> bool:
+    """Whether it failed for what this runtime may not, or could not, read or write, and not by itself."""
+    failure = event.failure
+    return (
+        event.is_barred or isinstance(failure, LoadError) or isinstance(getattr(failure, "__cause__", None), LoadError)
+    )
 
 
 def _is_unknown(failure: BaseException | None) -> bool:

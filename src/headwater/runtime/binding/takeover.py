@@ -15,8 +15,9 @@ from headwater.data.value import MAX_INT
 from headwater.errors import BacklogFullError, HeadwaterError, LoadError
 from headwater.protocol.stored_events import Events, StoredEvent
 from headwater.runtime.binding import stored
-from headwater.runtime.binding.intents import End
+from headwater.runtime.binding.intents import STATES, End, IntentRow
 from headwater.runtime.binding.stored import Unavailable
+from headwater.runtime.effort import Stage
 
 if TYPE_CHECKING:
     from headwater.runtime.attached import Attached
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 PAGE: Final = 100
 TAKEN: Final = 256
 """Events of one space that were taken up and have no end. Further ones are left in the store for now."""
+FAILED: Final = 4_096
+"""Events of one space that failed here and stay there, of which that is known. An older one is tried again."""
 AGAIN_US: Final = 1_000_000
 """When there was no room, how long until the rest is looked at."""
 PARKED_US: Final = (1_000_000, 60_000_000)
@@ -83,6 +86,7 @@ class Takeover:
 
     def opened(self, space: str) -> None:
         """A piece runs here from now on: its events, and those of its children, can be handled."""
+        self._pieces.handling.storing.waiting.opened()
         attending = self._spaces.get(space)
         if attending is not None:
             attending.opened()
@@ -96,6 +100,21 @@ class Takeover:
     def parked(self) -> tuple[tuple[StoredEvent, str], ...]:
         """Stored events that cannot be handled here, and why."""
         return tuple(each for attending in self._spaces.values() for each in attending.parked.values())
+
+    def rows(self) -> tuple[IntentRow, ...]:
+        """As the table of intents shows those."""
+        return tuple(
+            IntentRow(
+                id=stored.id_of(row.id, row.payload),
+                stream=row.stream,
+                user=row.principal,
+                state=STATES[Stage.PARKED],
+                sent_us=row.stored_us,
+                due_us=row.due_us or None,
+                error=why,
+            )
+            for row, why in self.parked()
+        )
 
     def spread_us(self) -> int:
         return self._random.randrange(SPREAD_US)
@@ -217,14 +236,14 @@ class Attending:
             # It was tried here, and its row could not be removed: somebody else may have more luck.
             self._park(row, f"it failed here: {tried.failure}")
             return MAX_INT
-        free_us = max(row.stored_us + self._grace_us, row.due_us)
+        # Somebody has in hand what was to be handled at once. What was due later was handed to nobody.
+        free_us = row.due_us if row.due_us > row.stored_us else row.stored_us + self._grace_us
         known = handling.find(stored.id_of(row.id, row.payload))
         if known is not None:
             return MAX_INT if known.row_id == row.id else now_us + self._grace_us
         if free_us > now_us:
             return free_us
-        self._taken = {id: event for id, event in self._taken.items() if event.end in (None, End.REFUSED, End.FAILED)}
-        if len(self._taken) >= TAKEN:
+        if not self._has_room():
             return now_us + AGAIN_US
         try:
             event = stored.read(self._pieces, row.id, row.stream, row.payload, row.due_us, self._space)
@@ -237,6 +256,13 @@ class Attending:
         except BacklogFullError:
             return now_us + AGAIN_US
         return MAX_INT
+
+    def _has_room(self) -> bool:
+        """Whether one more can be taken up. What failed takes no room from others; the oldest is forgotten."""
+        failed = [(id, event) for id, event in self._taken.items() if event.end in (End.REFUSED, End.FAILED)]
+        living = {id: event for id, event in self._taken.items() if event.end is None}
+        self._taken = {**dict(failed[-FAILED:]), **living}
+        return len(living) < TAKEN
 
     def _park(self, row: StoredEvent, why: str) -> None:
         if len(self.parked) < TAKEN:
