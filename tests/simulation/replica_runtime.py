@@ -256,11 +256,14 @@ class Runtime:
     def settle(self) -> None:
         """Do everything that can be done now."""
         before = Counter(self.eye.runs)
-        slices = 0
-        while self.core.tick() and slices < MOST_SLICES:
+        slices = most = 0
+        bound = 4 * self.core.scheduler.limits.node_runs
+        while self.core.tick() and slices < MOST_SLICES and most <= bound:
             slices += 1
+            if slices % 100 == 0:
+                most = max((self.eye.runs - before).values(), default=0)
         most = max((self.eye.runs - before).values(), default=0)
-        if slices == MOST_SLICES or most > 4 * self.core.scheduler.limits.node_runs:
+        if slices == MOST_SLICES or most > bound:
             self.eye.wrong("I6", f"{slices} slices, {most} runs of one node, and time stood still")
 
     def nodes(self) -> list[Node]:

@@ -283,6 +283,8 @@ class World:
         for _ in range(ROUNDS):
             if not self._round():
                 return
+            if any(runtime.eye.problems for runtime in self.runtimes):
+                self.check()  # What does not come to an end need not be looked at to its end.
         raise Broken("I6", f"{ROUNDS} rounds and still talking, in one moment")
 
     def disturb(self) -> None:

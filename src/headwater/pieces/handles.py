@@ -224,7 +224,11 @@ class Handler(NotAValue, Generic[P, R]):
     def options(
         self, *, id: str | None = None, retries: int | None = None, durable: bool | None = None
     ) -> Handler[P, R]:
-        """The same handler, sent to otherwise: under an id of the caller's, with fewer tries, or kept before."""
+        """The same handler, sent to otherwise: under an id of the caller's, with fewer tries, or kept before.
+
+        The same `id` of the same user to the same handler is the same event, whoever sends it. If the program named a
+        session, in that session only.
+        """
         if id is not None and (type(id) is not str or not 0 < len(id) <= 256):
             raise AuthoringError(f"options(id={shown(id)}): write a text of 1 to 256 characters")
         if retries is not None and (type(retries) is not int or retries < 0):

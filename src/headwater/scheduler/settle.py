@@ -18,7 +18,7 @@ from headwater.scheduler.limits import SchedulerLimits
 from headwater.scheduler.node import CLEAN, NEVER_RAN, Marks, Node, NodeKind
 from headwater.scheduler.runner import Runner
 from headwater.scheduler.suspension import Frame, Suspension, invalid_above, look_again, named_above
-from headwater.scheduler.turns import ABOVE_ALL, Sweep, begin_anew, pause, resume
+from headwater.scheduler.turns import ABOVE_ALL, Sweep, begin_anew, over, pause, resume
 
 _COMPUTATION = NodeKind.COMPUTATION
 _EFFECT = NodeKind.EFFECT
@@ -317,8 +317,8 @@ class Settle:
             return True
         node.pass_runs += 1
         self.runs += 1
-        if node.envelope:
-            begin_anew(self._computations, self._effects)  # I9: who reads what it wrote comes before their readers.
+        if node.envelope:  # I9: who reads what it wrote comes before their readers.
+            begin_anew(self._limits.pass_iterations * self._graph.envelopes, self._computations, self._effects)
         if node.pass_runs == self._limits.node_runs:
             self._spenders[node] = None
         if node.gate is not None and node.gate.exhaustions:
@@ -388,7 +388,7 @@ class Settle:
             if not self._gates.has_waiting():
                 self._spenders.clear()  # It came to an end: whoever goes on alone from here is held back alone.
         self.iteration = self.runs = 0
-        self._computations.at = self._effects.at = -1
+        over(self._computations, self._effects)
         if self._provisional:
             kept = [node for node in self._provisional if node.provisional and not node.removed and not node.runs]
             for node in self._provisional:

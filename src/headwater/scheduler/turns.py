@@ -17,13 +17,14 @@ ABOVE_ALL: Final = 1 << 60
 class Sweep:
     """Nodes that wait for their turn, in this sweep or in the next."""
 
-    __slots__ = ("at", "next", "now", "was")
+    __slots__ = ("anew", "at", "next", "now", "was")
 
     def __init__(self) -> None:
         self.now: list[tuple[int, Node]] = []
         self.next: list[tuple[int, Node]] = []
         self.at = -1  # the turn that this sweep is at
         self.was = -1  # the same when it was paused
+        self.anew = 0  # how often this pass began it anew
 
     def __bool__(self) -> bool:
         return bool(self.now or self.next)
@@ -73,13 +74,22 @@ def resume(*sweeps: Sweep) -> bool:
     return is_another
 
 
-def begin_anew(*sweeps: Sweep) -> None:
-    """Everybody who waits is in one sweep again, in order. Whoever calls this bounds how often it does."""
+def begin_anew(most: int, *sweeps: Sweep) -> None:
+    """Everybody who waits is in one sweep again, in order, so often in a pass at most."""
     for sweep in sweeps:
+        if sweep.anew >= most:
+            continue
+        sweep.anew += 1
         sweep.at = -1
         for entry in sweep.next:
             heappush(sweep.now, entry)
         sweep.next.clear()
+
+
+def over(*sweeps: Sweep) -> None:
+    """The pass is over, and so are its sweeps."""
+    for sweep in sweeps:
+        sweep.at, sweep.anew = -1, 0
 
 
 def _lowest(turns: list[tuple[int, Node]]) -> int:

@@ -53,6 +53,11 @@ class Graph:
         self.deltas = 0  # read sets that changed, for tests that count work
 
     @property
+    def envelopes(self) -> int:
+        """How many documents materializers may write."""
+        return len(self._envelopes)
+
+    @property
     def has_envelopes(self) -> bool:
         return bool(self._envelopes)
 
