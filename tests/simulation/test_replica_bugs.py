@@ -27,6 +27,7 @@ from headwater.scheduler.node import Node
 from headwater.scheduler.registry import NodeSpec, Registry
 from headwater.scheduler.runner import Runner
 from headwater.scheduler.scheduler import Scheduler
+from tests.counts import sampled
 from tests.simulation.replica_checks import Broken
 from tests.simulation.test_replica_invariants import FLAVOURS, play
 
@@ -294,7 +295,7 @@ BUGS = (
 )
 
 
-@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.plant.__name__)
+@pytest.mark.parametrize("bug", sampled(BUGS), ids=lambda bug: bug.plant.__name__)
 def test_it_is_found(bug: Bug) -> None:
     histories, broken = found_after(bug)
     assert histories <= bug.within

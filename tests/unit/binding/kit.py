@@ -10,7 +10,7 @@ from typing import Any
 
 from headwater.clock import VirtualClock
 from headwater.data.trace import Ran
-from headwater.errors import HeadwaterError, NotReadyError
+from headwater.errors import AbsentError, HeadwaterError, NotReadyError
 from headwater.pieces.member import Declaration
 from headwater.runtime.attachment import Alone, Attachment, Embedded, Remote
 from headwater.runtime.policy import Policy
@@ -63,7 +63,7 @@ class Site:
             try:
                 for piece in pieces:
                     check(piece)
-            except (AssertionError, NotReadyError):
+            except (AssertionError, AbsentError, NotReadyError):
                 for each in self.runtimes:
                     await each.settled()
             else:

@@ -22,7 +22,7 @@ from headwater.protocol.commit import Commit
 from headwater.protocol.verdict import Accepted
 from headwater.testing.crash import Rig, Suite, run
 from headwater.testing.disk_machine import FILE
-from tests.counts import scaled
+from tests.counts import is_exploring, scaled
 from tests.unit.engine.kit import value_of, write
 
 MANY = 60
@@ -117,7 +117,13 @@ def test_who_does_not_wait_for_the_disk_gets_no_room(tmp_path: Path) -> None:
 @pytest.mark.random
 @pytest.mark.parametrize("suite", [Suite.CRASHES, Suite.FAULTS])
 def test_a_crash_finds_nothing_missing_in_a_log_with_room(suite: Suite) -> None:
-    summary = run(seed=2, commits=60, suites=[suite], chosen=scaled, rig=ROOMY)
+    summary = run(
+        seed=2,
+        commits=60,
+        suites=[suite],
+        chosen=lambda total: max(1, scaled(total) // (1 if is_exploring() else 3)),
+        rig=ROOMY,
+    )
     print(summary)
     assert not summary.violations, summary
 
