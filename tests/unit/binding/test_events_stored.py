@@ -337,7 +337,7 @@ def test_receipts_are_deleted_when_they_are_old_and_their_events_stay_handled(
             for n in range(20):
                 await alarm.ring.send(f"{n}")
                 await rt.settled()
-                await asyncio.sleep(0.001)
+                await rt.core.observing.until(lambda: not len(rt.tasks))  # Old receipts are looked for now and then.
             after = await receipts(rt)
             assert not set(before) & set(after)
             assert len(after) == 20
