@@ -61,7 +61,13 @@ HOT: Final = (
 )
 """What a run of a node goes through: node objects that hold node objects, typed throughout."""
 
-EXTENDED: Final = (("replica/document.py", "Document"),)
+EXTENDED: Final = (
+    ("cells/cell.py", "Cell"),
+    ("cells/handle.py", "Input"),
+    ("replica/confirmed.py", "NotHere"),
+    ("replica/detached.py", "Detached"),
+    ("replica/document.py", "Document"),
+)
 """Classes of these modules that others extend which are not compiled."""
 
 SETTINGS: Final = """\
