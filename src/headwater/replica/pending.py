@@ -24,7 +24,6 @@ from headwater.replica.spans import Span
 from headwater.replica.written import Written, number_of, outside_arrays
 
 __all__ = ["NOTHING", "Fate", "Layer", "Pending", "Settled", "Under"]
-
 _ACCEPTED: Final = Fate.ACCEPTED
 
 
