@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import assert_never
 
-from headwater.data.address import DocKey
+from headwater.data.address import NAME_LENGTH, DocKey
 from headwater.data.value import size_of
 from headwater.engine.access import Right
 from headwater.engine.engine import Engine
@@ -24,6 +24,7 @@ from headwater.protocol.observations import (
     Mirror,
     QueryBacklog,
     QueryCurrent,
+    QueryElsewhere,
     QueryMarks,
     QueryMirrors,
     QueryObservations,
@@ -67,9 +68,9 @@ class Asking:
                     self._check_may_ask([read.doc for read in reads], peer)
                     self._look(peer, question)
                 case Mirror() | QueryMirrors():
-                    self._check_may_write(peer)
+                    self._check_may_write(peer, "mirrors")
                     self._look(peer, question)
-                case QueryObservations() | QueryBacklog() | QueryReaders() | QueryMarks():
+                case QueryObservations() | QueryBacklog() | QueryReaders() | QueryMarks() | QueryElsewhere():
                     self._check_owns(peer)
                     self._look(peer, question)
                 case _:
@@ -84,6 +85,8 @@ class Asking:
             raise LimitError(f"one question is about at most {self._limits.commit_reads} reads. Ask several.")
         if isinstance(question, Mirror) and len(question.docs) > self._limits.commit_reads:
             raise LimitError(f"one piece reads at most {self._limits.commit_reads} documents of a space")
+        if isinstance(question, Mirror) and _is_long(question):
+            raise LimitError(f"a mirror has a name that is over {NAME_LENGTH} long")
         peer.send(self._engine.looked(question, branch=peer.branch))
 
     def _check_may_ask(self, docs: Iterable[DocKey], peer: Peer) -> None:
@@ -112,10 +115,10 @@ class Asking:
             self._room.take(size_of(event.payload))
         peer.send(Events(question.id, self._engine.last_seq, page.items, page.next, page.next_due_us))
 
-    def _check_may_write(self, peer: Peer) -> None:
+    def _check_may_write(self, peer: Peer, what: str = "stored events") -> None:
         """What is sent, and where to, tells how a program is made: that is for those who may write the space."""
         if self._engine.right_of(peer.principal) < Right.WRITE:
-            raise AccessError(f"stored events are for those who may write this space, and {peer.principal!r} may not")
+            raise AccessError(f"{what} are for those who may write this space, and {peer.principal!r} may not")
 
     # ---- being told ------------------------------------------------------------------------------
 
@@ -178,6 +181,11 @@ class Asking:
         """The peer is gone."""
         for peers in (*self._watching.values(), *self._news.values()):
             peers.pop(peer, None)
+
+
+def _is_long(said: Mirror) -> bool:
+    names = [said.owner, said.piece, said.branch, *[text for doc, _ in said.docs for text in doc]]
+    return any(len(name) > 2 * NAME_LENGTH for name in names)
 
 
 def answered(engine: Engine, peer: Peer, message: Query, limits: Limits) -> Answer:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from pathlib import Path as FilePath
 from typing import Any, Final
 
@@ -335,6 +335,9 @@ class SqliteStore:
 
     def add_name(self, name: str) -> int:
         return observed.add_name(self._db, name)
+
+    def drop_names(self, after: int, limit: int, used: Container[int]) -> tuple[int | None, int]:
+        return observed.drop_names(self._db, after, limit, used)
 
     def observation(self, key: NodeNumbers) -> ObservationRow | None:
         return observed.observation(self._db, key)
