@@ -33,7 +33,8 @@ from headwater.protocol.commit import (
     SentEvent,
     TopicRecord,
 )
-from headwater.protocol.observations import Mirror, Observation
+from headwater.protocol.mirrors import Mirror
+from headwater.protocol.observations import Observation
 from headwater.protocol.verdict import Accepted
 from headwater.testing.disk_runs import COUNTS, observed_of
 

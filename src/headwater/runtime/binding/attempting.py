@@ -12,7 +12,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
 from headwater.data.value import Value
-from headwater.errors import EventExpiredError, HandlerFailed, Refused
+from headwater.errors import AccessError, EventExpiredError, HandlerFailed, Refused
 from headwater.runtime.authored import UNDECIDED, call_in
 from headwater.runtime.binding import gone, periods, receipts, stored
 from headwater.runtime.binding.advice import advice, noted
@@ -57,7 +57,11 @@ class Attempting:
         signature = home.outline.signature(event.member)
         event.effort.stage = Stage.LOADING
         await pieces.records.check(home)
-        await check_right(pieces, event)
+        try:
+            await check_right(pieces, event)
+        except AccessError:
+            event.is_forbidden = home.space.ended is None  # Otherwise it is this runtime that may not.
+            raise
         if event.is_taken or (event.is_known and pieces.runtime.channel(home.space.name) is None):
             await receipts.check(pieces, event)
         facet = home.facet("session", event.user, event.session)
