@@ -16,20 +16,17 @@ GUIDE = sorted((ROOT / "docs" / "guide").glob("[0-9]*.md"))
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Each page's Python as a module; lines are those of the page. A block that imports again is a file of its own."""
+    """Each page's Python as a module; lines are those of the page. What a file of its own imports again is left out."""
     folder = tmp_path_factory.mktemp("guide")
     for page in GUIDE:
-        files: list[list[str]] = [[]]
+        lines: list[str] = []
         for block in blocks(page.read_text()):
             if block.language == "python":
                 code = block.code.splitlines()
-                if code[0] == "import headwater" and code[0] in files[0]:
-                    files.append([])
-                lines = files[-1 if code[0] == "import headwater" else 0]
+                if code[0] in lines and code[0] == "import headwater":
+                    code = ["" if line.startswith(("import headwater", "from headwater ")) else line for line in code]
                 lines += [""] * (block.line - 1 - len(lines)) + code
-        for number, lines in enumerate(files):
-            name = f"page_{page.stem.replace('-', '_')}{f'_file_{number}' if number else ''}.py"
-            (folder / name).write_text("\n".join(lines) + "\n")
+        (folder / f"page_{page.stem.replace('-', '_')}.py").write_text("\n".join(lines) + "\n")
     return folder
 
 
