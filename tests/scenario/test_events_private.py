@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,16 @@ class Diary(Piece, name="private.Diary"):
     def keep_draft(self, text: str) -> str:
         self.draft.set(text)
         return self.draft.get()
+
+    n: Cell[int] = cell(default=0)
+
+    @computed(debounce_ms=20_000)
+    def slow(self) -> int:
+        return self.n.get()
+
+    @handler
+    def take_slow(self) -> int:
+        return self.slow.get()
 
     @handler
     def show_draft(self) -> None:
@@ -250,6 +261,21 @@ def test_the_user_comes_before_one_of_their_sessions() -> None:
     assert narrowest(["space", "session:a", "user:ann"]) == "user"
     assert narrowest(["space", "session:a"]) == "session"
     assert narrowest(["space"]) is None
+
+
+@simulated(seeds=5)
+async def test_whoever_waits_for_a_durable_event_is_told_although_another_runtime_took_it_up(sim: Simulation) -> None:
+    diary = await sim.runtime("ann").space("s", user="ann").open(Diary, "d")
+    await sim.runtime("bob").space("s", user="ann").open(Diary, "d")
+    await diary.slow.pull()
+    diary.n.set(1)
+    held = asyncio.ensure_future(diary.take_slow.send())  # It holds up what is sent behind it.
+    await sim.advance(seconds=0)
+    sent = asyncio.ensure_future(diary.write.options(durable=True).send(SECRET))
+    await sim.advance(seconds=12)
+    assert {row.state for row in sim.runtime("bob").intents()} == {"landed"}
+    assert (await held, await sent) == (1, SECRET)
+    assert await diary.mine.pull() == (SECRET,)
 
 
 @simulated(seeds=5)

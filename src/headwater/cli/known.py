@@ -14,8 +14,10 @@ from headwater.cells.codec import codec_for
 from headwater.cli.asking import ask
 from headwater.data.codec import from_json_form
 from headwater.errors import HeadwaterError, InvalidValueError
+from headwater.pieces.names import SEPARATOR
 from headwater.protocol.desk import Question
 from headwater.protocol.observations import ForeignRead, NodeKey, Observed
+from headwater.runtime.binding.giving import owner_of
 from headwater.runtime.binding.previewing import Known
 from headwater.runtime.binding.records import Record
 
@@ -42,7 +44,22 @@ def spaces_of(asked: Ask, named: Sequence[str]) -> list[str]:
 def known_of(asked: Ask, spaces: Sequence[str], branch: str | None = None) -> list[Known]:
     """Everything that is stored of the nodes of these spaces, and of their pieces."""
     found = [_of_space(asked, space, branch) for space in spaces]
-    return [_held(asked, each) for each in found]
+    return [_held(asked, _with_named(asked, each, found, branch)) for each in found]
+
+
+def _with_named(asked: Ask, known: Known, everything: Sequence[Known], branch: str | None) -> Known:
+    """With the records of pieces that nodes read and of which nothing is observed: their classes say what is read."""
+    docs = [read.doc for each in known.observed for read in each.reads]
+    docs += [r.doc for other in everything for each in other.observed for r in each.foreign if r.space == known.space]
+    ids = dict.fromkeys([owner_of(doc)[0].partition(SEPARATOR)[0] for doc in docs])
+    missing = [id for id in ids if id and id not in known.raw]
+    raw = dict(known.raw)
+    for first in range(0, len(missing), PAGE):
+        chosen = {"records": True, "piece": missing[first], "also": missing[first : first + PAGE]}
+        page = asked(Question("nodes", known.space, value=chosen, limit=1, branch=branch))
+        raw |= {piece: None if said is None else from_json_form(said) for piece, said in page["records"].items()}
+    records = {piece: _record(said) for piece, said in raw.items()}
+    return Known(space=known.space, observed=known.observed, records=records, raw=raw)
 
 
 def _of_space(asked: Ask, space: str, branch: str | None) -> Known:

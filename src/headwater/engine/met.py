@@ -2,12 +2,14 @@
 
 Written documents are found in the log, or by their heads if it is long; pieces that read them in the index of readers.
 Of such a piece those rows are opened whose bytes name such a place: more than there are, never fewer. What is opened is
-compared by whoever asks. Owns the bytes that are looked for; decides nothing.
+compared by whoever asks. Owns the bytes that are looked for, and what of a record makes nobody stale.
 """
 
 from __future__ import annotations
 
 from typing import Final
+
+from msgspec import structs
 
 from headwater.data.address import DocKey
 from headwater.data.path import Path
@@ -18,6 +20,7 @@ from headwater.engine.log import Log
 from headwater.engine.observed_form import StoredDoc, encode_form, number_of_absent
 from headwater.engine.observed_rows import first_of
 from headwater.engine.store.port import ObservationRow, Store
+from headwater.protocol.observations import Observed, generation_of
 
 MOST_PLACES: Final = 16
 """Of one document. If more of it were written, whoever reads anything of it is opened."""
@@ -96,6 +99,35 @@ class Meeting:
                 return {()}
             found.update([patch.path for patch in revision.patches])
         return found
+
+    def excused(self, branch: Branch, node: Observed, made: dict[DocKey, tuple[int, int]]) -> Observed:
+        """A node without the number of its piece's generation among what it missed.
+
+        Every run reads it. It stands for code, which whoever has the code compares. It is a reason to run only if what
+        it is in was written as a whole since then, or removed: that is another piece of the same name. `made` is
+        remembered from node to node: since when that was looked for, and when it was.
+        """
+        number, at = generation_of(node.node.piece), node.verified_at
+        missed = [seq for place, seq in node.stale if (node.reads[place].doc, node.reads[place].path) == number]
+        if not missed:
+            return node
+        since, seq = made.get(number[0], (at + 1, 0))
+        if since > at:
+            since, seq = made[number[0]] = (at, self._made_at(branch, number[0], at))
+        if seq > at:
+            return node
+        stale = [each for each in node.stale if (node.reads[each[0]].doc, node.reads[each[0]].path) != number]
+        return structs.replace(node, stale=tuple(stale))
+
+    def _made_at(self, branch: Branch, key: DocKey, since: int) -> int:
+        """When a document was last written as a whole, or removed, after a seq, or may have been. 0: it was not."""
+        before = self._heads.get(branch, key).seq
+        kept = max(self._log.kept_from - 1, branch.fork_seq)
+        for number, revision in enumerate(self._log.back_from(before, key, down_to=max(since, kept))):
+            if number >= MOST_REVISIONS or any(not patch.path for patch in revision.patches):
+                return revision.seq
+            before = revision.previous
+        return before if before > since else 0
 
     def readers(
         self, branch: Branch, piece: int, docs: tuple[DocKey, ...], made: tuple[DocKey, ...], most: int

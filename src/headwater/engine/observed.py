@@ -183,16 +183,23 @@ class Observed:
             branch.id, piece, node.generation, member, node.child, self._store.number_of(scope) or 0 if scope else 0
         )
 
-    def _shown(self, branch: Branch, rows: list[ObservationRow], texts: Texts) -> list[ObservedNode]:
-        """Rows with whether they still hold. One that cannot be read is as if it were not there."""
+    def _shown(
+        self, branch: Branch, rows: list[ObservationRow], texts: Texts, *, is_any: bool = False
+    ) -> list[ObservedNode]:
+        """Rows with whether they still hold. One that cannot be read is as if it were not there.
+
+        `is_any`: that another generation of its piece was counted makes a node stale, too.
+        """
         opened = [(row, decoded) for row in rows if (decoded := forms_of(row)) is not None]
         docs = dict.fromkeys([doc for _, (_, body) in opened for doc in docs_of(body.reads)])
         texts.load([doc for doc in docs if isinstance(doc, int)])
         written = self._written(branch, docs)
         found: list[ObservedNode] = []
+        made: dict[DocKey, tuple[int, int]] = {}  # when records were made, of those that were looked at
         for row, (state, body) in opened:
             try:
-                found.append(self._one(branch, row, state, body, written, texts))
+                one = self._one(branch, row, state, body, written, texts)
+                found.append(one if is_any or not one.stale else self._meeting.excused(branch, one, made))
             except CorruptionError:
                 continue  # Verifying says what is wrong with it; whoever resumes runs the node.
         return found
@@ -273,7 +280,10 @@ class Observed:
             rows = self._meeting.rows(branch, piece, asked.since, asked.made, most)
             if rows is None:
                 return Met(asked.id, seq, (), False)
-            found = [node for node in self._shown(branch, rows[: most + 1], Texts(self._store)) if node.stale]
+            texts, some = Texts(self._store), rows[: most + 1]
+            # An older version of its code, asleep, is to hear of a newer one.
+            met = {node.node for node in self._shown(branch, some, texts, is_any=True) if node.stale}
+            found = [node for node in self._shown(branch, some, texts) if node.node in met]
         return Met(asked.id, seq, tuple(found), len(rows) <= most)
 
     def _backlog(self, branch: Branch, last: str, limit: int) -> tuple[list[PieceBacklog], str | None]:

@@ -130,7 +130,8 @@ class Observing:
         try:
             about = self._abouts.get((branch.id, observation.about)) or self._about(branch, observation.about)
             if about.is_whole:
-                if observation.seq <= last_seq:
+                # What is known of its nodes is from now on known of its generation, which they are asked for by.
+                if observation.seq <= last_seq and self._is_of_this_generation(about.node):
                     self._write()  # What was kept in this group is part of it.
                     self._names.used((about.node.piece, about.node.member, about.fingerprint))
                     self._wholes.said(session, branch, about.node, about.fingerprint, observation)

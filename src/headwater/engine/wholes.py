@@ -43,10 +43,15 @@ class Wholes:
             del self._counted[next(iter(self._counted))]
 
     def said(self, session: Session, branch: Branch, node: NodeNumbers, fingerprint: int, said: Observation) -> None:
-        """A session says that a piece was clean as of a seq. It is believed if nothing that it observed is missing."""
+        """A session says that a piece was clean as of a seq, or, without a fingerprint, that it is not known to be.
+
+        That it was is believed if nothing that the session observed is missing.
+        """
         # I7: a node of which nobody told is not among those that would be compared.
         is_believed = self._counted[session.id] == said.order - 1
         self.counted(session)
+        if not fingerprint:
+            self.changed(node)  # What was said before is not so any more.
         if not (is_believed and fingerprint):
             return
         key = NodeNumbers(branch.id, node.piece, 0, node.member, "", 0)

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from headwater.data.address import Depth, DocKey
+from headwater.data.address import SPACE_SCOPE, Depth, DocKey
 from headwater.data.limits import ValueLimits
 from headwater.data.path import Path, check_path
 from headwater.errors import InvalidValueError, ProtocolError
@@ -22,6 +22,11 @@ Layers = tuple[tuple[int, int], ...]
 WHOLE: Final = "@whole"
 """In the place of a member: all of a piece. What is observed of it is that everything that runs of it was clean at a
 seq, in a runtime that had all of it; its fingerprint is that of everything that decides what runs."""
+
+
+def generation_of(piece: str) -> tuple[DocKey, Path]:
+    """Where the number of a piece's generation is kept, which everything that derives something of it reads."""
+    return DocKey(SPACE_SCOPE, f"{piece}:@"), ("generation",)
 
 
 class NodeKey(Message, frozen=True, gc=False):

@@ -43,6 +43,8 @@ class Account:
         "_footprint",
         "_foreign",
         "_found",
+        "_implied",
+        "_imply",
         "_is_comparable",
         "_listed",
         "_name_of",
@@ -67,6 +69,7 @@ class Account:
         chain_of: Callable[[Replica], int | None] | None = None,
         on_elsewhere: Callable[[], object] | None = None,
         on_unsure: Callable[[Node], object] | None = None,
+        imply: Callable[[list[Document]], str | None] | None = None,
     ) -> None:
         self.runs = runs
         self._describe = describe  # what is the same in every run of it
@@ -75,6 +78,8 @@ class Account:
         self._on_elsewhere = on_elsewhere  # it reads other documents of other spaces than before
         self._on_unsure = on_unsure  # what it read elsewhere has no verdict yet: `again` is worth it when it has
         self._unsure: tuple[Cause, int] | None = None  # what that will say beside
+        self._imply = imply  # what documents read as where nothing was written; its answer None: nobody knows
+        self._implied: str | None = None  # of the run that the rest is made of
         self._started = started  # what it keeps, as far as that comes back without a run; its answer None: it does not
         self._abouts: tuple[bytes, bytes] | None = None  # without a fingerprint, and with it
         self._reads: Sequence[Spot | None] | None = None  # of the run that the rest is made of
@@ -89,7 +94,7 @@ class Account:
 
     def forget(self) -> None:
         """Its code may be another from now on, or the piece that it is a part of."""
-        self._abouts = None
+        self._abouts = self._implied = None
 
     def said(self) -> About:
         """Which node it is, and what its code does."""
@@ -98,6 +103,9 @@ class Account:
     def _about(self, is_known: bool) -> bytes:
         if self._abouts is None:
             said = self._describe()
+            if self._implied is None:
+                self._implied = self._below()
+            said = msgspec.structs.replace(said, fingerprint=standing_on(said.fingerprint, self._implied))
             self._abouts = (encode_part(msgspec.structs.replace(said, fingerprint="")), encode_part(said))
         return self._abouts[is_known]
 
@@ -202,8 +210,18 @@ class Account:
             reads.append(Touched(inside.key, path, Depth.DEEP))
             self._places.append((inside, path))
         self._footprint = encode_part(Footprint(tuple(reads), children))
+        implied = self._below()
+        if implied != self._implied:
+            self._implied, self._abouts = implied, None
         if self._on_elsewhere is not None and before != {spot.document for spot in self._foreign}:
             self._on_elsewhere()
+
+    def _below(self) -> str | None:
+        """What its reads stand on where nothing is written: that is as much a part of what it did as its code."""
+        if self._imply is None:
+            return ""
+        read = [document for document, _ in self._places]
+        return self._imply(read + [cast(Document, spot.document) for spot in self._foreign])
 
     def _layers(self, node: Node) -> tuple[Layers, ...] | None:
         """The own commits that each read stands on. None: something that will never be told, or is dead."""
@@ -245,6 +263,13 @@ class Account:
             document = cast(Document, spot.document)
             return (document.key, spot.path) if document.home is node.home else None
         return None
+
+
+def standing_on(fingerprint: str, implied: str | None) -> str:
+    """A fingerprint with what reads stand on where nothing is written; None: nobody knows. Empty: nobody can compare."""
+    if not fingerprint or implied is None:
+        return ""
+    return derive("standing on", fingerprint, implied) if implied else fingerprint
 
 
 class Held(NamedTuple):

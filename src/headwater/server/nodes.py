@@ -45,7 +45,8 @@ RECORD: Final = "@"
 class Chosen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which nodes are meant; what is empty or None chooses nothing.
 
-    `records`: instead, the observations themselves and what is stored of their pieces, for whoever has the code.
+    `records`: instead, the observations themselves and what is stored of their pieces, for whoever has the code; `also`
+    names pieces of which nothing may be observed.
     """
 
     piece: str = ""
@@ -54,6 +55,7 @@ class Chosen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     child: str | None = None
     reads: str = ""
     records: bool = False
+    also: tuple[str, ...] = ()
 
 
 def nodes_form(engine: Engine, asked: Question) -> dict[str, JsonForm]:
@@ -87,7 +89,7 @@ def nodes_form(engine: Engine, asked: Question) -> dict[str, JsonForm]:
         "next": None if page.next is None else _after_text(page.next),
     }
     if chosen.records:
-        pieces = dict.fromkeys([each.node.piece for each in page.observed])
+        pieces = dict.fromkeys([*[each.node.piece for each in page.observed], *chosen.also])
         made["records"] = {piece: _record(engine, piece, branch) for piece in pieces}
         made["observed"] = [msgspec.to_builtins(each) for each in page.observed]
     return made

@@ -102,6 +102,15 @@ class TestSaying:
         other.observe(_whole(other, 1, fingerprint=""))
         assert _wholes(engine) == {}
 
+    def test_whoever_says_it_without_a_fingerprint_takes_back_what_was_said_before(self, engine: Engine) -> None:
+        runner = _started(engine, a=1)
+        runner.observe(runner.run("p.n", looked("a", seq=1)))
+        runner.observe(_whole(runner, 1))
+        assert _wholes(engine) == {"p": (1, False)}
+        other = Runner(engine, "t")
+        other.observe(_whole(other, 1, fingerprint=""))
+        assert _wholes(engine) == {}
+
     def test_another_session_knows_nothing_of_what_the_first_lost(self, engine: Engine) -> None:
         runner = _started(engine, a=1)
         runner.observe(runner.run("p.n", looked("a", seq=1)))

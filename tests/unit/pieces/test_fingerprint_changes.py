@@ -93,7 +93,8 @@ def test_what_two_observations_of_a_node_differ_in_is_told_in_words() -> None:
     assert kind_of(made) == "computation"
     assert changes(made, with_kinds("computation", of(SHOP.replace("RATE = 2", "RATE = 3")).kinds)) == ("a constant",)
     assert changes(made, with_kinds("materializer", of(SHOP).kinds)) == ("what kind of member it is",)
-    assert changes(made, made) == ("what it was given, or where it writes",)  # For all else is the same.
+    # For all else is the same.
+    assert changes(made, made) == ("what it was given, what its reads are by default, or where it writes",)
     assert changes("computation", made) == ("something that it refers to",)
     assert changes("computation", "computation") == ("something that it refers to",)
 

@@ -72,6 +72,7 @@ class Asking:
             if not isinstance(page, Observations):
                 self._resuming.counts["nothing could be asked"] += 1
                 return False
+            await self._resuming.have_classes(root, page.observed)
             for each in page.observed:
                 phase.table[key_of(each.node)] = (each, page.seq)
             if any(each.foreign for each in page.observed):

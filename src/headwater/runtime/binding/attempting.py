@@ -12,7 +12,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
 from headwater.data.value import Value
-from headwater.errors import AccessError, EventExpiredError, HandlerFailed, Refused
+from headwater.errors import AccessError, EventExpiredError, HandlerFailed, Refused, RuleRefusedError
 from headwater.runtime.authored import UNDECIDED, call_in
 from headwater.runtime.binding import gone, periods, receipts, stored
 from headwater.runtime.binding.advice import advice, noted
@@ -153,9 +153,19 @@ class Attempting:
                         f"{event.stream} failed: {type(defect.error).__name__}: {defect.error}"
                     ) from defect.error
             except Exception as error:
+                if isinstance(error, RuleRefusedError) and self._goes_without_answer(event):
+                    continue
                 event.advice = advice(event)
                 await course.judge(error)
                 raise
+
+    def _goes_without_answer(self, event: Event) -> bool:
+        """Whether it is tried again without the answer that it was to leave in its sender's scope."""
+        if not event.is_barred or event.is_dropped or not receipts.mute(event):
+            return False
+        event.is_barred = False
+        self._lane.come_back(event)
+        return True
 
     async def _was_wrong(self, event: Event) -> bool:
         """Whether a handler said no to something that may never be: then it is asked again when that is decided.

@@ -42,6 +42,7 @@ async def brought(resuming: Resuming, root: Home, found: dict[Key, Observed], se
             return None
         for parent, stored, at in above:
             rows.update(dict.fromkeys(_of_row(root, parent, stored, at)))
+    await resuming.have_classes(root, found.values())
     for key, observed in found.items():
         phase.table.setdefault(key, (observed, seq))
     if not await resuming.asking.known(root, phase, [key for key in rows if key not in found]):

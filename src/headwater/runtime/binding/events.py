@@ -67,6 +67,7 @@ class Event:
     is_dispatched: bool = False
     kept: str | None = None  # whose alone it is what its last attempt stood on: the "user"'s or the "session"'s
     is_of_elsewhere: bool = False  # that is so only because it read another space, which not everybody may read
+    is_mute: bool = False  # what came of it may not be left in its sender's scope from here
     is_forbidden: bool = False  # whoever stored it may not send it: it leaves nothing but its place in the store
     is_over: bool = False  # its handler is not called any more, although what is stored of it may still be there
     is_barred: bool = False  # this runtime may not write what its handler wrote; another one may
@@ -90,8 +91,8 @@ class Event:
 
     @property
     def is_named(self) -> bool:
-        """Whether its sender gave it an id, and may send it again."""
-        return bool(self.row)
+        """Whether its sender may ask what came of it: by an id of its own, or waiting while another one took it up."""
+        return bool(self.row) or (self.is_durable and not self.due_us)
 
     @property
     def is_awaited(self) -> bool:

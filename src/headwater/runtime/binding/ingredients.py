@@ -14,7 +14,7 @@ from headwater.pieces.fingerprints.kinds import SAID, differing
 __all__ = ["changes", "kind_of", "with_kinds"]
 
 KIND: Final = "what kind of member it is"
-GIVEN: Final = "what it was given, or where it writes"
+GIVEN: Final = "what it was given, what its reads are by default, or where it writes"
 SOMETHING: Final = "something that it refers to"
 
 

@@ -10,17 +10,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from headwater.data.address import doc_text
-from headwater.data.canonical import digest
 from headwater.data.ids import derive
-from headwater.errors import HeadwaterError
-from headwater.pieces.declarations import EachMember, GivenMember
+from headwater.pieces.declarations import EachMember
 from headwater.pieces.fingerprint import Fingerprint, Fingerprinter
 from headwater.pieces.piece import Piece
 from headwater.protocol.observations import About, NodeKey
-from headwater.replica.document import NOT_HERE
+from headwater.runtime.binding.giving import Defaults, given_to
 from headwater.runtime.binding.ingredients import with_kinds
-from headwater.runtime.binding.inputs import written
-from headwater.runtime.binding.narrow import Narrow
 from headwater.runtime.binding.parts import KEYS, Part
 from headwater.runtime.binding.renewal import described
 
@@ -37,11 +33,12 @@ UNKNOWN: Final = Fingerprint(digest=None, why="its class has no such member")
 class Codes:
     """What the members of classes do, by fingerprint. Each class is looked at once, until `forget` is called."""
 
-    __slots__ = ("_known", "_wholes")
+    __slots__ = ("_known", "_wholes", "defaults")
 
     def __init__(self) -> None:
         self._known: dict[type[Piece], dict[str, Fingerprint]] = {}
         self._wholes: dict[type[Piece], str] = {}
+        self.defaults = Defaults()
 
     def of(self, cls: type[Piece], code: str) -> str | None:
         """None: nobody can know."""
@@ -92,6 +89,7 @@ class Codes:
     def forget(self) -> None:
         self._known.clear()
         self._wholes.clear()
+        self.defaults.forget()
 
 
 def about(codes: Codes, home: Home, node: Node, spec: NodeSpec, part: Part, generation: int) -> About:
@@ -108,23 +106,3 @@ def about(codes: Codes, home: Home, node: Node, spec: NodeSpec, part: Part, gene
     key = NodeKey(root.id, generation, member, child, scope, principal)
     kind = with_kinds(spec.kind.value, codes.kinds(home.cls, part.code))
     return About(key, kind, fingerprint, f"{spec.debounce_ms:g}/{spec.throttle_ms:g}")
-
-
-def given_to(home: Home) -> str | None:
-    """What a piece was given, as text. None: that is not known here."""
-    if not home.outline.of(GivenMember):
-        return ""
-    pieces = home.pieces
-    if home.inputs is not None:
-        narrow = [each.place() for each in home.inputs.values() if isinstance(each, Narrow)]
-        if None in narrow:
-            return None
-        try:
-            return f"{digest(written(pieces.core, home.inputs))} {' '.join(map(str, narrow))}"
-        except HeadwaterError:
-            return None  # Whoever runs it is told.
-    cell = pieces.records.cell(home.space, home.id)
-    value = cell.document.value
-    if value is NOT_HERE or not isinstance(value, dict):
-        return None
-    return f"{digest(value.get('inputs', {}))} "

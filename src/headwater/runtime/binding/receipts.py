@@ -4,9 +4,10 @@ Every handling creates the result document of its event in its own commit, under
 A second handling, after a restart, from another runtime or another machine, is refused for good by that, also if it
 would have written nothing, and its sender gets what the first one answered. Own retries never collide: what lost was
 never there. The receipt names the pieces that the handling launched. What came of it is in the receipt, for everybody
-who may read the space, unless the handler stood on something that is one user's or one session's: then it is in a
-document beside it, which is theirs alone, if the event can be sent again. Receipts are kept for so long, and deleted
-some at a time; a deleted one still counts, so that its event is refused as expired and never handled again.
+who may read the space, unless the handler stood on something that is one user's or one session's, or on a space that
+not everybody may read: then it is in a document beside it, which is theirs alone, if anybody can ask for it. Receipts
+are kept for so long, and deleted some at a time; a deleted one still counts, so that its event is refused as expired and
+never handled again.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ def _write(pieces: Pieces, transaction: Transaction, event: Event, receipt: Rece
     for each in (event, *event.absorbed):
         # I11: of all commits that handle one event, whoever makes them, the first one creates this.
         transaction.create(place(each.id), mark)
-        # Without an id of their own nobody sends it again, and nothing has to be kept for an answer.
+        # Otherwise nobody asks what came of it, and nothing has to be kept for an answer.
         if scope != SPACE_SCOPE and each.is_named and _may_answer(event):
             transaction.create(place(each.id, scope), whole)
         if each.is_stored and each.stored_in == each.home.space.name:
@@ -124,13 +125,19 @@ def _says_something(receipt: Receipt) -> bool:
 
 
 def _may_answer(event: Event) -> bool:
-    """Whether what came of it can be left in its sender's scope from here.
+    """Whether what came of it is left in a scope of its sender's: whoever could read something narrow can write beside
+    it; who read another space may perhaps not, which is found out by trying."""
+    return not event.is_of_elsewhere or (not event.is_mute and bool(event.user or event.session))
 
-    Whoever could read something narrow can write beside it; who read another space may do so for themselves.
+
+def mute(event: Event) -> bool:
+    """Its commit was refused. Whether it may be tried again without the answer in its sender's scope.
+
+    A connection is not told whose it is: one that handles what another user sent may not write there.
     """
-    if not event.is_of_elsewhere:
-        return True
-    return not (event.is_taken and event.is_stored) and (bool(event.user) or event.is_own)
+    has_answer = event.is_of_elsewhere and event.is_named and not event.is_mute
+    event.is_mute = event.is_mute or has_answer
+    return has_answer
 
 
 def _mark(receipt: Receipt, kept: str | None) -> Receipt:

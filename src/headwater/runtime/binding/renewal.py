@@ -46,24 +46,30 @@ def described(classes: Iterable[type[Piece]]) -> Mapping[tuple[str, str], Finger
         for member in outline:
             at = (outline.name, member.stored)
             if isinstance(member, FoldMember):
-                # What is added up is read by its type, and so is what that makes.
-                extra = (member.remove, member.by, member.start)
+                # What is added up is read by its type, and so is what that makes; it may be a default of its source.
+                extra = (member.remove, member.by, member.start, member.source)
                 found[at] = maker.of(member.add, owner=cls, types=outline.typing.types(member), extra=extra)
             elif isinstance(member, FunctionMember):
                 found[at] = maker.of(member.fn, owner=cls, extra=_declared(member))
                 if isinstance(member, EachMember):
                     chosen = [each for each in (member.key, member.order) if each is not None]
                     found[outline.name, KEYS + member.stored] = _together(
-                        [maker.of(each, owner=cls) for each in chosen]
+                        [maker.of(each, owner=cls, extra=(member.source,)) for each in (*chosen, _no_key)]
                     )
     return found
 
 
 def _declared(member: FunctionMember) -> tuple[object, ...]:
-    """What a member said that it writes, which decides what its code may do."""
+    """What a member said that it writes or goes over, which decides what its code may do."""
     if isinstance(member, ComputedMember):
         return tuple([each.stored for each in member.writes])
+    if isinstance(member, EachMember):
+        return (member.source,)  # An element may be one of its default.
     return tuple([each.stored for each in member.envelope]) if isinstance(member, MaterializerMember) else ()
+
+
+def _no_key() -> None:
+    """In the place of a key function, of which an `each` may have none: what it goes over counts all the same."""
 
 
 def _together(found: list[Fingerprint]) -> Fingerprint:

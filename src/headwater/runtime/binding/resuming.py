@@ -9,18 +9,17 @@ those that make what it reads, or it does not come back: otherwise nobody would 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from headwater.data.address import SPACE_SCOPE, DocKey
-from headwater.pieces.names import SEPARATOR, child_name, document_id
-from headwater.protocol.commit import Read
+from headwater.pieces.names import SEPARATOR, child_name
 from headwater.protocol.observations import About, Observations, Observed, QueryObservations, encode_part
 from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.replica import Replica
 from headwater.runtime.binding import makers
-from headwater.runtime.binding.asking import PAGE, Asking
+from headwater.runtime.binding.asking import LATE_MS, PAGE, Asking
 from headwater.runtime.binding.elsewhere import Elsewhere
 from headwater.runtime.binding.observed import Codes, about
 from headwater.runtime.binding.onward import nodes_of
@@ -28,7 +27,7 @@ from headwater.runtime.binding.parts import BETWEEN, Part, row_of
 from headwater.runtime.binding.phases import Batch, Entered, Phase, key_of
 from headwater.runtime.binding.sleeping import Sleeping
 from headwater.scheduler.node import Node, Remembered
-from headwater.scheduler.persistence import Account
+from headwater.scheduler.persistence import Account, standing_on
 
 if TYPE_CHECKING:
     from headwater.runtime.attached import Attached
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
 
 MOST_PAGES: Final = 1_000
 """Of one piece. What is beyond them is unknown."""
-RECORD: Final = "@"
-GENERATION: Final = ("generation",)
 TRIES: Final = 3
 """How often it is asked again what a node did, if what it read is written at the same time."""
 ROUNDS: Final = 100
@@ -133,6 +130,7 @@ class Resuming:
                 chain_of=elsewhere.chain_of,
                 on_elsewhere=lambda: elsewhere.mirroring.changed(root),
                 on_unsure=elsewhere.unsure,
+                imply=self._implied,
             )
         if phase.as_of and part is not None and part.is_keeper:
             self.sleeping.fully(root)  # It needs to know all of its rows.
@@ -185,6 +183,7 @@ class Resuming:
             if not root.space.replica.confirmed.seq:  # Nothing was ever here: it is waited for, as everything is.
                 await core.observing.until(lambda: channel.is_up() or root.space.ended is not None)
             await self._ask(root, phase, channel)
+            await self.have_classes(root, [known for known, _ in phase.table.values()])
             self._tell_gone(root, phase, channel)
             phase.elsewhere = await self.elsewhere.ask(root, channel, [known for known, _ in phase.table.values()])
         finally:
@@ -325,21 +324,40 @@ class Resuming:
         if not said.fingerprint or not observed.fingerprint:
             opaque = entered.node.opaque
             return f"nobody can know what it does{f': {opaque}' if opaque else ''}"
-        if (observed.fingerprint, observed.kind) != (said.fingerprint, said.kind):
+        phase = entered.home.root.phase
+        elsewhere = None if phase is None else self.elsewhere.why_not(phase.elsewhere, observed)
+        implied = self.implied(entered.home.space.name, observed)
+        if implied is None:
+            return elsewhere or "what its reads are by default is not known"
+        if (observed.fingerprint, observed.kind) != (standing_on(said.fingerprint, implied), said.kind):
             return "its code is another"
         if observed.gate != said.gate:
             return "its times are others"
         if observed.failed:
             return "it failed"
-        if not all(_is_generation(entered.home.root, observed.reads[place]) for place, _ in observed.stale):
+        if observed.stale:
             return "what it read was written"
-        phase = entered.home.root.phase
-        if observed.foreign and phase is not None and (why := self.elsewhere.why_not(phase.elsewhere, observed)):
-            return why
+        if elsewhere is not None:
+            return elsewhere
         restore = entered.part.restore
         if restore is not None and not restore(observed.children):
             return "what it keeps does not come back"
         return None
+
+    def _implied(self, documents: list[Document]) -> str | None:
+        """What documents that a run read are by default."""
+        name_of = self._pieces.core.name_of
+        return self._codes.defaults.of_reads(self._pieces, [(name_of(each.home) or "", each.key) for each in documents])
+
+    def implied(self, space: str, observed: Observed) -> str | None:
+        """The same of what is known of a node of a space."""
+        reads = [(space, read.doc) for read in observed.reads] + [(read.space, read.doc) for read in observed.foreign]
+        return self._codes.defaults.of_reads(self._pieces, reads)
+
+    async def have_classes(self, root: Home, observed: Iterable[Observed]) -> None:
+        """Have it known here of which classes the pieces are whose documents some nodes read."""
+        docs = dict.fromkeys([read.doc for each in observed for read in each.reads])
+        await self._codes.defaults.arrived(root, docs, LATE_MS * 1_000)
 
     def left(self, home: Home, member: str, here: Container[str]) -> None:
         """An `each` found out which elements there are: what is known of others does not come back with their keys."""
@@ -371,11 +389,6 @@ class Resuming:
     def _is_told(self, entered: Entered, doc: DocKey) -> bool:
         """Whether a change of what makes a document comes to whoever reads it."""
         return makers.is_told(self._pieces, entered.home.space, doc)
-
-
-def _is_generation(root: Home, read: Read) -> bool:
-    """Whether that is the number of its piece's generation, which every run reads. What that stands for is compared."""
-    return read.path == GENERATION and read.doc.id == document_id(root.id, RECORD)
 
 
 def _is_below(id: str, parents: list[str]) -> bool:

@@ -11,12 +11,13 @@ again. It handles nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from headwater.data.address import SPACE_SCOPE, DocKey
 from headwater.data.patch import Patch
 from headwater.errors import HeadwaterError
-from headwater.protocol.messages import Query
+from headwater.protocol.messages import Answer, Query
 from headwater.replica.document import NOT_HERE
 from headwater.runtime.binding.receipts import PREFIX, scope_of
 from headwater.runtime.binding.stored import minted
@@ -32,6 +33,10 @@ EVERY: Final = 64
 """Handlings of one space after which receipts are looked at."""
 PAGE: Final = 100
 """How many of them, each time."""
+PAGES: Final = 10
+"""How many pages at most, of which all but the last have nothing but what was deleted, which is still counted."""
+TIMED: Final = f"{PREFIX}000000000000-~"
+"""Behind those whose ids callers gave, which do not say when: from here on they sort by time."""
 SCOPES: Final = 10_000
 """Scopes whose handlings are counted. The count of one that is forgotten begins anew, anywhere."""
 AT_ONCE: Final = 8
@@ -41,13 +46,14 @@ AT_ONCE: Final = 8
 class Retention:
     """The receipts of the spaces of one runtime."""
 
-    __slots__ = ("_after", "_landed", "_left", "_pieces", "_random", "_sweeping")
+    __slots__ = ("_after", "_behind", "_landed", "_left", "_pieces", "_random", "_sweeping")
 
     def __init__(self, pieces: Pieces) -> None:
         self._pieces = pieces
         self._random = pieces.core.clock.randomness(f"receipts {pieces.origin}")
         self._landed: dict[Swept, int] = {}  # handlings since the last sweep
-        self._after: dict[Swept, str] = {}  # where the last one ended
+        self._after: dict[Swept, str] = {}  # where the last one ended, among those whose ids callers gave
+        self._behind: dict[Swept, str] = {}  # of those that sort by time, all up to this one are deleted
         self._sweeping: set[Swept] = set()
         # Narrow scopes in which this process left something, by when it first did since it was swept: that rises.
         self._left: dict[Swept, int] = {}
@@ -72,6 +78,7 @@ class Retention:
                 oldest = next(iter(self._landed))
                 del self._landed[oldest]
                 self._after.pop(oldest, None)
+                self._behind.pop(oldest, None)
         self._landed[swept] = count + 1
         if count + 1 >= EVERY and self._may_begin(swept):
             self._landed[swept] = 0
@@ -85,15 +92,16 @@ class Retention:
 
     def _over(self, now_us: int) -> list[Swept]:
         """Some of the narrow scopes in which the time of what was left is over."""
-        oldest_us = now_us - round(self._pieces.handling.policy.retention_ms * 1_000)
+        oldest_us = self._oldest_us
         found: list[Swept] = []
-        for narrow, at_us in self._left.items():
-            if at_us >= oldest_us or len(found) >= AT_ONCE:
+        for narrow, at_us in tuple(islice(self._left.items(), AT_ONCE)):
+            if at_us >= oldest_us:
                 break
+            del self._left[narrow]
             if self._may_begin(narrow):
                 found.append(narrow)
-        for narrow in found:
-            del self._left[narrow]
+            else:
+                self._note(narrow, now_us)  # Another time: others are not kept waiting.
         return found
 
     def _may_begin(self, swept: Swept) -> bool:
@@ -107,44 +115,75 @@ class Retention:
     async def _sweep(self, swept: Swept) -> None:
         is_narrow, is_left = swept[1] != SPACE_SCOPE, True
         try:
-            is_left = await self._sweep_page(swept)
+            is_left = await self._sweep_given(swept)
             while is_narrow and swept in self._after:  # Nobody may come back to it.
-                is_left |= await self._sweep_page(swept)
+                is_left |= await self._sweep_given(swept)
+            is_left |= await self._sweep_timed(swept)
         except HeadwaterError:
             return  # The connection is gone, or this user may not: another sweep follows.
         finally:
             self._sweeping.discard(swept)
-            if is_narrow and is_left:
-                self._note(swept, self._pieces.core.clock.now_us())
+            if is_narrow:
+                self._behind.pop(swept, None)
+                if is_left:
+                    self._note(swept, self._pieces.core.clock.now_us())
 
-    async def _sweep_page(self, swept: Swept) -> bool:
-        """Delete those on the next page that are older than they are kept. Answers whether there are younger ones."""
-        space, scope = swept
-        channel = self._pieces.runtime.channel(space)
-        assert channel is not None
-        policy = self._pieces.handling.policy
-        oldest_us = self._pieces.core.clock.now_us() - round(policy.retention_ms * 1_000)
-        after = self._after.pop(swept, PREFIX)
-        answer = await channel.driver.query(Query(0, scope, after=after, limit=PAGE))
+    async def _sweep_given(self, swept: Swept) -> bool:
+        """Some of those whose ids callers gave, round and round. Answers whether there are younger ones among them."""
         found: list[DocKey] = []
-        is_left = is_over = False
-        for state in answer.documents:
-            id = state.doc.id
-            is_over = not id.startswith(PREFIX) or minted(id.removeprefix(PREFIX)) >= oldest_us
-            if is_over:
-                is_left |= id.startswith(PREFIX)
-                break  # All that come after it are younger.
-            if _left_us(state.get()) < oldest_us:
-                found.append(state.doc)
-            else:
-                is_left = True
-        if found:
-            await self._delete(space, found)
-        if not is_over and answer.next is not None and answer.documents:
-            self._after[swept] = answer.documents[-1].doc.id
+        is_left, after = False, self._after.pop(swept, PREFIX)
+        for _ in range(PAGES):
+            answer = await self._page(swept, after)
+            for state in answer.documents:
+                if state.doc.id < TIMED and _left_us(state.get()) < self._oldest_us:
+                    found.append(state.doc)
+                else:
+                    is_left |= state.doc.id < TIMED
+            after = PREFIX if answer.next is None or answer.next >= TIMED else answer.next
+            if answer.documents or after == PREFIX:
+                break  # Otherwise there is nothing on that page but what was deleted.
+        await self._delete(swept[0], found)
+        if after != PREFIX:
+            self._after[swept] = after
         return is_left
 
+    async def _sweep_timed(self, swept: Swept) -> bool:
+        """The next of those that sort by time. Answers whether there is a younger one."""
+        found: list[DocKey] = []
+        is_left, after = False, self._behind.get(swept, TIMED)
+        for _ in range(PAGES):
+            answer = await self._page(swept, after)
+            for state in answer.documents:
+                id = state.doc.id
+                if not id.startswith(PREFIX) or minted(id.removeprefix(PREFIX)) >= self._oldest_us:
+                    is_left |= id.startswith(PREFIX)
+                    break  # All that come after it are younger.
+                is_old = _left_us(state.get()) < self._oldest_us
+                is_left |= not is_old
+                if is_old:
+                    found.append(state.doc)
+                if not is_left:
+                    after = id
+            if not answer.documents and answer.next is not None:
+                after = answer.next  # There is nothing on that page but what was deleted.
+            else:
+                break
+        await self._delete(swept[0], found)
+        self._behind[swept] = after
+        return is_left
+
+    @property
+    def _oldest_us(self) -> int:
+        return self._pieces.core.clock.now_us() - round(self._pieces.handling.policy.retention_ms * 1_000)
+
+    async def _page(self, swept: Swept, after: str) -> Answer:
+        channel = self._pieces.runtime.channel(swept[0])
+        assert channel is not None
+        return await channel.driver.query(Query(0, swept[1], after=after, limit=PAGE))
+
     async def _delete(self, space: str, old: list[DocKey]) -> None:
+        if not old:
+            return
         pieces = self._pieces
         core, local = pieces.core, pieces.core.space(space)
         documents = [local.document(doc.id, doc.scope) for doc in old]

@@ -323,10 +323,10 @@ class Sleeping:
                 if not followed.is_quiet() or not (ran or seq - home.phase.as_of > FAR):
                     continue
             users = tuple(dict.fromkeys([user for user, _ in home.opened_for()]))
-            if len(users) == 1 and whole.is_clean(home):
-                fingerprint = whole.decides(resuming.looked_at, home, users, resuming.identity)
-                if fingerprint:
-                    whole.say(channel.driver.session.runs, home, fingerprint, seq)
+            is_clean = len(users) == 1 and whole.is_clean(home)
+            fingerprint = whole.decides(resuming.looked_at, home, users, resuming.identity) if is_clean else ""
+            # I7: what was said of it before does not stand if it cannot be said any more.
+            whole.say(channel.driver.session.runs, home, fingerprint, seq)
 
 
 def _speaks(resuming: Resuming, home: Home) -> bool:

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from headwater.data.address import SPACE_SCOPE, DocKey
 from headwater.errors import HeadwaterError
 from headwater.pieces.declarations import (
@@ -24,15 +26,18 @@ from headwater.pieces.declarations import (
     MaterializerMember,
 )
 from headwater.pieces.member import Declaration
+from headwater.pieces.names import SEPARATOR, document_id
 from headwater.protocol.observations import About, Observed
 from headwater.replica.document import Document
 from headwater.replica.replica import Replica
 from headwater.runtime.binding import makers
+from headwater.runtime.binding.giving import owner_of
 from headwater.runtime.binding.observed import Codes, about
 from headwater.runtime.binding.parts import BETWEEN, Key, Part
-from headwater.runtime.binding.records import Record, class_named
+from headwater.runtime.binding.records import RECORD, Record, class_named
 from headwater.runtime.binding.resuming import Resuming
 from headwater.scheduler.node import Node, NodeKind
+from headwater.scheduler.persistence import standing_on
 from headwater.scheduler.registry import NodeSpec
 
 if TYPE_CHECKING:
@@ -59,13 +64,14 @@ class Stood:
 class Standing(Resuming):
     """Puts up the nodes of a runtime. In it nothing runs and nothing comes back."""
 
-    __slots__ = ("_is_making", "_never", "_tables", "_to_restore", "codes", "keepers", "missing", "stood")
+    __slots__ = ("_is_making", "_named", "_never", "_tables", "_to_restore", "codes", "keepers", "missing", "stood")
 
     def __init__(self, pieces: Pieces) -> None:
         super().__init__(pieces, None)
         self.codes = Codes()
         self._to_restore: deque[Stood] = deque()
         self._is_making = False
+        self._named: dict[Home, None] = {}  # pieces of which nothing is known but what others read of them
         self._never = Document(DocKey(SPACE_SCOPE, "nothing runs here"), Replica())
         self._tables: dict[tuple[str, str], dict[Key, Observed]] = {}  # by space and piece
         self.stood: dict[tuple[str, str, Key], Stood] = {}
@@ -92,11 +98,23 @@ class Standing(Resuming):
             return
         self.codes.look(home.cls)
         said = about(self.codes, home, node, spec, part, observed.node.generation)
+        self._have_records(space, observed)
+        implied = self.implied(space, observed)
+        said = msgspec.structs.replace(said, fingerprint=standing_on(said.fingerprint, implied))
         self.stood[at] = Stood(home, node, part, said, observed, part.restore is None)
         if part.restore is not None:
             self._to_restore.append(self.stood[at])
             if not self._is_making:
                 self._restore()
+
+    def _have_records(self, space: str, observed: Observed) -> None:
+        """Have the records here of the pieces whose documents a node read: these say of which class they are."""
+        core = self._pieces.core
+        named = [(space, read.doc) for read in observed.reads] + [(each.space, each.doc) for each in observed.foreign]
+        for name, doc in dict.fromkeys(named):
+            id = owner_of(doc)[0].partition(SEPARATOR)[0]
+            if id and self._pieces.known(name, id) is None:
+                core.load(core.space(name).document(document_id(id, RECORD)))
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -130,6 +148,9 @@ class Standing(Resuming):
         """Whether everything that a node read of its own space has somebody here who makes it, or needs nobody."""
         space, docs = stood.home.space, dict.fromkeys(read.doc for read in stood.observed.reads)
         for doc in docs:
+            home = None if SEPARATOR in doc.id else makers.named(self._pieces, space, doc)
+            if home is not None:
+                self._named[home] = None
             self._pieces.outside(lambda doc=doc: makers.have_made(self._pieces, space, doc))  # type: ignore[misc]
         return all(makers.is_told(self._pieces, space, doc) for doc in docs)
 

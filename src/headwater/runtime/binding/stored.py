@@ -44,6 +44,8 @@ def row(event: Event) -> SentEvent:
         payload["retries"] = event.effort.retries
     if event.is_own:
         payload["own"] = True
+    if event.is_durable and not event.due_us:
+        payload["durable"] = True  # Whoever sent it may wait for it.
     if event.row:
         payload["id"] = event.id
     return SentEvent(event.row_id, event.stream, freeze(payload), event.due_us)
@@ -89,6 +91,7 @@ def read(pieces: Pieces, row: str, stream: str, payload: Value, due_us: int, sto
         user=str(said.get("user", "")),
         session=str(said.get("session", "")),
         is_own=said.get("own") is True,
+        is_durable=said.get("durable") is True,
         minted_us=max(at if isinstance(at, int) else minted(id), due_us),
         effort=Effort(retries if isinstance(retries, int) else None),
         due_us=due_us,

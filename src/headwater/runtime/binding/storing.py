@@ -20,6 +20,7 @@ from headwater.errors import (
     LoadError,
     PreconditionFailedError,
     Refused,
+    RuleRefusedError,
     SessionExpiredError,
 )
 from headwater.runtime.binding import receipts, stored
@@ -189,11 +190,16 @@ class Storing:
         def write(transaction: Transaction) -> None:
             receipts.leave_failure(self._pieces, transaction, event, failure)
 
-        try:
-            await self.commit(event.home.space.name, write)
-        except PreconditionFailedError:
-            return False
-        return True
+        while True:
+            try:
+                await self.commit(event.home.space.name, write)
+            except PreconditionFailedError:
+                return False
+            except RuleRefusedError:
+                if not receipts.mute(event):  # Once: then there is nothing left to leave out.
+                    raise
+            else:
+                return True
 
 
 def is_barred(event: Event) -> bool:

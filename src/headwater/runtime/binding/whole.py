@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from headwater.data.ids import derive
 from headwater.pieces.declarations import (
+    CellMember,
     ComputedMember,
     EachMember,
     EffectMember,
@@ -21,12 +22,14 @@ from headwater.pieces.declarations import (
     ReactionMember,
     ResourceMember,
 )
+from headwater.pieces.names import SEPARATOR
 from headwater.pieces.piece import Piece
 from headwater.protocol.observations import WHOLE, About, Footprint, NodeKey, encode_part
 from headwater.replica.document import Document
 from headwater.runtime.binding.generations import with_children
+from headwater.runtime.binding.giving import given_to, inputs_of, owner_of
 from headwater.runtime.binding.making import WHILE_OPEN
-from headwater.runtime.binding.observed import Codes, given_to
+from headwater.runtime.binding.observed import Codes
 from headwater.runtime.binding.onward import nodes_of
 from headwater.runtime.binding.parts import KEYS
 from headwater.scheduler.node import CLEAN, Node
@@ -41,9 +44,13 @@ def decides(codes: Codes, home: Home, users: tuple[str, ...], identity: str | No
     """A fingerprint of all that decides what runs of a piece besides what it reads. Empty: it cannot be known."""
     code = codes.whole(home.cls, lambda: _code(codes, home.cls, identity))
     given = given_to(home)
-    if not code or given is None:
+    # What was read of another space is asked there, for each node.
+    inputs = [each for each in inputs_of(home) if each[0] == home.space.name]
+    # I7: what makes an input, or what it is by default, is for another class to say.
+    defaults = codes.defaults.of_reads(home.pieces, inputs)
+    if not code or given is None or defaults is None:
         return ""
-    return derive("whole", code, given, str(home.generation), *sorted(users))
+    return derive("whole", code, given, defaults, str(home.generation), *sorted(users))
 
 
 def _code(codes: Codes, cls: type[Piece], identity: str | None) -> str:
@@ -53,6 +60,9 @@ def _code(codes: Codes, cls: type[Piece], identity: str | None) -> str:
         outline = each.__outline__
         for member in outline:
             is_child = each is not cls
+            if isinstance(member, CellMember):
+                # A link may lead to it, from where nobody names it.
+                said.append(f"{outline.name}.{member.stored} {codes.defaults.of_member(each, member.stored)}")
             if isinstance(member, (ResourceMember, ReactionMember)):
                 return ""  # What it waits for is not known to the engine.
             if isinstance(member, HandlerMember):
@@ -85,6 +95,7 @@ def is_clean(root: Home) -> bool:
     """Whether everything of a piece that anybody here demands is clean, and told as such."""
     nodes = nodes_of(root)
     own, roots = set(nodes), set(root.nodes)
+    given = {doc.id for space, doc in inputs_of(root) if space == root.space.name}
     for node in nodes:
         if not node.live or WHILE_OPEN in node.id:
             continue
@@ -92,8 +103,19 @@ def is_clean(root: Home) -> bool:
         if account is None:
             if node not in roots:
                 return False
-        elif not _is_told(node, cast(Account, account), own):
+        elif not _is_told(node, cast(Account, account), own) or not _is_own(root, node, given):
             return False
+    return True
+
+
+def _is_own(root: Home, node: Node, given: set[str]) -> bool:
+    """Whether all that it read is the piece's own, or was given to it: then its class, or its inputs, say what it is."""
+    for spot in node.reads:
+        if spot is not None:
+            key = cast(Document, spot.document).key
+            owner = owner_of(key)[0].partition(SEPARATOR)[0]
+            if owner and owner != root.id and key.id not in given:
+                return False
     return True
 
 
@@ -110,6 +132,6 @@ def _is_told(node: Node, account: Account, own: set[Node]) -> bool:
 
 
 def say(runs: Runs, root: Home, fingerprint: str, seq: int) -> None:
-    """Tell the engine that a piece is clean as of a seq."""
+    """Tell the engine that a piece is clean as of a seq. No fingerprint: it is not, whatever was said before."""
     node = NodeKey(root.id, root.generation, WHOLE)
     runs.noted(encode_part(About(node, "", fingerprint)), encode_part(Footprint()), seq)

@@ -1,0 +1,188 @@
+"""What is there as long as nothing was written: the defaults of the cells that nodes read, and what pieces were given.
+
+A default belongs to the class that declares a cell. Whoever reads the cell through an input or a link does not name it,
+so it is no part of that one's code: it is told beside it, by the documents that were read. So is whether they are cells
+at all. A class is found by the record of its piece; what cannot be known is None. Compares nothing and runs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from headwater.cells.handle import Input
+from headwater.data.address import DocKey, doc_text, parse_address
+from headwater.data.canonical import digest
+from headwater.data.ids import derive
+from headwater.data.value import ABSENT, MaybeValue
+from headwater.errors import AuthoringError, HeadwaterError
+from headwater.pieces.declarations import CellMember, GivenMember
+from headwater.pieces.names import SEPARATOR, document_id
+from headwater.pieces.piece import Piece
+from headwater.replica.document import NOT_HERE, Document
+from headwater.runtime.binding.generations import with_children
+from headwater.runtime.binding.inputs import HANDLER, written
+from headwater.runtime.binding.narrow import Narrow
+from headwater.runtime.binding.records import RECORD, class_named
+
+if TYPE_CHECKING:
+    from headwater.runtime.binding.home import Home
+    from headwater.runtime.binding.pieces import Pieces
+    from headwater.runtime.space import LocalSpace
+
+MOST: Final = 100_000
+"""Pieces whose classes are remembered."""
+
+
+class Defaults:
+    """What cells of a program are by default. Each class is looked at once, until `forget` is called."""
+
+    __slots__ = ("_classes", "_members")
+
+    def __init__(self) -> None:
+        self._classes: dict[tuple[str, str], type[Piece]] = {}  # of pieces that are not here, by space and id
+        self._members: dict[tuple[type[Piece], str, bool], str] = {}
+
+    def forget(self) -> None:
+        self._classes.clear()
+        self._members.clear()
+
+    def of_reads(self, pieces: Pieces, reads: Iterable[tuple[str, DocKey]]) -> str | None:
+        """What some documents are by default, each named with its space. None: that is not known here."""
+        found: list[str] = []
+        for space, doc in dict.fromkeys(reads):
+            said = self._of_document(pieces, pieces.core.space(space), doc)
+            if said is None:
+                return None
+            if said:
+                found.append(f"{space}/{doc_text(doc)} {said}")
+        return derive("defaults", *sorted(found)) if found else ""
+
+    def _of_document(self, pieces: Pieces, space: LocalSpace, doc: DocKey) -> str | None:
+        id, stored = owner_of(doc)
+        if not id:
+            return ""
+        root, is_child, _ = id.partition(SEPARATOR)
+        is_known, cls = self._class(pieces, space, root)
+        if cls is None:
+            return "" if is_known else None
+        return self.of_member(cls, stored, is_child=bool(is_child))
+
+    def of_member(self, cls: type[Piece], stored: str, *, is_child: bool = False) -> str:
+        """What a member of a class is by default, or of the children that it may have. Empty: it is no cell."""
+        said = self._members.get((cls, stored, is_child))
+        if said is None:
+            # Which of its classes a child is of is for its maker's run to say: a cell of that name counts in all.
+            found = [_said(each, stored) for each in (with_children(cls) if is_child else (cls,))]
+            said = self._members[cls, stored, is_child] = " ".join(dict.fromkeys([each for each in found if each]))
+        return said
+
+    def _class(self, pieces: Pieces, space: LocalSpace, id: str) -> tuple[bool, type[Piece] | None]:
+        """Whether it is known here of which class a piece is, and which that is. None: of none that is imported."""
+        home = pieces.known(space.name, id)
+        if home is not None:
+            return True, home.cls
+        value = _record(pieces, space, id).value
+        if value is NOT_HERE:
+            cls = self._classes.get((space.name, id))
+            return cls is not None, cls
+        try:
+            cls = class_named(str(value.get("cls", ""))) if isinstance(value, dict) else None
+        except AuthoringError:
+            return True, None
+        if cls is not None:
+            if len(self._classes) >= MOST:
+                self._classes.clear()
+            self._classes[space.name, id] = cls
+        return True, cls
+
+    async def arrived(self, home: Home, docs: Iterable[DocKey], late_us: int) -> None:
+        """Have it known here of which classes the pieces are that have some documents of its space."""
+        pieces, space, core = home.pieces, home.space, home.pieces.core
+        ids = dict.fromkeys([owner_of(doc)[0].partition(SEPARATOR)[0] for doc in docs])
+        missing = [id for id in ids if id and not self._class(pieces, space, id)[0]]
+        if not missing:
+            return
+        records = [_record(pieces, space, id) for id in missing]
+        for record in records:
+            core.load(record)
+        await pieces.runtime.tasks.until(
+            lambda: all(each.value is not NOT_HERE or core.why_not(each) is not None for each in records), late_us
+        )
+        for id in missing:
+            self._class(pieces, space, id)
+        for record in records:
+            space.let_be(record)
+
+
+def owner_of(doc: DocKey) -> tuple[str, str]:
+    """The id of the piece whose member a document is, and what the member is called. Empty: it is nobody's."""
+    id, colon, stored = doc.id.rpartition(":")
+    return (id, stored) if colon and stored != RECORD else ("", "")
+
+
+def _record(pieces: Pieces, space: LocalSpace, id: str) -> Document:
+    return space.document(document_id(id, RECORD))
+
+
+def _said(cls: type[Piece], stored: str) -> str:
+    outline = cls.__outline__
+    member = outline.get(stored)
+    if not isinstance(member, CellMember):
+        return ""
+    codec: Any = outline.codec(member)
+    return _default(codec.encode(member.default), codec.expected)
+
+
+def _default(value: MaybeValue, expected: str) -> str:
+    return "" if value is ABSENT else f"{digest(value)} {expected}"
+
+
+# ---- inputs ----------------------------------------------------------------------------------------------
+
+
+def given_to(home: Home) -> str | None:
+    """What a piece was given, as text. None: that is not known here."""
+    if not home.outline.of(GivenMember):
+        return ""
+    pieces = home.pieces
+    if home.inputs is not None:
+        narrow = [each.place() for each in home.inputs.values() if isinstance(each, Narrow)]
+        if None in narrow:
+            return None
+        # What is no member of a piece has its default from whoever made the handle.
+        loose = [
+            f"{name} {_default(each._default, each._codec.expected)}"
+            for name, each in sorted(home.inputs.items())
+            if isinstance(each, Input) and each._default is not ABSENT and not owner_of(each.document.key)[0]
+        ]
+        try:
+            return f"{digest(written(pieces.core, home.inputs))} {' '.join([*map(str, narrow), *loose])}"
+        except HeadwaterError:
+            return None  # Whoever runs it is told.
+    cell = pieces.records.cell(home.space, home.id)
+    value = cell.document.value
+    if value is NOT_HERE or not isinstance(value, dict):
+        return None
+    return f"{digest(value.get('inputs', {}))} "
+
+
+def inputs_of(home: Home) -> Iterator[tuple[str, DocKey]]:
+    """The documents that a piece was given, each with its space."""
+    pieces = home.pieces
+    if home.inputs is not None:
+        for each in home.inputs.values():
+            if isinstance(each, Input):
+                yield pieces.core.space_of(each.document).name, each.document.key
+            elif isinstance(each, Narrow) and (place := each.place()) is not None:
+                yield home.space.name, DocKey("space", place)  # Whoever reads it: it is the same member.
+        return
+    value: Any = pieces.records.cell(home.space, home.id).document.value
+    said = value.get("inputs", {}) if isinstance(value, dict) else {}
+    for place in said.values():
+        if isinstance(place, str) and not place.startswith(HANDLER):
+            try:
+                parts = parse_address(place)
+            except HeadwaterError:
+                continue  # It was of one user, or of one session, and is nobody's by its record alone.
+            yield parts.space or home.space.name, DocKey(parts.scope, parts.id)

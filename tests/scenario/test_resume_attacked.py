@@ -1,0 +1,296 @@
+"""What restarts once left stale for good, ran for nothing or told wrong: each is a short history over several starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headwater import Cell, Input, Link, Piece, cell, computed, each, effect, fold, given, handler, link
+from headwater.engine.directory import Directory
+from headwater.protocol.desk import Question
+from headwater.server.nodes import backlog_form
+from tests.scenario.preview_kit import named, previewed, shadow_of
+from tests.scenario.resume_kit import SPACE, observed, process
+from tests.unit.binding.kit import run
+
+WAS = 2
+
+
+def _rates(default: int) -> tuple[type[Piece], type[Piece]]:
+    class Rates(Piece, name="attacked.Rates"):
+        rate: Cell[int] = cell(default=default)
+        other: Cell[int] = cell(default=1)
+
+    return Rates, _bill()
+
+
+def _derived_rates() -> tuple[type[Piece], type[Piece]]:
+    class Rates(Piece, name="attacked.Rates"):
+        other: Cell[int] = cell(default=1)
+
+        @computed
+        def rate(self) -> int:
+            return 30 * self.other.get()
+
+    return Rates, _bill()
+
+
+def _bill() -> type[Piece]:
+    class Bill(Piece, name="attacked.Bill"):
+        rate: Input[int] = given()
+
+        @computed
+        def cost(self) -> int:
+            return self.rate.get()
+
+        @effect
+        def show(self) -> None:
+            self.cost.get()
+
+    return Bill
+
+
+def _linked() -> type[Piece]:
+    class Linked(Piece, name="attacked.Linked"):
+        far: Cell[Link[Cell[int]] | None] = cell(default=None)
+
+        @computed
+        def cost(self) -> int:
+            far = self.far.get()
+            return 0 if far is None else self.ctx.follow(far).get()
+
+        @effect
+        def show(self) -> None:
+            self.cost.get()
+
+    return Linked
+
+
+async def _billed(folder: Path, classes: tuple[type[Piece], type[Piece]]) -> tuple[int, set[str]]:
+    """What the bill says after a start, and what ran until then."""
+    rates_class, bill_class = classes
+    async with process(folder) as one:
+        rates: Any = await one.space.open(rates_class, "a")
+        bill: Any = await one.space.open(bill_class(rate=rates.rate), "b")  # type: ignore[call-arg]
+        await one.settled()
+        ran = one.taken()
+        assert not one.errors
+        return await bill.cost.pull(), ran
+
+
+class TestWhatIsReadWhereNothingWasWritten:
+    def test_another_default_of_a_cell_reaches_whoever_was_given_it(self, tmp_path: Path) -> None:
+        async def story() -> None:
+            assert await _billed(tmp_path, _rates(WAS)) == (2, {"b:cost", "b:show"})
+            assert await _billed(tmp_path, _rates(WAS)) == (2, set())
+            again = await previewed_with(tmp_path, _rates(5))
+            assert again == {"b:cost"}
+            assert await _billed(tmp_path, _rates(5)) == (5, {"b:cost", "b:show"})
+            assert await _billed(tmp_path, _rates(5)) == (5, set())
+
+        run(story)
+
+    def test_so_does_that_the_cell_is_a_computed_now(self, tmp_path: Path) -> None:
+        async def story() -> None:
+            await _billed(tmp_path, _rates(WAS))
+            await _billed(tmp_path, _rates(WAS))
+            assert (await _billed(tmp_path, _derived_rates()))[0] == 30
+            for n in (2, 3):
+                async with process(tmp_path) as one:
+                    rates_class, bill_class = _derived_rates()
+                    rates: Any = await one.space.open(rates_class, "a")
+                    bill: Any = await one.space.open(bill_class, "b")
+                    await one.settled()
+                    assert one.taken() == set()
+                    rates.other.set(n)
+                    await one.settled()
+                    assert {"b:cost", "b:show"} <= one.taken(), "the effect is told, whoever sleeps"
+                    assert await bill.cost.pull() == 30 * n
+
+        run(story)
+
+    @pytest.mark.parametrize("then", [lambda: _rates(50), _derived_rates])
+    def test_and_whoever_follows_a_link_to_it(self, tmp_path: Path, then: Any) -> None:
+        async def started(classes: tuple[type[Piece], type[Piece]], *, is_first: bool = False) -> tuple[int, set[str]]:
+            async with process(tmp_path) as one:
+                rates: Any = await one.space.open(classes[0], "a")
+                linked: Any = await one.space.open(_linked(), "b")
+                if is_first:
+                    linked.far.set(link(rates.rate))
+                await one.settled()
+                return await linked.cost.pull(), one.taken() & {"b:cost", "b:show"}
+
+        async def story() -> None:
+            assert await started(_rates(WAS), is_first=True) == (2, {"b:cost", "b:show"})
+            assert await started(_rates(WAS)) == (2, set())
+            value, ran = await started(then())
+            assert (value, ran) == (50 if value == 50 else 30, {"b:cost", "b:show"})
+            assert await started(then()) == (value, set())
+
+        run(story)
+
+    def test_the_rows_of_an_each_that_were_given_a_cell_of_their_maker_run_with_its_new_default(
+        self, tmp_path: Path
+    ) -> None:
+        def version(default: int) -> type[Piece]:
+            class Row(Piece, name="attacked.Row"):
+                n: Cell[int] = given()
+                rate: Input[int] = given()
+
+                @computed
+                def cost(self) -> int:
+                    return self.n.get() * self.rate.get()
+
+            class Sheet(Piece, name="attacked.Sheet"):
+                items: Cell[Mapping[str, int]] = cell(default={})
+                rate: Cell[int] = cell(default=default)
+
+                @each(items)
+                def rows(self, n: Cell[int]) -> Row:
+                    return Row(n=n, rate=self.rate)
+
+                @computed
+                def total(self) -> int:
+                    return sum(row.cost.get() for row in self.rows.get().values())
+
+            return Sheet
+
+        async def started(default: int) -> tuple[int, set[str]]:
+            async with process(tmp_path) as one:
+                sheet: Any = await one.space.open(
+                    version(default), "a", setup=lambda made: made.items.set({"k1": 1, "k2": 2})
+                )
+                value = await sheet.total.pull()
+                await one.settled()
+                return value, one.taken()
+
+        async def story() -> None:
+            assert (await started(2))[0] == 6
+            assert await started(2) == (6, set())
+            assert (await started(5))[0] == 15
+            assert await started(5) == (15, set())
+
+        run(story)
+
+    @pytest.mark.parametrize("kind", ["fold", "each"])
+    def test_what_goes_over_a_cell_goes_over_its_new_default(self, tmp_path: Path, kind: str) -> None:
+        def version(n: int) -> type[Piece]:
+            class Folded(Piece, name="attacked.Over"):
+                items: Cell[Mapping[str, int]] = cell(default={"a": n})
+                out = fold(items, start=0, add=lambda total, x: total + x, remove=lambda total, x: total - x)
+
+            class Each(Piece, name="attacked.Over"):
+                items: Cell[Mapping[str, int]] = cell(default={"a": n})
+
+                @each(items)
+                def out(self, n: Cell[int]) -> int:
+                    return n.get()
+
+            return Folded if kind == "fold" else Each
+
+        async def started(n: int) -> object:
+            async with process(tmp_path) as one:
+                over: Any = await one.space.open(version(n), "a")
+                value = await over.out.pull()
+                return sum(value.values()) if kind == "each" else value
+
+        async def story() -> None:
+            assert [await started(n) for n in (2, 2, 3, 3)] == [2, 2, 3, 3]
+
+        run(story)
+
+
+async def previewed_with(folder: Path, classes: tuple[type[Piece], type[Piece]]) -> set[str]:
+    """Which nodes would run again with these classes, which are the newest of their names."""
+    assert all(classes)
+    return named(await previewed(folder), "rerun")
+
+
+def _counted(version: int) -> type[Piece]:
+    """A class one member of which, that nobody demands, does something else in each version."""
+
+    class Counted(Piece, name="attacked.Counted"):
+        n: Cell[int] = cell(default=1)
+        never: Cell[int] = cell(default=7)
+
+        @computed
+        def cost(self) -> int:
+            return 2 * self.n.get()
+
+        @computed
+        def unread(self) -> int:
+            return version
+
+        @effect
+        def show(self) -> None:
+            self.cost.get()
+
+        @effect
+        def hello(self) -> None:
+            self.never.get()
+
+        @handler
+        def put(self) -> None:
+            self.n.increment(1)
+
+    return Counted
+
+
+class TestAnotherGeneration:
+    def test_a_version_in_which_nothing_that_is_known_changed_runs_nothing_then_or_later(self, tmp_path: Path) -> None:
+        async def story() -> None:
+            runs = []
+            for version in (1, 1, 2, 2, 2):
+                async with process(tmp_path) as one:
+                    piece: Any = await one.space.open(_counted(version), "a")
+                    await one.settled()
+                    await piece.cost.pull()
+                    await one.settled()
+                    runs.append(one.taken())
+            assert runs == [{"a:cost", "a:show", "a:hello"}, set(), set(), set(), set()]
+
+        run(story)
+
+    def test_no_tool_says_that_its_nodes_are_dirty(self, tmp_path: Path) -> None:
+        async def story() -> None:
+            for version in (1, 2):
+                async with process(tmp_path) as one:
+                    await one.open("a", _counted(version))
+            assert {stored.stale for stored in await observed(tmp_path)} == {()}
+            assert named(await previewed(tmp_path), "rerun") == set()
+            assert (await shadow_of(tmp_path)).not_clean == 0
+            with Directory(tmp_path) as directory:
+                assert backlog_form(directory.space(SPACE), Question("backlog", SPACE))["pieces"] == []
+
+        run(story)
+
+    def test_another_piece_of_the_same_name_is_not_what_the_deleted_one_was(self, tmp_path: Path) -> None:
+        async def story() -> None:
+            async with process(tmp_path) as one:
+                await one.open("a", _counted(1))
+            async with process(tmp_path) as one:
+                await one.space.delete(one.space.piece(_counted(1), "a"))
+                await one.settled()
+            async with process(tmp_path) as one:
+                piece: Any = one.space.piece(_counted(1), "a")
+                await piece.put.send()
+                await one.settled()
+            async with process(tmp_path) as one:
+                await one.open("a", _counted(1))
+                assert "a:hello" in one.taken(), "nobody has shown anything of this one"
+
+        run(story)
+
+
+class TestPreviews:
+    def test_what_a_piece_was_given_by_one_without_nodes_is_no_reason_to_run(self, tmp_path: Path) -> None:
+        async def story() -> None:
+            await _billed(tmp_path, _rates(WAS))
+            found = await previewed(tmp_path)
+            assert (named(found, "rerun"), "b:cost" in named(found, "clean")) == (set(), True)
+            assert (await shadow_of(tmp_path)).checked == 1
+
+        run(story)
