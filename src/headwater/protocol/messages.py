@@ -38,6 +38,14 @@ from headwater.protocol.observations import (
     Readers,
     WatchMarks,
 )
+from headwater.protocol.reactions import (
+    Claimed,
+    Delivering,
+    Delivers,
+    TargetsDue,
+    WatchTargets,
+    frozen_claimed,
+)
 from headwater.protocol.stored_events import Events, EventsStored, QueryEvents, WatchEvents, frozen_events
 from headwater.protocol.verdict import Verdict
 
@@ -138,7 +146,7 @@ class Renew(Message, frozen=True, tag="renew"):
 
 
 Looks = QueryObservations | QueryBacklog | QueryReaders | QueryMarks | QueryCurrent | Mirror | QueryMirrors
-Asks = Query | QueryEvents | WatchEvents | WatchMarks | Looks
+Asks = Query | QueryEvents | WatchEvents | WatchMarks | WatchTargets | Looks | Delivers
 FromReplica = Hello | Open | Transact | Watch | Unwatch | Asks | Ack | Bye | Renew
 
 # ---- from the engine -------------------------------------------------------------------------------
@@ -272,7 +280,7 @@ class Renewed(Message, frozen=True, tag="renewed"):
 
 
 Seen = Observations | Backlog | Readers | Marks | Current | Mirrored
-Told = Answer | Events | EventsStored | Marked | Seen
+Told = Answer | Events | EventsStored | Marked | TargetsDue | Seen | Delivering
 FromEngine = Welcome | Opened | Verdicts | Watched | Sync | Told | Problem | Renewed
 
 # ---- bytes -----------------------------------------------------------------------------------------
@@ -310,6 +318,8 @@ def decode_from_engine(
                 return Answer(id, seq, _frozen_states(documents, limits), after)
             case Events():
                 return frozen_events(message, limits)
+            case Claimed():
+                return frozen_claimed(message, limits)
             case Sync(seq, changes, arrived, by, left, turn, chain):
                 frozen = tuple(_frozen_change(change, limits) for change in changes)
                 return Sync(seq, frozen, _frozen_states(arrived, limits), by, left, turn, chain)
