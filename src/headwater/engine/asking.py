@@ -1,4 +1,4 @@
-"""Asking: what is read once, now or as it was, for a peer that may see it; and who is told of events, marks and targets.
+"""Asking: what is read once, now or as it was, for a peer that may see it; who is told of events, marks and targets.
 
 A page that has no room for all that was asked for is a shorter page; what comes next is asked for with `next`.
 """
@@ -151,7 +151,9 @@ class Asking:
             for record in grant.records:
                 self._room.take(size_of(record.payload))
         peer.send(answer)
-        if isinstance(question, Operate) or (isinstance(question, Finish) and any(map(_is_given_back, question.outcomes))):
+        if isinstance(question, Operate) or (
+            isinstance(question, Finish) and any(map(_is_given_back, question.outcomes))
+        ):
             self._news[WatchTargets].update(dict.fromkeys(self._watching[WatchTargets], 0))
 
     def _check_may_write(self, peer: Peer) -> None:

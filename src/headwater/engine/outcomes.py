@@ -1,7 +1,8 @@
 """Outcomes: what became of targets that somebody had. Positions move, attempts are kept, the next due time is stored.
 
-Whoever does not hold a target any more changes nothing and is told so. What is hopeless is blocked, parked or skipped, as
-whoever tried it says; the record stays, and an operator can have it tried again. Writes inside the open store transaction.
+Whoever does not hold a target any more changes nothing and is told so. What is hopeless is blocked, parked or skipped,
+as whoever tried it says; the record stays, and an operator can have it tried again. Writes inside the open store
+transaction.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Outcomes:
         return tuple(late)
 
     def is_given(self, each: Delivered) -> bool:
-        """Whether somebody can have been given this record: it is the target's, and after its position or passed over."""
+        """Whether somebody can have been given this record: it is the target's, after its position or passed over."""
         row = self._subscriptions.all().get(each.reaction)
         target = self._store.delivery.target(row.reaction, each.key) if row is not None else None
         if row is None or target is None:
@@ -90,13 +91,10 @@ class Outcomes:
 
     def _through(self, target: TargetRow, place: Place) -> TargetRow:
         """Delivered up to here; or that very record, if it was passed over before."""
-        tables = self._store.delivery
-        if target.failures or target.lost:
-            tables.drop_attempts(target.reaction, target.key, place)
-        if place > target.position:
-            target = target._replace(seq=place[0], ordinal=place[1])
-        else:
-            target = self.replayed(target, place)
+        is_next = place > target.position
+        target = target._replace(seq=place[0], ordinal=place[1]) if is_next else self.replayed(target, place)
+        if target.failures or target.lost or not is_next:
+            self._store.delivery.drop_attempts(target.reaction, target.key, place)
         return target._replace(attempt=0, failures=0, lost=0, fingerprint="")
 
     def replayed(self, target: TargetRow, place: Place) -> TargetRow:

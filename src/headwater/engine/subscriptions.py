@@ -1,8 +1,8 @@
 """Subscriptions: which reaction wants the records of which topic, and from where on.
 
-A new one hears of every record from the commit after it on; what was emitted before is looked through some at a time, if
-it wants that. Owns the rows of subscriptions, and knows them all: asking which reactions a topic has costs nothing. Writes
-inside the open store transaction; whoever rolls that back calls `forget`.
+A new one hears of every record from the commit after it on; what was emitted before is looked through some at a time,
+if it wants that. Owns the rows of subscriptions, and knows them all: asking which reactions a topic has costs nothing.
+Writes inside the open store transaction; whoever rolls that back calls `forget`.
 """
 
 from __future__ import annotations
@@ -87,9 +87,7 @@ class Subscriptions:
         row = known._replace(lane=question.lane, priority=question.priority)
         if known.state == Listening.RETIRED:
             # What was emitted meanwhile has no targets: it is looked through again. Targets keep their positions.
-            row = row._replace(
-                state=Listening.LIVE, cursor_seq=0, cursor_ordinal=0, until_seq=self._log.next_seq - 1
-            )
+            row = row._replace(state=Listening.LIVE, cursor_seq=0, cursor_ordinal=0, until_seq=self._log.next_seq - 1)
         if row != known:
             self.put(row)
         return False

@@ -1,9 +1,9 @@
 """Targets: one reaction and one stream key, given to one worker at a time.
 
-A record marks the targets that it is for, in the commit that emits it: no scan, no gap. A claim takes those that are due,
-counts the attempt, and fences each with a token that was never given before; a lease that is over is due again, so that
-nothing has to tick. What a claim costs depends on how much it takes, not on how many targets there are. Writes inside the
-open store transaction; what came of a target is said elsewhere (`outcomes`).
+A record marks the targets that it is for, in the commit that emits it: no scan, no gap. A claim takes those that are
+due, counts the attempt, and fences each with a token that was never given before; a lease that is over is due again, so
+that nothing has to tick. What a claim costs depends on how much it takes, not on how many targets there are. Writes
+inside the open store transaction; what came of a target is said elsewhere (`outcomes`).
 """
 
 from __future__ import annotations
@@ -110,13 +110,14 @@ class Targets:
         rows = self._subscriptions.all()
         live = [rows[name] for name in dict.fromkeys(question.reactions) if name in rows]
         live = [row for row in live if row.state == Listening.LIVE]
-        is_filling = any([self.fill(row) for row in live])
+        filling = [row for row in live if self.fill(row)]
         limit = min(question.limit, self._limits.claim_targets)
         now_us = self._clock.now_us()
         grants: list[Grant] = []
         taken: list[TargetRow] = []
         room = self._limits.answer_bytes
-        for row, target in self._due(live, now_us, limit):
+        for row, due in self._due(live, now_us, limit):
+            target = due
             records, is_replay = self._records(row, target, question.records)
             if not records:
                 taken.append(target._replace(state=Standing.IDLE, due_us=NEVER, holder=""))
@@ -136,12 +137,14 @@ class Targets:
             )
             taken.append(held)
             hold = Hold(row.name, held.key, held.token)
-            grants.append(Grant(hold, target.attempt, target.lost, tuple(map(_granted, records)), is_replay))
+            age_us = max(0, now_us - records[0].emitted_us)
+            given = tuple(map(_granted, records))
+            grants.append(Grant(hold, target.attempt, target.lost, given, is_replay, age_us))
         self._store.delivery.put_targets(taken)
-        return grants, 0 if is_filling else self.next_us(live)
+        return grants, 0 if filling else self.next_us(live)
 
     def _due(self, live: list[SubscriptionRow], now_us: int, limit: int) -> list[tuple[SubscriptionRow, TargetRow]]:
-        """The earliest of all reactions. One of a higher priority counts as earlier than it is, by so much and no more."""
+        """The earliest of all reactions. One of a higher priority counts as earlier than it is, by so much at most."""
         found = [
             (target.due_us - row.priority * AGING_US, row, target)
             for row in (live if limit else ())

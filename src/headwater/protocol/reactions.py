@@ -1,7 +1,7 @@
 """Messages about reactions: who wants which records, who has which target for how long, and what came of it.
 
-A target is one reaction and one stream key: its records are delivered one after the other. Times that cross the wire are
-durations: only the engine's clock says when. All of it is for whoever may write the space. Owns the records; never
+A target is one reaction and one stream key: its records are delivered one after the other. Times that cross the wire
+are durations: only the engine's clock says when. All of it is for whoever may write the space. Owns the records; never
 decides.
 """
 
@@ -139,7 +139,7 @@ class QueryTargets(Message, frozen=True, tag="query_targets"):
 
 
 class QueryFailures(Message, frozen=True, tag="query_failures"):
-    """What failed of a reaction: attempts that are kept, and records that were parked or skipped. Of one key, or all."""
+    """What failed of a reaction: attempts that are kept, records that were parked or skipped. Of one key, or all."""
 
     id: Number
     reaction: str
@@ -184,6 +184,7 @@ class Grant(Message, frozen=True):
     lost: Number  # of those attempts, how many ended with their lease and not by themselves
     records: tuple[Granted, ...]
     replayed: bool = False  # parked or skipped before: it is not the next one of its key
+    age_us: Number = 0  # how long ago the first record was emitted
 
 
 class Claimed(Message, frozen=True, tag="claimed"):
@@ -312,10 +313,9 @@ def frozen_claimed(message: Claimed, limits: ValueLimits) -> Claimed:
             each.hold,
             each.attempt,
             each.lost,
-            tuple(
-                Granted(r.seq, r.ordinal, freeze(r.payload, limits), r.source, r.emitted_us) for r in each.records
-            ),
+            tuple(Granted(r.seq, r.ordinal, freeze(r.payload, limits), r.source, r.emitted_us) for r in each.records),
             each.replayed,
+            each.age_us,
         )
         for each in message.grants
     )

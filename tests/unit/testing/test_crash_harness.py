@@ -29,8 +29,8 @@ from headwater.testing.disk_faults import CallFault, Trials
 from headwater.testing.disk_machine import Rig, harness
 from headwater.testing.disk_model import DiskOp, OpKind
 from headwater.testing.disk_points import crash_points
+from headwater.testing.disk_steps import Frames, Step
 from headwater.testing.disk_tape import Answered, Tables, Tape, record
-from headwater.testing.disk_workload import Frames, Step
 from headwater.testing.faulty_disk import Fault, Mode
 
 

@@ -1,7 +1,7 @@
 """The statements on subscriptions, targets, what was passed over, and attempts. Decides nothing.
 
-Part of the store on SQLite. Whatever is asked for by its due time is found by an index that leaves out what is not due at
-all, so that a claim costs the same however many targets there are.
+Part of the store on SQLite. Whatever is asked for by its due time is found by an index that leaves out what is not due
+at all, so that a claim costs the same however many targets there are.
 """
 
 from __future__ import annotations
@@ -18,6 +18,12 @@ from headwater.engine.store.sealed import ATTEMPTS, PARKED, RECORDS, SUBSCRIPTIO
 _DUE: Final = f"INDEXED BY targets_by_due WHERE reaction=? AND due_us<{NEVER}"
 _BLOCKED: Final = "INDEXED BY targets_blocked WHERE reaction=? AND state=3"
 _KEYED: Final = "INDEXED BY records_by_key WHERE topic=? AND branch=? AND key=? AND (seq, ordinal)>(?,?)"
+
+_OVER: Final = (
+    "SELECT reaction, key, seq, ordinal, slot FROM attempts AS tried WHERE reaction=? AND key=? AND"
+    " (seq, ordinal)<=(?,?) AND NOT EXISTS (SELECT 1 FROM parked WHERE parked.reaction=tried.reaction AND"
+    " parked.key=tried.key AND parked.seq=tried.seq AND parked.ordinal=tried.ordinal)"
+)
 
 
 class DeliveryTables:
@@ -51,9 +57,7 @@ class DeliveryTables:
         TARGETS.put_all(self._db, rows)
 
     def claimable(self, reaction: int, now_us: int, limit: int) -> list[TargetRow]:
-        rows = self._db.all(
-            TARGETS.select + _DUE + " AND due_us<=? ORDER BY due_us LIMIT ?", (reaction, now_us, limit)
-        )
+        rows = self._db.all(TARGETS.select + _DUE + " AND due_us<=? ORDER BY due_us LIMIT ?", (reaction, now_us, limit))
         return [TargetRow._make(TARGETS.opened(row)) for row in rows]
 
     def next_due(self, reaction: int) -> int | None:
@@ -133,13 +137,7 @@ class DeliveryTables:
         ATTEMPTS.put(self._db, row)
 
     def drop_attempts(self, reaction: int, key: str, place: Place) -> None:
-        ATTEMPTS.drop(
-            self._db,
-            "reaction=?1 AND key=?2 AND (seq, ordinal)<=(?3,?4) AND NOT EXISTS (SELECT 1 FROM parked WHERE"
-            " parked.reaction=attempts.reaction AND parked.key=attempts.key AND parked.seq=attempts.seq"
-            " AND parked.ordinal=attempts.ordinal)",
-            (reaction, key, *place),
-        )
+        ATTEMPTS.drop(self._db, f"(reaction, key, seq, ordinal, slot) IN ({_OVER})", (reaction, key, *place))
 
     def attempts_after(self, reaction: int, after: tuple[str, int, int, int], limit: int) -> list[AttemptRow]:
         rows = self._db.all(

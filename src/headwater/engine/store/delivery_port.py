@@ -1,7 +1,7 @@
 """The part of the store port about reactions: subscriptions, targets, what was passed over, and attempts.
 
-Rows and questions, and nothing that decides. What is claimed next is found by its due time: none of these questions costs
-more because there are more targets.
+Rows and questions, and nothing that decides. What is claimed next is found by its due time: none of these questions
+costs more because there are more targets.
 """
 
 from __future__ import annotations

@@ -105,5 +105,7 @@ def _check_passed(store: Store, row: SubscriptionRow) -> None:
     while attempts := store.delivery.attempts_after(row.reaction, slots, _PAGE):
         for tried in attempts:
             if store.delivery.target(row.reaction, tried.key) is None:
-                raise Broken("attempts", tried.seq, f"{row.name!r} tried to deliver to {tried.key!r}, which has no target")
+                raise Broken(
+                    "attempts", tried.seq, f"{row.name!r} tried to deliver to {tried.key!r}, which has no target"
+                )
         slots = (attempts[-1].key, attempts[-1].seq, attempts[-1].ordinal, attempts[-1].slot)
