@@ -111,8 +111,8 @@ class Outcomes:
         now_us = self._clock.now_us()
         if not 0 <= failure.wait_us <= MAX_INT // 4:
             raise ProtocolError(f"a retry waits 0 to {MAX_INT // 4} microseconds, not {failure.wait_us}")
-        if not was_first:
-            target = target._replace(attempt=1)  # Its claim was the one of the records before it.
+        if not (was_first and target.attempt):
+            target = target._replace(attempt=1)  # Its claim was the one of records that were delivered since.
         target = target._replace(fingerprint=failure.fingerprint, failures=target.failures + 1)
         place = (failure.seq, failure.ordinal)
         number = target.attempt - 1
