@@ -36,13 +36,16 @@ from headwater.protocol.reactions import (
     Claimed,
     Delivers,
     Finish,
+    Looking,
     Operate,
     Outcome,
+    QueryDrained,
     QueryFailures,
     QueryReactions,
     QueryTargets,
     RenewLeases,
     Subscribe,
+    Subscribed,
     TargetsDue,
     WatchTargets,
 )
@@ -54,12 +57,13 @@ Kind = type[WatchEvents] | type[WatchMarks] | type[WatchTargets]
 class Asking:
     """Answers the questions of all peers of one space."""
 
-    __slots__ = ("_engine", "_limits", "_news", "_room", "_watching")
+    __slots__ = ("_engine", "_limits", "_news", "_room", "_subscribed", "_watching")
 
     def __init__(self, engine: Engine, limits: Limits, room: Room) -> None:
         self._engine = engine
         self._limits = limits
         self._room = room
+        self._subscribed = 0  # reactions that are new since this is open
         # Those who want to be told, and the number of their question; and the newest commit to tell them of.
         self._watching: dict[Kind, dict[Peer, int]] = {WatchEvents: {}, WatchMarks: {}, WatchTargets: {}}
         self._news: dict[Kind, dict[Peer, int]] = {WatchEvents: {}, WatchMarks: {}, WatchTargets: {}}
@@ -96,6 +100,7 @@ class Asking:
                     | QueryReactions()
                     | QueryTargets()
                     | QueryFailures()
+                    | QueryDrained()
                 ):
                     self._deliver(peer, question)
                 case _:
@@ -143,9 +148,11 @@ class Asking:
     def _deliver(self, peer: Peer, question: Delivers) -> None:
         """Records leave the space by whoever may write it. What an operator changes may be claimable now."""
         self._check_may_write(peer)
-        if peer.branch != MAIN and not isinstance(question, QueryReactions | QueryTargets | QueryFailures):
+        if peer.branch != MAIN and not isinstance(question, Looking):
             raise ProtocolError(f"only what is emitted on branch {MAIN!r} is delivered, and this session is on another")
         answer = self._engine.deliver(question)
+        if isinstance(answer, Subscribed):
+            self._subscribed += answer.is_new
         self._room.begin()
         for grant in answer.grants if isinstance(answer, Claimed) else ():
             for record in grant.records:
@@ -222,7 +229,7 @@ class Asking:
 
     def _told(self, kind: Kind, number: int, seq: int) -> EventsStored | Marked | TargetsDue:
         if kind is WatchTargets:
-            return TargetsDue(number)
+            return TargetsDue(number, self._subscribed)
         return EventsStored(number, seq) if kind is WatchEvents else Marked(number, seq)
 
     def forget(self, peer: Peer) -> None:

@@ -21,10 +21,12 @@ from headwater.protocol.reactions import (
     Claimed,
     Delivering,
     Delivers,
+    Drained,
     Finish,
     Finished,
     LeasesRenewed,
     Operate,
+    QueryDrained,
     QueryFailures,
     QueryReactions,
     QueryTargets,
@@ -99,5 +101,7 @@ class Delivery:
                 return self._operating.targets(question)
             case QueryFailures():
                 return self._operating.failures(question)
+            case QueryDrained(id=id, through=through):
+                return Drained(id, self._operating.is_drained(through))
             case _:
                 assert_never(question)

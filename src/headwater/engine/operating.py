@@ -13,7 +13,15 @@ from headwater.data.value import MAX_INT
 from headwater.engine.branches import MAIN_ID
 from headwater.engine.limits import Limits
 from headwater.engine.outcomes import Outcomes
-from headwater.engine.store.delivery_port import Listening, ParkedRow, Passed, Standing, SubscriptionRow, TargetRow
+from headwater.engine.store.delivery_port import (
+    NEVER,
+    Listening,
+    ParkedRow,
+    Passed,
+    Standing,
+    SubscriptionRow,
+    TargetRow,
+)
 from headwater.engine.store.port import Store
 from headwater.engine.subscriptions import Subscriptions
 from headwater.engine.targets import FAILED, Targets
@@ -174,6 +182,23 @@ class Operating:
             next_us,
             unserved,
         )
+
+    def is_drained(self, through: int | None) -> bool:
+        """Whether nothing is left to be delivered, of what was emitted up to a seq or of all. What is much is not."""
+        tables, page = self._store.delivery, self._limits.page
+        for row in self._subscriptions.all().values():
+            if row.state == Listening.RETIRED:
+                continue
+            due = tables.claimable(row.reaction, NEVER, page)
+            if row.is_filling or len(due) == page or (due and through is None):
+                return False
+            if any(self._is_behind(row, target, through or 0) for target in due):
+                return False
+        return True
+
+    def _is_behind(self, row: SubscriptionRow, target: TargetRow, through: int) -> bool:
+        first = self._store.delivery.records_of(row.topic, MAIN_ID, target.key, target.position, 1)
+        return bool(target.replays) or bool(first and first[0].seq <= through)
 
     def targets(self, question: QueryTargets) -> TargetsPage:
         row = self._subscriptions.get(question.reaction)

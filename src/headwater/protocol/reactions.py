@@ -148,6 +148,13 @@ class QueryFailures(Message, frozen=True, tag="query_failures"):
     limit: Number = 100
 
 
+class QueryDrained(Message, frozen=True, tag="query_drained"):
+    """Whether nothing emitted up to a seq (None: at all) is still to be delivered; blocked and parked ones are not."""
+
+    id: Number
+    through: Number | None = None
+
+
 class WatchTargets(Message, frozen=True, tag="watch_targets"):
     """Tell me when there may be something to claim. The last one that was said counts; `on` False: no more of it."""
 
@@ -300,10 +307,21 @@ class Failures(Message, frozen=True, tag="failures"):
     next: str | None = None
 
 
-class TargetsDue(Message, frozen=True, tag="targets_due"):
-    """There may be something to claim. The answer to `WatchTargets`, and from then on whenever that is so."""
+class Drained(Message, frozen=True, tag="drained"):
+    """Whether it is so."""
 
     id: Number
+    is_drained: bool
+
+
+class TargetsDue(Message, frozen=True, tag="targets_due"):
+    """There may be something to claim. The answer to `WatchTargets`, and from then on whenever that is so.
+
+    Another number of `subscriptions` than before, on one connection, says that there are new ones.
+    """
+
+    id: Number
+    subscriptions: Number = 0
 
 
 def frozen_claimed(message: Claimed, limits: ValueLimits) -> Claimed:
@@ -322,5 +340,6 @@ def frozen_claimed(message: Claimed, limits: ValueLimits) -> Claimed:
     return Claimed(message.id, grants, message.next_us)
 
 
-Delivers = Subscribe | Claim | RenewLeases | Finish | Operate | QueryReactions | QueryTargets | QueryFailures
-Delivering = Subscribed | Claimed | LeasesRenewed | Finished | Operated | Reactions | Targets | Failures
+Looking = QueryReactions | QueryTargets | QueryFailures | QueryDrained
+Delivers = Subscribe | Claim | RenewLeases | Finish | Operate | Looking
+Delivering = Subscribed | Claimed | LeasesRenewed | Finished | Operated | Reactions | Targets | Failures | Drained

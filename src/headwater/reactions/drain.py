@@ -120,11 +120,19 @@ class Drain:
     async def start(self) -> None:
         """Subscribe, and begin to claim. HeadwaterError: the desk did not answer, or refuses."""
         for each in self._reactions.values():
-            answer = await self._desk.ask(
-                Subscribe(0, each.name, each.topic, each.since, each.lane or DEFAULT_LANE, each.priority)
-            )
-            assert isinstance(answer, Subscribed)
+            await subscribe(self._desk, each)
         self.notify()
+
+    def serve(self, reaction: Reaction) -> None:
+        """Claim for one more, whose subscription is there. One of the same name is replaced."""
+        is_new = reaction.name not in self._reactions
+        self._reactions[reaction.name] = reaction
+        if is_new:
+            self._enter(reaction)
+            self.notify()
+
+    def serves(self, name: str) -> bool:
+        return name in self._reactions
 
     async def stop(self) -> None:
         """Claim nothing more, let what runs come to its end for a while, and give the rest back."""
@@ -251,6 +259,13 @@ class Drain:
                 self._due(lane, at)
             if not self._stopping:
                 self._look()
+
+
+async def subscribe(desk: Desk, each: Reaction) -> None:
+    """Have every record of its topic be for it, from now on. HeadwaterError: the desk did not answer, or refuses."""
+    lane = each.lane or DEFAULT_LANE
+    answer = await desk.ask(Subscribe(0, each.name, each.topic, each.since, lane, each.priority))
+    assert isinstance(answer, Subscribed)
 
 
 def _unheard(_: object) -> None:

@@ -85,9 +85,9 @@ class Queries:
         self._watch(WatchMarks, heard)
 
     def watch_targets(self, heard: Heard | None) -> None:
-        """Be told when there may be something for a worker to claim: now, on every connection to come, and from then on.
+        """Be told when there may be something for a worker to claim: now, on every connection, and from then on.
 
-        None: no longer.
+        With it comes a number, which is another one when there are new reactions. None: no longer.
         """
         self._watch(WatchTargets, heard)
 
@@ -127,5 +127,5 @@ class Queries:
 
 
 def _news(answer: TargetsDue | LoadError) -> int | LoadError:
-    """Of targets there is nothing to be told but that there may be some."""
-    return answer if isinstance(answer, LoadError) else 0
+    """Of targets nothing is told but whether there are new reactions."""
+    return answer if isinstance(answer, LoadError) else answer.subscriptions

@@ -203,7 +203,7 @@ class Simulation:
         """What was emitted to a topic and is durable, in the order of the log."""
         if not isinstance(member, Member) or not isinstance(member.declaration, TopicMember):
             raise AuthoringError(f"records({member!r}): write a topic, like Cart.placed")
-        return self._server.read(lambda engines: records(engines, member, self._counts.class_of))
+        return self._server.read(lambda engines: records(engines, member))
 
     def lost(self) -> int:
         """How many commits were said to be durable and are not there."""

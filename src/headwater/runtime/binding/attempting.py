@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.data.value import Value
 from headwater.errors import EventExpiredError, HandlerFailed, Refused
+from headwater.protocol.commit import LeaseHeld
+from headwater.protocol.reactions import lease_name
 from headwater.runtime.authored import UNDECIDED, call_in
 from headwater.runtime.binding import periods, receipts, stored
 from headwater.runtime.binding.advice import advice, noted
@@ -57,6 +59,7 @@ class Attempting:
         event.effort.stage = Stage.LOADING
         await pieces.records.check(home)
         await check_right(pieces, event)
+        await pieces.reacting.declare(home)
         if event.is_taken or (event.is_known and pieces.runtime.channel(home.space.name) is None):
             await receipts.check(pieces, event)
         facet = home.facet("session", event.user, event.session)
@@ -198,5 +201,9 @@ def _sign(handling: Handling, event: Event, result: Value) -> None:
         condition = event.origin.condition(event.home.space.name)
         if condition is not None:
             transaction.preconditions.append(condition)
+    if event.delivers is not None:
+        hold, delivered = event.delivers
+        transaction.preconditions.append(LeaseHeld(lease_name(hold.reaction, hold.key), hold.token))
+        transaction.delivered.append(delivered)
     receipts.leave(handling.pieces, transaction, event, result)
     stored.store(handling.pieces, transaction, attempt)
