@@ -35,6 +35,14 @@ COMMANDS: Final = {
         "intents:intents",
         "Every event that is on its way: what it waits for, to whom it lost, and how the last ones ended.",
     ),
+    "reactions": (
+        "reactions:reactions",
+        "What reactions wait for, what failed, and what is to be done about it.",
+    ),
+    "worker": (
+        "worker:worker",
+        "Deliver records to the reactions of an application, through a server, until interrupted.",
+    ),
     "spaces": ("history:spaces", "The spaces of a data directory."),
     "branch": ("branch:branch", "List, make, compare, merge and delete branches of a space."),
     "compact": ("history:compact", "Give up history before a seq, as far as no branch and no open session needs it."),

@@ -161,7 +161,11 @@ class Asking:
         if isinstance(question, Operate) or (
             isinstance(question, Finish) and any(map(_is_given_back, question.outcomes))
         ):
-            self._news[WatchTargets].update(dict.fromkeys(self._watching[WatchTargets], 0))
+            self.targets_due()
+
+    def targets_due(self) -> None:
+        """There may be something to claim: whoever watches is told, with the next telling."""
+        self._news[WatchTargets].update(dict.fromkeys(self._watching[WatchTargets], 0))
 
     def _check_may_write(self, peer: Peer) -> None:
         """What is sent, and where to, tells how a program is made: that is for those who may write the space."""

@@ -12,14 +12,16 @@ import msgspec
 __all__ = ["DESK_PATH", "Question", "Told", "What"]
 
 DESK_PATH: Final = "/v1/desk"
-What = Literal["get", "set", "send", "log", "why", "graph", "spaces", "compact", "branch", "verify", "intents"]
+What = Literal[
+    "get", "set", "send", "log", "why", "graph", "spaces", "compact", "branch", "verify", "intents", "reactions"
+]
 
 
 class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One question. `place` is `PIECE.MEMBER#/path` or an address; the rest counts where it makes sense.
 
     `space` is empty where all of them are meant; `since` is the first seq to keep where history is given up. Of
-    branches, `value` says what is done: list, new, diff, merge or delete.
+    branches, `value` says what is done: list, new, diff, merge or delete; of reactions, it is an object that says so.
     """
 
     what: What

@@ -78,7 +78,7 @@ class Application:
         self._classes = {each.__outline__.name: each for each in classes}
         self.hello_s = service.limits.hello_s
         self.attachment = Served(service)
-        self.runtime = Runtime(self.attachment, clock=service.clock)
+        self.runtime = Runtime(self.attachment, clock=service.clock, reacts=bool(self._classes))
 
     def authenticate(self, token: str, user: str) -> tuple[str, float | None]:
         """Who somebody is, and for how many seconds that is known. Where nobody has to prove it, it is who they say."""

@@ -38,6 +38,7 @@ from headwater.scheduler.node import Node
 from headwater.server.branching import branch_form
 from headwater.server.forms import compact_form, log_form, read_form, why_form
 from headwater.server.intents import intents_form, stored_form
+from headwater.server.reactions import reactions_form
 from headwater.server.rights import RIGHT_FOR, check_way, needed, write
 from headwater.server.showing import part_of, shown_form
 
@@ -119,6 +120,11 @@ class Desk:
             case "intents":
                 await check(asked.space, Right.OWN)
                 return await self._intents([asked.space] if asked.space else list(self._engines.sizes()))
+            case "reactions":
+                await check(asked.space, Right.OWN)
+                return await self._engines.ask(
+                    asked.space, lambda engine: reactions_form(engine, asked.value, asked.limit)
+                )
             case "verify":
                 await check(asked.space, Right.OWN)
                 return {"copy": await self._engines.copy(asked.space)}
