@@ -241,6 +241,16 @@ class Reacting:
             )
             self._pieces.core.report(what.reaction, error)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is being delivered, claimed or told."""
+        return any(serving.drain.is_busy for serving in self._serving.values())
+
+    def kill(self) -> None:
+        """End at once, as a process does that dies."""
+        for serving in self._serving.values():
+            serving.drain.kill()
+
     async def stop(self) -> None:
         """Let what runs come to its end for a while, and give the rest back."""
         for serving in tuple(self._serving.values()):
