@@ -278,6 +278,8 @@ PROGRAM = """
 import asyncio, os, sys, time
 import headwater
 from headwater import Backoff, Cell, Delivery, Piece, Topic, cell, handler, reaction, topic
+from headwater.reactions.drain import Pace
+from headwater.runtime.runtime import Runtime
 
 class Cart(Piece):
     receipts: Cell[tuple[str, ...]] = cell(default=())
@@ -299,7 +301,7 @@ class Cart(Piece):
         return f"paid {cents}"
 
 async def main() -> None:
-    async with headwater.open(sys.argv[1]) as rt:
+    async with Runtime(sys.argv[1], pace=Pace(lease_ms=1_000)) as rt:
         cart = await rt.space("shop").open(Cart, "ann")
         if sys.argv[2] == "emits":
             await cart.checkout.send(450)
