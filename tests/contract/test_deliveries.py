@@ -611,3 +611,15 @@ def test_given_back_with_progress_settles(world: World) -> None:
     assert world.targets()["a"].state == "leased"
     world.finish(Outcome(grant.hold, (grant.records[1].seq, 0)))
     assert payloads(world.claim_one()) == [3]
+
+
+def test_a_claim_holds_so_many_bytes_and_one_long_record_comes_all_the_same() -> None:
+    world = World(limits=Limits(claim_bytes=100))
+    world.subscribe()
+    world.emit("a", "x" * 60, "y" * 60, "z" * 300)
+    world.emit("b", "x" * 90)
+    (grant,) = world.claim()
+    assert payloads(grant) == ["x" * 60]
+    world.done(grant)
+    found = {grant.hold.key: payloads(grant) for grant in (*world.claim(), *world.claim())}
+    assert found == {"b": ["x" * 90], "a": ["y" * 60]}

@@ -41,6 +41,7 @@ class Limits:
     subscriptions: int = 1_000  # reactions of a space
     claim_targets: int = 1_000  # targets in one claim, and outcomes of targets in one message
     claim_records: int = 1_000  # records of one target in one claim
+    claim_bytes: int = 1024 * 1024  # records in one claim; one may be longer
     failure_text: int = 2_000  # characters that are kept of why something failed
 
     # what is kept in memory

@@ -115,7 +115,7 @@ class Targets:
         now_us = self._clock.now_us()
         grants: list[Grant] = []
         taken: list[TargetRow] = []
-        room = self._limits.answer_bytes
+        room = self._limits.claim_bytes
         for row, due in self._due(live, now_us, limit):
             target = due
             records, is_replay = self._records(row, target, question.records)
@@ -165,7 +165,8 @@ class Targets:
                 if record is not None:
                     return [record], True
         limit = 1 if target.attempt else max(1, min(most, self._limits.claim_records))
-        return tables.records_of(row.topic, MAIN_ID, target.key, target.position, limit), False
+        records = tables.records_of(row.topic, MAIN_ID, target.key, target.position, limit)
+        return _fitting(records, self._limits.claim_bytes), False
 
     def _lost(self, target: TargetRow, record: RecordRow, now_us: int) -> TargetRow:
         """Its lease is over, and whoever had it said nothing."""
@@ -244,6 +245,16 @@ class Targets:
         if target is None or target.state != Standing.LEASED:
             return ""
         return None if target.token == token else target.holder
+
+
+def _fitting(records: list[RecordRow], most: int) -> list[RecordRow]:
+    """The first of them, and as many more as are not too long together."""
+    held = 0
+    for place, record in enumerate(records):
+        held += len(record.payload)
+        if held > most and place:
+            return records[:place]
+    return records
 
 
 def check_lease(lease_us: int) -> None:
