@@ -335,8 +335,11 @@ class TestRetry:
         world.clock.advance(LEASE_US)
         grant = world.claim_one()
         target = world.targets()["a"]
-        assert (grant.attempt, target.failures, target.lost) == (2, 1, 1)
         assert [tried.how for tried in world.failures().attempts] == ["failed", "lost"]
+        assert (grant.attempt, target.failures, target.lost) == (2, 1, 1)
+        world.done(grant)
+        state = world.reaction()
+        assert (state.delivered, state.failed, state.lost) == (1, 1, 1)
 
     def test_partial_progress_and_the_failure_behind_it_land_together(self, world: World) -> None:
         world.subscribe()

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
@@ -147,6 +148,8 @@ def test_an_operator_finds_what_blocks_mends_it_and_has_it_tried_again(
         assert shop.client("ann=13", "ann=14", "bob=15") == "ann\nbob paid 15\n"
         (state,) = shop.asked(capsys)
         assert (state["name"], state["blocked"], state["due"]) == ("shop.Cart.charge", 1, 0)
+        with urllib.request.urlopen(f"{shop.url}/metrics") as page:
+            assert b'headwater_reaction_blocked{reaction="shop.Cart.charge"} 1.0' in page.read()
         failures = shop.asked(capsys, "failures", "charge", "--key", "ann")
         assert failures["attempts"][0]["message"] == "no card pays 13"
         groups = shop.asked(capsys, "groups", "charge")

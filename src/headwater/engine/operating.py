@@ -165,6 +165,7 @@ class Operating:
         now_us = self._clock.now_us()
         oldest = tables.oldest(row.reaction, most)
         next_us = self._targets.next_us([row])
+        tally = self._targets.tally(row.reaction)
         unserved = None
         if next_us == 0 and row.state == Listening.LIVE and oldest is not None:
             unserved = max(0, now_us - max(self.served.get(row.name, 0), oldest))
@@ -181,6 +182,9 @@ class Operating:
             None if oldest is None else max(0, now_us - oldest),
             next_us,
             unserved,
+            tally.delivered,
+            tally.failed,
+            tally.lost,
         )
 
     def is_drained(self, through: int | None) -> bool:

@@ -91,6 +91,7 @@ class Outcomes:
 
     def _through(self, target: TargetRow, place: Place) -> TargetRow:
         """Delivered up to here; or that very record, if it was passed over before."""
+        self._targets.tally(target.reaction).delivered += 1
         is_next = place > target.position
         target = target._replace(seq=place[0], ordinal=place[1]) if is_next else self.replayed(target, place)
         if target.failures or target.lost or not is_next:
@@ -115,6 +116,7 @@ class Outcomes:
             target = target._replace(attempt=1)  # Its claim was the one of records that were delivered since.
         target = target._replace(fingerprint=failure.fingerprint, failures=target.failures + 1)
         place = (failure.seq, failure.ordinal)
+        self._targets.tally(target.reaction).failed += 1
         number = target.attempt - 1
         self._targets.attempted(target, place, number, FAILED, now_us, failure.message, failure.error)
         match failure.then:

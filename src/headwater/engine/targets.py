@@ -9,6 +9,7 @@ inside the open store transaction; what came of a target is said elsewhere (`out
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from headwater.clock import Clock
@@ -43,10 +44,19 @@ _COUNT: Final = 2**32
 """Targets that are given away between two openings of a space."""
 
 
+@dataclass(slots=True)
+class Tally:
+    """What came of the targets of a reaction that were claimed. For whoever looks; nothing is decided by it."""
+
+    delivered: int = 0
+    failed: int = 0
+    lost: int = 0
+
+
 class Targets:
     """What is to be delivered in one space, and who does it."""
 
-    __slots__ = ("_clock", "_epoch", "_given", "_limits", "_store", "_subscriptions")
+    __slots__ = ("_clock", "_epoch", "_given", "_limits", "_store", "_subscriptions", "tallies")
 
     def __init__(self, store: Store, subscriptions: Subscriptions, clock: Clock, limits: Limits) -> None:
         self._store = store
@@ -55,6 +65,10 @@ class Targets:
         self._limits = limits
         self._epoch: int | None = None  # of the tokens given since the space was opened; None: none yet
         self._given = 0
+        self.tallies: dict[int, Tally] = {}  # by reaction, since this is open
+
+    def tally(self, reaction: int) -> Tally:
+        return self.tallies.setdefault(reaction, Tally())
 
     def forget(self) -> None:
         """The disk may not have what was given: no token is given twice."""
@@ -171,6 +185,7 @@ class Targets:
     def _lost(self, target: TargetRow, record: RecordRow, now_us: int) -> TargetRow:
         """Its lease is over, and whoever had it said nothing."""
         number = max(target.attempt - 1, 0)
+        self.tally(target.reaction).lost += 1
         self.attempted(
             target, (record.seq, record.ordinal), number, LOST, now_us, f"the lease of {target.holder!r} ended", ""
         )

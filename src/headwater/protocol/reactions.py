@@ -240,6 +240,9 @@ class ReactionState(Message, frozen=True):
     oldest_us: Number | None = None  # how long the oldest of what is due has been waiting
     next_us: Number | None = None  # how long until something is claimable
     unserved_us: Number | None = None  # how long nobody has claimed anything of it, while something was due
+    delivered: Number = 0  # how often a target moved on, since the space was opened; and how often attempts
+    failed: Number = 0  # failed,
+    lost: Number = 0  # or ended with their lease
 
 
 class Reactions(Message, frozen=True, tag="reactions"):
