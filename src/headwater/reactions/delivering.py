@@ -30,14 +30,24 @@ class Delivering:
         "_grant",
         "_hears",
         "_is_lost",
+        "_is_terse",
         "_random",
         "_reaction",
         "_through",
     )
 
     def __init__(
-        self, reaction: Reaction, grant: Grant, finishing: Finishing, clock: Clock, random: Random, hears: Hears
+        self,
+        reaction: Reaction,
+        grant: Grant,
+        finishing: Finishing,
+        clock: Clock,
+        random: Random,
+        hears: Hears,
+        *,
+        is_terse: bool = False,
     ) -> None:
+        self._is_terse = is_terse
         self._reaction = reaction
         self._grant = grant
         self._finishing = finishing
@@ -86,7 +96,8 @@ class Delivering:
             except Exception as error:  # Whatever a reaction raises is what failed.
                 await self._fail(batch.records[0], batch.attempt, error)
                 return
-            self._told(batch.records[0], batch.attempt, "delivered", records=len(batch.records))
+            if not self._is_terse:
+                self._told(batch.records[0], batch.attempt, "delivered", records=len(batch.records))
             last = batch.records[-1]
             self._through = None if self._reaction.lands else (last.seq, last.ordinal)
         if not self._reaction.lands:

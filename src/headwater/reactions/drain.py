@@ -76,6 +76,7 @@ class Drain:
         "_stopping",
         "_tasks",
         "_timer",
+        "is_terse",
         "worker",
     )
 
@@ -88,8 +89,11 @@ class Drain:
         worker: str,
         pace: Pace | None = None,
         hears: Hears | None = None,
+        is_terse: bool = False,
     ) -> None:
+        """`is_terse`: of what is delivered nothing is reported, which is most of it."""
         self.worker = worker
+        self.is_terse = is_terse
         self._desk = desk
         self._clock = clock
         self._random = clock.randomness(f"worker {worker}")
@@ -231,7 +235,9 @@ class Drain:
     def _deliver(self, lane: _Lane, grant: Grant, asked_at: float) -> None:
         reaction = self._reactions[grant.hold.reaction]
         lane.busy += 1
-        work = Delivering(reaction, grant, self._finishing, self._clock, self._random, self._hears)
+        work = Delivering(
+            reaction, grant, self._finishing, self._clock, self._random, self._hears, is_terse=self.is_terse
+        )
         task = self._spawn(work.run(), f"{grant.hold.reaction} for {grant.hold.key}")
         self._holding.hold(grant.hold, asked_at, lambda: work.oust(task))
 

@@ -84,13 +84,15 @@ class SpaceDesk:
 class BoundReaction:
     """One reaction of a class, in one space."""
 
-    __slots__ = ("_cls", "_member", "_pieces", "_space", "name", "rules", "topic")
+    __slots__ = ("_cls", "_is_async", "_member", "_pieces", "_space", "_wants_delivery", "name", "rules", "topic")
 
     def __init__(self, pieces: Pieces, space: LocalSpace, cls: type[Piece], member: ReactionMember) -> None:
         self._pieces = pieces
         self._space = space
         self._cls = cls
         self._member = member
+        self._is_async = inspect.iscoroutinefunction(member.fn)
+        self._wants_delivery = len(member.parameters()) > 1
         assert isinstance(member.on, TopicMember)
         self.name = reaction_name(cls, member)
         self.topic = topic_name(cls, member.on)
@@ -125,16 +127,17 @@ class BoundReaction:
     async def run(self, batch: Batch) -> Any:
         """Call the function of the author's, outside any run."""
         member = self._member
-        home = await self._home(batch.records[0].source)
+        source = batch.records[0].source
+        home = self._pieces.known(self._space.name, source) or await self._home(source)
         codec = home.outline.codec(member.on)
         values = tuple([codec.decode(record.payload) for record in batch.records])
         arguments: list[Any] = [values if member.batch > 1 else values[0]]
-        if len(member.parameters()) > 1:
+        if self._wants_delivery:
             arguments.append(self._delivery(batch.records[0], batch.attempt))
-        call = partial(member.fn, home.facet("space").piece, *arguments)
-        if inspect.iscoroutinefunction(member.fn):
-            return await call()
-        return await asyncio.get_running_loop().run_in_executor(None, call)
+        piece = home.facet("space").piece
+        if self._is_async:
+            return await member.fn(piece, *arguments)
+        return await asyncio.get_running_loop().run_in_executor(None, partial(member.fn, piece, *arguments))
 
     def _delivery(self, record: Granted, attempt: int) -> Delivery:
         id = derive("delivery", self._space.name, self.name, record.seq, record.ordinal)
@@ -203,11 +206,15 @@ class Reacting:
     def listen(self, hears: Hears) -> None:
         """Hear of every attempt."""
         self._hears.append(hears)
+        for serving in self._serving.values():
+            serving.drain.is_terse = False
 
     def attend(self, channel: Attached, space: LocalSpace) -> None:
         """A space is opened."""
         if self.is_on and space.name not in self._serving:
-            self._serving[space.name] = Serving(self._pieces, space, channel, self._pace, self._heard)
+            serving = Serving(self._pieces, space, channel, self._pace, self._heard)
+            serving.drain.is_terse = not self._hears
+            self._serving[space.name] = serving
 
     def drain(self, space: str) -> Drain | None:
         serving = self._serving.get(space)
