@@ -15,7 +15,7 @@ import os
 from collections.abc import Sequence
 from typing import Final, TypeVar
 
-__all__ = ["is_exploring", "sampled", "scaled"]
+__all__ = ["is_exploring", "sampled", "scaled", "seldom"]
 
 T = TypeVar("T")
 SAMPLED: Final = 10
@@ -27,6 +27,11 @@ def scaled(full: int) -> int:
     if seeds is not None:
         return max(1, int(seeds))
     return max(1, round(full * _scale()))
+
+
+def seldom(full: int) -> int:
+    """The count of cases that are expensive each: a tenth of the others where not everything is run. At least 1."""
+    return scaled(full) if is_exploring() else max(1, scaled(full) // 10)
 
 
 def sampled(cases: Sequence[T]) -> Sequence[T]:

@@ -29,7 +29,10 @@ HOT: Final = (
     "cells/handle.py",
     "cells/run.py",
     "data/spots.py",
+    "replica/confirmed.py",
     "replica/detached.py",
+    "replica/document.py",
+    "replica/documents.py",
     "replica/feed.py",
     "replica/layer.py",
     "replica/opened.py",
@@ -58,6 +61,15 @@ HOT: Final = (
 )
 """What a run of a node goes through: node objects that hold node objects, typed throughout."""
 
+EXTENDED: Final = (
+    ("cells/cell.py", "Cell"),
+    ("cells/handle.py", "Input"),
+    ("replica/confirmed.py", "NotHere"),
+    ("replica/detached.py", "Detached"),
+    ("replica/document.py", "Document"),
+)
+"""Classes of these modules that others extend which are not compiled."""
+
 SETTINGS: Final = """\
 [mypy]
 strict = True
@@ -81,6 +93,9 @@ def main(arguments: list[str]) -> int:
     for module in HOT:
         path = TARGET / "headwater" / module
         path.write_text(without_hints(path.read_text()))
+    for module, name in EXTENDED:
+        path = TARGET / "headwater" / module
+        path.write_text(extensible(path.read_text(), name))
     (TARGET / "mypy.ini").write_text(SETTINGS)
     command = [
         str(Path(sys.executable).parent / "mypyc"),
@@ -105,6 +120,17 @@ def without_hints(source: str) -> str:
     for each in (each for body in bodies for each in body if isinstance(each, ast.If) and not each.orelse):
         if isinstance(each.test, ast.Name) and each.test.id == "TYPE_CHECKING" and each.end_lineno is not None:
             lines[each.lineno - 1 : each.end_lineno] = ["\n"] * (each.end_lineno - each.lineno + 1)
+    return "".join(lines)
+
+
+def extensible(source: str, name: str) -> str:
+    """The same with a class that says that others extend it: that costs its methods something, its fields nothing."""
+    lines = source.splitlines(keepends=True)
+    tree = ast.parse(source)
+    (found,) = (each for each in tree.body if isinstance(each, ast.ClassDef) and each.name == name)
+    imports = next(each for each in tree.body if isinstance(each, ast.ImportFrom) and each.module != "__future__")
+    lines.insert(found.lineno - 1, "@mypyc_attr(allow_interpreted_subclasses=True)\n")
+    lines.insert(imports.lineno - 1, "from mypy_extensions import mypyc_attr\n")
     return "".join(lines)
 
 

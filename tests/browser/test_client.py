@@ -159,3 +159,73 @@ def test_a_page_that_is_refused_is_told_and_does_not_try_again(chromium: Browser
       return await new Promise(resolve => app.onError(error => resolve(error.message)));
     }"""
     assert "cannot be understood" in page.evaluate(script)
+
+
+LOSSY = """
+  window.sockets = []; window.lost = [];  // types of messages that do not arrive, or do not leave
+  window.WebSocket = class extends WebSocket {
+    constructor(url) { super(url); sockets.push(this); }
+    set onmessage(fn) { super.onmessage = event => { if (!lost.includes(JSON.parse(event.data).type)) fn(event); }; }
+    send(text) { if (!lost.includes(JSON.parse(text).type)) super.send(text); }
+  };
+"""
+
+
+def lossy(chromium: Browser, form: Served) -> Page:
+    """A page whose connection loses what it is told to, and is cut by `cut()`."""
+    page = chromium.new_context().new_page()
+    page.set_default_timeout(WITHIN_MS)
+    page.add_init_script(LOSSY)
+    page.goto(form.url)
+    page.wait_for_function("window.app && app.isOnline && counts.length > 0 && tags.length > 0")
+    return page
+
+
+def test_nothing_flickers_around_an_answer_that_was_lost(chromium: Browser, form: Served) -> None:
+    other = opened(chromium, form)
+    page = lossy(chromium, form)
+    # It was done, and nobody heard of that: it comes again, and is shown once.
+    told(page, "lost = ['made', 'done', 'shown']; window.said = form.count.increment(1); null")
+    other.wait_for_function("form.count.value === 1")
+    told(page, "lost = []; sockets.at(-1).close(); said.then(() => window.isOver = true); null")
+    page.wait_for_function("window.isOver && app.isOnline")
+    assert set(told(page, "counts")) == {0, 1}
+    assert told(page, "counts.indexOf(1) > counts.lastIndexOf(0)")
+    # The same with a value in the place of another.
+    told(page, "counts.length = 0; lost = ['made', 'done', 'shown']; isOver = false; said = form.count.set(40); null")
+    other.wait_for_function("form.count.value === 40")
+    told(page, "lost = []; sockets.at(-1).close(); said.then(() => isOver = true); null")
+    page.wait_for_function("isOver && app.isOnline")
+    told(other, "form.count.increment(2)")
+    page.wait_for_function("form.count.value === 42")
+    assert [n for n in told(page, "counts") if n not in (40, 42)] == []
+
+
+def test_nothing_flickers_around_what_never_arrived(chromium: Browser, form: Served) -> None:
+    other = opened(chromium, form)
+    page = lossy(chromium, form)
+    told(page, "lost = ['write']; window.said = Promise.all([form.count.increment(5), form.tags.push('a')]); null")
+    told(other, "form.count.increment(1)")
+    page.wait_for_function("form.count.value === 6")
+    told(page, "lost = []; sockets.at(-1).close(); said.then(() => window.isOver = true); null")
+    page.wait_for_function("window.isOver && app.isOnline")
+    other.wait_for_function("form.count.value === 6 && form.tags.value.length === 1")
+    page.wait_for_function("form.count.value === 6 && form.tags.value.length === 1")
+    counts = told(page, "counts")
+    assert counts[counts.index(5) :].count(0) == 0
+    assert set(counts) == {0, 5, 6}
+    assert max(len(each) for each in told(page, "tags")) == 1
+
+
+def test_what_is_typed_and_not_answered_stays_as_it_was_typed(chromium: Browser, form: Served) -> None:
+    other = opened(chromium, form)
+    page = lossy(chromium, form)
+    told(page, "lost = ['made', 'done']; window.texts = []; form.text.watch(text => texts.push(text)); null")
+    page.fill("#text", "typed")
+    other.wait_for_function("form.text.value === 'typed'")
+    told(page, "lost = []; sockets.at(-1).close()")
+    page.wait_for_function("app.isOnline && form.text.value === 'typed'")
+    told(other, "form.text.set('another')")
+    page.wait_for_function("document.getElementById('text').value === 'another'")
+    texts = told(page, "texts")
+    assert texts[texts.index("typed") :].count("") == 0

@@ -806,6 +806,18 @@ class TestObservations:
         with pytest.raises(StorageError):
             store.add_name("a")
 
+    def test_names_that_are_not_used_are_dropped_some_at_a_time(self, open_store: Store) -> None:
+        store = open_store
+        for name in "abcdefg":
+            store.add_name(name)
+        assert store.drop_names(0, 3, {2, 5}) == (3, 2)
+        assert store.drop_names(3, 2, {2, 5}) == (5, 1)
+        assert [store.number_of(name) for name in "abcdefg"] == [None, 2, None, None, 5, 6, 7]
+        assert store.drop_names(5, 3, {2, 5}) == (None, 2)
+        assert store.drop_names(7, 3, set()) == (None, 0)
+        store.check(Part.NAMES)
+        assert store.add_name("h") == 6, "a number may be given again once nothing uses it"
+
     def test_an_observation_comes_in_place_of_the_one_before(self, open_store: Store) -> None:
         store = open_store
         row = observation(1, 2, child="k")

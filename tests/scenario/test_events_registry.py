@@ -80,6 +80,7 @@ class Registry:
             start=lambda event: self.started.append(event.id),
             drop=lambda event: self.dropped.append(event.id),
             keep=lambda origin, home: self.kept.append(home.id),
+            stop=lambda home: self.stopped.append(home.id),
         )
 
     def origin(
@@ -92,7 +93,7 @@ class Registry:
                 posted: Any = SimpleNamespace(id=id, home=SimpleNamespace(space=SimpleNamespace(name=space)))
                 made.posted.append(posted)
         for id in pieces:
-            home: Any = SimpleNamespace(id=id, stop=lambda id=id: self.stopped.append(id))
+            home: Any = SimpleNamespace(id=id)
             made.launched.append((home, False))
         return made
 

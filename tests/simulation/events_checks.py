@@ -20,7 +20,7 @@ from headwater.engine.verify.history import verify_store
 from headwater.pieces.names import document_id, piece_id
 from headwater.runtime.binding.receipts import PREFIX
 from headwater.testing.author_stored import log_of
-from tests.simulation.events_program import PLACES, PLANS, Leaf, Plan, expected
+from tests.simulation.events_program import PLACES, PLANS, Leaf, Plan, expected, is_private
 
 if TYPE_CHECKING:
     from tests.simulation.events_world import Sent, World
@@ -94,6 +94,13 @@ def _note(found: Landed, engine: Engine, logged: Logged) -> None:
         id = operation.doc.id
         value: Any = operation.patches[-1].arg
         if id.startswith(PREFIX):
+            if value.get("kept") is not None:
+                beside = DocKey(f"{value['kept']}:somebody", id)
+                if operation.doc.scope != "space" or not any(each.doc == beside for each in commit.operations):
+                    found.stale.append(f"nothing is beside the mark {id}")
+                continue  # What it says is beside it.
+            if operation.doc.scope == "space" and is_private(str(value["result"])):
+                found.stale.append(f"{value['result']} is for its sender alone, and everybody may read it")
             if value["refused"] is None and value["failed"] is None:
                 found.handled[value["result"]] += 1
             else:

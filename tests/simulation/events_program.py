@@ -155,6 +155,7 @@ class Desk(Piece, name="events.Desk"):
     log: Cell[tuple[str, ...]] = cell(default=())
     marks: Cell[tuple[str, ...]] = cell(default=())
     n: Cell[int] = cell(default=0)
+    mine: Cell[tuple[str, ...]] = cell(default=(), scope="user")
     seen: Cell[Mapping[str, int]] = cell(default={})
     table: Cell[Mapping[str, int]] = cell(default={})
 
@@ -181,6 +182,8 @@ class Desk(Piece, name="events.Desk"):
         plan = PLANS[tag]
         if plan.unless and plan.unless in self.marks.get():
             raise Refused(plan.unless)
+        if is_private(tag):
+            self.mine.push(tag, keep=3)
         for kind in plan.does:
             match kind:
                 case "push":
@@ -217,6 +220,11 @@ class Desk(Piece, name="events.Desk"):
         if plan.ends == "raise":
             raise ValueError("as it was planned")
         return tag
+
+
+def is_private(tag: str) -> bool:
+    """Whether what came of it is for its sender alone: some of them write something that is theirs."""
+    return sum(map(ord, tag)) % 3 == 0
 
 
 def expected(name: str, log: tuple[str, ...], n: int, table: Mapping[str, int]) -> int:

@@ -185,6 +185,11 @@ def what_came_of_it_is_forgotten() -> AbstractContextManager[object]:
     return patch.object(receipts.HandledBefore, "__init__", made)
 
 
+def what_came_of_it_is_for_everybody() -> AbstractContextManager[object]:
+    """A receipt says all, whatever the handler stood on."""
+    return patch.object(attempting, "_kept", lambda tracker: None)
+
+
 def what_was_kept_is_not_sent_again() -> AbstractContextManager[object]:
     """An outbox is written and never read."""
 
@@ -257,6 +262,7 @@ RECEIPTS: Final[dict[str, Switch]] = {
     "no receipts": no_receipts,
     "receipts are not conditions": receipts_are_not_conditions,
     "what came of it is forgotten": what_came_of_it_is_forgotten,
+    "what came of it is for everybody": what_came_of_it_is_for_everybody,
     "ids of callers are not hashed": ids_of_callers_are_not_hashed,
     "what was kept is not sent again": what_was_kept_is_not_sent_again,
     "nothing is kept": nothing_is_kept,

@@ -34,9 +34,11 @@ class Watch:
 
     def attempted(self, lane: Lane, event: Any) -> None:
         self.attempts += 1
+        if event.is_over:
+            self.wrong.append(f"{event.payload} was called again after it was over")
         waiting = self._waiting.setdefault(lane, set())
         waiting.discard(event)
-        before = [each for each in waiting if self._order[each] < self._order[event] and each.end is None]
+        before = [each for each in waiting if self._order[each] < self._order[event] and not is_over(each)]
         if before:
             self.wrong.append(
                 f"{event.payload} was handled before {before[0].payload}, which was sent earlier and waits"
@@ -84,6 +86,11 @@ class Watch:
             ):
                 stack.enter_context(patch.object(cls, name, stand_in))
             yield
+
+
+def is_over(event: Any) -> bool:
+    """Whether it is not called any more: it has its end, or what it said is being written down."""
+    return event.is_over or event.end is not None
 
 
 def is_open(course: Course) -> bool:

@@ -19,7 +19,7 @@ from headwater.scheduler.node import CLEAN, Node
 from headwater.testing.sched_checks import check_world, unsettled
 from headwater.testing.sched_graphs import KINDS, Built, Expected, Plan, random_plan
 from headwater.testing.sched_kit import World
-from headwater.testing.sched_watch import Watcher
+from headwater.testing.sched_watch import Watcher, concerns
 from tests.counts import scaled
 from tests.unit.replica.kit import Client, doc
 from tests.unit.replica.kit import World as Space
@@ -35,9 +35,11 @@ class Foreign(Watcher):
         is_found = self._seen.get(node) == CLEAN and not node.wrote and node.error is None
         if called or not is_found or notification.kind is Kind.COMMIT:
             return called
-        changed = [change.document for change in notification.changes if change.document in node.outputs]
+        places = [*((document, ()) for document in node.outputs), *node.found]
+        spots = [Spot(document, path, Depth.DEEP) for document, path in places]
+        changed = [spot for spot in spots if any(concerns(spot, change) for change in notification.changes)]
         told = {spot.document: spot for spot in node.causes or ()}
-        return tuple(told.get(document) or Spot(document, (), Depth.DEEP) for document in changed)
+        return tuple(told.get(spot.document) or spot for spot in changed)
 
 
 class Runtime:

@@ -154,6 +154,8 @@ class Input(NotAValue, Generic[T_co]):
                 raw = self._document.value
                 if raw.__class__ is self._exact:
                     return raw
+                if raw is ABSENT and self._root_ is None and self._default.__class__ is self._exact:
+                    return self._default
         return self._value(default)
 
     def exists(self) -> bool:

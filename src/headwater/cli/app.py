@@ -43,6 +43,15 @@ COMMANDS: Final = {
         "worker:worker",
         "Deliver records to the reactions of an application, through a server, until interrupted.",
     ),
+    "preview": (
+        "preview:preview",
+        "Before a deploy: which nodes of which pieces would run again with this code, and why.",
+    ),
+    "nodes": ("nodes:nodes", "What nodes last did, and whether what they read still holds."),
+    "backlog": (
+        "nodes:backlog",
+        "The pieces whose nodes are not clean: how many, what they took when they last ran, and because of what.",
+    ),
     "spaces": ("history:spaces", "The spaces of a data directory."),
     "branch": ("branch:branch", "List, make, compare, merge and delete branches of a space."),
     "compact": ("history:compact", "Give up history before a seq, as far as no branch and no open session needs it."),

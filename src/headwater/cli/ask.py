@@ -197,6 +197,9 @@ def why(
 ) -> int:
     """Why a member is what it is: the commit that wrote it last, what made that one run, and so on.
 
+    Of a member that is computed, also what is known of its last run, however long ago that was: what made it run, and
+    whether what it read still holds.
+
     Example: `headwater why ./data shop ann.total`
 
     Parameters
@@ -208,7 +211,8 @@ def why(
     if json:
         print_json(found)
         return OK
-    for step in found["steps"]:
+    last = found["last_run"]
+    for step in found["steps"] if last is None or found["steps"][0]["seq"] is not None else ():
         if step["seq"] is None:
             wrote = step["end"]
         else:
@@ -216,7 +220,29 @@ def why(
             wrote = f"seq {step['seq']}, {when(step['at_us'])}, by {who}"
             wrote += f" ({step['end']})" if step["end"] else ""
         say(f"{'  ' * step['level']}{'because of ' if step['level'] else ''}{step['address']}: {wrote}")
+    if last is not None:
+        say(*_last_run(last))
     return OK
+
+
+def _last_run(last: Any) -> list[str]:
+    """What was observed of the last run of a node, in words."""
+    cause = last["cause"]
+    if cause is None:
+        because = "its first one, or another try"
+    elif cause["seq"] is None:
+        because = f"because of {cause['address']}"
+    else:
+        who = cause["node"] or f"session {cause['session']}"
+        because = f"because of {cause['address']}, seq {cause['seq']}, {when(cause['at_us'])}, by {who}"
+    lines = [f"last run: {because}; it took {last['took_us']} us{', and failed' if last['failed'] else ''}"]
+    if not last["comparable"]:
+        lines.append("  nobody can compare it with a later one: it runs again at a start")
+    elif not last["stale"]:
+        lines.append(f"  what it read held at seq {last['verified_at']}, and still does")
+    for each in last["stale"][:_PLACES]:
+        lines.append(f"  {each['address']} was written since, at seq {each['seq']}")
+    return lines
 
 
 def graph(
@@ -264,7 +290,7 @@ def graph(
                 (
                     each["id"],
                     each["kind"],
-                    each["status"],
+                    _status(each),
                     "live" if each["live"] else "",
                     str(each["runs"]),
                     [read["address"] for read in each["reads"]],
@@ -273,6 +299,12 @@ def graph(
             ],
         )
     return OK
+
+
+def _status(each: Any) -> list[str]:
+    """What a node is, with how it came back, or why no start will ever find it clean."""
+    came = [f"as of seq {each['as_of']}"] if each["as_of"] and not each["runs"] else []
+    return [each["status"], *came, *([f"runs at every start: {each['opaque']}"] if each["opaque"] else [])]
 
 
 def _parsed(what: str, text: str) -> Any:

@@ -59,6 +59,7 @@ def _by_engine(directory: Path, asked: Question) -> Any:
     """What stands in the log needs no application."""
     from headwater.server.branching import branch_form  # noqa: PLC0415 (help is quick)
     from headwater.server.forms import compact_form, log_form, read_form, why_form  # noqa: PLC0415
+    from headwater.server.nodes import backlog_form, current_form, nodes_form  # noqa: PLC0415
     from headwater.server.reactions import reactions_form  # noqa: PLC0415
 
     if asked.what == "spaces":
@@ -73,6 +74,12 @@ def _by_engine(directory: Path, asked: Question) -> Any:
             return _pieces(engine)
         if asked.what == "branch":
             return branch_form(engine, asked)
+        if asked.what == "nodes":
+            return nodes_form(engine, asked)
+        if asked.what == "backlog":
+            return backlog_form(engine, asked)
+        if asked.what == "current":
+            return current_form(engine, asked)
         if asked.what == "reactions":
             return reactions_form(engine, asked.value, asked.limit)
         if asked.what == "compact":

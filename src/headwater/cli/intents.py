@@ -16,7 +16,7 @@ from headwater.cli.ask import Token, User, Where
 from headwater.cli.asking import ask
 from headwater.cli.output import OK, print_json, say, table, when
 from headwater.cli.parameters import Json
-from headwater.errors import AbsentError
+from headwater.errors import AbsentError, DirectoryInUseError
 from headwater.protocol.desk import Question
 
 EVERY_S: Final = 0.5
@@ -53,7 +53,7 @@ def intents(
         else:
             _print(rows)
         return OK
-    waiting, seen = Event(), dict[str, Any]()
+    waiting, seen, said = Event(), dict[str, Any](), ""
     while True:  # Until whoever asked interrupts it.
         for row in rows:
             state = {name: row.get(name) for name in ("state", "attempts", "conflict", "winner", "error")}
@@ -67,7 +67,13 @@ def intents(
             for row in rows
         }
         waiting.wait(EVERY_S)
-        rows = ask(where, asked, token=token)
+        try:
+            rows = ask(where, asked, token=token)
+        except DirectoryInUseError as error:
+            # A program has opened it, and does not serve it: when it is over, this goes on.
+            if str(error) != said:
+                said = str(error)
+                say(said)
 
 
 def _print(rows: list[Any]) -> None:
@@ -95,6 +101,7 @@ def _state(row: Any) -> str:
 
 
 def _why(row: Any) -> list[str]:
-    """To whom it lost, and what went wrong."""
+    """To whom it lost, what it waits for, and what went wrong."""
     lost = [f"lost {row['conflict']} to {row['winner']}"] if row["conflict"] else []
-    return [*lost, *(row[name] for name in ("advice", "error") if row[name])]
+    waits = [f"waits for {row['waits']}"] if row.get("waits") else []
+    return [*lost, *waits, *(row[name] for name in ("advice", "error") if row[name])]

@@ -27,7 +27,7 @@ def open_directory(path: Path) -> Iterator[Directory]:
         said = str(error).partition(". ")[0]
         raise DirectoryInUseError(
             f"{said}. Stop that process first, or use a command that asks it, if it serves the directory: get, set, "
-            "send, log, why, graph, spaces, branch, compact, verify."
+            "send, log, why, graph, nodes, backlog, spaces, branch, compact, verify."
         ) from None
     with directory:
         yield directory

@@ -22,20 +22,32 @@ from headwater.errors import CorruptionError, DirectoryInUseError, StorageError
 from headwater.protocol.desk import Question
 
 
-def verify(file: str, /, *, user: User = "", token: Token = "", json: Json = False) -> int:
+def verify(file: str, /, *, resume: str = "", user: User = "", token: Token = "", json: Json = False) -> int:
     """Replay the history of a space and check it against the rules of admission.
 
     Exits 0 if everything holds, 1 at the first violation, 2 if the file cannot be read as a space.
     If a process serves its directory, that makes a copy first, and the copy is verified. If one owns it and serves it
     to nobody, stop that one.
 
+    With --resume, run instead every node that a start of this application would leave alone, on a copy of what is
+    stored, and say which of them would have written something else. Nothing that they write is kept, and no effect is
+    run. Exits 1 if there is such a node.
+
     Example: `headwater verify ./data/shop.space`
+
+    Example: `headwater verify ./data --resume shop.py`
 
     Parameters
     ----------
     file
-        The space's file, not its directory.
+        The space's file, not its directory; with --resume also the directory, which means all of its spaces.
+    resume
+        The file of the application whose clean nodes are run.
     """
+    if resume:
+        from headwater.cli.proof import prove  # noqa: PLC0415 (help is quick)
+
+        return prove(file, resume, user=user, token=token, json=json)
     path = Path(file)
     if not path.is_file():
         hint = f" Name one of its files, for example {path}/shop.space." if path.is_dir() else ""

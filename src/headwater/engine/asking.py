@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import assert_never
 
-from headwater.data.address import DocKey
+from headwater.data.address import NAME_LENGTH, DocKey
 from headwater.data.value import size_of
 from headwater.engine.access import Right
 from headwater.engine.engine import Engine
@@ -24,6 +24,7 @@ from headwater.protocol.observations import (
     Mirror,
     QueryBacklog,
     QueryCurrent,
+    QueryElsewhere,
     QueryMarks,
     QueryMirrors,
     QueryObservations,
@@ -86,9 +87,9 @@ class Asking:
                     self._check_may_ask([read.doc for read in reads], peer)
                     self._look(peer, question)
                 case Mirror() | QueryMirrors():
-                    self._check_may_write(peer)
+                    self._check_may_write(peer, "mirrors")
                     self._look(peer, question)
-                case QueryObservations() | QueryBacklog() | QueryReaders() | QueryMarks():
+                case QueryObservations() | QueryBacklog() | QueryReaders() | QueryMarks() | QueryElsewhere():
                     self._check_owns(peer)
                     self._look(peer, question)
                 case (
@@ -115,6 +116,8 @@ class Asking:
             raise LimitError(f"one question is about at most {self._limits.commit_reads} reads. Ask several.")
         if isinstance(question, Mirror) and len(question.docs) > self._limits.commit_reads:
             raise LimitError(f"one piece reads at most {self._limits.commit_reads} documents of a space")
+        if isinstance(question, Mirror) and _is_long(question):
+            raise LimitError(f"a mirror has a name that is over {NAME_LENGTH} long")
         peer.send(self._engine.looked(question, branch=peer.branch))
 
     def _check_may_ask(self, docs: Iterable[DocKey], peer: Peer) -> None:
@@ -147,7 +150,7 @@ class Asking:
 
     def _deliver(self, peer: Peer, question: Delivers) -> None:
         """Records leave the space by whoever may write it. What an operator changes may be claimable now."""
-        self._check_may_write(peer)
+        self._check_may_write(peer, "reactions")
         if peer.branch != MAIN and not isinstance(question, Looking):
             raise ProtocolError(f"only what is emitted on branch {MAIN!r} is delivered, and this session is on another")
         answer = self._engine.deliver(question)
@@ -167,10 +170,10 @@ class Asking:
         """There may be something to claim: whoever watches is told, with the next telling."""
         self._news[WatchTargets].update(dict.fromkeys(self._watching[WatchTargets], 0))
 
-    def _check_may_write(self, peer: Peer) -> None:
+    def _check_may_write(self, peer: Peer, what: str = "stored events") -> None:
         """What is sent, and where to, tells how a program is made: that is for those who may write the space."""
         if self._engine.right_of(peer.principal) < Right.WRITE:
-            raise AccessError(f"stored events are for those who may write this space, and {peer.principal!r} may not")
+            raise AccessError(f"{what} are for those who may write this space, and {peer.principal!r} may not")
 
     # ---- being told ------------------------------------------------------------------------------
 
@@ -244,6 +247,11 @@ class Asking:
 
 def _is_given_back(outcome: Outcome) -> bool:
     return outcome.failure is None and outcome.through is None and not outcome.keeps
+
+
+def _is_long(said: Mirror) -> bool:
+    names = [said.owner, said.piece, said.branch, *[text for doc, _ in said.docs for text in doc]]
+    return any(len(name) > 2 * NAME_LENGTH for name in names)
 
 
 def answered(engine: Engine, peer: Peer, message: Query, limits: Limits) -> Answer:

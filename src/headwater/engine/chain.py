@@ -47,7 +47,7 @@ def chain(engine: Engine, doc: DocKey, path: Path, *, most: int = MOST) -> tuple
     waiting = [(0, doc, path, engine.last_seq)]
     while waiting and len(found) < most:
         level, at_doc, at_path, at = waiting.pop()
-        logged = _last_write(engine, at_doc, at)
+        logged = last_write(engine, at_doc, at)
         if logged is None:
             end = End.NOT_KEPT
         elif logged.seq in seen:
@@ -62,7 +62,8 @@ def chain(engine: Engine, doc: DocKey, path: Path, *, most: int = MOST) -> tuple
     return tuple(found)
 
 
-def _last_write(engine: Engine, doc: DocKey, at: int) -> Logged | None:
+def last_write(engine: Engine, doc: DocKey, at: int) -> Logged | None:
+    """The commit that wrote a document last, up to a seq. None: there is none, or history is not kept that far."""
     if at < max(1, engine.kept_from):
         return None
     seq = engine.read(doc, branch=MAIN, at=at).seq

@@ -64,6 +64,7 @@ class Limits:
     # what a call may cost
     scan_commits: int = 1_024  # log rows one admission may walk before it answers `basis_expired`
     page: int = 1_000  # rows of one page of any listing
+    swept_rows: int = 100  # rows that one transaction looks at to find names that nothing uses any more
     branch_depth: int = 64  # branches of branches of ...
     group_commits: int = 256  # frames that one store transaction may take together
     backlog_frames: int = 16_384  # frames that may wait for the committer

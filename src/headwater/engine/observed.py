@@ -17,11 +17,11 @@ from headwater.engine.branches import Branch
 from headwater.engine.heads import Heads
 from headwater.engine.limits import Limits
 from headwater.engine.log import Log
+from headwater.engine.mirrors import marked, owner_text, read_elsewhere
 from headwater.engine.observed_form import (
     Body,
     State,
     StoredDoc,
-    decode_mirror,
     docs_of,
     number_of_absent,
 )
@@ -43,10 +43,12 @@ from headwater.protocol.observations import (
     PieceBacklog,
     QueryBacklog,
     QueryCurrent,
+    QueryElsewhere,
     QueryMarks,
     QueryMirrors,
     QueryObservations,
     QueryReaders,
+    ReadElsewhere,
     Readers,
 )
 from headwater.protocol.observations import (
@@ -90,9 +92,10 @@ class Observed:
                 return Marks(id, seq, tuple(marks), through)
             case QueryCurrent(id, reads, chains):
                 return Current(id, seq, self._of_this_log(branch, reads, dict(chains)))
-            case QueryMirrors(id, owner, last, limit):
-                marked, more = self._marked(branch, owner, last, limit) if self.is_on else ([], None)
-                return Mirrored(id, seq, tuple(marked), more)
+            case QueryElsewhere():
+                return self._elsewhere(branch, question, seq)
+            case QueryMirrors():
+                return self._marked(branch, question, seq)
             case Mirror(id):
                 return Mirrored(id, seq)
             case _:
@@ -113,8 +116,9 @@ class Observed:
         self, branch: Branch, reads: tuple[Read, ...], chains: dict[int, int]
     ) -> tuple[tuple[int, int], ...]:
         """The same for reads that somebody brings from elsewhere: what another log said is not current in this one."""
-        last_seq = self._log.last_seq
-        others = {at for at, chain in chains.items() if not self._log.may_have_been(at, chain)}
+        last_seq, kept_from = self._log.last_seq, self._log.kept_from
+        # Nothing is left of what was compacted away that could tell which log it was: then it is as if it were another.
+        others = {at for at, chain in chains.items() if 0 < at < kept_from or not self._log.may_have_been(at, chain)}
         strange = [place for place, read in enumerate(reads) if read.seq > last_seq or read.seq in others]
         stale = dict(self.stale(branch, reads)) | dict.fromkeys(strange, last_seq)
         return tuple(sorted(stale.items()))
@@ -268,24 +272,26 @@ class Observed:
 
     # ---- other spaces ----------------------------------------------------------------------------
 
-    def _marked(
-        self, branch: Branch, owner: str, last: str, limit: int
-    ) -> tuple[list[tuple[str, DocKey, int]], str | None]:
-        """Documents that pieces of another space read, and that were written since."""
-        size = max(1, min(limit, self._limits.query_documents))
-        number = self._store.number_of(owner)
-        if number is None:
-            return [], None
-        after = self._store.number_of(last) or 0 if last else 0
-        rows = self._store.mirrors_after(branch.id, number, after, size)
-        found: list[tuple[str, DocKey, int]] = []
-        texts = Texts(self._store)
-        for row in rows:
-            docs = decode_mirror(row.body).docs
-            written = self._written(branch, [(doc.scope, doc.id) for doc, _ in docs])
-            late = [(doc, written[doc.scope, doc.id]) for doc, seq in docs if written[doc.scope, doc.id] > seq]
-            found += [(texts.name(row.piece), doc, seq) for doc, seq in late]
-        return found, texts.name(rows[-1].piece) if len(rows) == size else None
+    def _elsewhere(self, branch: Branch, asked: QueryElsewhere, seq: int) -> ReadElsewhere:
+        piece = self._store.number_of(asked.piece) if self.is_on else None
+        if piece is None:
+            return ReadElsewhere(asked.id, seq)
+        after = first_of(branch.id, piece) if asked.after is None else self._place(branch, asked.after)
+        size = max(1, min(asked.limit, self._limits.page))
+        return ReadElsewhere(asked.id, seq, *read_elsewhere(self._store, after, size, self._limits.query_documents))
+
+    def _marked(self, branch: Branch, asked: QueryMirrors, seq: int) -> Mirrored:
+        if not self.is_on:
+            return Mirrored(asked.id, seq)
+        size = max(1, min(asked.limit, self._limits.query_documents))
+        owner = owner_text(asked.owner, asked.branch)
+
+        def written(docs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], int]:
+            seqs = self._written(branch, docs)
+            return {doc: at for doc, at in seqs.items() if not isinstance(doc, int)}
+
+        found, more = marked(self._store, branch.id, owner, asked.after, size, written)
+        return Mirrored(asked.id, seq, tuple(found), more)
 
 
 def _summed_up(piece: str, nodes: int, dirty: list[ObservedNode]) -> PieceBacklog:

@@ -55,6 +55,7 @@ class MirrorBody(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
     """The documents that a piece of another space reads here, with the seqs it saw them at."""
 
     docs: tuple[tuple[DocKey, int], ...]
+    at: int = 0  # the owner's seq at which that was all
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -22,9 +22,10 @@ from headwater.engine.branches import Branch
 from headwater.engine.heads import Heads
 from headwater.engine.limits import Limits
 from headwater.engine.log import Log
+from headwater.engine.mirrors import owner_text, said_row
+from headwater.engine.names import Names
 from headwater.engine.observed_form import (
     Body,
-    MirrorBody,
     State,
     StoredDoc,
     StoredRead,
@@ -35,7 +36,7 @@ from headwater.engine.observed_form import (
 from headwater.engine.observed_rows import first_of, forms_of
 from headwater.engine.reader_index import ReaderIndex
 from headwater.engine.sessions import Session
-from headwater.engine.store.port import MirrorRow, NodeNumbers, ObservationRow, Store
+from headwater.engine.store.port import NodeNumbers, ObservationRow, Store
 from headwater.errors import InvalidValueError, LimitError, ProtocolError
 from headwater.protocol.commit import Read
 from headwater.protocol.observations import Footprint, Mirror, Observation, decode_about, decode_footprint
@@ -100,12 +101,13 @@ class Observing:
         self._admission = admission
         self._limits = limits
         self._readers = readers
+        self._names = Names(store, limits)
         self.is_on = is_on
         self.forget()
 
     def forget(self) -> None:
         """Drop everything kept in memory: what is on the disk decides."""
-        self._names: dict[str, int] = {}
+        self._names.forget()
         self._abouts: dict[tuple[int, bytes], _About] = {}  # by branch
         self._known: dict[NodeNumbers, _Known] = {}
         self._generations: dict[tuple[int, int], int] = {}  # the newest one, by branch and piece
@@ -163,8 +165,9 @@ class Observing:
     def _keep(self, session: Session, branch: Branch, observation: Observation, seq: int, *, wrote: bool) -> None:
         """Store an observation whose reads are current as of a seq, unless a later run of the node was observed."""
         about = self._abouts.get((branch.id, observation.about)) or self._about(branch, observation.about)
-        # A commit is judged now; of a run without one, its reads are as old as they are.
-        node, said = about.node, (session.id, observation.order, seq if observation.local_seq else observation.seq)
+        # A commit is judged now, and so are those that a run stands on; without any, its reads are as old as they are.
+        seen = seq if observation.local_seq or observation.layers else observation.seq
+        node, said = about.node, (session.id, observation.order, seen)
         if observation.gone:
             self._remove(node, whole_piece=not about.has_member, is_over=lambda state: not _is_later(state, said))
             return
@@ -178,7 +181,7 @@ class Observing:
         reads, body = (None, known.body) if known is not None and is_remembered else self._body(branch, observation)
         if len(observation.failed) > NAME_LENGTH:
             raise ProtocolError("an observation names more, or longer, than is kept of a node")
-        what = (about.kind, about.fingerprint, about.gate, self._number(observation.failed))
+        what = (about.kind, about.fingerprint, about.gate, self._names.number(observation.failed))
         is_same = known is not None and known.what == what and known.body == body and not observation.foreign
         if known is not None and is_same and known.session != session.id and known.verified_at >= said[2]:
             return  # Another runtime has found the same, having seen as much.
@@ -193,6 +196,8 @@ class Observing:
         if known is None:
             self._added += 1
         self._rows[node] = ObservationRow(*node, state, body)
+        if self._names.is_sweeping:
+            self._names.used((node.piece, node.member, node.scope, *what))
         self._known[node] = _Known(changed_at, seq, session.id, observation.order, what, body, made_of)
 
     def _state(
@@ -230,7 +235,13 @@ class Observing:
         """Write what was kept. False: nothing was written since this was asked last."""
         if self._rows or self._readers.is_changed:
             self._write()
-        is_written, self._is_written = self._is_written, False
+        is_written, self._is_written = self._is_written or self._names.is_added, False
+        if self._names.is_added:
+            self._names.is_added = False
+            self._names.begin()
+        if is_written and self._names.step():
+            for held in (self._abouts, self._generations):
+                held.clear()  # They name numbers, some of which are gone or will be those of other names.
         return is_written
 
     def _write(self) -> None:
@@ -239,8 +250,9 @@ class Observing:
             self._store.put_observations(self._rows.values(), self._added)
         self._readers.write()
         self._rows, self._added = {}, 0
-        for held in (self._known, self._names, self._generations, self._abouts):
+        for held in (self._known, self._generations, self._abouts):
             _shorten(held, self._limits.cached_observations)
+        self._names.shorten(self._limits.cached_observations)
 
     # ---- nodes that are no more ------------------------------------------------------------------
 
@@ -291,9 +303,11 @@ class Observing:
         """Note what a piece of another space reads here, in place of what was noted before."""
         if not self.is_on:
             return
-        owner, piece = self._number(said.owner), self._number(said.piece)
-        body = encode_form(MirrorBody(said.docs)) if said.docs else b""
-        self._store.put_mirror(MirrorRow(branch.id, owner, piece, body))
+        names = (owner_text(said.owner, said.branch), said.piece)
+        if not said.docs and None in [self._store.number_of(name) for name in names]:
+            return  # There is none to be taken away.
+        owner, piece = map(self._names.number, names)
+        self._store.put_mirror(said_row(self._store, branch.id, owner, piece, said, self._limits.commit_reads))
 
     # ---- numbers ---------------------------------------------------------------------------------
 
@@ -313,28 +327,16 @@ class Observing:
         if not node.piece or _is_long(texts):
             raise ProtocolError("an observation names more, or longer, than is kept of a node")
         scope = f"{node.scope}\0{node.principal}" if node.scope or node.principal else ""
-        numbers = [self._number(name) for name in (node.piece, node.member, scope)]
+        numbers = [self._names.number(name) for name in (node.piece, node.member, scope)]
         made = _About(
             NodeNumbers(branch.id, numbers[0], node.generation, numbers[1], node.child, numbers[2]),
-            self._number(said.kind),
-            self._number(said.fingerprint),
-            self._number(said.gate),
+            self._names.number(said.kind),
+            self._names.number(said.fingerprint),
+            self._names.number(said.gate),
             bool(node.member),
         )
         self._abouts[branch.id, encoded] = made
         return made
-
-    def _number(self, name: str) -> int:
-        if not name:
-            return 0
-        number = self._names.get(name)
-        if number is None:
-            number = self._store.number_of(name)
-            if number is None:
-                self._is_written = True
-                number = self._store.add_name(name)
-            self._names[name] = number
-        return number
 
     def _doc(self, branch: Branch, key: DocKey) -> StoredDoc:
         # Another branch may have written it first, of which this one's head does not hear.

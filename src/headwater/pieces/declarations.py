@@ -45,12 +45,18 @@ class CellMember(Declaration):
         super().__init__(scope=scope, was=was)
         self.default = default
 
+    def __fingerprint__(self) -> tuple[object, ...]:
+        return (*super().__fingerprint__(), self.default, *self.read_as())
+
 
 class GivenMember(Declaration):
     """A handle that the maker of the piece passes in."""
 
     kind = "input"
     __slots__ = ()
+
+    def __fingerprint__(self) -> tuple[object, ...]:
+        return (*super().__fingerprint__(), *self.read_as())
 
 
 class TopicMember(Declaration):
@@ -101,7 +107,16 @@ class FunctionMember(Declaration):
             raise self.fault(f"its function takes {len(self.parameters())} arguments besides self", example)
 
 
-class Paced(FunctionMember):
+class DerivedMember(FunctionMember):
+    """A member whose value others read."""
+
+    __slots__ = ()
+
+    def __fingerprint__(self) -> tuple[object, ...]:
+        return (*super().__fingerprint__(), *self.read_as())
+
+
+class Paced(DerivedMember):
     """A node that time may keep back."""
 
     __slots__ = ("debounce_ms", "throttle_ms", "transient")
@@ -158,6 +173,9 @@ class EffectMember(Paced):
     def __init__(self, fn: Function, *, every_start: bool, **options: Any) -> None:
         super().__init__(fn, scope="session", was=None, **options)
         self.every_start = every_start
+
+    def __fingerprint__(self) -> tuple[object, ...]:
+        return (self.kind, self.stored)  # Nobody reads it.
 
 
 class HandlerMember(FunctionMember):
@@ -273,7 +291,7 @@ class ReactionMember(FunctionMember):
                 )
 
 
-class ResourceMember(FunctionMember):
+class ResourceMember(DerivedMember):
     """A value from outside, while somebody looks."""
 
     kind = "resource"
@@ -306,7 +324,7 @@ class ResourceMember(FunctionMember):
         self.speculative = speculative
 
 
-class EachMember(FunctionMember):
+class EachMember(DerivedMember):
     """One child, or one value, per element."""
 
     kind = "each"
@@ -335,7 +353,7 @@ class EachMember(FunctionMember):
         self.forget = forget
 
 
-class ChildMember(FunctionMember):
+class ChildMember(DerivedMember):
     """One child, of whatever class its method returns."""
 
     kind = "child"
@@ -368,3 +386,6 @@ class FoldMember(Declaration):
         self.add = add
         self.remove = remove
         self.by = by
+
+    def __fingerprint__(self) -> tuple[object, ...]:
+        return (*super().__fingerprint__(), *self.read_as())

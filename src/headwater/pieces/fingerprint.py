@@ -19,6 +19,7 @@ Python for its library, that of an installed package for the package, `RULES` fo
 
 A piece's class, and a module that is passed around, are namespaces: of them counts what any code of the closure names,
 not all of it. So a change of one computed leaves the others of its class alone: they are members, which stand for data.
+Of such a member counts how it is read: its type, and the default of a cell.
 """
 
 from __future__ import annotations
@@ -26,23 +27,25 @@ from __future__ import annotations
 import base64
 import dataclasses
 import hashlib
-import sys
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from types import FunctionType, ModuleType
 from typing import Any, Final
 
 from headwater.pieces.fingerprints.classes import IGNORED
 from headwater.pieces.fingerprints.form import DIGEST_BYTES, Form, Unfingerprintable
 from headwater.pieces.fingerprints.forms import Forms
+from headwater.pieces.fingerprints.functions import CONSTANT, TYPE
+from headwater.pieces.fingerprints.kinds import DECLARED, PYTHON, Kinds
 from headwater.pieces.fingerprints.origin import RULES
+from headwater.pieces.member import Declaration
 
 __all__ = ["Fingerprint", "Fingerprinter", "fingerprint_of"]
 
 MAX_OBJECTS: Final = 100_000
 _MOST_REASONS: Final = 3
 
-_PYTHON: Final = f"{sys.implementation.name} {'.'.join(map(str, sys.version_info))}"
+_PYTHON: Final = PYTHON
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +55,8 @@ class Fingerprint:
     digest: str | None
     why: str = ""
     """What could not be fingerprinted, and the way there; empty if there is a digest."""
+    kinds: str = dataclasses.field(default="", compare=False)
+    """Of what it is made, by kind (see `fingerprints.kinds`): says what changed, and never whether something did."""
 
 
 class Fingerprinter:
@@ -77,7 +82,7 @@ class Fingerprinter:
         name = str(getattr(fn, "__name__", None) or f"<{type(fn).__name__}>")
         title = f"{owner.__name__}.{name}" if owner is not None else name
         walk = _Walk(self._forms, owner)
-        walk.start(title, (("", fn), (" -> types", tuple(types)), (" -> extra", tuple(extra))))
+        walk.start(title, fn, (("", fn), (" -> types", tuple(types)), (" -> extra", tuple(extra))))
         return walk.finish()
 
 
@@ -96,12 +101,14 @@ class _Walk:
         "_digest",
         "_forms",
         "_is_dynamic",
+        "_kinds",
         "_names",
         "_namespaces",
         "_numbers",
         "_owner",
         "_queue",
         "_reasons",
+        "_roots",
     )
 
     def __init__(self, forms: Forms, owner: type[Any] | None) -> None:
@@ -114,15 +121,18 @@ class _Walk:
         self._is_dynamic = False
         self._namespaces: list[tuple[str, Any, set[str]]] = []  # with the names of it that were taken already
         self._reasons: list[str] = []
+        self._roots: set[int] = set()  # functions whose code is the member's own
+        self._kinds = Kinds()
 
-    def start(self, title: str, roots: Iterable[tuple[str, object]]) -> None:
+    def start(self, title: str, fn: object, roots: Sequence[tuple[str, object]]) -> None:
         """Take in what everything begins with."""
+        self._roots = {id(fn), *(id(each) for _, root in roots[1:] if isinstance(root, tuple) for each in root)}
         if self._owner is not None:
             # It is there from the beginning, because `self` is.
             self._numbers[id(self._owner)] = 0
             self._namespaces.append((title, self._owner, set()))
         for step, root in roots:
-            self._take(root, title + step)
+            self._take(root, title + step, DECLARED)
 
     def finish(self) -> Fingerprint:
         """Follow every reference."""
@@ -131,28 +141,30 @@ class _Walk:
                 way, thing = self._queue.popleft()
                 if self._is_namespace(thing):
                     self._namespaces.append((way, thing, set()))
-                    self._absorb(way, self._identity(thing))
+                    self._absorb(way, self._identity(thing), TYPE)
                     continue
                 try:
-                    self._absorb(way, self._forms.describe(thing))
+                    self._absorb(way, self._forms.describe(thing), CONSTANT, is_called=id(thing) not in self._roots)
                 except Unfingerprintable as problem:
                     self._refuse(way, problem)
             if not self._take_from_namespaces():
                 break
         if self._reasons:
             return Fingerprint(digest=None, why="; ".join(self._reasons))
-        return Fingerprint(digest=base64.b32hexencode(self._digest.digest()).decode("ascii").lower())
+        digest = base64.b32hexencode(self._digest.digest()).decode("ascii").lower()
+        return Fingerprint(digest=digest, kinds=self._kinds.text(_PYTHON))
 
     def _is_over(self) -> bool:
         return len(self._reasons) >= _MOST_REASONS
 
-    def _take(self, thing: object, way: str) -> None:
+    def _take(self, thing: object, way: str, kind: str) -> None:
         try:
-            self._absorb(way, self._forms.form_of(thing))
+            self._absorb(way, self._forms.form_of(thing), kind)
         except Unfingerprintable as problem:
             self._refuse(way, problem)
 
-    def _absorb(self, way: str, form: Form) -> None:
+    def _absorb(self, way: str, form: Form, kind: str, *, is_called: bool = False) -> None:
+        self._kinds.take(form, kind, is_called=is_called)
         self._digest.update(b"%d:%b" % (len(form.token), form.token))
         for step, referred in form.refs:
             number = self._numbers.get(id(referred))
@@ -190,7 +202,7 @@ class _Walk:
                 is_new = True
                 taken.add(name)
                 self._digest.update(f"{number}.{name};".encode())
-                self._take(value, way + step)
+                self._take(value, way + step, DECLARED if isinstance(value, Declaration) else CONSTANT)
         return is_new
 
     def _wanted(self, thing: Any, taken: set[str]) -> Iterator[tuple[str, object, str]]:

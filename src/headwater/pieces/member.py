@@ -70,6 +70,14 @@ class Declaration:
         where = "" if self.home is None else f"{self.home.__name__}."
         return f"{self.kind} {where}{self.name or '?'}"
 
+    def __fingerprint__(self) -> tuple[object, ...]:
+        """What of it counts for the code that names it: where it is, and how it is read."""
+        return (self.kind, self.stored, self.scope)
+
+    def read_as(self) -> tuple[object, ...]:
+        """The types that its value is read by. A class of pieces is one whose members the code may go on to."""
+        return () if self.home is None else self.home.__outline__.read_as(self)
+
     def fault(self, problem: str, instead: str) -> AuthoringError:
         """The error for a declaration that cannot be."""
         where = "" if self.home is None else f"{self.home.__name__}."

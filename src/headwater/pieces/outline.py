@@ -133,6 +133,10 @@ class Outline:
         """What an `each`, a `child` or a `fold` goes over and makes."""
         return self._known(member, self.typing.elements)
 
+    def read_as(self, member: Declaration) -> tuple[object, ...]:
+        """The types that the value of a member is read by, as they were written."""
+        return self._known(member, self.typing.read_as)
+
     def _known(self, member: M, ask: Callable[[M], T]) -> T:
         try:
             return ask(member)

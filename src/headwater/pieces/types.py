@@ -33,6 +33,7 @@ from headwater.pieces.declarations import (
     ResourceMember,
     TopicMember,
 )
+from headwater.pieces.groups import by_group
 from headwater.pieces.handles import Handler
 from headwater.pieces.member import SCOPES, Declaration
 from headwater.pieces.signature import Signature
@@ -83,6 +84,10 @@ class Typing:
     def types(self, member: FoldMember) -> tuple[Any, Any]:
         """The types of what a fold goes over and of what it adds up to, as they were written; None: not at all."""
         return self._once(member, "types", Typing._types)  # type: ignore[no-any-return]
+
+    def read_as(self, member: Declaration) -> tuple[Any, ...]:
+        """The types that the value of a member is read by. Of children these are their classes."""
+        return self._once(member, "read as", Typing._read_as)  # type: ignore[no-any-return]
 
     def given(self, member: GivenMember) -> Given:
         return self._once(member, "given", Typing._given)  # type: ignore[no-any-return]
@@ -241,6 +246,12 @@ class Typing:
     def _types(self, member: FoldMember) -> tuple[Any, Any]:
         return self._home_of(member.source)._type(member.source), self._type(member)
 
+    def _read_as(self, member: Declaration) -> tuple[Any, ...]:
+        if isinstance(member, (EachMember, ChildMember)):
+            pieces = self.elements(member).pieces
+            return pieces or (self._type(member),)
+        return (self._type(member),)
+
     def _type(self, member: Declaration) -> Any:
         if isinstance(member, FunctionMember):
             return self._returned(member, f"def {member.name}(self) -> int")
@@ -283,7 +294,8 @@ class Typing:
                 f"start={shown(member.start)} does not say what it adds up to",
                 f"{member.name}: Computed[tuple[int, ...]] = fold(...)",
             )
-        return self._stored_as(member, kind if member.by is None else Mapping[str, kind])  # type: ignore[valid-type]
+        codec = self._stored_as(member, kind)
+        return codec if member.by is None else by_group(member.by, self._source(member), codec)
 
 
 def _is_piece(part: Any) -> bool:

@@ -13,7 +13,21 @@ __all__ = ["DESK_PATH", "Question", "Told", "What"]
 
 DESK_PATH: Final = "/v1/desk"
 What = Literal[
-    "get", "set", "send", "log", "why", "graph", "spaces", "compact", "branch", "verify", "intents", "reactions"
+    "get",
+    "set",
+    "send",
+    "log",
+    "why",
+    "graph",
+    "spaces",
+    "compact",
+    "branch",
+    "verify",
+    "intents",
+    "nodes",
+    "backlog",
+    "current",
+    "reactions",
 ]
 
 
@@ -21,7 +35,8 @@ class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     """One question. `place` is `PIECE.MEMBER#/path` or an address; the rest counts where it makes sense.
 
     `space` is empty where all of them are meant; `since` is the first seq to keep where history is given up. Of
-    branches, `value` says what is done: list, new, diff, merge or delete; of reactions, it is an object that says so.
+    branches, `value` says what is done: list, new, diff, merge or delete; of nodes, which ones are meant; of
+    reactions, it is an object that says what is done.
     """
 
     what: What

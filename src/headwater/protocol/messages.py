@@ -31,10 +31,12 @@ from headwater.protocol.observations import (
     Observations,
     QueryBacklog,
     QueryCurrent,
+    QueryElsewhere,
     QueryMarks,
     QueryMirrors,
     QueryObservations,
     QueryReaders,
+    ReadElsewhere,
     Readers,
     WatchMarks,
 )
@@ -145,7 +147,9 @@ class Renew(Message, frozen=True, tag="renew"):
     token: str
 
 
-Looks = QueryObservations | QueryBacklog | QueryReaders | QueryMarks | QueryCurrent | Mirror | QueryMirrors
+Looks = (
+    QueryObservations | QueryBacklog | QueryReaders | QueryMarks | QueryCurrent | QueryElsewhere | Mirror | QueryMirrors
+)
 Asks = Query | QueryEvents | WatchEvents | WatchMarks | WatchTargets | Looks | Delivers
 FromReplica = Hello | Open | Transact | Watch | Unwatch | Asks | Ack | Bye | Renew
 
@@ -279,7 +283,7 @@ class Renewed(Message, frozen=True, tag="renewed"):
     """The token that `Renew` brought counts from now on."""
 
 
-Seen = Observations | Backlog | Readers | Marks | Current | Mirrored
+Seen = Observations | Backlog | Readers | Marks | Current | ReadElsewhere | Mirrored
 Told = Answer | Events | EventsStored | Marked | TargetsDue | Seen | Delivering
 FromEngine = Welcome | Opened | Verdicts | Watched | Sync | Told | Problem | Renewed
 

@@ -12,7 +12,7 @@ from headwater.data.address import Depth, DocKey
 from headwater.data.limits import ValueLimits
 from headwater.data.path import Path, check_path
 from headwater.errors import InvalidValueError, ProtocolError
-from headwater.protocol.commit import Read
+from headwater.protocol.commit import MAIN, Read
 from headwater.protocol.message import Message, Number
 
 Layers = tuple[tuple[int, int], ...]
@@ -39,13 +39,14 @@ class ForeignRead(Message, frozen=True, gc=False):
     depth: Depth
     seq: Number
     chain: Number | None = None
+    branch: str = MAIN
 
 
 class About(Message, frozen=True, gc=False):
     """What is the same in every run of a node."""
 
     node: NodeKey
-    kind: str = ""
+    kind: str = ""  # behind a space: what its code is made of, for people
     fingerprint: str = ""  # of its code; empty: nobody can know, and it is never clean
     gate: str = ""  # how its time is configured
 
@@ -191,15 +192,19 @@ class QueryCurrent(Message, frozen=True, tag="query_current"):
 
 
 class Mirror(Message, frozen=True, tag="mirror"):
-    """A piece of another space reads these documents, as of seqs of this one. In place of what was said of it before.
+    """A piece on a branch of another space reads these documents, as of seqs of this one. None: nothing any more.
 
-    None: it reads nothing here any more. For whoever may write this space.
+    `at` is the owner's seq at which that was all. It comes in place of what was said of it for an earlier one; what is
+    said late is added to what is known, so that of two who speak for a piece neither takes away what the other knows.
+    None as `at`: in place of anything. For whoever may write this space.
     """
 
     id: Number
     owner: str
     piece: str
     docs: tuple[tuple[DocKey, Number], ...]
+    branch: str = MAIN
+    at: Number | None = None
 
 
 class QueryMirrors(Message, frozen=True, tag="query_mirrors"):
@@ -209,6 +214,16 @@ class QueryMirrors(Message, frozen=True, tag="query_mirrors"):
     owner: str
     after: str = ""
     limit: Number = 100
+    branch: str = MAIN  # the owner's
+
+
+class QueryElsewhere(Message, frozen=True, tag="query_elsewhere"):
+    """Read once which documents of other spaces the nodes of a piece read. `limit`: nodes to look at. For owners."""
+
+    id: Number
+    piece: str
+    after: NodeKey | None = None
+    limit: Number = 1_000
 
 
 # ---- from the engine -------------------------------------------------------------------------------
@@ -311,6 +326,24 @@ class Current(Message, frozen=True, tag="current"):
     id: Number
     seq: Number
     stale: tuple[tuple[int, Number], ...] = ()
+
+
+class Abroad(Message, frozen=True):
+    """A document of another space that nodes of a piece read, and the earliest seq there that one of them saw."""
+
+    space: str
+    branch: str
+    doc: DocKey
+    seq: Number
+
+
+class ReadElsewhere(Message, frozen=True, tag="read_elsewhere"):
+    """What `QueryElsewhere` asked for, as of `seq`. A document may be on several pages."""
+
+    id: Number
+    seq: Number
+    docs: tuple[Abroad, ...] = ()
+    next: NodeKey | None = None
 
 
 class Mirrored(Message, frozen=True, tag="mirrored"):

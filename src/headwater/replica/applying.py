@@ -9,7 +9,8 @@ from headwater.data.patch import Patch, PatchError, Touch, apply
 from headwater.data.value import ABSENT, MaybeValue
 from headwater.protocol.commit import Operation
 from headwater.protocol.verdict import Collision, Conflict
-from headwater.replica.document import NOT_HERE, Document, Documents
+from headwater.replica.document import NOT_HERE, Document
+from headwater.replica.documents import Documents
 from headwater.replica.layer import Layer
 
 

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable
 
 from headwater.data.address import DocKey
 from headwater.replica.confirmed import Confirmed
-from headwater.replica.document import NOT_HERE, Document, Documents
+from headwater.replica.document import NOT_HERE, Document
+from headwater.replica.documents import Documents
 
 
 class Aside:

@@ -12,7 +12,8 @@ from headwater.data.path import Path
 from headwater.data.value import MaybeValue
 from headwater.errors import ProtocolError
 from headwater.protocol.messages import DocChange, Own, Patched, Whole
-from headwater.replica.document import NOT_HERE, Document, Documents
+from headwater.replica.document import NOT_HERE, Document
+from headwater.replica.documents import Documents
 from headwater.replica.pending import Pending
 
 

@@ -17,13 +17,13 @@ from headwater.data.value import MaybeValue
 from headwater.errors import InvariantViolation
 from headwater.protocol.verdict import Conflict, Rejection
 from headwater.replica.difference import SAYS_IT, is_within
-from headwater.replica.document import Document, Documents
+from headwater.replica.document import Document
+from headwater.replica.documents import Documents
 from headwater.replica.layer import Fate, Layer, Settled
 from headwater.replica.spans import Span
 from headwater.replica.written import Written, number_of, outside_arrays
 
 __all__ = ["NOTHING", "Fate", "Layer", "Pending", "Settled", "Under"]
-
 _ACCEPTED: Final = Fate.ACCEPTED
 
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from headwater.data.address import DocKey
 from headwater.data.path import Path
 from headwater.protocol.messages import DocChange, Own
-from headwater.replica.document import Document, Documents
+from headwater.replica.document import Document
+from headwater.replica.documents import Documents
 from headwater.replica.layer import Layer
 
 Places = dict[Document, "list[Path] | None"]

@@ -22,7 +22,8 @@ from headwater.protocol.ways import ways_of
 from headwater.replica.applying import applied, stands_alone
 from headwater.replica.aside import Aside
 from headwater.replica.confirmed import Confirmed, NotHere
-from headwater.replica.document import NOT_HERE, Document, Documents
+from headwater.replica.document import NOT_HERE, Document
+from headwater.replica.documents import Documents
 from headwater.replica.feed import Changed, Feed, Kind, Notification, notification
 from headwater.replica.opened import Opened
 from headwater.replica.pending import Fate, Layer, Pending, Settled

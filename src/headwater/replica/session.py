@@ -69,7 +69,6 @@ class Session:
         "_new_token",
         "_resume",
         "_retried",
-        "_seen",
         "_token",
         "_watches",
         "_wave",
@@ -82,6 +81,7 @@ class Session:
         "queries",
         "replica",
         "runs",
+        "seen",
         "space",
     )
 
@@ -103,7 +103,7 @@ class Session:
         self._retried = False
         self._acked = 0  # what the engine was told
         self._heard = 0  # verdicts up to here have arrived
-        self._seen = Seen()
+        self.seen = Seen()
         self._wave: list[Layer] = []
         self._watches = Watches(replica, self._say)
         self.runs = Runs()
@@ -158,12 +158,12 @@ class Session:
             case Watched():
                 self._expect_up(message)
                 if self._watches.arrived(message):
-                    self._seen.heard(message.seq, message.chain)
+                    self.seen.heard(message.seq, message.chain)
                     self._acknowledge()
             case Sync():
                 self._expect_up(message)
                 self.replica.integrate(message)
-                self._seen.heard(message.seq, message.chain)
+                self.seen.heard(message.seq, message.chain)
                 self._watches.followed(message)
                 self._acknowledge()
             case Renewed():
@@ -199,17 +199,17 @@ class Session:
                 self._following,
                 self.replica.branch,
                 seen,
-                self._seen.sent(self.replica.pending.undecided(), seen),
+                self.seen.sent(self.replica.pending.undecided(), seen),
                 self._releasable(),
                 self._watches.numbers(),
-                self._seen.chain_at(seen),
+                self.seen.chain_at(seen),
             )
         )
 
     def _opened(self, message: Opened) -> None:
         if self.link is not Link.OPENING:
             raise ProtocolError("the engine opened a session that was not asked for")
-        if (broken := self._seen.broken_promise(message, self.replica.confirmed.seq)) is not None:
+        if (broken := self.seen.broken_promise(message, self.replica.confirmed.seq)) is not None:
             self._expire(broken)
             return
         self._resume, self._following = self._following, ""
@@ -224,7 +224,7 @@ class Session:
         # C6: what landed is known before anything that includes it is shown.
         for local_seq, seq in landed.items():
             self._heard = max(self._heard, local_seq)
-            self._seen.accepted(local_seq, seq)
+            self.seen.accepted(local_seq, seq)
             self.replica.accepted(local_seq, seq)
         self.replica.revert_unsent()
         self.runs.only([layer.local_seq for layer in self.replica.pending.undecided()])
@@ -301,7 +301,7 @@ class Session:
             if refused:
                 self.replica.all_rejected(refused)
                 refused = {}
-            self._seen.accepted(verdict.local_seq, verdict.seq)
+            self.seen.accepted(verdict.local_seq, verdict.seq)
             self.replica.accepted(verdict.local_seq, verdict.seq)
         if refused:
             self.replica.all_rejected(refused)

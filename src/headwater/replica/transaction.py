@@ -28,7 +28,8 @@ from headwater.protocol.commit import (
 )
 from headwater.replica.confirmed import NotHere
 from headwater.replica.difference import difference
-from headwater.replica.document import NOT_HERE, Document, Documents
+from headwater.replica.document import NOT_HERE, Document
+from headwater.replica.documents import Documents
 from headwater.replica.pending import NOTHING, Fate, Layer, Under, having_a_say, is_written
 from headwater.replica.spans import ranges
 from headwater.replica.written import outside_arrays

@@ -73,7 +73,19 @@ class Remote:
 class Embedded:
     """A directory that this process owns: one file and one host thread per space."""
 
-    __slots__ = ("_clock", "_directory", "_hosts", "_limits", "_lock", "_opening", "_synchronous", "closed", "token")
+    __slots__ = (
+        "_clock",
+        "_directory",
+        "_hosts",
+        "_limits",
+        "_lock",
+        "_opening",
+        "_synchronous",
+        "closed",
+        "is_only",
+        "life",
+        "token",
+    )
 
     def __init__(
         self,
@@ -88,6 +100,8 @@ class Embedded:
         self._limits = limits
         self._synchronous: Synchronous = synchronous
         self._directory = Directory(str(path), clock=self._clock, limits=limits)
+        self.life = self._clock.new_token(8)  # of the process that owns the directory: what an earlier one left is left
+        self.is_only = True  # nobody connects to it from elsewhere
         self._hosts: dict[str, ThreadHost] = {}
         self._lock = asyncio.Lock()
         self._opening: dict[str, asyncio.Task[ThreadHost]] = {}

@@ -329,7 +329,9 @@ class Core:
 
     def circle(self, document: Document) -> tuple[str, ...]:
         run = self.current.run
-        return circle(run.node, document) if run is not None and isinstance(run.node, Node) else ()
+        if run is None or not isinstance(run.node, Node):
+            return ()
+        return circle(run.node, document, [frame.node for frame in self.scheduler.settle.stopped()])
 
     def resolve(self, document: Document, link: Link) -> tuple[Document, Path]:
         home = self.space_of(document) if link.space is None else self.space(link.space)

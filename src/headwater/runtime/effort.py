@@ -76,11 +76,23 @@ class Course(Protocol):
 class Effort:
     """One write on its way."""
 
-    __slots__ = ("attempts", "backoff_us", "began_us", "conflicts", "course", "last", "next_us", "retries", "stage")
+    __slots__ = (
+        "attempts",
+        "backoff_us",
+        "began_us",
+        "conflicts",
+        "course",
+        "is_sure",
+        "last",
+        "next_us",
+        "retries",
+        "stage",
+    )
 
-    def __init__(self, retries: int | None = None, course: Course | None = None) -> None:
+    def __init__(self, retries: int | None = None, course: Course | None = None, *, is_sure: bool = False) -> None:
         self.retries = retries  # how often it is tried again at most; None: as long as there is time
         self.course = course
+        self.is_sure = is_sure  # it reads nothing: nobody can be faster
         self.attempts = 0  # commits that were made for it
         self.conflicts = 0  # those among them that somebody was faster than
         self.began_us: int | None = None  # when the first conflict was heard of, by the time with a connection

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from headwater.cells.handle import Input
 from headwater.cells.host import Subscription
-from headwater.errors import AbsentError, AuthoringError, HeadwaterError, UpstreamFailedError
+from headwater.errors import AbsentError, AuthoringError, HeadwaterError, NotSettlingError, UpstreamFailedError
 from headwater.replica.document import Document
 from headwater.replica.feed import Notification
 from headwater.replica.replica import Replica
@@ -122,10 +122,36 @@ class Body:
         return self._task is not None and asyncio.current_task(self._loop) is self._task
 
 
+class Patience:
+    """How long somebody waits, from the first time that there is something to wait for."""
+
+    __slots__ = ("_cancel", "_core", "_is_over", "_window_us")
+
+    def __init__(self, core: Core, window_us: int) -> None:
+        self._core = core
+        self._window_us = window_us
+        self._cancel: Callable[[], None] | None = None
+        self._is_over = False
+
+    def is_over(self) -> bool:
+        if self._cancel is None:
+            gates = self._core.scheduler.gates
+            self._cancel = gates.alarm(gates.now_us() + self._window_us, self._late)
+        return self._is_over
+
+    def _late(self) -> None:
+        self._is_over = True
+        self._core.observing.look()
+
+    def end(self) -> None:
+        if self._cancel is not None:
+            self._cancel()
+
+
 class Observing:
     """Everybody who looks from outside at one runtime."""
 
-    __slots__ = ("_body", "_core", "_count", "_ended", "_followed", "_grouped", "_waiting")
+    __slots__ = ("_body", "_core", "_count", "_ended", "_followed", "_grouped", "_waiting", "window_us")
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -134,6 +160,7 @@ class Observing:
         self._ended: Exception | None = None
         self._waiting: list[tuple[Callable[[], bool], Callable[[], object]]] = []
         self._grouped: dict[Sink, None] = {}  # sinks with a group
+        self.window_us = 30_000_000  # how long a pull waits for what is held back
         self._followed: dict[Replica, Callable[[], None]] = {}  # whose changes they hear; nobody's if there are none
 
     # ---- waiting -----------------------------------------------------------------------------------
@@ -218,12 +245,19 @@ class Observing:
 
         node = look.node = self._effect("pull", handle, run)
         outcome: list[tuple[Any, Exception | None]] = []
+        patience = Patience(self._core, self.window_us)
 
         def is_fresh() -> bool:
             """What it is worth in the moment it is fresh: something may change before whoever awaits it goes on."""
             if not outcome:
                 if self._core.scheduler.is_fresh(node):
-                    if not (isinstance(look.error, UpstreamFailedError) and self._is_tried_again(node)):
+                    held = self._held_above(node)
+                    if held and not patience.is_over():
+                        return False
+                    unsettled = [each.id for each in held if each.gate is not None and each.gate.is_held]
+                    if unsettled:
+                        outcome.append(((), self._not_settling(handle, unsettled)))
+                    elif not (isinstance(look.error, UpstreamFailedError) and self._is_tried_again(node)):
                         outcome.append((look.values, look.error or node.error))
                 elif (cannot := self._cannot(node)) is not None:
                     outcome.append(((), cannot))
@@ -232,11 +266,32 @@ class Observing:
         try:
             await self.until(is_fresh)
         finally:
+            patience.end()
             self._core.remove(node)
         values, error = outcome[0]
         if error is not None:
             raise error
         return values[0]
+
+    def _held_above(self, node: Node) -> list[Node]:
+        """Who above a look has to run again, and waits for its time: what was read of it is older than it has to be.
+
+        Whom its author holds back for longer than anybody waits is read as it is.
+        """
+        gates = self._core.scheduler.gates
+        until = gates.now_us() + self.window_us
+        held = {
+            each
+            for each in gates.waiting()
+            if each.outputs and each.is_runnable and each.gate and (each.gate.is_held or each.gate.eligible_at < until)
+        }
+        return [above for above in self._core.scheduler.graph.above(node) if above in held] if held else []
+
+    def _not_settling(self, handle: Input[Any], held: list[str]) -> NotSettlingError:
+        return NotSettlingError(
+            f"{handle!r} did not settle in {self.window_us / 1e6:g} s: look at {', '.join(held[:5])}, or read what is "
+            "visible now with get()"
+        )
 
     def _cannot(self, node: Node) -> Exception | None:
         """Why it will not run, if what it waits for will not come."""
@@ -244,7 +299,12 @@ class Observing:
             return self._ended
         if node.removed:
             return HeadwaterError(f"{node.id} was removed: look again with another pull()")
-        return None if node.loading is None else self._core.why_not(node.loading)
+        if node.loading is not None:
+            return self._core.why_not(node.loading)
+        graph = self._core.scheduler.graph
+        # A materializer that may write what it looks at waits for something that will not come.
+        waits = [above.loading for above in graph.above(node) if above.loading] if graph.has_envelopes else []
+        return next((why for each in waits if (why := self._core.why_not(each)) is not None), None)
 
     def _is_tried_again(self, node: Node) -> bool:
         """Whether something above a look failed and is tried again by itself, so that its failure is not the end."""

@@ -26,7 +26,7 @@ class Pace:
 
     def admits(self, effort: Effort) -> bool:
         """Whether it may be tried now. What has its turn may, and whatever waits right behind it."""
-        is_plain = effort.course is None
+        is_plain = effort.course is None or effort.is_sure
         return is_plain or effort.attempts > 0 or self._has_turn or self._flying < max(1, int(self._window))
 
     def sent(self, effort: Effort) -> None:

@@ -28,7 +28,7 @@ from headwater.runtime.attached import Attached
 from headwater.runtime.attachment import Alone, Attachment, Embedded, Remote
 from headwater.runtime.binding.intents import IntentRow
 from headwater.runtime.binding.pieces import Pieces
-from headwater.runtime.calling import called_here, called_there, check_function
+from headwater.runtime.calling import Calls, called_here, check_function
 from headwater.runtime.core import Core
 from headwater.runtime.loops import ByAsyncio
 from headwater.runtime.nodes import Kind, NodeHandle, register
@@ -80,18 +80,20 @@ class Runtime:
         self.core = Core(clock or RealClock(), self._loop, limits)
         self.core.open_space = self._open_space
         self.policy = policy or Policy()  # how patient it is, and how much it takes on
+        self.core.observing.window_us = round(self.policy.retry_window_ms * 1_000)
         self._close_s = close_s
         self._closed = False
         self._ending: asyncio.Task[HeadwaterError | None] | None = None  # letting go, once that has begun
         self._channels: dict[str, Attached] = {}
+        self._calls = Calls(self._event_loop)
         self._owns = not (source is not None and not isinstance(source, (str, PathLike)))
-        self._attachment = _attachment(source, token)
+        self.attachment = _attachment(source, token)
         self.tasks = Tasks(self.core)
         self.observes = observe  # whether what nodes did is told, and asked for when they are here again
         # Which of several runtimes it is, over restarts. One that has a directory for itself is the only one there.
-        is_alone = self._owns and isinstance(self._attachment, Embedded)
+        is_alone = self._owns and isinstance(self.attachment, Embedded)
         self.pieces = Pieces(self, "" if identity is None and is_alone else identity)
-        if (isinstance(self._attachment, Embedded) and self._owns) if reacts is None else reacts:
+        if (isinstance(self.attachment, Embedded) and self._owns) if reacts is None else reacts:
             self.pieces.reacting.use(pace)
         self.reactions = Reactions(self)
         self._outbox = None if outbox is None else Outbox(fspath(outbox))  # what was sent and has no end
@@ -117,11 +119,11 @@ class Runtime:
     def _open_space(self, name: str) -> LocalSpace:
         if self._closed:
             raise AuthoringError("this runtime is closed: open another one")
-        transport = self._attachment.transport(name)
+        transport = self.attachment.transport(name)
         if transport is None:
             replica = Replica()
             return self.core.add_space(name, replica, Detached(replica))
-        channel = Attached(self.core, name, transport, token=self._attachment.token, policy=self.policy.retry)
+        channel = Attached(self.core, name, transport, token=self.attachment.token, policy=self.policy.retry)
         local = self.core.add_space(name, channel.replica, channel)
         self._channels[name] = channel
         channel.driver.session.runs.is_on = self.observes
@@ -258,7 +260,7 @@ class Runtime:
             return called_here(fn, args, kwargs)
         if self._closed:
             raise AuthoringError("this runtime is closed: open another one")
-        return called_there(self._event_loop, fn, args, kwargs)
+        return self._calls.there(fn, args, kwargs)
 
     # ---- looking inside ----------------------------------------------------------------------------
 
@@ -298,6 +300,7 @@ class Runtime:
         # Whoever stops waiting before this may call it again: nothing was let go. From here on it goes on by itself.
         if self._ending is None:
             self._closed = True
+            self._calls.close(asyncio.current_task())
             self._ending = self._event_loop.create_task(self._let_go(undone is None), name="closing a runtime")
         left = await asyncio.shield(self._ending)
         undone = undone or left
@@ -341,7 +344,7 @@ class Runtime:
             if self._outbox is not None:
                 self._outbox.close()
             if self._owns:
-                await self._attachment.close()
+                await self.attachment.close()
         return undone
 
     async def _cleaned_up(self) -> bool:

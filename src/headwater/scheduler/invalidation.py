@@ -97,7 +97,7 @@ class Invalidation:
         for node in spot.readers:  # type: ignore[assignment]  # Nobody else subscribes.
             if node is source:
                 continue  # I5: a run never invalidates itself (P5: identity, not id).
-            if node.as_of and self._written <= node.as_of:
+            if node.as_of and self._written <= node.held_until(notification.document.home):
                 continue  # I7: it arrived as it was when the node was found to be clean.
             self._marks.count += 1
             if node.due < impulse:

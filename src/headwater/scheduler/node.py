@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
+from headwater.data.address import DocKey
 from headwater.data.path import Path
 from headwater.data.spots import Spot
 from headwater.data.value import MaybeValue
@@ -65,6 +66,12 @@ class Account(Protocol):
     ) -> None:
         """A run came to its end."""
 
+    def waits(self) -> bool:
+        """Whether what it read elsewhere may still be taken back."""
+
+    def again(self, node: Node) -> None:
+        """What it read elsewhere is confirmed by now."""
+
     def rejected(self, local_seq: int) -> None:
         """Its commit will not land."""
 
@@ -84,6 +91,15 @@ class NodeKind(Enum):
     COMPUTATION = "computation"  # its result is written to its output; runs while somebody reads that
     EFFECT = "effect"  # something happens here; runs whenever what it reads has changed
     MATERIALIZER = "materializer"  # writes anywhere in its envelope; runs when nothing else has to
+
+
+class Remembered(NamedTuple):
+    """The last run of a node, in a process before this one, as it was observed."""
+
+    cause: tuple[DocKey, Path] | None  # one of the changes that made it run; None: it ran because it was demanded
+    changed_at: int  # the last commit that wrote its outputs; 0: none is known
+    verified_at: int  # what it read held at this seq
+    took_us: int
 
 
 @dataclass(slots=True, eq=False)
@@ -106,6 +122,7 @@ class Node:
     transient: tuple[type[Exception], ...] = ()  # errors after which another try is worth it
     fingerprint: str = ""  # of the code behind `fn`; every commit of its runs says it (I8)
     account: Account | None = None  # what is told of its runs; None: nothing is
+    opaque: str = ""  # why nobody can know what its code does, so that no start finds it clean; empty: somebody can
     # ---- what it read ----
     reads: Sequence[Spot | None] = (None,)  # registered; each once; ends with None; replaced, never changed in place
     expect: Sequence[Spot | None] = (None,)  # `reads`, or (None,) to look at each read anew
@@ -116,6 +133,7 @@ class Node:
     causes: dict[Spot, Notification] | None = None  # why it is invalid; empty when it is clean; bounded by its reads
     last_causes: dict[Spot, Notification] | None = None  # why its last run was
     as_of: int = 0  # it came back without a run, with reads that held at this seq; 0: it ran here, or never
+    elsewhere: dict[Replica, int] | None = None  # the same for its reads of other spaces, each with its own seq
     hops: int = 0  # the longest way that any of its causes came over other sessions (I6); 0 when it is clean
     last_hops: int = 0  # of its last run: what its commit says, and how long a way is taken to be that nobody knows
     error: Exception | None = None  # what its last completed run raised; readers of its output get it
@@ -139,6 +157,7 @@ class Node:
     failures: int = 0  # transient failures in a row
     # ---- for people ----
     runs: int = 0  # completed runs, failed ones included
+    remembered: Remembered | None = None  # its last run before this process, if it came back without one
     attempts: int = 0  # all, suspended ones included
     wrote: int = 0  # the local_seq of the commit of its last completed run; 0: it changed nothing
     found: tuple[tuple[Document, Path], ...] = ()  # materializers: where that run wrote what was there; counts as read
@@ -160,6 +179,12 @@ class Node:
     def is_known(self) -> bool:
         """Whether it has made what is stored of it: here, or in a process before this one."""
         return self.runs > 0 or self.as_of > 0
+
+    def held_until(self, home: Replica) -> int:
+        """Up to which seq of a space its reads there are known to hold, once it came back. -1: it had none there."""
+        if home is self.home:
+            return self.as_of
+        return -1 if self.elsewhere is None else self.elsewhere.get(home, -1)
 
     @property
     def is_runnable(self) -> bool:

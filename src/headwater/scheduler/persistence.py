@@ -9,7 +9,7 @@ anything that they meant to write. Owns what an observation says; decides nothin
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 import msgspec
 
@@ -38,6 +38,7 @@ class Account:
 
     __slots__ = (
         "_abouts",
+        "_chain_of",
         "_describe",
         "_footprint",
         "_foreign",
@@ -45,10 +46,13 @@ class Account:
         "_is_comparable",
         "_listed",
         "_name_of",
+        "_on_elsewhere",
+        "_on_unsure",
         "_places",
         "_reads",
         "_spots",
         "_started",
+        "_unsure",
         "runs",
     )
 
@@ -59,10 +63,17 @@ class Account:
         name_of: Callable[[Replica], str | None],
         *,
         started: Callable[[], tuple[str, ...] | None] | None = None,
+        chain_of: Callable[[Replica], int | None] | None = None,
+        on_elsewhere: Callable[[], object] | None = None,
+        on_unsure: Callable[[Node], object] | None = None,
     ) -> None:
         self.runs = runs
         self._describe = describe  # what is the same in every run of it
         self._name_of = name_of  # a space, by its replica; None: it is none, as the time is not
+        self._chain_of = chain_of  # what names the log of a space where its replica is; None: nobody knows
+        self._on_elsewhere = on_elsewhere  # it reads other documents of other spaces than before
+        self._on_unsure = on_unsure  # what it read elsewhere has no verdict yet: `again` is worth it when it has
+        self._unsure: tuple[Cause, int] | None = None  # what that will say beside
         self._started = started  # what it keeps, as far as that comes back without a run; its answer None: it does not
         self._abouts: tuple[bytes, bytes] | None = None  # without a fingerprint, and with it
         self._reads: Sequence[Spot | None] | None = None  # of the run that the rest is made of
@@ -115,11 +126,15 @@ class Account:
             and (self._started is not None or not node.children)
         )
         foreign = self._seen_elsewhere() if self._foreign else ()
-        if foreign is None:
-            is_known, foreign = False, ()
-        about = self._about(is_known)
         failed = "" if failure is None else derive("failure", type(failure).__name__, str(failure)[:1_000])
         cause = self._cause(node, causes)
+        self._unsure = None
+        if foreign is None:
+            if is_known and failure is None and self._on_unsure is not None and not self._stays_local():
+                self._unsure = (cause, took_us)
+                self._on_unsure(node)
+            is_known, foreign = False, ()
+        about = self._about(is_known)
         if layer is not None:
             runs.ran(layer.local_seq, about, self._footprint, cause=cause, foreign=foreign, took_us=took_us)
             return
@@ -128,6 +143,22 @@ class Account:
             seq = node.home.confirmed.seq
             runs.noted(
                 about, self._footprint, seq, layers, failed=failed, cause=cause, foreign=foreign, took_us=took_us
+            )
+
+    def waits(self) -> bool:
+        """Whether what its last run read elsewhere stands on something that is not confirmed there yet."""
+        return self._unsure is not None and any(cast(Document, spot.document).layers for spot in self._foreign)
+
+    def again(self, node: Node) -> None:
+        """What its last run read elsewhere had no verdict then, and is confirmed by now: it is told as of now."""
+        unsure, self._unsure = self._unsure, None
+        foreign = self._seen_elsewhere() if unsure is not None and node.reads is self._reads else None
+        layers = self._layers(node) if foreign is not None and self.runs.is_on and node.error is None else None
+        if unsure is not None and foreign is not None and layers is not None:
+            cause, took_us = unsure
+            seq = node.home.confirmed.seq
+            self.runs.noted(
+                self._about(True), self._footprint, seq, layers, cause=cause, foreign=foreign, took_us=took_us
             )
 
     def rejected(self, local_seq: int) -> None:
@@ -139,15 +170,16 @@ class Account:
     def _look(self, node: Node, children: tuple[str, ...]) -> None:
         """Its reads are other ones: what is said of them is made once."""
         self._reads, self._listed, self._found = node.reads, children, node.found
+        before = {spot.document for spot in self._foreign}
         self._spots, self._foreign, self._is_comparable = [], [], True
         for spot in node.reads:
             if spot is None:
                 continue
             document = cast(Document, spot.document)
+            if document in node.outputs or document.key.scope.startswith(SESSION):
+                self._is_comparable = False
             if document.home is node.home:
                 self._spots.append(spot)
-                if document in node.outputs or document.key.scope.startswith(SESSION):
-                    self._is_comparable = False
             elif self._name_of(document.home) is not None:
                 self._foreign.append(spot)
             else:
@@ -163,6 +195,8 @@ class Account:
             reads.append(Touched(inside.key, path, Depth.DEEP))
             self._places.append((inside, path))
         self._footprint = encode_part(Footprint(tuple(reads), children))
+        if self._on_elsewhere is not None and before != {spot.document for spot in self._foreign}:
+            self._on_elsewhere()
 
     def _layers(self, node: Node) -> tuple[Layers, ...] | None:
         """The own commits that each read stands on. None: something that will never be told, or is dead."""
@@ -186,9 +220,15 @@ class Account:
             name = self._name_of(document.home)
             if document.layers or name is None:
                 return None
-            seq = document.home.confirmed.seq
-            found.append(ForeignRead(name, document.key, spot.path, spot.depth, seq))
+            home = document.home
+            chain = None if self._chain_of is None else self._chain_of(home)
+            found.append(ForeignRead(name, document.key, spot.path, spot.depth, home.confirmed.seq, chain, home.branch))
         return tuple(found)
+
+    def _stays_local(self) -> bool:
+        """Whether something that it looked at elsewhere is nowhere but here, and will never be confirmed."""
+        layers = [layer for spot in self._foreign for layer in cast(Document, spot.document).layers]
+        return any(layer.fate is Fate.LOCAL for layer in layers)
 
     def _cause(self, node: Node, causes: Mapping[Spot, object] | None) -> Cause:
         """One of the changes that made it run."""
@@ -200,20 +240,31 @@ class Account:
         return None
 
 
-def install(graph: Graph, node: Node, reads: Sequence[Read], seq: int) -> bool:
+class Held(NamedTuple):
+    """A read of another space that is known to hold there as of one of its seqs."""
+
+    document: Document
+    path: Path
+    depth: Depth
+    seq: int
+
+
+def install(graph: Graph, node: Node, reads: Sequence[Read], seq: int, elsewhere: Sequence[Held] = ()) -> bool:
     """Have a node back as if it had just run: clean, and subscribed to what its last run read, as of a seq.
 
     False: something that it read was written here since then, or is being written, and it is as fresh as it was. What
-    is not here is fetched, and tells when it arrives whether it was written after that seq.
+    is not here is fetched, and tells when it arrives whether it was written after that seq. Each space has its own.
     """
     spots: dict[Spot, None] = {}
-    for read in reads:
-        document = node.home.documents.of(read.doc)
-        if document.layers or (document.value is not NOT_HERE and document.written > seq):
+    own = [Held(node.home.documents.of(read.doc), read.path, read.depth, seq) for read in reads]
+    for document, path, depth, held in (*own, *elsewhere):
+        if document.layers or (document.value is not NOT_HERE and document.written > held):
             return False
         if document in node.outputs:
             continue  # Its result: it is said to be what it made, and no read of it.
-        spots[graph.canonical(Spot(document, read.path, read.depth))] = None
+        spots[graph.canonical(Spot(document, path, depth))] = None
+    # I7: it is told of what changes there from then on, and of nothing that it knew.
+    node.elsewhere = {each.document.home: each.seq for each in elsewhere} or None
     graph.apply_read_delta(node, [*spots, None])
     node.expect = AFRESH  # These are no edges that anything was ordered by here: its next run looks at each anew.
     node.status, node.causes, node.as_of = CLEAN, None, seq

@@ -25,7 +25,7 @@ from headwater.scheduler.invalidation import Invalidation
 from headwater.scheduler.limits import SchedulerLimits
 from headwater.scheduler.loads import Loads
 from headwater.scheduler.node import CLEAN, INVALID, NEVER_RAN, Marks, Node, NodeKind
-from headwater.scheduler.persistence import install
+from headwater.scheduler.persistence import Held, install
 from headwater.scheduler.registry import NodeSpec, Registry
 from headwater.scheduler.runner import Runner
 from headwater.scheduler.settle import Settle
@@ -170,7 +170,7 @@ class Scheduler:
             self._trace.emit(Registered(node.id, node.kind.value))
         if rooted if rooted is not None else node.kind is not NodeKind.COMPUTATION:
             self.graph.liveness.set_root(node, True)
-        elif isinstance(creator, Node) and (creator.live or self.settle.is_demanding()) and not node.live:
+        elif isinstance(creator, Node) and (creator.live or self.settle.stopped()) and not node.live:
             self.settle.provisional(node)
             self.graph.liveness.set_provisional(node, True)
         return node
@@ -232,10 +232,10 @@ class Scheduler:
             else:
                 self.settle.enqueue(node)
 
-    def resume(self, node: Node, reads: Sequence[Read], seq: int) -> bool:
+    def resume(self, node: Node, reads: Sequence[Read], seq: int, elsewhere: Sequence[Held] = ()) -> bool:
         """Have a node that never ran here back without a run. False: it is to run."""
         self._structural()
-        if node.removed or node.status != NEVER_RAN or not install(self.graph, node, reads, seq):
+        if node.removed or node.status != NEVER_RAN or not install(self.graph, node, reads, seq, elsewhere):
             return False
         self.marks.count += 1  # What it reads may be above nodes that were seen to be fresh.
         return True
@@ -297,6 +297,8 @@ class Scheduler:
         return not self.graph.has_envelopes or not any(map(self._has_turn_to_come, self.graph.above(node)))
 
     def _has_turn_to_come(self, node: Node) -> bool:
+        if node.loading is not None:
+            return node.status != CLEAN and node.live  # What it writes once that is here is still to come.
         return node.is_runnable and not self.settle.is_spent(node) and (node.gate is None or self.gates.is_open(node))
 
     # ---- what components say -----------------------------------------------------------------------

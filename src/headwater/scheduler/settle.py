@@ -7,7 +7,7 @@ Python's, so that depth costs nothing but memory. It marks nothing invalid. Upho
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 
 from headwater.data.trace import Exhausted, Parked, PassEnded, RunSkipped, Trace
@@ -130,9 +130,9 @@ class Settle:
     def provisional(self, node: Node) -> None:
         self._provisional.append(node)
 
-    def is_demanding(self) -> bool:
-        """Whether the attempt under way is one that another waits for: then it is demanded, live or not."""
-        return bool(self._stack)
+    def stopped(self) -> Sequence[Frame]:
+        """Attempts that wait, the last one for the attempt under way: what that makes is demanded, live or not."""
+        return self._stack
 
     def is_quiet(self) -> bool:
         """Nothing has a turn to come."""

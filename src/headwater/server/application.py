@@ -31,10 +31,11 @@ from headwater.server.service import Service
 class Served:
     """The spaces of a server, for a runtime of the same process."""
 
-    __slots__ = ("_service", "token")
+    __slots__ = ("_service", "life", "token")
 
     def __init__(self, service: Service) -> None:
         self._service = service
+        self.life = service.clock.new_token(8)  # of the process that owns the directory
         self.token = ""
 
     def transport(self, space: str) -> Transport | None:
@@ -79,6 +80,7 @@ class Application:
         self.hello_s = service.limits.hello_s
         self.attachment = Served(service)
         self.runtime = Runtime(self.attachment, clock=service.clock, reacts=bool(self._classes))
+        service.metrics.count_resumed(lambda: self.runtime.pieces.resuming.counts)
 
     def authenticate(self, token: str, user: str) -> tuple[str, float | None]:
         """Who somebody is, and for how many seconds that is known. Where nobody has to prove it, it is who they say."""

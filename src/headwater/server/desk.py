@@ -22,8 +22,8 @@ from headwater.engine.access import ACCESS, Right, wrong_with
 from headwater.engine.engine import Engine
 from headwater.errors import AbsentError, AuthoringError, InvalidValueError, RuleRefusedError
 from headwater.pieces.declarations import HandlerMember
-from headwater.pieces.handles import Handler, Options
-from headwater.pieces.names import piece_id
+from headwater.pieces.handles import Effect, Handler, Options
+from headwater.pieces.names import document_id, piece_id
 from headwater.pieces.signature import given
 from headwater.protocol.commit import MAIN
 from headwater.protocol.desk import Question
@@ -38,8 +38,9 @@ from headwater.scheduler.node import Node
 from headwater.server.branching import branch_form
 from headwater.server.forms import compact_form, log_form, read_form, why_form
 from headwater.server.intents import intents_form, stored_form
+from headwater.server.nodes import backlog_form, current_form, nodes_form
 from headwater.server.reactions import reactions_form
-from headwater.server.rights import RIGHT_FOR, check_way, needed, write
+from headwater.server.rights import RIGHT_FOR, check_way, needed, space_of, write
 from headwater.server.showing import part_of, shown_form
 
 __all__ = ["Desk", "is_address", "place_of"]
@@ -120,6 +121,15 @@ class Desk:
             case "intents":
                 await check(asked.space, Right.OWN)
                 return await self._intents([asked.space] if asked.space else list(self._engines.sizes()))
+            case "nodes":
+                await check(asked.space, Right.OWN)
+                return await self._engines.ask(asked.space, lambda engine: nodes_form(engine, asked))
+            case "backlog":
+                await check(asked.space, Right.OWN)
+                return await self._engines.ask(asked.space, lambda engine: backlog_form(engine, asked))
+            case "current":
+                await check(asked.space, Right.OWN)
+                return await self._engines.ask(asked.space, lambda engine: current_form(engine, asked))
             case "reactions":
                 await check(asked.space, Right.OWN)
                 return await self._engines.ask(
@@ -207,7 +217,7 @@ class Desk:
         if not isinstance(handle, Handler):
             raise AuthoringError(f"{asked.place} is no handler: only handlers can be sent to")
         member: HandlerMember = handle.member
-        await check(asked.space, RIGHT_FOR[member.allow])
+        await check(space_of(handle), RIGHT_FOR[member.allow])
         result = await handle.sends.send(member, from_json_form(asked.value or {}), Options())
         return {"place": asked.place, "result": json_form(home.outline.signature(member).result.encode(result))}
 
@@ -224,7 +234,9 @@ class Desk:
     async def _address(self, asked: Question, user: str) -> AddressParts:
         if is_address(asked.place):
             return _address(asked)
-        _, handle = await self._member(asked, user)
+        home, handle = await self._member(asked, user)
+        if isinstance(handle, Effect):  # It keeps nothing; what is known of its last run is under its name.
+            return AddressParts(None, SPACE_SCOPE, document_id(home.id, place_of(asked.place)[2]), ())
         if not isinstance(handle, Input):
             raise AuthoringError(f"{asked.place} is nothing that is kept")
         key = handle.document.key

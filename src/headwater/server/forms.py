@@ -11,6 +11,7 @@ from headwater.engine.chain import End, chain
 from headwater.engine.engine import Engine
 from headwater.engine.reads import Logged, every
 from headwater.errors import AbsentError
+from headwater.server.last_run import last_run_form
 
 _ENDS = {
     End.GOES_ON: None,
@@ -95,7 +96,14 @@ def why_form(engine: Engine, parts: AddressParts, most: int, *, is_declared: boo
     """The chain of commits that made a document what it is. AbsentError: nobody declared or wrote it."""
     key = DocKey(parts.scope, parts.id)
     found = chain(engine, key, parts.path, most=most)
-    if not is_declared and found and found[0].end is End.NOT_KEPT and isinstance(engine.read(key).value, Absent):
+    last = last_run_form(engine, key)
+    if (
+        last is None
+        and not is_declared
+        and found
+        and found[0].end is End.NOT_KEPT
+        and isinstance(engine.read(key).value, Absent)
+    ):
         raise AbsentError(f"nothing is at {doc_text(key, parts.path)}: {_ENDS[End.NOT_KEPT]}")
     steps: list[JsonForm] = []
     for step in found:
@@ -112,4 +120,4 @@ def why_form(engine: Engine, parts: AddressParts, most: int, *, is_declared: boo
                 "end": _ENDS[step.end],
             }
         )
-    return {"address": doc_text(key, parts.path), "steps": steps}
+    return {"address": doc_text(key, parts.path), "steps": steps, "last_run": last}

@@ -14,7 +14,7 @@ import msgspec
 from headwater.data.value import size_of
 from headwater.errors import LimitError
 from headwater.protocol.messages import Answer, Encoding, FromEngine, Problem, State, Sync, Verdicts, Watched, encode
-from headwater.protocol.observations import Observations
+from headwater.protocol.observations import Observations, ReadElsewhere
 from headwater.protocol.stored_events import Events
 from headwater.protocol.verdict import Rejected, RuleRefused
 
@@ -49,9 +49,9 @@ def refusals(data: bytes, encoding: Encoding, limit: int, commits: int) -> Verdi
 
 def fitting(message: FromEngine, encoding: Encoding, limit: int) -> tuple[FromEngine, bytes]:
     """A message that its peer can take in, encoded: the message itself, a shorter page, or a problem in its place."""
-    if not isinstance(message, Watched | Answer | Sync | Events | Observations):
+    if not isinstance(message, Watched | Answer | Sync | Events | Observations | ReadElsewhere):
         return message, encode(message, encoding)
-    if isinstance(message, Sync | Events | Observations) or _fits(message.documents, limit):
+    if isinstance(message, Sync | Events | Observations | ReadElsewhere) or _fits(message.documents, limit):
         data = encode(message, encoding)
         if len(data) <= limit:
             return message, data
@@ -80,7 +80,12 @@ def _fits(documents: tuple[State, ...], limit: int) -> bool:
     return True
 
 
-def _problem(message: Watched | Answer | Sync | Events | Observations, limit: int) -> Problem:
+def _problem(message: Watched | Answer | Sync | Events | Observations | ReadElsewhere, limit: int) -> Problem:
+    if isinstance(message, ReadElsewhere):
+        text = (
+            f"what a piece reads of {len(message.docs)} documents elsewhere is over {limit} bytes, which is the limit"
+        )
+        return Problem("limit", f"{text} of one answer. Ask for fewer nodes at once.", False, message.id)
     if isinstance(message, Sync):
         docs = len(message.changes) + len(message.arrived)
         text = f"what happened to {docs} documents is over {limit} bytes, which is the limit of one message."

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -15,6 +16,18 @@ from headwater.protocol.verdict import Accepted
 from headwater.server.reaction_metrics import ReactionMetrics
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+OUTCOME: Final = ("outcome", "reason")
+CAME_BACK: Final = "clean"
+CHANGED: Final = frozenset(
+    {
+        "its code is another",
+        "its times are others",
+        "it failed",
+        "what it read was written",
+        "written since it was asked for",
+    }
+)
+"""Reasons that say that something changed. With any other one nobody knows whether something did."""
 
 
 class Metrics:
@@ -64,6 +77,10 @@ class Metrics:
             self.accepted += accepted
             self.rejected += judged - accepted
 
+    def count_resumed(self, counts: Callable[[], Mapping[str, int]]) -> None:
+        """Show from now on what became of nodes when their pieces came back, of the runtime that runs here."""
+        self.registry.register(_Resumed(counts))
+
     def page(self) -> bytes:
         return generate_latest(self.registry)
 
@@ -83,6 +100,29 @@ class _Counted(Collector):
         verdicts.add_metric(["accepted"], metrics.accepted)
         verdicts.add_metric(["rejected"], metrics.rejected)
         yield verdicts
+
+
+class _Resumed(Collector):
+    """Nodes that came back without a run, that run because something changed, and that nobody knows enough of.
+
+    A reason is told without what it says of one node: that is users' data.
+    """
+
+    def __init__(self, counts: Callable[[], Mapping[str, int]]) -> None:
+        self._counts = counts
+
+    def collect(self) -> Iterable[Metric]:
+        found: dict[tuple[str, str], int] = {}
+        for reason, count in dict(self._counts()).items():
+            told = reason.partition(":")[0]
+            outcome = "skipped" if told == CAME_BACK else "rerun" if told in CHANGED else "unknown"
+            found[outcome, told] = found.get((outcome, told), 0) + count
+        family = CounterMetricFamily(
+            "headwater_resumed_nodes", "Nodes of pieces that came back, by what became of them.", labels=OUTCOME
+        )
+        for (outcome, told), count in sorted(found.items()):
+            family.add_metric([outcome, told], count)
+        yield family
 
 
 class _Spaces(Collector):

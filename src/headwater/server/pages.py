@@ -52,7 +52,7 @@ from headwater.replica.document import Document
 from headwater.replica.transaction import Transaction
 from headwater.runtime.authored import call_in
 from headwater.server.application import Application
-from headwater.server.rights import RIGHT_FOR, check_way, needed, write
+from headwater.server.rights import RIGHT_FOR, check_way, needed, space_of, write
 from headwater.server.showing import Broken, look, part_of, shown_form
 
 PATH: Final = "/v1/page"
@@ -266,7 +266,7 @@ class Page:
         if not isinstance(handle, Handler):
             raise AuthoringError(f"{place.member!r} is no handler")
         member: HandlerMember = handle.member
-        await self._check(place.space, RIGHT_FOR[member.allow])
+        await self._check(space_of(handle), RIGHT_FOR[member.allow])
         options = Options(id=message.key or None)
         result = await handle.sends.send(member, _value(message.args), options)
         codec = type(self._piece(place)).__outline__.signature(member).result

@@ -10,8 +10,9 @@ from headwater.cells.handle import Input
 from headwater.data.address import SPACE_SCOPE
 from headwater.engine.access import Right
 from headwater.errors import AccessError
+from headwater.pieces.handles import Handler
 
-__all__ = ["RIGHT_FOR", "check_way", "needed", "write"]
+__all__ = ["RIGHT_FOR", "check_way", "needed", "space_of", "write"]
 
 RIGHT_FOR: Final = {"reader": Right.READ, "writer": Right.WRITE, "owner": Right.OWN}
 """What `allow=` of a handler asks for."""
@@ -26,6 +27,11 @@ def needed(handle: Input[Any], user: str, session: str, shared: Right) -> Right:
     if scope == SPACE_SCOPE:
         return shared
     return Right.READ if scope in (f"user:{user}", f"session:{session}") else Right.OWN
+
+
+def space_of(handle: Handler[..., Any]) -> str:
+    """The space whose access document says who may send to a handler: its own, whichever piece was given it."""
+    return handle.sends.place(handle.member).partition("/")[0]
 
 
 def check_way(handle: Input[Any], user: str, session: str) -> None:

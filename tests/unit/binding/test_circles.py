@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
+
 import pytest
 
-from headwater import AbsentError, Cell, Piece, Runtime, UpstreamFailedError, cell, computed
+from headwater import (
+    AbsentError,
+    Cell,
+    Input,
+    Piece,
+    Runtime,
+    UpstreamFailedError,
+    cell,
+    child,
+    computed,
+    each,
+    given,
+)
+from headwater.clock import VirtualClock
+from headwater.errors import NotSettlingError
 from tests.unit.binding.kit import alone, run
 
 
@@ -38,6 +55,34 @@ class Ring(Piece):
     @computed
     def impatient(self) -> int:
         return self.patient.get(0)
+
+
+class Leaf(Piece):
+    src: Input[int] = given()
+
+    @computed
+    def v(self) -> int:
+        return self.src.get() + 1
+
+
+class Kept(Piece):
+    items: Cell[Mapping[str, int]] = cell(default={"a": 1, "b": 2})
+
+    @child
+    def leaf(self) -> Leaf:
+        return Leaf(src=self.through)
+
+    @computed
+    def through(self) -> int:
+        return self.leaf.get().v.get()
+
+    @each(items)
+    def rows(self, item: Cell[int]) -> int:
+        return item.get() + self.total.get()
+
+    @computed
+    def total(self) -> int:
+        return sum(self.rows.get().values())
 
 
 def test_computeds_that_read_each_other_name_the_circle() -> None:
@@ -78,5 +123,109 @@ def test_what_is_absent_and_in_no_circle_says_what_it_said() -> None:
             rt.register(missing.get, id="reads it", output=out)
             with pytest.raises(UpstreamFailedError, match="nothing is at space:missing: write it first"):
                 await out.pull()
+
+    run(work)
+
+
+def test_a_circle_through_a_child_or_the_rows_of_an_each_is_named() -> None:
+    async def work() -> None:
+        async with alone() as (rt, _):
+            kept = rt.space("s").piece(Kept, "x")
+            with pytest.raises(UpstreamFailedError, match=r"itself: (\S+ reads ){2}\S+\. Let") as failed:
+                await kept.through.pull()
+            assert {"s/x:through", "s/x/leaf/:v"} <= set(str(failed.value).replace(". Let", " ").split())
+            with pytest.raises(UpstreamFailedError, match="stands on itself: ") as failed:
+                await kept.total.pull()
+            assert "s/x:total" in str(failed.value)
+            assert "s/x:rows/" in str(failed.value)
+
+    run(work)
+
+
+class Sometimes(Piece):
+    on: Cell[bool] = cell(default=False)
+    source: Cell[int] = cell(default=1)
+
+    @computed
+    def x(self) -> int:
+        return self.y.get() if self.on.get() else 1
+
+    @computed
+    def y(self) -> int:
+        return self.x.get() + 1
+
+    @computed(debounce_ms=200)
+    def calm(self) -> int:
+        return self.source.get() * 10
+
+    @computed
+    def below(self) -> int:
+        return self.calm.get() + 1
+
+    @computed(throttle_ms=60_000)
+    def rarely(self) -> int:
+        return self.source.get()
+
+
+async def passing(rt: Runtime, clock: VirtualClock, pulled: asyncio.Task[int], most_ms: int) -> int:
+    """Let time pass until somebody has what they wait for; how much that was."""
+    for ms in range(0, most_ms, 50):
+        for _ in range(20):
+            await asyncio.sleep(0)
+        if pulled.done():
+            return ms
+        clock.advance(50_000)
+        rt.core.wake()
+    raise AssertionError("it waits too long")
+
+
+def test_a_pull_waits_for_what_is_held_back_above_it() -> None:
+    async def work() -> None:
+        clock = VirtualClock(seed=1)
+        async with alone(clock) as (rt, _):
+            some = rt.space("s").piece(Sometimes, "s")
+            look = some.below.sink(lambda _: None)
+            assert await some.below.pull() == 11
+            some.source.set(2)
+            pulled = asyncio.create_task(some.below.pull())
+            assert 150 <= await passing(rt, clock, pulled, 1_000) <= 300
+            assert await pulled == 21
+            look.close()
+
+    run(work)
+
+
+def test_what_its_author_holds_back_for_longer_than_anybody_waits_is_pulled_as_it_is() -> None:
+    async def work() -> None:
+        clock = VirtualClock(seed=1)
+        async with alone(clock) as (rt, _):
+            some = rt.space("s").piece(Sometimes, "s")
+            look = some.rarely.sink(lambda _: None)
+            assert await some.rarely.pull() == 1
+            some.source.set(2)
+            assert await some.rarely.pull() == 1
+            look.close()
+
+    run(work)
+
+
+def test_a_pull_names_what_does_not_settle_and_is_right_once_it_does() -> None:
+    async def work() -> None:
+        clock = VirtualClock(seed=1)
+        async with alone(clock) as (rt, _):
+            some = rt.space("s").piece(Sometimes, "s")
+            look = some.y.sink(lambda _: None)
+            assert await some.x.pull() == 1
+            some.on.set(True)
+            pulled = asyncio.create_task(some.x.pull())
+            assert 29_000 <= await passing(rt, clock, pulled, 40_000) <= 31_000
+            with pytest.raises(NotSettlingError, match=r"did not settle in 30 s: look at .*s/s:(x|y)"):
+                await pulled
+            some.on.set(False)
+            pulled = asyncio.create_task(some.x.pull())
+            assert await passing(rt, clock, pulled, 5_000) <= 2_500
+            assert await pulled == 1
+            assert await some.y.pull() == 2
+            look.close()
 
     run(work)

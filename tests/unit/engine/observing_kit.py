@@ -136,11 +136,13 @@ def readers(engine: Engine, id: str, branch: str = MAIN, *, limit: int = 100) ->
     return found
 
 
-def marked(engine: Engine, owner: str, branch: str = MAIN, *, limit: int = 100) -> list[tuple[str, str, int]]:
+def marked(
+    engine: Engine, owner: str, branch: str = MAIN, *, limit: int = 100, owner_branch: str = MAIN
+) -> list[tuple[str, str, int]]:
     found: list[tuple[str, str, int]] = []
     after: str | None = ""
     while after is not None:
-        page = engine.looked(QueryMirrors(1, owner, after, limit), branch=branch)
+        page = engine.looked(QueryMirrors(1, owner, after, limit, owner_branch), branch=branch)
         assert isinstance(page, Mirrored)
         found += [(piece, key.id, seq) for piece, key, seq in page.marked]
         after = page.next

@@ -22,7 +22,7 @@ from headwater.protocol.commit import Commit
 from headwater.protocol.verdict import Accepted
 from headwater.testing.crash import Rig, Suite, run
 from headwater.testing.disk_machine import FILE
-from tests.counts import is_exploring, scaled
+from tests.counts import seldom
 from tests.unit.engine.kit import value_of, write
 
 MANY = 60
@@ -121,7 +121,7 @@ def test_a_crash_finds_nothing_missing_in_a_log_with_room(suite: Suite) -> None:
         seed=2,
         commits=60,
         suites=[suite],
-        chosen=lambda total: max(1, scaled(total) // (1 if is_exploring() else 3)),
+        chosen=seldom,
         rig=ROOMY,
     )
     print(summary)

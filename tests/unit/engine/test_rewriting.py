@@ -20,7 +20,7 @@ from headwater.protocol.commit import Commit, Operation
 from headwater.testing.disk_machine import harness
 from headwater.testing.disk_model import Loss, OpKind
 from headwater.testing.faulty_disk import Fault, FaultyDisk, Mode
-from tests.counts import scaled
+from tests.counts import seldom
 
 FILE = "x.space"
 LOG = f"{FILE}-wal"
@@ -83,7 +83,7 @@ def story(seed: int, *, sector_garbled: bool = False) -> None:
 @pytest.mark.parametrize("sector_garbled", [False, True])
 def test_a_crash_while_opening_after_failed_syncs_leaves_a_whole_space(sector_garbled: bool) -> None:
     with harness():
-        for seed in (*TORN, *range(scaled(STORIES))):
+        for seed in (*TORN, *range(seldom(STORIES))):
             story(seed, sector_garbled=sector_garbled)
 
 

@@ -83,9 +83,12 @@ RECORD = (
     "08909090a46d61696e909095a0a090c20090909090"
 )
 SNAPSHOT = "e942a5b881a16e97c0c3ffcb3ff8000000000000a2c3a9c40100c70e0194c0a57370616365a16292a17800"
-STATE = "9b01020300092829054d9292a57370616365a16191a16b9196a17892a57370616365a16191a16b0104c0"
+STATE = "9b01020300092829054d9292a57370616365a16191a16b9197a17892a57370616365a16191a16b0104c0a46d61696e"
+# Before a read of another space named its branch.
+FORMER_STATE = "9b01020300092829054d9292a57370616365a16191a16b9196a17892a57370616365a16191a16b0104c0"
 BODY = "9292930792a16b00009392a57370616365a161900191a163"
-MIRROR = "91919292a57370616365a16109"
+MIRROR = "92919292a57370616365a1610900"
+FORMER_MIRROR = "91919292a57370616365a16109"  # before it named the seq of its owner
 ABSENT_A = -1193986764472149394
 MARKS = (
     "95930301009304020393000000009192a16b9593000000930402039303010000929200959303010093030100930000000090"
@@ -135,9 +138,9 @@ def test_an_observation() -> None:
     assert encode_form(state).hex() == STATE
     assert encode_form(body).hex() == BODY
     assert encode_form(MirrorBody(((A, 9),))).hex() == MIRROR
-    assert decode_state(bytes.fromhex(STATE)) == state
+    assert decode_state(bytes.fromhex(STATE)) == decode_state(bytes.fromhex(FORMER_STATE)) == state
     assert decode_body(bytes.fromhex(BODY)) == body
-    assert decode_mirror(bytes.fromhex(MIRROR)) == MirrorBody(((A, 9),))
+    assert decode_mirror(bytes.fromhex(MIRROR)) == decode_mirror(bytes.fromhex(FORMER_MIRROR)) == MirrorBody(((A, 9),))
     assert number_of_absent(A) == ABSENT_A
     assert observation_seal(1, 2, 3, 4, "\u00e4", 5, b"state", b"body") == 730827777
 

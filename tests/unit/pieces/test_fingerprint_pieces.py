@@ -62,6 +62,7 @@ class Board(Piece):
     def move(self, key: str, left: str | None, right: str | None) -> None:
         self.cards.key(key).at(lambda c: c.rank).set(between(left, right))
 """
+OF_CARDS = {"Board.views", "Board.count", "Board.move", "CardView.label", "CardView.rename"}
 HELPERS = "def double(n):\n    return n * 2\n"
 
 
@@ -89,8 +90,10 @@ def digests(board: str = BOARD, helpers: str = HELPERS) -> dict[str, str]:
         ("self.card.get().label()", "self.card.get().label() + '!'", {"CardView.label"}),
         ("class Board(", "# moved\n\nclass Board(", set()),
         ("class CardView(Piece)", "class CardView(Piece, name='shop.View')", {"Board.views"}),
-        # `views` takes a card, and `Cell[Card]` is in its annotations.
-        ("self.title.upper()", "self.title.lower()", {"Board.views"}),
+        # `views` takes a card, and `Cell[Card]` is in its annotations; the others name a member that is read as cards.
+        ("self.title.upper()", "self.title.lower()", OF_CARDS),
+        ("    rank: str\n", "    rank: str\n    points: int = 1\n", OF_CARDS),
+        ("cell(default={})", "cell(default={'a': Card(title='a', rank='a')})", {"Board.count", "Board.move"}),
     ],
 )
 def test_a_change_is_a_change_of_the_members_that_stand_on_it(old: str, new: str, changed: set[str]) -> None:

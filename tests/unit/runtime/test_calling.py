@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from headwater import AuthoringError, Cell, Piece, Refused, Runtime, cell, computed, handler
+from headwater import AuthoringError, Cell, Piece, Refused, Runtime, SessionExpiredError, cell, computed, handler
+from headwater.runtime.calling import Calls
 from tests.unit.runtime.kit import run
 
 
@@ -120,3 +121,75 @@ def test_a_member_that_is_named_in_another_thread_says_how_to_name_it_there() ->
         return rt.call(lambda: till.euros.pull())
 
     assert elsewhere(work) == 0
+
+
+def test_leaving_the_runtime_ends_a_call_that_would_never_end() -> None:
+    began: list[str] = []
+    cancelled: list[str] = []
+
+    async def endless() -> None:
+        began.append("endless")
+        try:
+            await asyncio.get_running_loop().create_future()
+        except asyncio.CancelledError:
+            cancelled.append("endless")
+            raise
+
+    async def stubborn() -> None:
+        began.append("stubborn")
+        while True:
+            try:
+                await asyncio.get_running_loop().create_future()
+            except asyncio.CancelledError:
+                cancelled.append("stubborn")
+                if len(cancelled) > 2:
+                    raise
+
+    async def main() -> None:
+        async with Runtime() as rt:
+            calls = [asyncio.create_task(asyncio.to_thread(rt.call, each)) for each in (endless, stubborn)]
+            while len(began) < 2:
+                await asyncio.sleep(0)
+        for call, name in zip(calls, ("endless", "stubborn"), strict=True):
+            with pytest.raises(SessionExpiredError, match=rf"during rt\.call\(.*{name}\), which was cancelled"):
+                await call
+        for left in [each for each in asyncio.all_tasks() if each.get_name() == "rt.call"]:
+            left.cancel()
+            await asyncio.wait([left])
+
+    run(main)
+    assert sorted(cancelled) == ["endless", "stubborn", "stubborn"]
+
+
+def test_a_thread_may_close_the_runtime_and_comes_too_late_after_that() -> None:
+    async def main() -> None:
+        rt = Runtime()
+        await asyncio.to_thread(rt.call, rt.close)
+        with pytest.raises(AuthoringError, match="is closed"):
+            await asyncio.to_thread(rt.call, lambda: 1)
+
+    run(main)
+
+
+def test_a_call_that_is_taken_up_after_the_end_says_so() -> None:
+    async def main() -> None:
+        rt = Runtime()
+        late = Calls(asyncio.get_running_loop())
+        late.close(None)
+        with pytest.raises(SessionExpiredError, match="closed before"):
+            await asyncio.to_thread(late.there, main, (), {})
+        await rt.close()
+
+    run(main)
+
+
+def test_a_call_that_had_no_turn_yet_ends_with_the_runtime_too() -> None:
+    async def main() -> None:
+        async with Runtime() as rt:
+            call = asyncio.create_task(asyncio.to_thread(rt.call, main))
+            while not [each for each in asyncio.all_tasks() if each.get_name() == "rt.call"]:
+                await asyncio.sleep(0)
+        with pytest.raises(SessionExpiredError, match=r"during rt\.call"):
+            await call
+
+    run(main)

@@ -58,6 +58,17 @@ def test_every_suite_that_is_run_as_native_code_is_there() -> None:
         assert f"def {name}(" in (compiled.ROOT / file).read_text()
 
 
+def test_a_class_that_others_extend_says_so_where_it_is_compiled() -> None:
+    """Pieces did not come up on the compiled copy: handles of theirs extend native ones, which refuse that unasked."""
+    source = "from __future__ import annotations\n\nimport enum\nfrom typing import Final\n\n\nclass A:\n    x = 1\n"
+    made = compiled.extensible(source, "A")
+    assert "from mypy_extensions import mypyc_attr\nfrom typing import Final\n" in made
+    assert "@mypyc_attr(allow_interpreted_subclasses=True)\nclass A:\n" in made
+    for module, name in compiled.EXTENDED:
+        assert module in compiled.HOT
+        assert f"class {name}(" in (text := (compiled.SOURCE / module).read_text()) or f"class {name}:" in text
+
+
 def test_what_only_type_checkers_read_is_left_out_of_native_classes() -> None:
     """A native class takes no `if` in its body. Lines stay where they are, for tracebacks."""
     source = "class A:\n    x = 1\n\n    if TYPE_CHECKING:\n\n        def f(self) -> int: ...\n\n    y = 2\n"

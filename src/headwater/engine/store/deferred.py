@@ -1,8 +1,8 @@
 """A space that may not exist yet: its file is made by the first commit, not by whoever looks first.
 
 Until then everything is in memory: the sessions that look, and that there is nothing. What must survive (a commit, a
-branch, a lease) makes the file and moves what was there into it, in one transaction and before anything is answered.
-Nothing else about a store changes here.
+branch, a lease, who reads it from elsewhere) makes the file and moves what was there into it, in one transaction and
+before anything is answered. Nothing else about a store changes here.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path as FilePath
 
 from headwater.engine.store.database import Database, Synchronous
-from headwater.engine.store.port import BranchRow, LeaseRow, LogRow
+from headwater.engine.store.port import BranchRow, LeaseRow, LogRow, MirrorRow
 from headwater.engine.store.schema import MIGRATIONS
 from headwater.engine.store.sqlite import SqliteStore
 
@@ -47,6 +47,10 @@ class DeferredStore(SqliteStore):
     def put_lease(self, row: LeaseRow) -> None:
         super().put_lease(row)
         self._is_needed = True
+
+    def put_mirror(self, row: MirrorRow) -> None:
+        super().put_mirror(row)
+        self._is_needed = self._is_needed or bool(row.body)  # Whoever writes here first is to find who reads it.
 
     def commit(self) -> None:
         super().commit()

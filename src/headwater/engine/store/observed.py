@@ -6,7 +6,7 @@ the same as a node of which nothing is known. Verifying finds it, and that one i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from itertools import islice
 from typing import Any, Final
 
@@ -37,6 +37,19 @@ def add_name(db: Database, name: str) -> int:
     number = db.number("SELECT max(number) FROM names") + 1
     NAMES.add(db, (number, name))
     return number
+
+
+def drop_names(db: Database, after: int, limit: int, used: Container[int]) -> tuple[int | None, int]:
+    """Look at so many names after a number and drop those that are not used.
+
+    Answers the last that was looked at, None if there are no more, and how many were dropped.
+    """
+    rows = db.all("SELECT number FROM names WHERE number>? ORDER BY number LIMIT ?", (after, limit))
+    numbers = [number for (number,) in rows]
+    unused = [number for number in numbers if number not in used]
+    for some, places in _together(unused):
+        NAMES.drop(db, f"number IN ({places})", some)
+    return numbers[-1] if len(numbers) == limit else None, len(unused)
 
 
 def observation(db: Database, key: NodeNumbers) -> ObservationRow | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from pathlib import Path as FilePath
 from typing import Any, Final
 
@@ -314,11 +314,8 @@ class SqliteStore:
         RECORDS.add_all(self._db, rows)
 
     def records_after(self, topic: str, after: tuple[int, int], limit: int) -> list[RecordRow]:
-        rows = self._db.all(
-            RECORDS.select + "WHERE topic=? AND (seq, ordinal)>(?,?) ORDER BY seq, ordinal LIMIT ?",
-            (topic, *after, limit),
-        )
-        return [RecordRow._make(RECORDS.opened(row)) for row in rows]
+        found = RECORDS.select + "WHERE topic=? AND (seq, ordinal)>(?,?) ORDER BY seq, ordinal LIMIT ?"
+        return [RecordRow._make(RECORDS.opened(row)) for row in self._db.all(found, (topic, *after, limit))]
 
     def lease(self, name: str) -> LeaseRow | None:
         row = self._db.one(LEASES.select + "WHERE name=?", (name,))
@@ -337,6 +334,9 @@ class SqliteStore:
 
     def add_name(self, name: str) -> int:
         return observed.add_name(self._db, name)
+
+    def drop_names(self, after: int, limit: int, used: Container[int]) -> tuple[int | None, int]:
+        return observed.drop_names(self._db, after, limit, used)
 
     def observation(self, key: NodeNumbers) -> ObservationRow | None:
         return observed.observation(self._db, key)

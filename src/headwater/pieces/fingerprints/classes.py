@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from headwater.pieces.fingerprints.form import Form, FormWriter, Unfingerprintable
-from headwater.pieces.fingerprints.functions import annotations_form
+from headwater.pieces.fingerprints.functions import TYPE, annotations_form
 from headwater.pieces.fingerprints.values import FormOf
 
 __all__ = ["IGNORED", "class_form"]
@@ -67,6 +67,7 @@ _PYDANTIC_FIELDS: Final = "__pydantic_fields__"
 def class_form(cls: type[Any], form_of: FormOf) -> Form:
     """What the class is by itself."""
     writer = FormWriter("class")
+    writer.of_kind(TYPE)
     writer.text(cls.__name__)
     _put(writer, cls.__bases__, " -> bases", form_of)
     if all(type(base) is not type(cls) for base in cls.__bases__):  # Otherwise the base stands for it.

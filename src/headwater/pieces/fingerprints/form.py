@@ -14,9 +14,13 @@ import dataclasses
 import hashlib
 from typing import Final
 
-__all__ = ["DIGEST_BYTES", "EMPTY", "Form", "FormWriter", "Unfingerprintable", "atom"]
+__all__ = ["DIGEST_BYTES", "EMPTY", "PACKAGE_MARK", "REFERENCE", "Form", "FormWriter", "Unfingerprintable", "atom"]
 
 DIGEST_BYTES: Final = 20
+PACKAGE_MARK: Final = "=="
+"""What the version of an installed package has in it, and that of Python or of Headwater has not."""
+REFERENCE: Final = b"&"
+"""The token of what is nothing but a reference: what is there is told by whoever describes that."""
 _LONGEST_ATOM: Final = 64
 
 
@@ -41,24 +45,27 @@ class Form:
     refs: tuple[tuple[str, object], ...] = ()
     names: frozenset[str] = frozenset()
     is_dynamic: bool = False  # its code looks names up that it computes
+    versions: frozenset[str] = frozenset()  # of installed packages that stand for something in it
+    parts: tuple[tuple[str, bytes], ...] = ()  # of what it is made, by kind: to say what changed, never whether
 
 
 EMPTY: Final = Form(b"-")
 
 
-def atom(tag: str, content: str | bytes = b"") -> Form:
-    """The form of something that refers to nothing. `tag` says what kind of thing it is."""
+def atom(tag: str, content: str | bytes = b"", version: str = "") -> Form:
+    """The form of something that refers to nothing. `tag` says what kind of thing it is, `version` stands for it."""
     data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
+    versions = frozenset((version,)) if PACKAGE_MARK in version else frozenset()
     if len(data) > _LONGEST_ATOM:
         digest = hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest()
-        return Form(b"%b#%d:%b" % (tag.encode(), len(data), digest))
-    return Form(b"%b:%b" % (tag.encode(), data))
+        return Form(b"%b#%d:%b" % (tag.encode(), len(data), digest), versions=versions)
+    return Form(b"%b:%b" % (tag.encode(), data), versions=versions)
 
 
 class FormWriter:
     """Makes one form out of several, in the order they are put."""
 
-    __slots__ = ("_is_dynamic", "_names", "_numbers", "_parts", "_refs", "_tag")
+    __slots__ = ("_is_dynamic", "_kind", "_kinds", "_names", "_numbers", "_parts", "_refs", "_tag", "_versions")
 
     def __init__(self, tag: str) -> None:
         self._tag = tag
@@ -67,10 +74,25 @@ class FormWriter:
         self._numbers: dict[int, int] = {}
         self._names: set[str] = set()
         self._is_dynamic = False
+        self._versions: frozenset[str] = frozenset()
+        self._kind = ""
+        self._kinds: dict[str, list[bytes]] = {}
+
+    def of_kind(self, kind: str) -> None:
+        """What is put from here on is of this kind. Empty: of none that is told apart."""
+        self._kind = kind
+
+    def _noted(self, data: bytes) -> None:
+        if self._kind:
+            self._kinds.setdefault(self._kind, []).append(b"%d:%b" % (len(data), data))
 
     def put(self, form: Form, step: str = "") -> None:
         """Add a part; `step` leads to it."""
         self._parts.append(b"%d:%b" % (len(form.token), form.token))
+        if form.versions:
+            self._versions |= form.versions  # Told apart by these.
+        elif form.token != REFERENCE:
+            self._noted(form.token)
         for way, referred in form.refs:
             number = self._numbers.get(id(referred))
             if number is None:
@@ -86,10 +108,12 @@ class FormWriter:
         """Add a name or another short text."""
         data = text.encode("utf-8", "surrogatepass")
         self._parts.append(b"%d:%b;" % (len(data), data))
+        self._noted(data)
 
     def bytes(self, data: bytes) -> None:
         """Add bytes."""
         self._parts.append(b"%d:%b;" % (len(data), data))
+        self._noted(data)
 
     def uses(self, names: set[str], *, is_dynamic: bool) -> None:
         """The code in it names these attributes or globals."""
@@ -99,4 +123,12 @@ class FormWriter:
     def form(self) -> Form:
         """All of it as one."""
         digest = hashlib.blake2b(b"".join(self._parts), digest_size=DIGEST_BYTES).digest()
-        return Form(self._tag.encode() + b"=" + digest, tuple(self._refs), frozenset(self._names), self._is_dynamic)
+        kinds = tuple([(kind, b"".join(data)) for kind, data in self._kinds.items()])
+        return Form(
+            self._tag.encode() + b"=" + digest,
+            tuple(self._refs),
+            frozenset(self._names),
+            self._is_dynamic,
+            self._versions,
+            kinds,
+        )

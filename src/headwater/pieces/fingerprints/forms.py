@@ -20,7 +20,7 @@ from typing import Any, Final
 import msgspec
 
 from headwater.pieces.fingerprints.classes import class_form
-from headwater.pieces.fingerprints.form import Form, FormWriter, Unfingerprintable, atom
+from headwater.pieces.fingerprints.form import REFERENCE, Form, FormWriter, Unfingerprintable, atom
 from headwater.pieces.fingerprints.functions import function_form
 from headwater.pieces.fingerprints.origin import Origin, Origins
 from headwater.pieces.fingerprints.values import MAX_LEVEL, container_form, pickled_form, scalar_form
@@ -103,7 +103,7 @@ class Forms:
             return atom("logger")  # It answers nothing, and its name is often that of the module.
         is_record = _is_record(thing)
         if not is_record and self.origins.stands_for(type(thing)) is None:
-            return Form(b"&", (("", thing),))
+            return Form(REFERENCE, (("", thing),))
         if not is_record and self.origins.of(type(thing).__module__) is Origin.OURS:
             return self._class(type(thing))
         return pickled_form(thing, level, self.form_of)
@@ -124,7 +124,11 @@ class Forms:
             return self._function(thing)
         if isinstance(thing, types.ModuleType):
             version = self.origins.stands_for(thing)
-            return Form(b"&", (("", thing),)) if version is None else atom("module", f"{version} {thing.__name__}")
+            return (
+                Form(REFERENCE, (("", thing),))
+                if version is None
+                else atom("module", f"{version} {thing.__name__}", version)
+            )
         if isinstance(thing, types.BuiltinFunctionType):
             return self._builtin(thing)
         if isinstance(thing, _OF_PYTHON):
@@ -132,20 +136,21 @@ class Forms:
             version = self.origins.stands_for(owner)
             if version is None and not isinstance(thing, _PLACES):
                 raise _compiled(thing)
-            return atom("descriptor", f"{version} {owner.__name__}.{thing.__name__}")
+            return atom("descriptor", f"{version} {owner.__name__}.{thing.__name__}", version or "")
         return None
 
     def _class(self, cls: type[Any]) -> Form:
         version = self.origins.stands_for(cls)
         if version is None:
-            return Form(b"&", (("", cls),))
-        return atom("class", f"{version} {cls.__module__}.{cls.__qualname__}")
+            return Form(REFERENCE, (("", cls),))
+        return atom("class", f"{version} {cls.__module__}.{cls.__qualname__}", version)
 
     def _function(self, function: types.FunctionType) -> Form:
         version = self.origins.stands_for(function)
         if version is None or function.__closure__:
-            return Form(b"&", (("", function),))
-        return atom("function", f"{version} {function.__globals__.get('__name__')}.{function.__qualname__}")
+            return Form(REFERENCE, (("", function),))
+        name = f"{function.__globals__.get('__name__')}.{function.__qualname__}"
+        return atom("function", f"{version} {name}", version)
 
     def _builtin(self, function: Any) -> Form:
         on = function.__self__
@@ -154,7 +159,7 @@ class Forms:
         version = self.origins.stands_for(function)
         if version is None:
             raise _compiled(function)
-        return atom("builtin", f"{version} {function.__module__}.{function.__qualname__}")
+        return atom("builtin", f"{version} {function.__module__}.{function.__qualname__}", version)
 
     # ---- things around others ----------------------------------------------------------------------------
 

@@ -24,7 +24,13 @@ from headwater.pieces.fingerprints.form import Form, FormWriter, Unfingerprintab
 from headwater.pieces.fingerprints.origin import Origin, Origins, canonical_module
 from headwater.pieces.fingerprints.values import FormOf
 
-__all__ = ["annotations_form", "function_form"]
+__all__ = ["CODE", "CONSTANT", "DEFAULT", "TYPE", "annotations_form", "function_form"]
+
+# What a function is made of.
+CODE: Final = "code"
+CONSTANT: Final = "constant"
+DEFAULT: Final = "default"
+TYPE: Final = "type"
 
 # What a module says about itself. It differs between machines, and between a script and the same file imported.
 _ABOUT_THE_MODULE: Final = frozenset(
@@ -42,12 +48,17 @@ def function_form(function: FunctionType, origins: Origins, form_of: FormOf) -> 
     version = origins.stands_for(function)
     if version is None:
         _put_code(writer, function, take_apart(function.__code__), origins, form_of)
+        writer.of_kind(DEFAULT)
         _put(writer, function.__defaults__, " -> defaults", form_of)
         _put(writer, function.__kwdefaults__, " -> defaults", form_of)
+        writer.of_kind(TYPE)
         writer.put(annotations_form(function, function.__globals__, form_of), "")
+        writer.of_kind(CONSTANT)
         _put(writer, sorted(vars(function).items()), " -> attributes", form_of)
     else:
-        writer.text(f"{version} {module}.{function.__qualname__}")
+        writer.of_kind(CODE)
+        writer.put(atom("version", f"{version} {module}.{function.__qualname__}", version))
+        writer.of_kind(CONSTANT)
     registry = getattr(function, "registry", None)
     if module == "functools" and registry is not None:  # singledispatch: the rest of its closure is a cache
         _put(writer, list(registry.items()), " -> registry", form_of)
@@ -76,10 +87,12 @@ def _put(writer: FormWriter, value: object, step: str, form_of: FormOf) -> None:
 
 
 def _put_code(writer: FormWriter, function: FunctionType, parts: CodeParts, origins: Origins, form_of: FormOf) -> None:
+    writer.of_kind(CODE)
     for piece in parts.shape:
         writer.bytes(piece)
     for constant in parts.constants:
         writer.put(form_of(constant, 0))
+    writer.of_kind(CONSTANT)
     is_dynamic = "__dict__" in parts.names
     for chain in parts.chains:
         if chain[0] in _ABOUT_THE_MODULE:
@@ -94,7 +107,9 @@ def _put_code(writer: FormWriter, function: FunctionType, parts: CodeParts, orig
         if any(found is each for each in _RUNS_ANYTHING):
             raise Unfingerprintable("reaches code that only shows when it runs", step)
         is_dynamic |= any(found is each for each in _LOOKS_UP)
+        writer.of_kind(CODE)
         writer.text(".".join(used))
+        writer.of_kind(CONSTANT)
         _put(writer, found, step, form_of)
     for wanted in parts.imports:
         _put_import(writer, wanted, function, origins, form_of)
@@ -146,7 +161,7 @@ def _put_import(writer: FormWriter, wanted: Import, function: FunctionType, orig
         except ImportError:
             raise Unfingerprintable("is imported from a package that is not known", step) from None
     if origins.of(name) is not Origin.APPLICATION:
-        writer.put(atom("import", f"{origins.version(name)} {name}"))
+        writer.put(atom("import", f"{origins.version(name)} {name}", origins.version(name)))
         return
     module = sys.modules.get(name)
     if module is None:
@@ -158,7 +173,9 @@ def _put_import(writer: FormWriter, wanted: Import, function: FunctionType, orig
         found = sys.modules.get(f"{name}.{each}") if not hasattr(module, each) else getattr(module, each)
         if found is None and not hasattr(module, each):
             raise Unfingerprintable("is a name that is not defined", f" -> {name}.{each}")
+        writer.of_kind(CODE)
         writer.text(each)
+        writer.of_kind(CONSTANT)
         _put(writer, found, f" -> {name}.{each}", form_of)
 
 

@@ -8,18 +8,19 @@ tried again is the writer's to say.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import asyncio
+from typing import TYPE_CHECKING, Any, cast
 
 from headwater.data.value import Value
 from headwater.errors import EventExpiredError, HandlerFailed, Refused
 from headwater.protocol.commit import LeaseHeld
 from headwater.protocol.reactions import lease_name
 from headwater.runtime.authored import UNDECIDED, call_in
-from headwater.runtime.binding import periods, receipts, stored
+from headwater.runtime.binding import gone, periods, receipts, stored
 from headwater.runtime.binding.advice import advice, noted
 from headwater.runtime.binding.contexts import EventContext
-from headwater.runtime.binding.course import Course, land, prefetch
-from headwater.runtime.binding.fresh import Handled, Stale, freshen
+from headwater.runtime.binding.course import Course, land, parked, prefetch
+from headwater.runtime.binding.fresh import Handled, Stale
 from headwater.runtime.binding.lineage import Origin
 from headwater.runtime.binding.rights import check_right
 from headwater.runtime.effort import Stage
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 class Defect(Exception):
     """A handler raised something that is no refusal. Never leaves this module."""
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: BaseException) -> None:
         super().__init__(str(error))
         self.error = error
 
@@ -100,14 +101,15 @@ class Attempting:
             try:
                 return await land(pieces, event, attempt)
             except Stale as stale:
-                event.effort.stage = Stage.PARKED
-                await freshen(pieces, event.stream, stale.documents, held, self._handling.window_us)
+                await parked(pieces, event, stale.documents, held)
             except Refused:
                 if not await self._was_wrong(event):
+                    self._lane.let_go(event)  # Whatever its receipt says.
                     await receipts.check(pieces, event)
                     raise
             except Defect as defect:
                 if not await self._was_wrong(event):
+                    self._lane.let_go(event)
                     await receipts.check(pieces, event)
                     raise HandlerFailed(
                         f"{event.stream} failed: {type(defect.error).__name__}: {defect.error}"
@@ -149,6 +151,7 @@ class Attempting:
         except BaseException:
             tracker.check()
             event.stood_on = tracker.undecided()
+            event.kept = _kept(tracker)
             raise
         tracker.check()  # Whoever caught the signal has gone on with what was not there: nothing of that is kept.
         event.seen = noted(transaction)
@@ -170,11 +173,9 @@ def call(handling: Handling, event: Event, facet: Facet, arguments: dict[str, An
     """One call of the handler, in the transaction that is open."""
     core = handling.pieces.core
     home = event.home
-    if event.period is not None:
-        # Nobody sent it: it makes no piece that was deleted, although it is open here.
-        is_there = home.parent is not None or home.pieces.records.exists(home)
-        if not is_there or periods.is_over(core, event):
-            return None
+    gone.check(event)
+    if event.period is not None and periods.is_over(core, event):
+        return None
     handling.current = (event, EventContext(facet, event))
     try:
         home.pieces.records.keep(home)
@@ -184,8 +185,8 @@ def call(handling: Handling, event: Event, facet: Facet, arguments: dict[str, An
         return result
     except Refused:
         raise
-    except Exception as error:  # Whatever else an author's function raises is a defect.
-        raise Defect(error) from error
+    except (Exception, asyncio.CancelledError, GeneratorExit) as error:
+        raise Defect(error) from error  # Whatever else an author's function raises is a defect, and cancels nobody.
     finally:
         handling.current = None
 
@@ -197,13 +198,22 @@ def _sign(handling: Handling, event: Event, result: Value) -> None:
     transaction, attempt = run.transaction, event.attempt
     assert transaction is not None
     assert attempt is not None
-    if event.origin is not None:
-        condition = event.origin.condition(event.home.space.name)
+    for origin in (event.origin, None if event.keeping is None else event.keeping.origin):
+        condition = None if origin is None else origin.condition(event.home.space.name)
         if condition is not None:
             transaction.preconditions.append(condition)
     if event.delivers is not None:
         hold, delivered = event.delivers
         transaction.preconditions.append(LeaseHeld(lease_name(hold.reaction, hold.key), hold.token))
         transaction.delivered.append(delivered)
+    event.kept = _kept(cast(Handled, run.tracker))
     receipts.leave(handling.pieces, transaction, event, result)
     stored.store(handling.pieces, transaction, attempt)
+
+
+def _kept(tracker: Handled) -> str | None:
+    """Whose alone it is what an attempt returned or said, by all that it read and wrote, in whatever space.
+
+    What is computed from something narrow is narrow itself, so that what was read directly says it.
+    """
+    return receipts.narrowest(document.key.scope for document in (*tracker._read, *tracker.wrote))

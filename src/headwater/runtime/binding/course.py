@@ -7,7 +7,7 @@ gets what came of the first handling. It decides no delay.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.cells.handle import Input
@@ -20,9 +20,11 @@ from headwater.runtime.binding.fresh import freshen, is_fresh
 from headwater.runtime.binding.receipts import HandledBefore
 from headwater.runtime.binding.traces import EventAttempted, EventRejected
 from headwater.runtime.effort import Outcome, Stage, classify
+from headwater.scheduler.node import CLEAN, Node
 
 if TYPE_CHECKING:
     from headwater.data.value import Value
+    from headwater.replica.document import Document
     from headwater.replica.layer import Layer
     from headwater.replica.transaction import Transaction
     from headwater.runtime.binding.events import Event
@@ -30,13 +32,14 @@ if TYPE_CHECKING:
     from headwater.runtime.binding.handling import Handling
     from headwater.runtime.binding.lanes import Lane
     from headwater.runtime.binding.pieces import Pieces
-    from headwater.scheduler.node import Node
 
-__all__ = ["Course", "HandledBefore", "land", "prefetch"]
+__all__ = ["Course", "HandledBefore", "land", "parked", "prefetch"]
 
 ORIGIN_COMMITTED: Final = "origin_committed"
 ENTITY_ABSENT: Final = "entity_absent"
 ACCESS_RULE: Final = "access"
+SHOWN: Final = 3
+"""Nodes that are named of those that an event waits for."""
 
 
 class Course:
@@ -51,7 +54,11 @@ class Course:
         self._precondition = ""  # of the last attempt, which is false for good
 
     async def turn(self) -> None:
-        await self._lane.turn(self._event)
+        event, keeping = self._event, self._event.keeping
+        await self._lane.turn(event)
+        while keeping is not None and not keeping.is_made:
+            await self._handling.storing.made(event)
+            await self._lane.turn(event)
 
     def made(self, transaction: Transaction) -> None:
         event, handling = self._event, self._handling
@@ -88,6 +95,7 @@ class Course:
         """What a failed attempt means. Raises HandledBefore if the event was handled, by whomever."""
         if isinstance(error, PreconditionFailedError):
             if self._precondition == ORIGIN_COMMITTED:
+                await self._handling.storing.accepted(self._event)  # Raises why it could not be stored, if it was that.
                 self._event.is_dropped = True
             elif self._precondition == ENTITY_ABSENT:
                 await receipts.answered(self._handling.pieces, self._event)
@@ -141,5 +149,22 @@ async def prefetch(pieces: Pieces, event: Event, facet: Facet, held: list[Node])
             await core.loaded(document)
     stale = [each for each in documents if each.writers and not is_fresh(each, core)]
     if stale:
-        event.effort.stage = Stage.PARKED
+        await parked(pieces, event, stale, held)
+
+
+async def parked(pieces: Pieces, event: Event, stale: Sequence[Document], held: list[Node]) -> None:
+    """Hold the event until what it reads is fresh. The table says what has to run before, and when that may."""
+    core, effort = pieces.core, event.effort
+    gates, graph = core.scheduler.gates, core.scheduler.graph
+    writers = {each: None for document in stale for each in document.writers if isinstance(each, Node)}
+    behind = {each: None for writer in writers for each in (writer, *graph.above(writer)) if each.status != CLEAN}
+    times = {node: gates.eligible_at(node) for node in behind}
+    now_us = core.clock.monotonic_us()
+    gated = [node for node in behind if times[node] > now_us]
+    effort.stage = Stage.PARKED
+    effort.next_us = min((times[node] for node in gated), default=0)
+    event.waits = ", ".join(node.id for node in (gated or list(behind))[:SHOWN])
+    try:
         await freshen(pieces, event.stream, stale, held, pieces.handling.window_us)
+    finally:
+        effort.next_us, event.waits = 0, ""

@@ -16,6 +16,7 @@ from headwater.errors import (
     RuleRefusedError,
     SessionExpiredError,
 )
+from headwater.runtime.binding.gone import Gone
 from headwater.runtime.binding.intents import End
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ def tell(core: Core, event: Event, end: End) -> None:
                 told.set_exception(failure)
     if not isinstance(failure, Exception) or end in _QUIET:
         return
+    if isinstance(failure, Gone) and event.period is not None:
+        return  # Nobody sent it, and the next period says the same.
     if isinstance(failure, _LOUD) or not is_awaited:
         cause = failure.__cause__ if isinstance(failure, HandlerFailed) else failure
         core.report(event.stream, cause if isinstance(cause, Exception) else failure)

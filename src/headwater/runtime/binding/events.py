@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from headwater.runtime.binding.handling import Handling
     from headwater.runtime.binding.home import Home
     from headwater.runtime.binding.intents import End
+    from headwater.runtime.binding.keeping import Keeping
     from headwater.runtime.binding.lineage import Origin
     from headwater.runtime.core import Core
 
@@ -52,12 +53,14 @@ class Event:
     is_known: bool = False  # it may have been handled before: its sender gave it an id, or sends it again
     is_taken: bool = False  # it was stored before, here or elsewhere, and is taken up again
     delivers: tuple[Hold, Delivered] | None = None  # the record of a reaction that is acknowledged with it
+    is_late: bool = False  # it waited, in a store or for its time: it brings no piece back that was deleted meanwhile
     principal: str = ""  # of one that is taken up: who stored it; empty: one of the application itself
     is_stored: bool = False  # a row of a store remembers it until it is handled
     stored_in: str = ""  # the space of that store
     row: str = ""  # what it is called there, if not by its id: one that its sender gave an id may be stored twice
     is_durable: bool = False  # it is to be stored before anything else happens
     is_left: bool = False  # the commit that stores it was made: others may find it there
+    keeping: Keeping | None = None  # what stores it, if it is to be durable: its handling stands on that
     origin: Origin | None = None  # the attempt that posted it
     attempt: Origin | None = None  # its own attempt under way, or the last one
     absorbed: list[Event] = field(default_factory=list)  # those in whose place it is handled, too
@@ -65,10 +68,13 @@ class Event:
     is_withdrawn: bool = False
     is_dropped: bool = False  # what posted it did not land
     is_dispatched: bool = False
+    kept: str | None = None  # whose alone it is what its last attempt stood on: the "user"'s or the "session"'s
+    is_over: bool = False  # its handler is not called any more, although what is stored of it may still be there
     is_barred: bool = False  # this runtime may not write what its handler wrote; another one may
     calls: int = 0  # of its handler, those included that were stopped
     stood_on: list[Layer] = field(default_factory=list)  # writes without a verdict that its last attempt relied on
     seen: Seen | None = None  # what its last commit had read and written, for advice
+    waits: str = ""  # what has to run before it, while it is parked
     advice: str = ""
     task: asyncio.Task[None] | None = None  # which sees it through, once it has had its turn
     answer: Any = None

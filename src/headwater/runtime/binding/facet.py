@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from headwater.data.address import check_scope
+from headwater.data.address import SPACE_SCOPE, check_scope
 from headwater.data.link import Link
 from headwater.errors import AuthoringError
 from headwater.pieces.declarations import (
@@ -43,7 +43,7 @@ _COMPUTED = (ComputedMember, FoldMember, ResourceMember)
 class Facet:
     """What a piece's members are for one run."""
 
-    __slots__ = ("__weakref__", "handles", "home", "piece", "scope", "session", "user")
+    __slots__ = ("__weakref__", "_recorded", "handles", "home", "piece", "scope", "session", "user")
 
     def __init__(self, home: Home, scope: Scope, user: str, session: str) -> None:
         self.home = home
@@ -51,6 +51,7 @@ class Facet:
         self.user = user
         self.session = session
         self.handles: dict[Declaration, Any] = {}
+        self._recorded: dict[Declaration, Any] = {}  # what its record says it was given: asked about at every use
         self.piece: Piece = object.__new__(home.cls)
         object.__setattr__(self.piece, "__bound__", self)
         object.__setattr__(self.piece, "__inputs__", {})
@@ -59,10 +60,25 @@ class Facet:
         """The handle of a member, made when it is first used."""
         found = self.handles.get(member)
         if found is None:
+            if isinstance(member, GivenMember) and self.home.inputs is None:
+                return self._given(member)
             found = self._make(member)
             if found is not None:
                 self.handles[member] = found
         return found
+
+    def _given(self, member: GivenMember) -> Any:
+        """What its record says that it was given, if that is for this run."""
+        found = self._recorded.get(member)
+        if found is None:
+            found = self._recorded[member] = self._make(member)
+        self.home.pieces.following.given(self, found)
+        return found
+
+    def forget(self) -> None:
+        """Its piece stopped: whoever still has it and looks again has everything made again."""
+        self.handles.clear()
+        self._recorded.clear()
 
     def _make(self, member: Declaration) -> Any:
         home = self.home
@@ -135,6 +151,16 @@ class Facet:
                 return f"user:{self.user}"
             case _:
                 return f"session:{self.session}"
+
+    def scopes(self) -> tuple[str, ...]:
+        """What it may see: its own scope, and wider ones."""
+        match self.scope:
+            case "space":
+                return (self.owner,)
+            case "user":
+                return SPACE_SCOPE, self.owner
+            case _:
+                return SPACE_SCOPE, f"user:{self.user}", self.owner
 
     def document(self, stored: str) -> Document:
         """The document that a member of this scope is kept in."""

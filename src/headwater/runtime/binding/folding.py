@@ -14,10 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.cells.handle import Input
 from headwater.cells.objects import MappingCodec
+from headwater.cells.typecodec import Mismatch
 from headwater.data.canonical import canonical
+from headwater.data.text import shown
 from headwater.data.value import ABSENT
 from headwater.errors import AuthoringError
 from headwater.pieces.declarations import GivenMember
+from headwater.pieces.groups import instead
 from headwater.pieces.handles import Computed
 from headwater.runtime.binding.folded import Folded, same
 from headwater.runtime.binding.parts import part_of
@@ -121,8 +124,22 @@ class Folding:
 
     def _put(self, groups: dict[Any, Any], sizes: dict[Any, int], element: Any) -> None:
         group = self._group(element)
+        if group not in groups and self._member.by is not None:
+            self._check_group(group)
         groups[group] = self._member.add(groups.get(group, self._member.start), element)
         sizes[group] = sizes.get(group, 0) + 1
+
+    def _check_group(self, group: Any) -> None:
+        """Said here, where it is known what by= answered: how the whole is stored says nothing of that."""
+        codec = self._facet.home.outline.codec(self._member)
+        assert isinstance(codec, MappingCodec)
+        try:
+            codec.keys.step(group)
+        except Mismatch:
+            raise self._member.fault(
+                f"by= answered {shown(group)}, and its groups are {codec.keys.expected}",
+                instead(self._member.name, group, codec.element.expected),
+            ) from None
 
     def _take(self, groups: dict[Any, Any], sizes: dict[Any, int], element: Any) -> None:
         group = self._group(element)

@@ -1,26 +1,32 @@
-"""Which links an author's run may follow. A link is data: whoever may write where it stands may have put it there.
+"""Where an author's run may be led by data: by links, and by the record of a piece, which says what it was given.
 
-The run of a handler or of something that derives has the rights of its runtime, which are more than theirs. So it is
-led only to what its own scope may see, and into another space only if everybody who may have written the link may read
-there, which the access documents of both spaces say. What a piece was given by its maker is no link and is not asked
-about; nor is a program's own look or transaction, whose rights are its own. Never reads what a link points at.
+Both are data: whoever may write where they stand may have put them there. The run of a handler or of something that
+derives has the rights of its runtime, which are more than theirs. So it is led only to what its own scope may see, and
+into another space only if everybody who may have written that may read there, which the access documents of both spaces
+say. What a piece was given by its maker in this process is not asked about; nor is a program's own look or transaction,
+whose rights are its own. Never reads what a link or a record points at.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from headwater.cells.handle import Input
 from headwater.cells.run import Run
 from headwater.data.address import SPACE_SCOPE, Depth, DocKey
 from headwater.data.spots import Spot
 from headwater.data.value import ABSENT, MaybeValue
 from headwater.engine.access import ACCESS, EVERYBODY, Right, right_in
 from headwater.errors import AccessError
+from headwater.pieces.handles import Handler
 from headwater.replica.document import NOT_HERE, Document
+from headwater.runtime.binding.rights import RIGHT_FOR
 from headwater.runtime.space import LocalSpace
 from headwater.scheduler.node import Node
 
 if TYPE_CHECKING:
+    from headwater.runtime.binding.facet import Facet
+    from headwater.runtime.binding.home import Home
     from headwater.runtime.binding.pieces import Pieces
 
 
@@ -31,8 +37,9 @@ class Following:
 
     def __init__(self, pieces: Pieces) -> None:
         self._pieces = pieces
-        # By two spaces: what their access documents said, and whether all writers of the first may read the second.
-        self._known: dict[tuple[str, str], tuple[Any, Any, bool]] = {}
+        # By two spaces and a right: what their access documents said, and whether all writers of the first have that
+        # right in the second.
+        self._known: dict[tuple[str, str, Right], tuple[Any, Any, bool]] = {}
 
     def check(self, document: Document, target: Document) -> None:
         """A link in a document leads to another one. AccessError: not for this run."""
@@ -49,23 +56,63 @@ class Following:
         if target.home is not document.home:
             self.cross(core.space_of(document), core.space_of(target))
 
-    def cross(self, here: LocalSpace, there: LocalSpace) -> None:
-        """A link of one space leads into another. AccessError: somebody may have put it there who may not read that."""
+    def cross(self, here: LocalSpace, there: LocalSpace, what: str = "a link") -> None:
+        """Data of one space leads into another. AccessError: somebody may have put it there who may not read that."""
         run = self._pieces.core.current.run
         if run is None or here is there or self._whose() is None:
             return
         mine, others = _read(run, here), _read(run, there)
-        known = self._known.get((here.name, there.name))
-        if known is None or known[0] is not mine or known[1] is not others:
-            known = self._known[here.name, there.name] = (mine, others, _includes(mine, others))
         current = self._pieces.handling.current
         sender = "" if current is None else current[0].user
         is_foreign = bool(sender) and right_in(mine, sender) > Right.NONE and right_in(others, sender) < Right.READ
-        if not known[2] or is_foreign:
+        if is_foreign or not self._includes(run, here, there, Right.READ):
             raise AccessError(
-                f"a link of {here.name} leads into {there.name}, which not everybody may read who may have put it "
+                f"{what} of {here.name} leads into {there.name}, which not everybody may read who may have put it "
                 f"there: make the writers of {here.name} readers of {there.name}, or give the piece what it is to read"
             )
+
+    def _includes(self, run: Run, here: LocalSpace, there: LocalSpace, right: Right) -> bool:
+        """Whether everybody who may write one space has a right in another."""
+        mine, others = _read(run, here), _read(run, there)
+        known = self._known.get((here.name, there.name, right))
+        if known is None or known[0] is not mine or known[1] is not others:
+            known = self._known[here.name, there.name, right] = (mine, others, _includes(mine, others, right))
+        return known[2]
+
+    # ---- records -----------------------------------------------------------------------------------
+
+    def given(self, facet: Facet, handle: Any) -> None:
+        """A piece uses what its record says it was given. AccessError: that is not for this run."""
+        run, home = self._pieces.core.current.run, facet.home
+        if run is None or (self._pieces.handling.current is None and not isinstance(run.node, Node)):
+            return
+        what = f"the record of {home.name!r}"
+        if isinstance(handle, Handler):
+            there = self._pieces.core.space(handle.sends.place(handle.member).partition("/")[0])
+            self.cross(home.space, there, what)
+            if not self._includes(run, home.space, there, RIGHT_FOR[handle.member.allow]):
+                raise AccessError(
+                    f"{what} says that it calls {handle!r}, and not everybody may send to it who may have put that "
+                    f"there: open the piece with it, as in {home.cls.__name__}(...)"
+                )
+        elif isinstance(handle, Input):
+            key = handle.document.key
+            if key.id.startswith("$") or key.scope not in facet.scopes():
+                kept = "who has access" if key == ACCESS else f"what is kept for {key.scope}"
+                raise AccessError(
+                    f"{what} leads to {kept}, which is not for this run: open the piece with it, as in "
+                    f"{home.cls.__name__}(...)"
+                )
+            self.cross(home.space, self._pieces.core.space_of(handle.document), what)
+
+    def is_asked_about(self, home: Home, handle: Any) -> bool:
+        """Whether something that a piece has by its record may not be for every run of it."""
+        if home.inputs is not None:
+            return False
+        if isinstance(handle, Handler):
+            return True
+        is_plain = isinstance(handle, Input) and handle.document.home is home.space.replica
+        return not is_plain or handle.document.key.scope != SPACE_SCOPE or handle.document.key.id.startswith("$")
 
     def _whose(self) -> tuple[str, ...] | None:
         """The scopes that the open run may see. None: it is a program's own."""
@@ -102,14 +149,21 @@ def _read(run: Run, space: LocalSpace) -> MaybeValue:
     return ABSENT if value is NOT_HERE else value
 
 
-def _includes(here: MaybeValue, there: MaybeValue) -> bool:
-    """Whether everybody who may write by one access document may read by another one."""
+_ROLES: Final = {
+    Right.READ: ("owners", "writers", "readers"),
+    Right.WRITE: ("owners", "writers"),
+    Right.OWN: ("owners",),
+}
+
+
+def _includes(here: MaybeValue, there: MaybeValue, right: Right) -> bool:
+    """Whether everybody who may write by one access document has a right by another one."""
     if there is ABSENT:
         return True
-    readers = _names(there, "owners", "writers", "readers")
-    if EVERYBODY in readers:
+    named = _names(there, *_ROLES[right])
+    if EVERYBODY in named:
         return True
-    return here is not ABSENT and _names(here, "owners", "writers") <= readers
+    return here is not ABSENT and _names(here, "owners", "writers") <= named
 
 
 def _names(document: MaybeValue, *roles: str) -> set[object]:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.data.value import Value
 from headwater.errors import AuthoringError, BacklogFullError
-from headwater.runtime.binding import attempting, minting
+from headwater.runtime.binding import attempting, minting, posting, receipts
 from headwater.runtime.binding.ends import end_of, tell
 from headwater.runtime.binding.intents import End, IntentRow, Table
 from headwater.runtime.binding.lanes import Lane
-from headwater.runtime.binding.lineage import Lineage, Origin
+from headwater.runtime.binding.lineage import Lineage, Origin, Status
 from headwater.runtime.binding.receipts import HandledBefore
 from headwater.runtime.binding.retention import Retention
 from headwater.runtime.binding.storing import Storing
@@ -63,7 +63,7 @@ class Handling:
         self._table = Table(self.policy.intents_kept)
         self._guard: asyncio.Task[None] | None = None  # ends with the runtime, and with it whatever still waits
         self.current: tuple[Event, EventContext] | None = None  # whose handler is being called
-        self.lineage = Lineage(start=self._follow, drop=self._drop, keep=self._keep)
+        self.lineage = Lineage(start=self._follow, drop=self._drop, keep=self._keep, stop=pieces.unlaunch)
         self.storing = Storing(pieces)
         self.takeover = Takeover(pieces)
         self.retention = Retention(pieces)
@@ -94,11 +94,7 @@ class Handling:
         assert self.current is not None
         attempt = self.current[0].attempt
         assert attempt is not None
-        if not event.due_us:
-            posted = sum(1 for each in attempt.posted if each.stream == event.stream and not each.is_withdrawn)
-            self._lane(event.home.space.name).check_room(event.stream, self.policy.backlog, posted)
-        event.origin = attempt
-        attempt.posted.append(event)
+        posting.follow_up(attempt, event, self._lane(event.home.space.name), self.policy.backlog)
 
     def start(self, event: Event) -> Event:
         """Have it handled, whoever waits for it, after those of its space that were sent before it.
@@ -129,12 +125,17 @@ class Handling:
 
     def resume(self, event: Event) -> None:
         """Have one handled that was let in before this runtime was: it is not refused any more."""
+        if self._is_later(event):
+            event.is_durable = True
+            self._put_off(event)
+            return
         self._begin(event)
         self._lane(event.home.space.name).enter(event)
 
-    def _begin(self, event: Event) -> None:
+    def _begin(self, event: Event, *, is_later: bool = False) -> None:
         """From now on it is known here."""
-        self.storing.accept(event)
+        if not event.is_taken:  # Otherwise it is kept already, wherever it was taken from.
+            self.storing.accept(event, is_later=is_later)
         event.stamp = self.next_stamp()
         self._live[event.id] = event
         if self._guard is None:
@@ -180,20 +181,27 @@ class Handling:
         if self.pieces.runtime.channel(event.home.space.name) is None:
             self.takeover.later(event)
             return event
-        self._begin(event)
+        self._begin(event, is_later=True)
 
         async def store() -> None:
             end = End.STORED
             try:
+                if event.is_taken:
+                    await receipts.check(self.pieces, event)  # It may have been stored, and handled, the last time.
+                    self.storing.accept(event, is_later=True)
                 await self.storing.accepted(event)
                 if event.is_withdrawn:
                     end = End.WITHDRAWN
-                    await self.storing.ended(event, end)
                 else:
+                    self.storing.forget(event)  # An outbox need not keep it any more.
                     self.takeover.later(event)
+            except HandledBefore as before:
+                event.answer, event.failure, end = before.answer, before.failure, End.HANDLED_BEFORE
             except (Exception, asyncio.CancelledError) as error:
                 event.failure = error
                 end = end_of(event, error)
+            if end is not End.STORED:
+                await self.storing.ended(event, end)
             self._end(event, end)
 
         event.task = self.pieces.runtime.tasks.spawn(store(), event.stream)
@@ -245,7 +253,6 @@ class Handling:
         """From its turn to its end, which is told to whoever awaits it, or to the error channel."""
         end = End.LANDED
         try:
-            await self.storing.accepted(event)
             if event.is_withdrawn:
                 end = End.WITHDRAWN
             else:
@@ -256,6 +263,7 @@ class Handling:
             end = end_of(event, error)
             event.failure = None if end is End.WITHDRAWN else error
         try:
+            self._lane(event.home.space.name).let_go(event)
             await self.storing.ended(event, end)
         except Exception as error:  # Whoever takes it up finds its receipt: this is harmless, and told.
             self.pieces.core.report(event.stream, error)
@@ -281,9 +289,14 @@ class Handling:
             trace.emit(EventEnded(event.stream, event.id, event.attempts, end.value, backoff_ms, terminal_of(event)))
         if told:
             tell(core, event, end)
+        self.takeover.ended(event)
         if end is End.LANDED:
-            self.retention.landed(event.home.space.name)
+            self.retention.landed(event)
         core.request_tick()
+
+    def note(self, row: IntentRow) -> None:
+        """A stored event has its end here that was never in hand here."""
+        self._table.note(row)
 
     def _closed(self, _: object) -> None:
         """The runtime is closed: nothing that waits is left behind."""
@@ -299,8 +312,8 @@ class Handling:
 
     def _keep(self, origin: Origin, home: Home) -> None:
         def keep() -> None:
-            if not home.is_stopped:
-                self.pieces.keep(home, origin.user, origin.session)
+            if origin.status is not Status.FAILED and not home.is_stopped:
+                self.pieces.keep(home, origin.user, origin.session, is_launch=True)
 
         self.pieces.core.afterwards(keep)
 

@@ -282,7 +282,7 @@ class Home:
         self.pieces.outside(remove)
         self.nodes.clear()
         for facet in self._facets.values():
-            facet.handles.clear()  # Whoever still has the piece and looks again has it computed again.
+            facet.forget()  # Whoever still has the piece and looks again has it computed again.
         self._shown.clear()
         self._kept.clear()
         self.coordinators.clear()

@@ -55,6 +55,7 @@ class IntentRow:
     due_us: int | None = None  # when it was to be handled, if that was said
     conflict: str = ""  # the address that it last lost
     winner: str = ""  # to whom
+    waits: str = ""  # what has to run, or to come, before it is tried
     advice: str = ""  # what to write so that it would not have lost it
     error: str = ""
     ended_us: int | None = None
@@ -75,6 +76,10 @@ class Table:
     def ended(self, event: Event, now_us: int, wall_us: int) -> None:
         """It has its end: this is how it is remembered."""
         self._ended.append(row_of(event, now_us, wall_us))
+
+    def note(self, row: IntentRow) -> None:
+        """Something has its end that was never in hand here."""
+        self._ended.append(row)
 
     def rows(self, living: Iterable[Event], now_us: int, wall_us: int) -> tuple[IntentRow, ...]:
         """All of them, those with an end first."""
@@ -97,6 +102,7 @@ def row_of(event: Event, now_us: int, wall_us: int) -> IntentRow:
         due_us=event.due_us or None,
         conflict="" if collision is None else f"{doc_text(collision.doc)}#{path_text(collision.path)}",
         winner="" if collision is None else _who(collision.session, collision.node),
+        waits=event.waits if event.end is None else "",
         advice=event.advice,
         error="" if failure is None else f"{type(failure).__name__}: {failure}",
         ended_us=None if event.end is None else wall_us,

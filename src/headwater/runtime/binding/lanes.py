@@ -81,6 +81,11 @@ class Lane:
                 del self._streams[event.stream]
             self._look()
 
+    def let_go(self, event: Event) -> None:
+        """It is not called any more. What is still to be written down of its end holds up nobody."""
+        event.is_over = True
+        self.leave(event)
+
     def come_back(self, event: Event) -> None:
         """Its commit was rejected: it has its turn again, before everything that was sent after it."""
         if event in self.unended and self._place(event) is None:

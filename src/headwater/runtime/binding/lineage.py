@@ -35,7 +35,7 @@ class Status(Enum):
 class Origin:
     """One attempt to handle an event, and what it launched."""
 
-    __slots__ = ("event", "launched", "local_seq", "posted", "session", "space", "status", "user")
+    __slots__ = ("event", "launched", "local_seq", "minted", "posted", "session", "space", "status", "user")
 
     def __init__(self, event: str, space: str, user: str, session: str) -> None:
         self.event = event  # the id of what was handled
@@ -44,6 +44,7 @@ class Origin:
         self.session = session
         self.status = Status.OPEN
         self.local_seq = 0  # of its commit, once that is made
+        self.minted = 0  # events that were made in it, those included that it does not send
         self.posted: list[Event] = []
         self.launched: list[tuple[Home, bool]] = []  # and whether that waits until the commit is durable
 
@@ -57,7 +58,7 @@ class Origin:
 class Lineage:
     """Starts and stops what attempts launched."""
 
-    __slots__ = ("_drop", "_keep", "_start")
+    __slots__ = ("_drop", "_keep", "_start", "_stop")
 
     def __init__(
         self,
@@ -65,10 +66,12 @@ class Lineage:
         start: Callable[[Event], object],
         drop: Callable[[Event], object],
         keep: Callable[[Origin, Home], object],
+        stop: Callable[[Home], object],
     ) -> None:
         self._start = start  # have an event handled
         self._drop = drop  # it is not to be handled
         self._keep = keep  # run a piece here
+        self._stop = stop  # run it no more, unless somebody else has it by now
 
     def made(self, origin: Origin, transaction: Transaction) -> None:
         """Its commit is shown here."""
@@ -105,4 +108,4 @@ class Lineage:
         for event in posted:
             self._drop(event)  # I10: whoever is not dispatched yet never is; whoever is cannot land.
         for home, _ in launched:
-            home.stop()
+            self._stop(home)

@@ -45,7 +45,8 @@ def event(pieces: Pieces, facet: Facet, member: HandlerMember, payload: Value, o
             parent.is_own,
         )  # A follow-up is sent for whoever sent the first.
         cause = f"{parent.id} {pieces.origin} {parent.calls}"
-        id = event_id(cause, stream, len(attempt.posted), minted_us)
+        id = event_id(cause, stream, attempt.minted, minted_us)
+        attempt.minted += 1
     else:
         id = event_id(pieces.origin, stream, pieces.handling.next_stamp(), minted_us)
     given = "" if options.id is None else given_id(user, "" if is_own else session, options.id, stream)

@@ -13,14 +13,15 @@ from headwater.data.canonical import digest
 from headwater.data.ids import derive
 from headwater.errors import HeadwaterError
 from headwater.pieces.declarations import EachMember, GivenMember
-from headwater.pieces.fingerprint import Fingerprinter
+from headwater.pieces.fingerprint import Fingerprint, Fingerprinter
 from headwater.pieces.piece import Piece
 from headwater.protocol.observations import About, NodeKey
 from headwater.replica.document import NOT_HERE
+from headwater.runtime.binding.ingredients import with_kinds
 from headwater.runtime.binding.inputs import written
 from headwater.runtime.binding.narrow import Narrow
 from headwater.runtime.binding.parts import KEYS, Part
-from headwater.runtime.binding.renewal import fingerprints
+from headwater.runtime.binding.renewal import described
 
 if TYPE_CHECKING:
     from headwater.runtime.binding.home import Home
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 OURS: Final = "="
 """What a fingerprint begins with, so that it is never empty."""
+UNKNOWN: Final = Fingerprint(digest=None, why="its class has no such member")
 
 
 class Codes:
@@ -37,30 +39,46 @@ class Codes:
     __slots__ = ("_known",)
 
     def __init__(self) -> None:
-        self._known: dict[type[Piece], dict[str, str | None]] = {}
+        self._known: dict[type[Piece], dict[str, Fingerprint]] = {}
 
     def of(self, cls: type[Piece], code: str) -> str | None:
         """None: nobody can know."""
         if not code:
             return OURS
+        said = self._all(cls).get(code, UNKNOWN).digest
+        return None if said is None else f"{OURS}{said}"
+
+    def kinds(self, cls: type[Piece], code: str) -> str:
+        """What the same is made of, by kind."""
+        return self._all(cls).get(code, UNKNOWN).kinds if code else ""
+
+    def why(self, cls: type[Piece], code: str) -> str:
+        """Why nobody can know what it does. Empty: somebody can."""
+        return self._all(cls).get(code, UNKNOWN).why if code else ""
+
+    def _all(self, cls: type[Piece]) -> dict[str, Fingerprint]:
         known = self._known.get(cls)
         if known is None:
             outline = cls.__outline__
-            found = {at[1]: said for at, said in fingerprints((cls,)).items()}
+            found = {at[1]: said for at, said in described((cls,)).items()}
             for member in outline.of(EachMember):
                 # Which elements there are depends on how they are stored, too: their types are part of it.
-                keys = found.get(KEYS + member.stored)
+                keys = found.get(KEYS + member.stored, UNKNOWN)
                 gone_over = outline.typing.types(member)[0]  # type: ignore[arg-type]  # It has a source, as a fold has.
-                types = Fingerprinter().of(member.fn, owner=cls, types=(gone_over,)).digest
-                found[KEYS + member.stored] = None if keys is None or types is None else f"{keys} {types}"
+                types = Fingerprinter().of(member.fn, owner=cls, types=(gone_over,))
+                is_known = keys.digest is not None and types.digest is not None
+                found[KEYS + member.stored] = Fingerprint(
+                    digest=f"{keys.digest} {types.digest}" if is_known else None,
+                    why="" if is_known else "; ".join([each.why for each in (keys, types) if each.why]),
+                    kinds=types.kinds,
+                )
             known = self._known[cls] = found
-        said = known.get(code)
-        return None if said is None else f"{OURS}{said}"
+        return known
 
     def look(self, cls: type[Piece]) -> None:
         """Look at a class now, before any of its code has run: what that changes around it is not what it does."""
         if cls not in self._known:
-            self.of(cls, KEYS)
+            self._all(cls)
 
     def forget(self) -> None:
         self._known.clear()
@@ -78,7 +96,8 @@ def about(codes: Codes, home: Home, node: Node, spec: NodeSpec, part: Part, gene
         places += [doc_text(inside.key, path) for inside, path in node.envelope]
         fingerprint = derive("node", code, given, *places)
     key = NodeKey(root.id, generation, member, child, scope, principal)
-    return About(key, spec.kind.value, fingerprint, f"{spec.debounce_ms:g}/{spec.throttle_ms:g}")
+    kind = with_kinds(spec.kind.value, codes.kinds(home.cls, part.code))
+    return About(key, kind, fingerprint, f"{spec.debounce_ms:g}/{spec.throttle_ms:g}")
 
 
 def _given(home: Home) -> str | None:

@@ -19,6 +19,7 @@ from headwater.pieces.declarations import ChildMember, EachMember, GivenMember, 
 from headwater.pieces.names import SEPARATOR, piece_id
 from headwater.pieces.piece import Piece
 from headwater.protocol.commit import TopicRecord
+from headwater.runtime.binding.claims import Worker
 from headwater.runtime.binding.contexts import EventContext, NodeContext
 from headwater.runtime.binding.coordinator import Coordinator
 from headwater.runtime.binding.descendants import descendant
@@ -73,12 +74,14 @@ class Pieces:
         "resting",
         "resuming",
         "runtime",
+        "worker",
     )
 
     def __init__(self, runtime: Runtime, identity: str | None = None) -> None:
         self.runtime = runtime
         self.core: Core = runtime.core
         self.origin = self.core.clock.new_token()  # whose sends have ids of their own
+        self.worker = Worker(runtime.attachment, self.origin)
         # Homes that somebody refers to: a program, a node, an event, its parent. Those that run here are kept.
         self._homes: WeakValueDictionary[tuple[str, str], Home] = WeakValueDictionary()
         self._kept: dict[Home, None] = {}
@@ -156,8 +159,8 @@ class Pieces:
         return not self.handling.local and self.resuming.is_quiet()
 
     def has_ended(self) -> bool:
-        """Every event that was sent here has an end."""
-        return not self.handling.in_hand
+        """Every event that was sent here has an end, and other spaces know what is read of them."""
+        return not self.handling.in_hand and self.resuming.elsewhere.is_told()
 
     def outside(self, act: Callable[[], T]) -> T:
         """Change the graph as nobody's run: what a run asks for by looking at it is not the run's own."""
@@ -299,8 +302,9 @@ class Pieces:
     def space(self, name: str, user: str, session: str) -> Space:
         return self.runtime.space(name, user=user, session=session)
 
-    def keep(self, home: Home, user: str, session: str) -> None:
-        """Run a piece here, until it is stopped."""
+    def keep(self, home: Home, user: str, session: str, *, is_launch: bool = False) -> None:
+        """Run a piece here, until it is stopped. Whoever opens it has it, whatever becomes of a handler's launch."""
+        home.is_launched = home.is_launched and is_launch
         self._kept[home] = None
         self.resting.forget(home)
         home.open(user, session)
@@ -312,12 +316,27 @@ class Pieces:
         if not isinstance(piece, Piece) or piece.__bound__ is not None:
             raise AuthoringError(f"ctx.launch({piece!r}): make the piece in the call, as in ctx.launch(Job(...))")
         type(piece).__outline__.check()
-        home = Home(self, facet.home.space, type(piece), piece_id(id), id, inputs=dict(piece.__inputs__))
+        space, name = facet.home.space, piece_id(id)
+        known = self._homes.get((space.name, name))
+        if known is not None and known.is_launched and known.cls is type(piece):
+            home = known  # An attempt before this one launched it, and somebody else has it, too.
+            home.inputs = dict(piece.__inputs__)
+        else:
+            home = self._homes[space.name, name] = Home(
+                self, space, type(piece), name, id, inputs=dict(piece.__inputs__)
+            )
         home.is_launched = True
-        self._homes[home.space.name, home.id] = home
         self.records.write(home)
         event.launched.append((home, after_commit))
         return home.facet("session", event.user, event.session).piece  # type: ignore[return-value]
+
+    def unlaunch(self, home: Home) -> None:
+        """The attempt that launched it failed. I10: it does not run here for that; what somebody opened goes on."""
+        if home.is_launched:
+            # What it was given is known by the record of whoever launches it, as its name is.
+            home.is_launched, home.inputs = False, None
+            home.stop()
+            home.is_launched = True
 
     def follow(self, facet: Facet, link: Link) -> Any:
         """The handle or the piece that a link points at."""

@@ -3,12 +3,15 @@
 Every handling creates the result document of its event in its own commit, under the condition that it was never there.
 A second handling, after a restart, from another runtime or another machine, is refused for good by that, also if it
 would have written nothing, and its sender gets what the first one answered. Own retries never collide: what lost was
-never there. The receipt names the pieces that the handling launched. Receipts are kept for so long, and deleted some at
-a time; a deleted one still counts, so that its event is refused as expired and never handled again.
+never there. The receipt names the pieces that the handling launched. What came of it is in the receipt, for everybody
+who may read the space, unless the handler stood on something that is one user's or one session's: then it is in a
+document beside it, which is theirs alone. Receipts are kept for so long, and deleted some at a time; a deleted one
+still counts, so that its event is refused as expired and never handled again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.cells.codec import codec_for
@@ -35,6 +38,7 @@ class Receipt(Model):
     launched: tuple[str, ...] = ()  # pieces that began with it
     refused: str | None = None  # of a stored event: its handler said no
     failed: str | None = None  # of a stored event: why it is not handled any more
+    kept: str | None = None  # whose alone the rest of this is, which is beside it: the "user"'s or the "session"'s
 
 
 class HandledBefore(Exception):
@@ -46,9 +50,29 @@ class HandledBefore(Exception):
         self.failure = failure
 
 
-def place(id: str) -> DocKey:
+def place(id: str, scope: str = SPACE_SCOPE) -> DocKey:
     """Where the receipt of an event is. They sort by the time at which their events were sent."""
-    return DocKey(SPACE_SCOPE, f"{PREFIX}{id}")
+    return DocKey(scope, f"{PREFIX}{id}")
+
+
+def scope_of(event: Event, kept: str | None) -> str:
+    """The scope that what came of it is kept in."""
+    match kept:
+        case "user":
+            return f"user:{event.user}"
+        case "session":
+            return f"session:{event.session}"
+        case _:
+            return SPACE_SCOPE
+
+
+def narrowest(scopes: Iterable[str]) -> str | None:
+    """Whose alone something is that stands on documents of these scopes: the user's before one of their sessions'.
+
+    A session may be another one tomorrow, and both are the same person's.
+    """
+    kinds = {scope.partition(":")[0] for scope in scopes}
+    return "user" if "user" in kinds else "session" if "session" in kinds else None
 
 
 def leave(pieces: Pieces, transaction: Transaction, event: Event, result: Value) -> None:
@@ -69,15 +93,40 @@ def leave_failure(pieces: Pieces, transaction: Transaction, event: Event, failur
     _write(pieces, transaction, event, receipt)
 
 
+def leave_refusal(pieces: Pieces, transaction: Transaction, id: str, refused: Refused) -> None:
+    """The same of an event that is known by its id alone: it cannot be handled any more, by anybody."""
+    encoded: Any = codec_for(Receipt).encode(Receipt(at_us=_now(pieces), refused=refused.reason))
+    transaction.create(place(id), encoded)
+
+
 def _write(pieces: Pieces, transaction: Transaction, event: Event, receipt: Receipt) -> None:
-    if pieces.runtime.channel(event.home.space.name) is None and not event.is_known:
+    is_kept = pieces.runtime.channel(event.home.space.name) is not None
+    if not is_kept and not event.is_known:
         return  # The space is nowhere but here: nobody can have the same event, unless its sender gave it an id.
-    encoded: Any = codec_for(Receipt).encode(receipt)
+    whole: Any = codec_for(Receipt).encode(receipt)
+    mark = whole
+    # What is nowhere but here is read by nobody else.
+    scope = scope_of(event, event.kept) if is_kept and _says_something(receipt) else SPACE_SCOPE
+    if scope != SPACE_SCOPE:
+        mark = codec_for(Receipt).encode(_mark(receipt, event.kept))
     for each in (event, *event.absorbed):
         # I11: of all commits that handle one event, whoever makes them, the first one creates this.
-        transaction.create(place(each.id), encoded)
+        transaction.create(place(each.id), mark)
+        if scope != SPACE_SCOPE:
+            transaction.create(place(each.id, scope), whole)
         if each.is_stored and each.stored_in == each.home.space.name:
             transaction.handled.append(each.row_id)
+
+
+def _says_something(receipt: Receipt) -> bool:
+    return (receipt.result, receipt.refused, receipt.failed) != (None, None, None)
+
+
+def _mark(receipt: Receipt, kept: str | None) -> Receipt:
+    """That an event was handled, for everybody, without what came of it."""
+    refused = None if receipt.refused is None else ""
+    failed = None if receipt.failed is None else ""
+    return Receipt(at_us=receipt.at_us, launched=receipt.launched, refused=refused, failed=failed, kept=kept)
 
 
 def _now(pieces: Pieces) -> int:
@@ -92,13 +141,15 @@ async def check(pieces: Pieces, event: Event) -> None:
 
 async def answered(pieces: Pieces, event: Event, *, is_certain: bool = True) -> None:
     """Raise what came of an event that was handled before."""
-    value = await _stored(pieces, event)
+    value = await _stored(pieces, event, SPACE_SCOPE)
     if isinstance(value, Absent):
         if not is_certain:
             return
         kept = "was handled so long ago that what came of it is not kept"
         raise HandledBefore(None, EventExpiredError(f"{event.stream}: event {event.id} {kept}"))
     receipt: Receipt = codec_for(Receipt).decode(value)
+    if receipt.kept is not None:
+        receipt = await _kept(pieces, event, receipt.kept)
     failure: HeadwaterError | None = None
     if receipt.refused is not None:
         failure = Refused(receipt.refused)
@@ -109,9 +160,22 @@ async def answered(pieces: Pieces, event: Event, *, is_certain: bool = True) -> 
     raise HandledBefore(answer, failure)
 
 
-async def _stored(pieces: Pieces, event: Event) -> MaybeValue:
+async def _kept(pieces: Pieces, event: Event, kept: str) -> Receipt:
+    """What came of an event that stood on something which is one user's or one session's alone."""
+    try:
+        value = await _stored(pieces, event, scope_of(event, kept))
+    except LoadError:
+        value = ABSENT
+    if isinstance(value, Absent):
+        whose = f"was handled, and what came of it is for the {kept} alone for whom that was, or is not kept any more"
+        raise HandledBefore(None, EventExpiredError(f"{event.stream}: event {event.id} {whose}"))
+    found: Receipt = codec_for(Receipt).decode(value)
+    return found
+
+
+async def _stored(pieces: Pieces, event: Event, scope: str) -> MaybeValue:
     """The receipt as it is stored now. What is watched here may not show yet what a commit was refused for."""
-    doc = place(event.id)
+    doc = place(event.id, scope)
     channel = pieces.runtime.channel(event.home.space.name)
     if channel is None:
         document = event.home.space.document(doc.id, doc.scope)

@@ -80,7 +80,11 @@ def _from(home: Home, element: Input[Any] | None, origin: str) -> Any:
     if origin == ELEMENT:
         return element
     member = home.outline.get(origin.removeprefix(MEMBER))
-    return None if member is None else home.facet("space").handle(member)
+    if member is None:
+        return None
+    handle = home.facet("space").handle(member)
+    # Whether a child may have that is for a run of its maker to find out.
+    return None if home.pieces.following.is_asked_about(home, handle) and isinstance(member, GivenMember) else handle
 
 
 def _same(one: Any, other: Any) -> bool:

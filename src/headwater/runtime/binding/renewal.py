@@ -9,8 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from headwater.pieces.declarations import EachMember, FoldMember, FunctionMember, ResourceMember
-from headwater.pieces.fingerprint import Fingerprinter
+from headwater.pieces.declarations import (
+    ComputedMember,
+    EachMember,
+    FoldMember,
+    FunctionMember,
+    MaterializerMember,
+    ResourceMember,
+)
+from headwater.pieces.fingerprint import Fingerprint, Fingerprinter
 from headwater.pieces.member import Declaration
 from headwater.runtime.binding.folding import Folding
 from headwater.runtime.binding.parts import KEYS
@@ -20,15 +27,20 @@ if TYPE_CHECKING:
     from headwater.runtime.binding.home import Home
     from headwater.runtime.runtime import Runtime
 
-__all__ = ["changed", "fingerprints", "renew"]
+__all__ = ["changed", "described", "fingerprints", "renew"]
 
 Fingerprints = Mapping[tuple[str, str], str | None]
 
 
 def fingerprints(classes: Iterable[type[Piece]]) -> Fingerprints:
     """What the members of classes do, by the name of the class and of the member."""
+    return {at: found.digest for at, found in described(classes).items()}
+
+
+def described(classes: Iterable[type[Piece]]) -> Mapping[tuple[str, str], Fingerprint]:
+    """The same, with why there is no fingerprint, and with what it is made of."""
     maker = Fingerprinter()
-    found: dict[tuple[str, str], str | None] = {}
+    found: dict[tuple[str, str], Fingerprint] = {}
     for cls in classes:
         outline = cls.__outline__
         for member in outline:
@@ -36,16 +48,29 @@ def fingerprints(classes: Iterable[type[Piece]]) -> Fingerprints:
             if isinstance(member, FoldMember):
                 # What is added up is read by its type, and so is what that makes.
                 extra = (member.remove, member.by, member.start)
-                found[at] = maker.of(member.add, owner=cls, types=outline.typing.types(member), extra=extra).digest
+                found[at] = maker.of(member.add, owner=cls, types=outline.typing.types(member), extra=extra)
             elif isinstance(member, FunctionMember):
-                found[at] = maker.of(member.fn, owner=cls).digest
+                found[at] = maker.of(member.fn, owner=cls, extra=_declared(member))
                 if isinstance(member, EachMember):
                     chosen = [each for each in (member.key, member.order) if each is not None]
-                    digests = [maker.of(each, owner=cls).digest for each in chosen]
-                    found[outline.name, KEYS + member.stored] = (
-                        None if None in digests else " ".join(each or "" for each in digests)
+                    found[outline.name, KEYS + member.stored] = _together(
+                        [maker.of(each, owner=cls) for each in chosen]
                     )
     return found
+
+
+def _declared(member: FunctionMember) -> tuple[object, ...]:
+    """What a member said that it writes, which decides what its code may do."""
+    if isinstance(member, ComputedMember):
+        return tuple([each.stored for each in member.writes])
+    return tuple([each.stored for each in member.envelope]) if isinstance(member, MaterializerMember) else ()
+
+
+def _together(found: list[Fingerprint]) -> Fingerprint:
+    whys = [each.why for each in found if each.digest is None]
+    if whys:
+        return Fingerprint(digest=None, why="; ".join(whys))
+    return Fingerprint(digest=" ".join([each.digest or "" for each in found]), kinds=found[0].kinds if found else "")
 
 
 def changed(before: Fingerprints, after: Fingerprints) -> frozenset[tuple[str, str]]:

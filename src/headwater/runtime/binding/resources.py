@@ -3,7 +3,7 @@
 A node says for which input a result is wanted; it is demanded like any computed. Somebody who reads the member reads
 that and the last result: if they belong together it is ready or failed, otherwise pending, which is never stored. The
 work is awaited outside any run. Its result is written in a transaction that reads the input again, so that admission
-decides whether it still holds. Of several runtimes, the one that has the claim works; a claim that is not renewed ends.
+decides whether it still holds. Of several runtimes, the one that has the claim works (`claims`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from headwater.errors import AbsentError
 from headwater.pieces.handles import Computed, Resource
 from headwater.pieces.states import Failed, Pending, Ready
 from headwater.replica.document import NOT_HERE
+from headwater.runtime.binding.claims import CLAIM_US, Claim
 from headwater.runtime.nodes import encoder
 from headwater.scheduler.node import Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
@@ -37,18 +38,8 @@ if TYPE_CHECKING:
 T_co = TypeVar("T_co", covariant=True)
 D = TypeVar("D")
 
-CLAIM_US: Final = 30_000_000
-"""How long a claim holds that is not renewed."""
 RETRIES: Final = 3
 """Tries after a failure, with a backoff."""
-
-
-class Claim(Model):
-    """Who works on it, for which input, and until when that holds."""
-
-    wanted: str
-    by: str
-    until_us: int
 
 
 class Result(Model):
@@ -275,7 +266,7 @@ class Fetching:
         pieces = self.pieces
         while True:
             claim = await space.transact(self._take, wanted)
-            if claim is None or claim.by == pieces.origin:
+            if claim is None or pieces.worker.has(claim):
                 return claim is not None
             await pieces.runtime.tasks.until(
                 lambda claim=claim: self._has_result(wanted) or self._is_over(claim),  # type: ignore[misc]
@@ -321,17 +312,16 @@ class Fetching:
             return None
         now_us = self.pieces.core.clock.now_us()
         claim = self._claim.get(None)
-        mine = claim is not None and claim.by == self.pieces.origin
-        if claim is not None and claim.wanted == wanted and not mine and claim.until_us > now_us:
+        if claim is not None and self.pieces.worker.waits_for(claim, wanted, now_us):
             return claim
-        fresh = Claim(wanted=wanted, by=self.pieces.origin, until_us=now_us + CLAIM_US)
+        fresh = Claim(wanted=wanted, by=self.pieces.worker.name, until_us=now_us + CLAIM_US)
         self._claim.set(fresh)
         return fresh
 
     def _release(self, wanted: str) -> None:
         """Let others have the work, which is not wanted here any more."""
         claim = self._claim.get(None)
-        if claim is not None and claim.wanted == wanted and claim.by == self.pieces.origin:
+        if claim is not None and claim.wanted == wanted and self.pieces.worker.has(claim):
             self._claim.delete()
 
     def _outdate(self) -> None:
@@ -346,7 +336,7 @@ class Fetching:
         if value is ABSENT or digest(self._input.memo().merge(ABSENT, value)) != wanted:
             return
         claim = self._claim.get(None)
-        if claim is not None and claim.wanted == wanted and claim.by != self.pieces.origin:
+        if claim is not None and claim.wanted == wanted and not self.pieces.worker.has(claim):
             return  # Another runtime took it over.
         last = self.result.get(None)
         if result.error is not None and last is not None and last.has_value:

@@ -17,21 +17,15 @@ from typing import TYPE_CHECKING, Final
 
 from headwater.data.address import SPACE_SCOPE, DocKey
 from headwater.errors import HeadwaterError
-from headwater.pieces.declarations import (
-    ChildMember,
-    ComputedMember,
-    EachMember,
-    FoldMember,
-    MaterializerMember,
-    ResourceMember,
-)
 from headwater.pieces.names import child_name
 from headwater.protocol.observations import About, Observations, Observed, QueryObservations, encode_part
 from headwater.replica.document import Document
 from headwater.replica.replica import Replica
+from headwater.runtime.binding import makers
+from headwater.runtime.binding.elsewhere import Elsewhere, Known
 from headwater.runtime.binding.observed import Codes, about
 from headwater.runtime.binding.parts import BETWEEN, Key, Part, row_of
-from headwater.scheduler.node import Node
+from headwater.scheduler.node import Node, Remembered
 from headwater.scheduler.persistence import Account
 
 if TYPE_CHECKING:
@@ -47,7 +41,6 @@ LATE_MS: Final = 10_000
 """How long one page is waited for. What comes later is unknown."""
 ROUNDS: Final = 100
 """How deep pieces in pieces are followed to what makes what a node reads."""
-_DERIVED: Final = (ComputedMember, MaterializerMember, EachMember, ChildMember, FoldMember, ResourceMember)
 
 
 @dataclass(slots=True, eq=False)
@@ -57,6 +50,7 @@ class Phase:
     document: Document  # stands for the end of the phase: it is waited for like a document
     table: dict[Key, tuple[Observed, int]] = field(default_factory=dict)  # each as of a seq; taken out when it is used
     held: list[_Entered] = field(default_factory=list)
+    elsewhere: Known = field(default_factory=Known)  # what other spaces say of what they read there
     generation: int = 0  # the newest that anything is known of
     is_over: bool = False
 
@@ -82,6 +76,7 @@ class Resuming:
         "_under_way",
         "_waited_for",
         "counts",
+        "elsewhere",
         "identity",
     )
 
@@ -94,6 +89,7 @@ class Resuming:
         self._todo: deque[_Entered] = deque()
         self._is_bringing = False
         self._under_way: dict[Phase, Attached] = {}
+        self.elsewhere = Elsewhere(pieces)
         self.counts: Counter[str] = Counter()  # how many nodes came back ("clean"), and why others did not
 
     def is_quiet(self) -> bool:
@@ -127,11 +123,21 @@ class Resuming:
         if part is not None:
             core = self._pieces.core
             self._codes.look(home.cls)
+            node.opaque = self._codes.why(home.cls, part.code)
 
             def described() -> About:
                 return about(self._codes, home, node, spec, part, root.generation or phase.generation)
 
-            node.account = Account(channel.driver.session.runs, described, core.name_of, started=part.started)
+            elsewhere = self.elsewhere
+            node.account = Account(
+                channel.driver.session.runs,
+                described,
+                core.name_of,
+                started=part.started,
+                chain_of=elsewhere.chain_of,
+                on_elsewhere=lambda: elsewhere.changed(root),
+                on_unsure=elsewhere.unsure,
+            )
         if not phase.is_over:
             self._pieces.core.scheduler.hold(node, phase.document)
         if part is not None:
@@ -174,6 +180,7 @@ class Resuming:
             if not root.space.replica.confirmed.seq:  # Nothing was ever here: it is waited for, as everything is.
                 await core.observing.until(lambda: channel.is_up() or root.space.ended is not None)
             await self._ask(root, phase, channel)
+            phase.elsewhere = await self.elsewhere.ask(root, channel, [known for known, _ in phase.table.values()])
         finally:
             del self._under_way[phase]
         phase.is_over = True
@@ -216,15 +223,25 @@ class Resuming:
             self._pieces.outside(lambda: self._gather(found))
         finally:
             self._is_bringing = False
-        scheduler = self._pieces.core.scheduler
         for entered, observed, seq in found:
             # I7: whatever it read has somebody who tells it of a change.
-            if not all(self._is_told(entered, read.doc) for read in observed.reads):
+            if not all(self._is_told(entered, read.doc) for read in observed.reads) or not self.elsewhere.has_makers(
+                observed
+            ):
                 self.counts["what makes its reads is not here"] += 1
-            elif self._pieces.outside(lambda e=entered, o=observed, s=seq: scheduler.resume(e.node, o.reads, s)):  # type: ignore[misc]
+            elif self._installed(entered, observed, seq):
                 self.counts["clean"] += 1
             else:
                 self.counts["written since it was asked for"] += 1
+
+    def _installed(self, entered: _Entered, observed: Observed, seq: int) -> bool:
+        phase, scheduler = entered.home.root.phase, self._pieces.core.scheduler
+        held = () if phase is None else self.elsewhere.held(phase.elsewhere, observed)
+        node = entered.node
+        is_back = self._pieces.outside(lambda: scheduler.resume(node, observed.reads, seq, held))
+        if is_back:
+            node.remembered = Remembered(observed.cause, observed.changed_at, observed.verified_at, observed.took_us)
+        return is_back
 
     def _gather(self, found: list[tuple[_Entered, Observed, int]]) -> None:
         for _ in range(ROUNDS):
@@ -236,6 +253,7 @@ class Resuming:
             for entered, observed, _ in found:
                 for read in observed.reads:
                     self._have_made(entered, read.doc)
+                self.elsewhere.have_made(observed)
             if not self._todo:
                 return
         self._todo.clear()
@@ -261,7 +279,8 @@ class Resuming:
         if observed.node.generation != said.node.generation:
             return "another generation"
         if not said.fingerprint or not observed.fingerprint:
-            return "nobody can know what it does"
+            opaque = entered.node.opaque
+            return f"nobody can know what it does{f': {opaque}' if opaque else ''}"
         if (observed.fingerprint, observed.kind) != (said.fingerprint, said.kind):
             return "its code is another"
         if observed.gate != said.gate:
@@ -270,8 +289,9 @@ class Resuming:
             return "it failed"
         if observed.stale:
             return "what it read was written"
-        if observed.foreign:
-            return "it read another space"
+        phase = entered.home.root.phase
+        if observed.foreign and phase is not None and (why := self.elsewhere.why_not(phase.elsewhere, observed)):
+            return why
         restore = entered.part.restore
         if restore is not None and not restore(observed.children):
             return "what it keeps does not come back"
@@ -299,43 +319,11 @@ class Resuming:
 
     def _have_made(self, entered: _Entered, doc: DocKey) -> None:
         """Have the node here that makes a document, if it is a member of a piece that is here."""
-        if self._is_made(entered, doc):
-            return
-        owner, stored = self._owner(entered.home, doc)
-        member = None if owner is None else owner.outline.get(stored.partition("/")[0])
-        if owner is None or not isinstance(member, _DERIVED):
-            return
-        scope, _, whose = doc.scope.partition(":")
-        if member.scope != scope and not isinstance(member, (EachMember, ChildMember)):
-            return
-        try:
-            owner.facet(member.scope, whose if scope == "user" else "").handle(member)
-        except HeadwaterError:
-            return  # It cannot be had without a run: whoever reads it runs, and is told why.
+        makers.have_made(self._pieces, entered.home.space, doc)
 
     def _is_told(self, entered: _Entered, doc: DocKey) -> bool:
         """Whether a change of what makes a document comes to whoever reads it."""
-        if self._is_made(entered, doc):
-            return True
-        owner, stored = self._owner(entered.home, doc)
-        if not stored or stored == "@":
-            return True  # Nobody's member, or the record of a piece: nobody makes that.
-        if owner is None:
-            return False
-        member = owner.outline.get(stored)
-        if member is None:
-            return isinstance(owner.outline.get(stored.partition("/")[0]), ResourceMember)
-        return not isinstance(member, _DERIVED)
-
-    def _is_made(self, entered: _Entered, doc: DocKey) -> bool:
-        """Whether some node here makes a document."""
-        document = entered.home.space.replica.documents.get(doc)
-        return document is not None and bool(document.writers)
-
-    def _owner(self, home: Home, doc: DocKey) -> tuple[Home | None, str]:
-        """Whose document it is, and which of its members'. No text: nobody's."""
-        id, colon, stored = doc.id.rpartition(":")
-        return (self._pieces.known(home.space.name, id), stored) if colon else (None, "")
+        return makers.is_told(self._pieces, entered.home.space, doc)
 
 
 def _is_below(id: str, parents: list[str]) -> bool:

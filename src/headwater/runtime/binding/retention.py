@@ -2,8 +2,9 @@
 
 Receipts sort by the time at which their events were sent; those of ids that callers gave come first and say in
 themselves when they were left. A sweep looks at one page of them, goes on where the last one ended, and follows on so
-many handlings: what is left behind grows no faster than it is swept. A deleted receipt still counts as one, so that its
-event is never handled again. It handles nothing.
+many handlings: what is left behind grows no faster than it is swept. What a user or a session alone may see of them is
+swept for itself, by whoever handles their events. A deleted receipt still counts as one, so that its event is never
+handled again. It handles nothing.
 """
 
 from __future__ import annotations
@@ -11,22 +12,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from headwater.data.address import DocKey
+from headwater.data.address import SPACE_SCOPE, DocKey
 from headwater.data.patch import Patch
 from headwater.errors import HeadwaterError
 from headwater.protocol.messages import Query
 from headwater.replica.document import NOT_HERE
-from headwater.runtime.binding.receipts import PREFIX
+from headwater.runtime.binding.receipts import PREFIX, scope_of
 from headwater.runtime.binding.stored import minted
 
 if TYPE_CHECKING:
     from headwater.data.value import MaybeValue
+    from headwater.runtime.binding.events import Event
     from headwater.runtime.binding.pieces import Pieces
 
+Swept = tuple[str, str]
+"""A space, and a scope of it."""
 EVERY: Final = 64
 """Handlings of one space after which receipts are looked at."""
 PAGE: Final = 100
 """How many of them, each time."""
+SCOPES: Final = 10_000
+"""Scopes whose handlings are counted. The count of one that is forgotten begins anew, anywhere."""
 
 
 class Retention:
@@ -37,43 +43,52 @@ class Retention:
     def __init__(self, pieces: Pieces) -> None:
         self._pieces = pieces
         self._random = pieces.core.clock.randomness(f"receipts {pieces.origin}")
-        self._landed: dict[str, int] = {}  # handlings since the last sweep
-        self._after: dict[str, str] = {}  # where the last one ended
-        self._sweeping: set[str] = set()
+        self._landed: dict[Swept, int] = {}  # handlings since the last sweep
+        self._after: dict[Swept, str] = {}  # where the last one ended
+        self._sweeping: set[Swept] = set()
 
-    def landed(self, space: str) -> None:
-        """An event was handled there. Every so many are followed by a sweep, also if no process handles so many."""
-        count = self._landed.get(space)
+    def landed(self, event: Event) -> None:
+        """It was handled. Every so many are followed by a sweep, also if no process handles so many."""
+        space = event.home.space.name
+        self._count((space, SPACE_SCOPE))
+        if event.kept is not None:
+            self._count((space, scope_of(event, event.kept)))
+
+    def _count(self, swept: Swept) -> None:
+        count = self._landed.pop(swept, None)
         if count is None:
             count = self._random.randrange(EVERY)
-        count += 1
-        self._landed[space] = count
-        channel = self._pieces.runtime.channel(space)
-        if count >= EVERY and space not in self._sweeping and channel is not None and channel.is_up():
-            self._landed[space] = 0
-            self._sweeping.add(space)
-            self._pieces.runtime.tasks.begin(self._sweep(space), f"receipts of {space}")
+            if len(self._landed) >= SCOPES:
+                oldest = next(iter(self._landed))
+                del self._landed[oldest]
+                self._after.pop(oldest, None)
+        self._landed[swept] = count + 1
+        channel = self._pieces.runtime.channel(swept[0])
+        if count + 1 >= EVERY and swept not in self._sweeping and channel is not None and channel.is_up():
+            self._landed[swept] = 0
+            self._sweeping.add(swept)
+            self._pieces.runtime.tasks.begin(self._sweep(swept), f"receipts of {swept[0]}")
 
-    async def _sweep(self, space: str) -> None:
+    async def _sweep(self, swept: Swept) -> None:
         try:
-            old = await self._old(space)
+            old = await self._old(swept)
             if old:
-                await self._delete(space, old)
+                await self._delete(swept[0], old)
         except HeadwaterError:
             return  # The connection is gone, or this user may not: another sweep follows.
         finally:
-            self._sweeping.discard(space)
+            self._sweeping.discard(swept)
 
-    async def _old(self, space: str) -> list[DocKey]:
+    async def _old(self, swept: Swept) -> list[DocKey]:
         """Those on the next page that are older than they are kept."""
+        space, scope = swept
         channel = self._pieces.runtime.channel(space)
         assert channel is not None
         policy = self._pieces.handling.policy
         oldest_us = self._pieces.core.clock.now_us() - round(policy.retention_ms * 1_000)
-        after = self._after.get(space, PREFIX)
-        answer = await channel.driver.query(Query(0, "space", after=after, limit=PAGE))
+        after = self._after.pop(swept, PREFIX)
+        answer = await channel.driver.query(Query(0, scope, after=after, limit=PAGE))
         found: list[DocKey] = []
-        self._after[space] = PREFIX
         for state in answer.documents:
             id = state.doc.id
             if not id.startswith(PREFIX) or minted(id.removeprefix(PREFIX)) >= oldest_us:
@@ -81,7 +96,7 @@ class Retention:
             if _left_us(state.get()) < oldest_us:
                 found.append(state.doc)
         if answer.next is not None and answer.documents:
-            self._after[space] = answer.documents[-1].doc.id
+            self._after[swept] = answer.documents[-1].doc.id
         return found
 
     async def _delete(self, space: str, old: list[DocKey]) -> None:

@@ -1,7 +1,8 @@
 """Storing: an event that is to be durable is stored before anything else happens, and what is stored goes with its end.
 
-A sender that asks for it has its event in the store of the space, or in the outbox of its own machine, before it is
-dispatched; if the process dies, whoever takes it up finds it there. The row goes with the receipt, in one commit, where
+A sender that asks for it has its event in the store of the space, or in the outbox of its own machine, before its
+handling can land; if the process dies, whoever takes it up finds it there. What is due later is in the outbox until it
+is in the store. The row goes with the receipt, in one commit, where
 both are in one space; otherwise by a second commit, which can be repeated. A stored event that is refused or fails for
 good leaves a receipt that says so, and is not taken up again; one that failed only because whoever took it up may not
 read or write what it needs stays for somebody who may. It never calls a handler.
@@ -22,10 +23,12 @@ from headwater.errors import (
 )
 from headwater.runtime.binding import receipts, stored
 from headwater.runtime.binding.intents import End
+from headwater.runtime.binding.keeping import Keeping
 from headwater.runtime.binding.waiting import Waiting
-from headwater.runtime.effort import Stage
+from headwater.runtime.effort import Effort, Stage
 
 if TYPE_CHECKING:
+    from headwater.protocol.stored_events import StoredEvent
     from headwater.replica.transaction import Transaction
     from headwater.runtime.binding.events import Event
     from headwater.runtime.binding.pieces import Pieces
@@ -47,23 +50,33 @@ class Storing:
         self.outbox: Outbox | None = None
         self.waiting = Waiting(pieces)  # what an outbox holds and cannot be handled here yet
 
-    def accept(self, event: Event) -> None:
-        """Begin to store it, if it is to be stored. StorageError: the outbox cannot."""
-        if event.is_stored or event.is_taken or event.origin is not None or event.period is not None:
+    def accept(self, event: Event, *, is_later: bool = False) -> None:
+        """Begin to store it, if it is to be stored; what is due later always is. StorageError: the outbox cannot."""
+        if event.is_stored or event.origin is not None or event.period is not None:
             return
-        if self.outbox is not None and not event.due_us:
+        if self.outbox is not None and not event.is_taken:
             self.outbox.put(event.home.space.name, stored.row(event))
-        elif event.is_durable:
-            self._under_way[event] = self._pieces.runtime.tasks.spawn(self._store(event), f"storing {event.stream}")
+        # What an outbox keeps is as durable as it can be before it is handled; what is due later is not handled here.
+        if event.is_durable and (self.outbox is None or is_later):
+            event.keeping = keeping = Keeping(self._pieces.core, event)
+            task = self._pieces.runtime.tasks.spawn(self._store(event, keeping), f"storing {event.stream}")
+            self._under_way[event] = task
+            task.add_done_callback(lambda _: self._stored(event))
 
     def use(self, outbox: Outbox) -> None:
         """Keep what is sent in a file, and send what is in it: the program ended before it had its end."""
         self.outbox = outbox
         self.waiting.take(outbox.rows())
 
-    async def _store(self, event: Event) -> None:
+    def _stored(self, event: Event) -> None:
+        """Nobody stores it any more."""
+        self._under_way.pop(event, None)
+        if event.keeping is not None and not event.keeping.is_over:
+            event.keeping.fail()
+
+    async def _store(self, event: Event, keeping: Keeping) -> None:
+        space = event.home.space.name
         try:
-            space = event.home.space.name
             if event.is_withdrawn:
                 return
 
@@ -73,23 +86,35 @@ class Storing:
                 event.is_left = True
                 transaction.events.append(stored.row(event))
 
-            await self.commit(space, store)
-            event.is_stored, event.stored_in = True, space
+            await self.commit(space, store, keeping.effort)
         except _Withdrawn:
-            return  # While it waited for a connection: nothing of it is anywhere.
+            return  # Before there was room for one more commit: nothing of it is anywhere.
         except HeadwaterError as error:
-            event.failure = error
+            if keeping.is_there and event.is_taken:
+                event.is_stored, event.stored_in = True, space  # The last time, and nobody heard it.
+            else:
+                event.failure = error
 
     async def accepted(self, event: Event) -> None:
         """Wait until it is stored, if it is to be. Raises why it could not be."""
-        task = self._under_way.pop(event, None)
+        task = self._under_way.get(event)
         if task is not None:
             event.effort.stage = Stage.LOADING
             await asyncio.shield(task)
-            if event.failure is not None:
-                raise event.failure
+        if event.keeping is not None and event.failure is not None:
+            raise event.failure
 
-    async def commit(self, space: str, write: Any) -> None:
+    async def made(self, event: Event) -> None:
+        """Wait until the commit that stores it is made, if it is to be stored. Raises why it could not be."""
+        keeping = event.keeping
+        if keeping is None or keeping.is_made:
+            return
+        await self._pieces.core.observing.until(lambda: keeping.is_made or keeping.is_over)
+        if not keeping.is_made:
+            await self.accepted(event)
+            raise asyncio.CancelledError  # It was withdrawn before, or nothing is stored here any more.
+
+    async def commit(self, space: str, write: Any, effort: Effort | None = None) -> None:
         """A commit of its own, which reads nothing."""
         channel = self._pieces.runtime.channel(space)
         assert channel is not None
@@ -97,7 +122,7 @@ class Storing:
         def attempt(transaction: Transaction) -> None:
             write(transaction)
 
-        await channel.land(attempt, node="events")
+        await channel.land(attempt, node="events", effort=effort)
 
     async def ended(self, event: Event, end: End) -> None:
         """Have what is stored of it go with its end."""
@@ -107,6 +132,9 @@ class Storing:
             return  # It stays for somebody who may: this runtime's rights are not its sender's.
         if end is not End.DROPPED:
             for each in (event, *event.absorbed):
+                task = self._under_way.get(each)
+                if task is not None:
+                    await asyncio.shield(task)  # What is not stored yet cannot be removed.
                 if each.is_stored:
                     await self._remove(each, end)
         if self.outbox is not None:
@@ -129,8 +157,29 @@ class Storing:
             failure = withdrawn if end is End.WITHDRAWN else event.failure or withdrawn
             if await self._bury(event, failure) and is_here:
                 return
+        await self.remove_row(event.row_id, event.stored_in)
+
+    async def refuse_row(self, row: StoredEvent, stored_in: str, refused: Refused) -> None:
+        """The end of a stored event that nobody can handle any more: its receipt says so, and its row is removed."""
+        space, id = row.stream.partition("/")[0], stored.id_of(row.id, row.payload)
+
+        def write(transaction: Transaction) -> None:
+            receipts.leave_refusal(self._pieces, transaction, id, refused)
+            if space == stored_in:
+                transaction.handled.append(row.id)
+
+        try:
+            await self.commit(space, write)
+            if space == stored_in:
+                return
+        except PreconditionFailedError:
+            pass  # Somebody handled it meanwhile, and that counts. Its row may be removed again.
+        await self.remove_row(row.id, stored_in)
+
+    async def remove_row(self, row: str, stored_in: str) -> None:
+        """Remove what is stored of an event that is over."""
         # I11: the receipt is there, so that this may be done twice, or not at all.
-        await self.commit(event.stored_in, lambda transaction: transaction.handled.append(event.row_id))
+        await self.commit(stored_in, lambda transaction: transaction.handled.append(row))
 
     async def _bury(self, event: Event, failure: BaseException) -> bool:
         """Leave the receipt of an event that is not handled. False: somebody handled it meanwhile, and that counts."""

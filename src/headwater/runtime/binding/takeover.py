@@ -2,8 +2,9 @@
 
 On connecting, when others have stored some, and when one is due, a runtime reads the stored events of its spaces. One
 that is due and was left alone for a while is handled here, if its class is imported and, for a child, its piece is
-open; otherwise it is parked, and looked at again now and then. That several runtimes do so is harmless: receipts let
-one of them land. One timer per space, for the earliest moment; nothing else is polled.
+open; otherwise it is parked, and looked at again now and then. One whose piece is gone is refused. That several
+runtimes do so is harmless: receipts let one of them land. One timer per space, for the earliest moment; nothing else is
+polled. What there was no room for is looked at when there is.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from headwater.data.value import MAX_INT
 from headwater.errors import BacklogFullError, HeadwaterError, LoadError
 from headwater.protocol.stored_events import Events, StoredEvent
 from headwater.runtime.binding import stored
+from headwater.runtime.binding.gone import Gone, is_gone
 from headwater.runtime.binding.intents import STATES, End, IntentRow
+from headwater.runtime.binding.principals import Principals
 from headwater.runtime.binding.stored import Unavailable
 from headwater.runtime.effort import Stage
 
@@ -24,13 +27,15 @@ if TYPE_CHECKING:
     from headwater.runtime.binding.events import Event
     from headwater.runtime.binding.pieces import Pieces
 
+EventPlace = tuple[int, str]
+"""Where an event is among the others: the seq of its commit, then its id."""
 PAGE: Final = 100
 TAKEN: Final = 256
 """Events of one space that were taken up and have no end. Further ones are left in the store for now."""
 FAILED: Final = 4_096
 """Events of one space that failed here and stay there, of which that is known. An older one is tried again."""
 AGAIN_US: Final = 1_000_000
-"""When there was no room, how long until the rest is looked at."""
+"""When it was to be looked at while it was, how long until it is looked at again."""
 PARKED_US: Final = (1_000_000, 60_000_000)
 """When those are looked at again that could not be handled here: soon after a piece was opened, then less often."""
 SPREAD_US: Final = 50_000
@@ -71,7 +76,7 @@ class Takeover:
         def due() -> None:
             self._kept.pop(event, None)
             if not (event.is_withdrawn or event.is_dropped):
-                event.minted_us = event.due_us
+                event.minted_us, event.is_late = event.due_us, True
                 self._pieces.handling.start(event)
 
         wait_us = event.due_us - core.clock.now_us()
@@ -90,6 +95,12 @@ class Takeover:
         attending = self._spaces.get(space)
         if attending is not None:
             attending.opened()
+
+    def ended(self, event: Event) -> None:
+        """It has its end here. If it was taken up, there is room for another one."""
+        attending = self._spaces.get(event.stored_in) if event.is_taken else None
+        if attending is not None:
+            attending.ended(event)
 
     def withdrawn(self, event: Event) -> None:
         """It is not due any more."""
@@ -110,10 +121,12 @@ class Takeover:
                 user=row.principal,
                 state=STATES[Stage.PARKED],
                 sent_us=row.stored_us,
+                next_try_us=attending.next_look_us,
                 due_us=row.due_us or None,
                 error=why,
             )
-            for row, why in self.parked()
+            for attending in self._spaces.values()
+            for row, why in attending.parked.values()
         )
 
     def spread_us(self) -> int:
@@ -127,12 +140,16 @@ class Attending:
         "_at_us",
         "_cancel",
         "_channel",
+        "_failed",
+        "_in_hand",
         "_is_looking",
+        "_left_off",
         "_line",
         "_patience_us",
         "_pieces",
+        "_principals",
+        "_room_at",
         "_space",
-        "_taken",
         "parked",
     )
 
@@ -143,9 +160,13 @@ class Attending:
         self._at_us = MAX_INT  # when it is looked next, by the wall clock
         self._cancel: Callable[[], None] | None = None
         self._is_looking = False
+        self._left_off: EventPlace | None = None  # behind it there was no room for more
+        self._room_at = 0  # when so few of them are in hand, there is room again
         self._line = -1  # the connection on which it was told what there is
         self._patience_us = PARKED_US[0]
-        self._taken: dict[str, Event] = {}
+        self._principals = Principals(pieces.core, channel)
+        self._in_hand: set[str] = set()  # rows that were taken up and have no end
+        self._failed: dict[str, Event] = {}  # those that had one here that did not remove their row
         self.parked: dict[str, tuple[StoredEvent, str]] = {}
         channel.driver.session.queries.watch_events(self._heard)
 
@@ -153,13 +174,19 @@ class Attending:
     def _grace_us(self) -> int:
         return round(self._pieces.handling.policy.grace_ms * 1_000)
 
+    @property
+    def next_look_us(self) -> int | None:
+        """When it is looked next, by the wall clock. None: when something is heard."""
+        return self._at_us if self._at_us < MAX_INT else None
+
     def _heard(self, newest: int | LoadError) -> None:
         """Something is stored, by whomever; the first time on each connection, what there is."""
         if isinstance(newest, LoadError) or not newest:
             return  # Whoever may not write the space handles nothing of it.
         line, self._line = self._line, self._channel.driver.reconnects
         if line != self._line:
-            self._taken = {id: event for id, event in self._taken.items() if event.end is None}
+            self._failed.clear()
+            self._left_off = None
         wait_us = self._grace_us if line == self._line else 0
         self.look_at(self._pieces.core.clock.now_us() + wait_us)
 
@@ -167,6 +194,16 @@ class Attending:
         self._patience_us = PARKED_US[0]
         if self.parked:
             self.look_at(self._pieces.core.clock.now_us() + self._patience_us)
+
+    def ended(self, event: Event) -> None:
+        """One that was taken up has its end. Half of them at a time make room for others."""
+        self._in_hand.discard(event.row_id)
+        if event.end in (End.REFUSED, End.FAILED, End.HANDLED_BEFORE):
+            self._failed[event.row_id] = event
+            if len(self._failed) > FAILED:
+                del self._failed[next(iter(self._failed))]
+        if self._left_off is not None and len(self._in_hand) <= self._room_at:
+            self.look_at(self._pieces.core.clock.now_us())
 
     def look_at(self, at_us: int) -> None:
         """Look at a moment of the wall clock, or before."""
@@ -188,31 +225,43 @@ class Attending:
             self._pieces.runtime.tasks.begin(self._read(), f"stored events of {self._space}")
 
     async def _read(self) -> None:
-        """Read them all, and take up what may be."""
+        """Read them, and take up what may be, as long as there is room for more."""
         now_us = self._pieces.core.clock.now_us()
-        after, next_us = (0, ""), MAX_INT
-        self.parked.clear()
+        after, self._left_off = self._left_off or (0, ""), None
+        if after == (0, ""):
+            self.parked.clear()
+        next_us, is_full = MAX_INT, False
         try:
             while True:
                 page = await self._page(now_us, after)
+                for principal in {row.principal for row in page.events}:
+                    await self._principals.find_out(principal)
                 for row in page.events:
-                    next_us = min(next_us, self._take(row, now_us))
-                if page.next is None:
+                    at_us = self._take(row, now_us)
+                    if at_us is None:
+                        self._left_off, self._room_at, is_full = after, len(self._in_hand) // 2, True
+                        break
+                    next_us, after = min(next_us, at_us), (row.seq, row.id)
+                if is_full or page.next is None:
                     break
                 after = page.next
             if page.next_due_us is not None:
                 next_us = min(next_us, page.next_due_us + self._pieces.handling.takeover.spread_us())
+            await self._refuse_gone()
         except HeadwaterError:
             return  # The connection is gone, or it may not be asked: the next one is told again what there is.
         finally:
             self._is_looking = False
+        if is_full:
+            # Those in hand make room, and say so. If they are none of ours, it is looked at again.
+            next_us = min(next_us, now_us + (PARKED_US[1] if self._in_hand else AGAIN_US))
         if self.parked:
             next_us = min(next_us, now_us + self._patience_us)
             self._patience_us = min(2 * self._patience_us, PARKED_US[1])
         if next_us < MAX_INT:
             self.look_at(next_us)
 
-    async def _page(self, due_by_us: int, after: tuple[int, str]) -> Events:
+    async def _page(self, due_by_us: int, after: EventPlace) -> Events:
         driver = self._channel.driver
         reply = driver.expected()
 
@@ -228,11 +277,14 @@ class Attending:
         page: Events = await reply
         return page
 
-    def _take(self, row: StoredEvent, now_us: int) -> int:
-        """Take one up, if it may be. Answers when it may be looked at again."""
+    def _take(self, row: StoredEvent, now_us: int) -> int | None:
+        """Take one up, if it may be. Answers when it may be looked at again; None: there is no room for it."""
         handling = self._pieces.handling
-        tried = self._taken.get(row.id)
-        if tried is not None and tried.end in (End.REFUSED, End.FAILED):
+        tried = self._failed.get(row.id)
+        if tried is not None and tried.end is End.HANDLED_BEFORE:
+            self._remove(row)
+            return MAX_INT
+        if tried is not None:
             # It was tried here, and its row could not be removed: somebody else may have more luck.
             self._park(row, f"it failed here: {tried.failure}")
             return MAX_INT
@@ -243,26 +295,56 @@ class Attending:
             return MAX_INT if known.row_id == row.id else now_us + self._grace_us
         if free_us > now_us:
             return free_us
-        if not self._has_room():
-            return now_us + AGAIN_US
+        if len(self._in_hand) >= TAKEN:
+            return None
         try:
             event = stored.read(self._pieces, row.id, row.stream, row.payload, row.due_us, self._space)
-            if row.principal:
+            event.is_late, event.principal = True, row.principal
+            if row.principal and not self._principals.is_own(row.principal):
                 # Whoever may write a space can store what they like in it: they are believed to be themselves only.
-                event.user = event.principal = row.principal
-            self._taken[row.id] = handling.start(event)
+                event.user = row.principal
+            self._in_hand.add(row.id)
+            handling.start(event)
         except Unavailable as error:
             self._park(row, str(error))
         except BacklogFullError:
-            return now_us + AGAIN_US
+            self._in_hand.discard(row.id)
+            return None
         return MAX_INT
 
-    def _has_room(self) -> bool:
-        """Whether one more can be taken up. What failed takes no room from others; the oldest is forgotten."""
-        failed = [(id, event) for id, event in self._taken.items() if event.end in (End.REFUSED, End.FAILED)]
-        living = {id: event for id, event in self._taken.items() if event.end is None}
-        self._taken = {**dict(failed[-FAILED:]), **living}
-        return len(living) < TAKEN
+    def _remove(self, row: StoredEvent) -> None:
+        """It was handled before, and is there all the same: it was stored once more afterwards."""
+        del self._failed[row.id]
+        storing = self._pieces.handling.storing
+        self._pieces.runtime.tasks.begin(storing.remove_row(row.id, self._space), f"removing {row.stream}")
+
+    async def _refuse_gone(self) -> None:
+        """What waits for a piece that was deleted, or for a child whose key left, waits for nothing."""
+        pieces, gone = self._pieces, dict[str, bool]()
+        for row, _ in tuple(self.parked.values()):
+            if row.id in self._failed:
+                continue  # It is for a piece that is there, and failed.
+            piece = row.stream.rpartition(":")[0]
+            if piece not in gone:
+                gone[piece] = await is_gone(pieces, row.stream)
+            if not gone[piece]:
+                continue
+            refused = Gone(row.stream)
+            await pieces.handling.storing.refuse_row(row, self._space, refused)
+            del self.parked[row.id]
+            pieces.core.report(row.stream, refused)
+            pieces.handling.note(
+                IntentRow(
+                    id=stored.id_of(row.id, row.payload),
+                    stream=row.stream,
+                    user=row.principal,
+                    state=End.REFUSED.value,
+                    sent_us=row.stored_us,
+                    due_us=row.due_us or None,
+                    error=f"Gone: {refused.reason}",
+                    ended_us=pieces.core.clock.now_us(),
+                )
+            )
 
     def _park(self, row: StoredEvent, why: str) -> None:
         if len(self.parked) < TAKEN:

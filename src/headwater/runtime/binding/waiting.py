@@ -79,6 +79,7 @@ class Waiting:
             event = stored.read(pieces, row.id, row.stream, row.payload, row.due_us, "")
         except Unavailable as error:
             return str(error)
+        event.is_late = bool(event.due_us)
         pieces.handling.resume(event)
         return None
 

@@ -3,7 +3,7 @@
 Owns how a cause is read out of what the scheduler keeps anyway: a node keeps the notification of every spot whose
 change made its last run, and a notification says which node's commit it tells of. A chain goes on through a writer only
 while what the writer remembers belongs to that very commit; where it has run again since, the chain says so and ends.
-Cycles are cut where they close.
+Cycles are cut where they close. Of a node that came back without a run, what was observed of its last one is told.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from headwater.protocol.messages import Way
 from headwater.protocol.ways import Ways
 from headwater.replica.document import Document
 from headwater.replica.feed import Kind, Notification
-from headwater.scheduler.node import STATUS, Node
+from headwater.scheduler.node import STATUS, Node, Remembered
 
 __all__ = ["Cause", "End", "Explanation", "Step", "cause_of", "why"]
 
@@ -108,6 +108,7 @@ class Explanation:
     steps: tuple[Step, ...]
     pending: tuple[Cause, ...]  # why it is invalid now, if it is
     left_out: int  # causes beyond the bound, of runs that are in the chain
+    remembered: Remembered | None = None  # its last run, if that was in a process before this one
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -121,6 +122,7 @@ class Explanation:
             ],
             "pending": [cause.as_json() for cause in self.pending],
             "left_out": self.left_out,
+            "remembered": None if self.remembered is None else _remembered_json(self.remembered),
         }
 
     def __str__(self) -> str:
@@ -128,7 +130,9 @@ class Explanation:
 
     def _lines(self) -> list[str]:
         lines = [f"{self.kind} {self.node}, {self.status}, {self.runs} runs"]
-        if not self.runs:
+        if not self.runs and self.remembered is not None:
+            lines += _remembered_lines(self.remembered)
+        elif not self.runs:
             lines.append("  it has not run")
         elif not self.steps:
             lines.append("  its last run was not caused by a change: its first one, or another try")
@@ -146,6 +150,26 @@ class Explanation:
 
 
 _FAILURE = "failure"
+
+
+def _remembered_json(last: Remembered) -> dict[str, Any]:
+    return {
+        "cause": None if last.cause is None else doc_text(*last.cause),
+        "changed_at": last.changed_at,
+        "verified_at": last.verified_at,
+        "took_us": last.took_us,
+    }
+
+
+def _remembered_lines(last: Remembered) -> list[str]:
+    """What was observed of a run before this process: one cause, and which commits it stands on."""
+    wrote = f", last changed what it makes at seq {last.changed_at}" if last.changed_at else ""
+    lines = [f"  it has not run here: it came back, since what it read still held at seq {last.verified_at}{wrote}"]
+    if last.cause is None:
+        lines.append("  its last run, before this process, was not caused by a change: its first one, or another try")
+    else:
+        lines += ["  its last run, before this process, was caused by", f"    {doc_text(*last.cause)}"]
+    return lines
 
 
 def why(node: Node, steps: int) -> Explanation:
@@ -177,6 +201,7 @@ def why(node: Node, steps: int) -> Explanation:
         steps=tuple(made),
         pending=tuple(cause_of(spot, told) for spot, told in list((node.causes or {}).items())[:steps]),
         left_out=left_out,
+        remembered=None if node.runs else node.remembered,
     )
 
 

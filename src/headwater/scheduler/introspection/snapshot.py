@@ -67,6 +67,8 @@ class NodeRecord:
     runs: int
     attempts: int
     error: str | None
+    as_of: int  # it came back without a run, since what it read held at this seq; 0: it ran here, or never
+    opaque: str  # why nobody can know what its code does: no start finds it clean; empty: somebody can
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +125,8 @@ def record_of(node: Node) -> NodeRecord:
         runs=node.runs,
         attempts=node.attempts,
         error=None if node.error is None else f"{type(node.error).__name__}: {node.error}",
+        as_of=node.as_of,
+        opaque=node.opaque,
     )
 
 

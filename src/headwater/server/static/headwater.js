@@ -82,12 +82,14 @@ class App {
     if (this.#looks.delete(id)) this.#say({ type: "look_away", id });
   }
 
-  ask(message, made = null) {
+  /** Say something until it is answered. `made` is called when it was done, before that is durable, and `again` when it
+   *  is said again on another connection: nobody knows then whether it was done on the one before. */
+  ask(message, { made = null, again = null } = {}) {
     const id = ++this.#numbers;
     const numbered = { ...message, id };
     if (this.#isClosed) return Promise.reject(new Failed("this page has no connection any more"));
     return new Promise((resolve, reject) => {
-      this.#unanswered.set(id, { message: numbered, resolve, reject, made });
+      this.#unanswered.set(id, { message: numbered, resolve, reject, made, again });
       this.#say(numbered);
     });
   }
@@ -152,8 +154,11 @@ class App {
         }
         this.#isEntered = true;
         this.#delay = FIRST_DELAY_MS;
-        for (const [id, { member, group }] of this.#looks) this.#say({ type: "look", id, place: member.place, group });
-        for (const { message } of this.#unanswered.values()) this.#say(message);
+        for (const { message, again } of this.#unanswered.values()) { again?.(); this.#say(message); }
+        for (const [id, { member, group }] of this.#looks) {
+          member.lookedAtAgain();
+          this.#say({ type: "look", id, place: member.place, group });
+        }
         this.#tellOnline(true);
         break;
       case "shown":
@@ -217,6 +222,8 @@ function members(app, where) {
 
 class Member {
   #app; #value; #isKnown = false; #echoes = []; #watchers = new Set(); #look = 0; #parts = new Map();
+  #isFresh = false;  // whether something was shown since it is looked at, on this connection
+  #held = null;      // what was shown last, as long as nobody knows which of the echoes are in it
 
   constructor(app, place) { this.#app = app; this.place = place; }
 
@@ -231,7 +238,7 @@ class Member {
   /** Call with the value now and with the latest whenever it changed. Answers a function that ends it. */
   watch(fn, { group = null } = {}) {
     this.#watchers.add(fn);
-    if (this.#watchers.size === 1) this.#look = this.#app.look(this, group);
+    if (this.#watchers.size === 1) { this.lookedAtAgain(); this.#look = this.#app.look(this, group); }
     else if (this.#isKnown) fn(this.value);
     return () => {
       this.#watchers.delete(fn);
@@ -272,19 +279,30 @@ class Member {
   }
 
   async #write(kind, argument, { group = null } = {}) {
-    const echo = { kind, argument, isMade: false };
+    const echo = { kind, argument, isMade: false, isIn: false, isDoubtful: false };
     const made = () => {
-      if (group === null) echo.isMade = true;  // It is part of what is shown next.
-      else { this.#value = applied(this.#value, kind, argument); this.#drop(echo); echo.isMade = true; }  // Nor is it shown.
+      echo.isDoubtful = false;
+      const isNew = this.#settle();
+      echo.isMade = true;  // It is part of what is shown next.
+      if (group !== null) {  // Nor is it shown.
+        this.#value = applied(this.#value, kind, argument);
+        if (this.#held !== null) this.#held.value = applied(this.#held.value, kind, argument);
+        this.#drop(echo);
+      }
+      if (isNew) this.#tell();
     };
+    const again = () => { echo.isDoubtful = !echo.isMade; };
     this.#echoes.push(echo);
     this.#tell();
     try {
-      await this.#app.ask({ type: "write", place: this.place, kind, value: argument, group, key: token() }, made);
-      // Made before the connection was lost; or nobody looks, so that nothing is shown next.
-      if (!echo.isMade || this.#watchers.size === 0) { this.#drop(echo); this.#tell(); }
+      await this.#app.ask({ type: "write", place: this.place, kind, value: argument, group, key: token() }, { made, again });
+      const wasMadeBefore = echo.isDoubtful;  // On a connection that was lost: what is shown on this one has it.
+      echo.isDoubtful = false;
+      if (wasMadeBefore && !this.#isFresh && this.#watchers.size > 0) { echo.isMade = true; return; }
+      if (!echo.isMade || this.#watchers.size === 0) { this.#drop(echo); this.#settle(); this.#tell(); }
     } catch (error) {
       this.#drop(echo);
+      this.#settle();
       this.#tell();
       throw error;
     }
@@ -292,11 +310,28 @@ class Member {
 
   #drop(echo) { this.#echoes = this.#echoes.filter(each => each !== echo); }
 
+  /** It is looked at on a new connection, or anew: what is shown next is everything. */
+  lookedAtAgain() {
+    this.#isFresh = false;
+    this.#held = null;
+    for (const echo of this.#echoes) echo.isIn = false;
+  }
+
   shown(value) {
-    this.#value = value;
+    this.#isFresh = true;
+    this.#held = { value };
+    for (const echo of this.#echoes) echo.isIn = echo.isMade;
+    if (this.#settle()) this.#tell();
+  }
+
+  /** Take what was shown for what it is, unless an echo may be in it or not. */
+  #settle() {
+    if (this.#held === null || this.#echoes.some(echo => echo.isDoubtful)) return false;
+    this.#value = this.#held.value;
+    this.#held = null;
     this.#isKnown = true;
-    this.#echoes = this.#echoes.filter(echo => !echo.isMade);
-    this.#tell();
+    this.#echoes = this.#echoes.filter(echo => !echo.isIn);
+    return true;
   }
 
   failed(error) { console.error(`headwater: ${this.place.member}: ${error}`); }

@@ -1,0 +1,86 @@
+"""What a fingerprint is made of, by kind: to tell people what changed, never whether something did.
+
+Owns the kinds, the short text that stands for the content of each, and what two such texts say. A text has a few
+characters for each kind; two contents may have the same ones, so that only digests decide. What is stored is compared
+with what a later version of this module writes: kinds are only ever added at the end.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import sys
+from typing import Final
+
+from headwater.pieces.fingerprints.form import REFERENCE, Form
+from headwater.pieces.fingerprints.functions import CODE, CONSTANT, DEFAULT, TYPE
+from headwater.pieces.fingerprints.origin import RULES
+
+__all__ = ["CALLED", "DECLARED", "PYTHON", "SAID", "WIDTH", "Kinds", "differing", "short"]
+
+CALLED: Final = "called"
+DECLARED: Final = "declared"
+PYTHON: Final = f"{sys.implementation.name} {'.'.join(map(str, sys.version_info))}"
+PACKAGE: Final = "package"
+
+SAID: Final = {
+    "python": "the version of Python",
+    "rules": "the rules of Headwater",
+    PACKAGE: "the version of a package",
+    CODE: "its own code",
+    CALLED: "a function that it calls",
+    DEFAULT: "a default",
+    CONSTANT: "a constant",
+    TYPE: "a type, such as a field of a Model",
+    DECLARED: "a member that it names, or writes: its type or its default",
+}
+"""The kinds, in the order in which they are written, and what people are told. Python comes first: with another one all
+code is other code, and nothing else is worth telling."""
+
+WIDTH: Final = 3
+
+
+def short(*contents: bytes) -> str:
+    """A few characters that stand for some contents, in whatever order."""
+    digest = hashlib.blake2b(digest_size=2)
+    for content in sorted(contents):
+        digest.update(b"%d:%b" % (len(content), content))
+    return base64.b32hexencode(digest.digest()).decode("ascii").lower()[:WIDTH]
+
+
+class Kinds:
+    """Collects what one fingerprint is made of."""
+
+    __slots__ = ("_found", "_versions")
+
+    def __init__(self) -> None:
+        self._found: dict[str, list[bytes]] = {}
+        self._versions: set[str] = set()
+
+    def take(self, form: Form, kind: str, *, is_called: bool = False) -> None:
+        """A form; `kind` is that of what does not say itself of what kind it is."""
+        self._versions |= form.versions
+        for own, content in form.parts:
+            self._found.setdefault(CALLED if is_called and own == CODE else own, []).append(content)
+        if not form.parts and not form.versions and form.token != REFERENCE:
+            self._found.setdefault(kind, []).append(form.token)
+
+    def text(self, python: str) -> str:
+        made = {kind: short(*contents) for kind, contents in self._found.items()}
+        made |= {
+            "python": short(python.encode()),
+            "rules": short(b"%d" % RULES),
+            PACKAGE: short(*[version.encode() for version in self._versions]),
+        }
+        return "".join([made.get(kind, "-" * WIDTH) for kind in SAID])
+
+
+def differing(before: str, after: str) -> tuple[str, ...]:
+    """What is told of two fingerprints that differ, by their texts. Nothing: it is of no kind that is told apart."""
+    pairs = zip(_cut(before), _cut(after), strict=False)
+    kinds = [kind for kind, (one, other) in zip(SAID, pairs, strict=False) if one != other]
+    return tuple(kinds[:1] if kinds[:1] == ["python"] else kinds)
+
+
+def _cut(text: str) -> list[str]:
+    return [text[at : at + WIDTH] for at in range(0, len(text), WIDTH)]

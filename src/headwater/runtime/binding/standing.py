@@ -1,0 +1,205 @@
+"""Standing: the nodes that a program of today would have for what is known of nodes, put up without a run of any.
+
+Takes the place of resuming in a runtime that is only looked into. Each node that something is known of is registered as
+its piece would register it, children included, by what their makers' observations list; every node is held, so that no
+code of an author's runs, whoever asks for what. Owns these nodes, and why one cannot be put up; judges none of them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Container, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from headwater.data.address import SPACE_SCOPE, DocKey
+from headwater.errors import HeadwaterError
+from headwater.pieces.declarations import (
+    ChildMember,
+    ComputedMember,
+    EachMember,
+    EffectMember,
+    FoldMember,
+    MaterializerMember,
+)
+from headwater.pieces.member import Declaration
+from headwater.protocol.observations import About, Observed
+from headwater.replica.document import Document
+from headwater.replica.replica import Replica
+from headwater.runtime.binding import makers
+from headwater.runtime.binding.observed import Codes, about
+from headwater.runtime.binding.parts import BETWEEN, Key, Part
+from headwater.runtime.binding.records import Record, class_named
+from headwater.runtime.binding.resuming import Resuming
+from headwater.scheduler.node import Node, NodeKind
+from headwater.scheduler.registry import NodeSpec
+
+if TYPE_CHECKING:
+    from headwater.runtime.binding.home import Home
+    from headwater.runtime.binding.pieces import Pieces
+    from headwater.runtime.space import LocalSpace
+
+RUNTIME: Final = "runtime:"
+_DERIVED: Final = (ComputedMember, MaterializerMember, EachMember, ChildMember, FoldMember)
+
+
+@dataclass(slots=True, eq=False)
+class Stood:
+    """A node that something is known of, as the program has it today."""
+
+    home: Home
+    node: Node
+    part: Part
+    said: About  # which one it is, and what its code does
+    observed: Observed
+    is_kept: bool  # whether what it keeps, such as its rows or its child, comes back without a run
+
+
+class Standing(Resuming):
+    """Puts up the nodes of a runtime. In it nothing runs and nothing comes back."""
+
+    __slots__ = ("_is_making", "_never", "_tables", "_to_restore", "codes", "keepers", "missing", "stood")
+
+    def __init__(self, pieces: Pieces) -> None:
+        super().__init__(pieces, None)
+        self.codes = Codes()
+        self._to_restore: deque[Stood] = deque()
+        self._is_making = False
+        self._never = Document(DocKey(SPACE_SCOPE, "nothing runs here"), Replica())
+        self._tables: dict[tuple[str, str], dict[Key, Observed]] = {}  # by space and piece
+        self.stood: dict[tuple[str, str, Key], Stood] = {}
+        self.keepers: set[Document] = set()  # results of nodes that keep something besides them: rows, or a child
+        self.missing: dict[tuple[str, str, Key], str] = {}  # why one could not be put up
+
+    # ---- in the place of resuming --------------------------------------------------------------------
+
+    def is_quiet(self) -> bool:
+        return True
+
+    def entered(self, home: Home, node: Node, spec: NodeSpec, part: Part | None) -> None:
+        """A node was registered: it is held for good. If something is known of it, so is what it keeps."""
+        self._pieces.core.scheduler.hold(node, self._never)
+        if part is None:
+            return
+        if part.started is not None:
+            self.keepers.update(node.outputs)
+        key = part.key(home)
+        space, root = home.space.name, home.root
+        observed = self._tables.get((space, root.id), {}).get(key)
+        at = (space, root.id, key)
+        if observed is None or at in self.stood:
+            return
+        self.codes.look(home.cls)
+        said = about(self.codes, home, node, spec, part, observed.node.generation)
+        self.stood[at] = Stood(home, node, part, said, observed, part.restore is None)
+        if part.restore is not None:
+            self._to_restore.append(self.stood[at])
+            if not self._is_making:
+                self._restore()
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What is made meanwhile has back what it keeps when all of it is there."""
+        if self._is_making:
+            yield
+            return
+        self._is_making = True
+        try:
+            yield
+        finally:
+            self._is_making = False
+            self._restore()
+
+    def _restore(self) -> None:
+        self._is_making = True
+        try:
+            while self._to_restore:
+                stood = self._to_restore.popleft()
+                restore, children = stood.part.restore, stood.observed.children
+                assert restore is not None
+                # Once more if that failed: the first time what it needs may only have been asked for.
+                stood.is_kept = restore(children) or restore(children)
+        finally:
+            self._is_making = False
+
+    def left(self, home: Home, member: str, here: Container[str]) -> None:
+        """Nobody asks what is not there any more."""
+
+    def has_makers(self, stood: Stood) -> bool:
+        """Whether everything that a node read of its own space has somebody here who makes it, or needs nobody."""
+        space, docs = stood.home.space, dict.fromkeys(read.doc for read in stood.observed.reads)
+        for doc in docs:
+            self._pieces.outside(lambda doc=doc: makers.have_made(self._pieces, space, doc))  # type: ignore[misc]
+        return all(makers.is_told(self._pieces, space, doc) for doc in docs)
+
+    # ---- putting up ----------------------------------------------------------------------------------
+
+    def put_up(self, space: LocalSpace, piece: str, record: Record | None, observed: Iterable[Observed]) -> None:
+        """Have all nodes of a piece here that something is known of and that the program still has."""
+        table = {_key(each): each for each in observed}
+        self._tables[space.name, piece] = table
+        why = "" if record is not None else "its piece is not there any more"
+        if record is not None:
+            try:
+                home = self._pieces.home(space, class_named(record.cls), record.name)
+            except HeadwaterError as error:
+                why = str(error)
+            else:
+                self._pieces.outside(lambda: self._put_up_from(home, table))
+        for key in table:
+            if (space.name, piece, key) not in self.stood:
+                self.missing.setdefault((space.name, piece, key), why or "nothing in this program is it any more")
+
+    def _put_up_from(self, root: Home, table: Mapping[Key, Observed]) -> None:
+        by_child: dict[str, list[Key]] = {}
+        for key in table:
+            by_child.setdefault(key[1].partition(BETWEEN)[0], []).append(key)
+        waiting = deque([root])
+        while waiting:
+            home = waiting.popleft()
+            for key in by_child.get(home.id if home.parent is not None else "", ()):
+                self._make(home, key)
+            waiting += home.children()
+
+    def _make(self, home: Home, key: Key) -> None:
+        """Have the node of a member here, as whoever first uses its handle has it."""
+        stored, _, scope, principal = key
+        member = self._member(home, stored)
+        try:
+            if isinstance(member, EffectMember):
+                self._show(home, member, scope.removeprefix(RUNTIME), principal)
+            elif isinstance(member, _DERIVED):
+                home.facet("user" if scope == "user" else "space", principal if scope == "user" else "").handle(member)
+        except HeadwaterError as error:
+            self.missing[home.space.name, home.root.id, key] = str(error)
+
+    def _member(self, home: Home, stored: str) -> Declaration | None:
+        """The member that a node is of: itself, its rows or its elements."""
+        return home.outline.get(stored) or home.outline.get(stored.removesuffix(" row").removesuffix("/elements"))
+
+    def _show(self, home: Home, member: EffectMember, identity: str, user: str) -> None:
+        """The node of an effect, for whom it ran. It is put up here because one that is shown would be wanted."""
+        facet = home.facet("session", user, "")
+        home.register(
+            NodeSpec(
+                id=f"{facet.node_id(member.stored)} in {identity!r} for {user!r}",
+                kind=NodeKind.EFFECT,
+                fn=_nothing,
+                home=home.space.replica,
+                returns=False,
+                parent=home.maker,
+                debounce_ms=member.debounce_ms,
+                throttle_ms=member.throttle_ms,
+            ),
+            Part(member=member.stored, code=member.stored, scope=f"{RUNTIME}{identity}", principal=user),
+        )
+
+
+def _key(each: Observed) -> Key:
+    node = each.node
+    return (node.member, node.child, node.scope, node.principal)
+
+
+def _nothing() -> None:
+    """An effect that is only looked at."""

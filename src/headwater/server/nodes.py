@@ -1,0 +1,190 @@
+"""What is known of nodes, as commands ask about it and as plain JSON: a page of them, and what is not clean by piece.
+
+Owns these forms and the place where a page goes on. Whether a node's reads would be admitted now is the engine's word;
+what its code is today is known to whoever has the code, and not here. For owners only, which whoever calls this checks:
+addresses reveal how a program is made. Decides nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any, Final
+
+import msgspec
+
+from headwater.data.address import SPACE_SCOPE, Depth, DocKey, doc_text, parse_address
+from headwater.data.codec import json_form
+from headwater.data.json_form import JsonForm
+from headwater.data.value import Absent
+from headwater.engine.engine import Engine
+from headwater.errors import AuthoringError
+from headwater.pieces.names import document_id, piece_id
+from headwater.protocol.commit import MAIN, Read
+from headwater.protocol.desk import Question
+from headwater.protocol.observations import (
+    Backlog,
+    Current,
+    ForeignRead,
+    NodeKey,
+    Observations,
+    Observed,
+    QueryBacklog,
+    QueryCurrent,
+    QueryObservations,
+)
+from headwater.runtime.binding.ingredients import kind_of
+from headwater.runtime.binding.parts import BETWEEN
+from headwater.runtime.binding.previewing import label_of
+
+__all__ = ["backlog_form", "current_form", "nodes_form", "place_after"]
+
+RECORD: Final = "@"
+
+
+class Chosen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which nodes are meant; what is empty or None chooses nothing.
+
+    `records`: instead, the observations themselves and what is stored of their pieces, for whoever has the code.
+    """
+
+    piece: str = ""
+    generation: int | None = None
+    member: str = ""
+    child: str | None = None
+    reads: str = ""
+    records: bool = False
+
+
+def nodes_form(engine: Engine, asked: Question) -> dict[str, JsonForm]:
+    """A page of what is known of nodes, in the order of piece, generation, member and child."""
+    try:
+        chosen = msgspec.convert(asked.value or {}, Chosen)
+    except msgspec.ValidationError as error:
+        raise AuthoringError(f"that is no choice of nodes: {error}") from None
+    if chosen.generation is not None and chosen.generation < 0:
+        raise AuthoringError(f"generation {chosen.generation}: write 0 or more")
+    after = place_after(asked.after) if asked.after else None
+    reads = parse_address(chosen.reads) if chosen.reads else None
+    branch = asked.branch or MAIN
+    question = QueryObservations(
+        0,
+        _piece(chosen.piece),
+        chosen.generation,
+        chosen.member,
+        chosen.child,
+        after,
+        max(1, asked.limit),
+        None if reads is None else DocKey(reads.scope, reads.id),
+    )
+    page = engine.looked(question, branch=branch)
+    assert isinstance(page, Observations)
+    nodes: list[JsonForm] = [] if chosen.records else [_node_form(each) for each in page.observed]
+    made: dict[str, JsonForm] = {
+        "seq": page.seq,
+        "branch": branch,
+        "nodes": nodes,
+        "next": None if page.next is None else _after_text(page.next),
+    }
+    if chosen.records:
+        pieces = dict.fromkeys([each.node.piece for each in page.observed])
+        made["records"] = {piece: _record(engine, piece, branch) for piece in pieces}
+        made["observed"] = [msgspec.to_builtins(each) for each in page.observed]
+    return made
+
+
+def current_form(engine: Engine, asked: Question) -> dict[str, JsonForm]:
+    """Which of some reads would not be admitted now, by their place among them. For what was read from elsewhere."""
+    try:
+        foreign = msgspec.convert(asked.value, tuple[ForeignRead, ...])
+    except msgspec.ValidationError as error:
+        raise AuthoringError(f"those are no reads: {error}") from None
+    reads = tuple([Read(each.doc, each.path, each.depth, each.seq) for each in foreign])
+    chains = {each.seq: each.chain for each in foreign if each.chain is not None}
+    found = engine.looked(QueryCurrent(0, reads, tuple(chains.items())), branch=asked.branch or MAIN)
+    assert isinstance(found, Current)
+    return {"seq": found.seq, "stale": [list(each) for each in found.stale]}
+
+
+def backlog_form(engine: Engine, asked: Question) -> dict[str, JsonForm]:
+    """The pieces with nodes that are not clean: how many, what they took when they last ran, and what was written."""
+    page = engine.looked(QueryBacklog(0, _piece(asked.after), max(1, asked.limit)), branch=asked.branch or MAIN)
+    assert isinstance(page, Backlog)
+    pieces: list[JsonForm] = [
+        {
+            "piece": each.piece,
+            "nodes": each.nodes,
+            "dirty": each.dirty,
+            "took_us": each.took_us,
+            "causes": [{"address": doc_text(doc), "seq": seq} for doc, seq in each.causes],
+        }
+        for each in page.pieces
+    ]
+    return {"seq": page.seq, "branch": asked.branch or MAIN, "pieces": pieces, "next": page.next}
+
+
+def _node_form(each: Observed) -> dict[str, JsonForm]:
+    node = each.node
+    child, _, element = node.child.partition(BETWEEN)
+    return {
+        "node": label_of(node),
+        "piece": node.piece,
+        "generation": node.generation,
+        "member": node.member,
+        "child": child,
+        "element": element,
+        "scope": node.scope or SPACE_SCOPE,
+        "principal": node.principal,
+        "kind": kind_of(each.kind),
+        "state": _state(each),
+        "fingerprint": each.fingerprint,
+        "gate": each.gate,
+        "failed": each.failed,
+        "cause": None if each.cause is None else doc_text(*each.cause),
+        "reads": [{"address": doc_text(r.doc, r.path), "depth": Depth(r.depth).name.lower()} for r in each.reads],
+        "elsewhere": [
+            {"space": r.space, "address": doc_text(r.doc, r.path), "depth": Depth(r.depth).name.lower(), "seq": r.seq}
+            for r in each.foreign
+        ],
+        "children": list(each.children),
+        "took_us": each.took_us,
+        "changed_at": each.changed_at,
+        "verified_at": each.verified_at,
+        "stale": [
+            {"address": doc_text(each.reads[place].doc, each.reads[place].path), "seq": seq}
+            for place, seq in each.stale
+        ],
+    }
+
+
+def _state(each: Observed) -> str:
+    """As far as the engine can tell, which does not know what the code is today."""
+    if not each.fingerprint:
+        return "unknown"
+    if each.failed:
+        return "failed"
+    return "dirty" if each.stale else "clean"
+
+
+def _record(engine: Engine, piece: str, branch: str) -> JsonForm:
+    """What is stored of a piece; None: nothing is, or not any more."""
+    found: Any = engine.read(DocKey(SPACE_SCOPE, document_id(piece, RECORD)), branch=branch).value
+    return None if isinstance(found, Absent) else json_form(found)
+
+
+def _piece(name: str) -> str:
+    """The id of a piece that is named by its name, or by its id."""
+    return name if not name or "/" in name or "%" in name or "~" in name else piece_id(name)
+
+
+def _after_text(node: NodeKey) -> str:
+    return base64.urlsafe_b64encode(msgspec.msgpack.encode(node)).decode("ascii").rstrip("=")
+
+
+def place_after(text: str) -> NodeKey:
+    """Where a page goes on, out of what the page before said."""
+    try:
+        padded = text + "=" * (-len(text) % 4)
+        return msgspec.msgpack.decode(base64.b64decode(padded, altchars=b"-_", validate=True), type=NodeKey)
+    except (msgspec.MsgspecError, binascii.Error, ValueError):
+        raise AuthoringError(f"{text!r} is no place to go on after: write what the page before said") from None

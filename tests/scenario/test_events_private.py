@@ -1,0 +1,206 @@
+"""What came of an event is for whoever may see what it stood on: a receipt tells nobody else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headwater
+from headwater import Cell, EventExpiredError, HandlerFailed, Piece, Policy, Refused, cell, computed, handler
+from headwater.clock import VirtualClock
+from headwater.data.patch import append
+from headwater.engine.access import ACCESS
+from headwater.protocol.messages import Query
+from headwater.runtime.attachment import Embedded
+from headwater.runtime.binding import retention
+from headwater.runtime.binding.receipts import PREFIX, narrowest
+from headwater.runtime.runtime import Runtime
+from headwater.server.keys import new_key, new_token
+from headwater.testing import Simulation, simulated
+from tests.scenario.test_events_costs import counting
+from tests.unit.runtime.kit import address, run, serving
+
+SECRET = "my secret"
+
+
+class Diary(Piece, name="private.Diary"):
+    mine: Cell[tuple[str, ...]] = cell(default=(), scope="user")
+    draft: Cell[str] = cell(default="", scope="session")
+    shared: Cell[tuple[str, ...]] = cell(default=())
+
+    @computed(scope="user")
+    def newest(self) -> str:
+        return self.mine.get()[-1]
+
+    @handler
+    def write(self, text: str) -> str:
+        self.mine.push(text)
+        return text
+
+    @handler
+    def last(self) -> str:
+        return self.mine.get()[-1]
+
+    @handler
+    def computed_last(self) -> str:
+        return self.newest.get()
+
+    @handler
+    def no(self) -> None:
+        raise Refused(f"not after {self.mine.get()[-1]}")
+
+    @handler
+    def broken(self) -> None:
+        raise KeyError(self.mine.get()[-1])
+
+    @handler
+    def keep_draft(self, text: str) -> str:
+        self.draft.set(text)
+        return self.draft.get()
+
+    @handler
+    def publish(self, text: str) -> str:
+        self.shared.push(text)
+        return text
+
+
+async def receipts(rt: Runtime, scope: str = "space", space: str = "s") -> list[Any]:
+    """What this connection can read of them."""
+    channel = rt.channel(space)
+    assert channel is not None
+    answer = await channel.driver.query(Query(0, scope, after=PREFIX, limit=100))
+    return [state.get() for state in answer.documents if state.doc.id.startswith(PREFIX)]
+
+
+def test_what_a_handler_returned_of_what_is_one_users_alone_is_read_by_nobody_else(tmp_path: Path) -> None:
+    new_key(tmp_path)
+
+    async def work() -> None:
+        async with serving(tmp_path) as server:
+            where = address(server)
+            ann = await headwater.connect(where, token=new_token(tmp_path, "ann"))
+            diary = await ann.space("s", user="ann").open(Diary, "d")
+            channel = ann.channel("s")
+            assert channel is not None
+            await channel.land(lambda made: made.write(ACCESS, append(("readers",), ["rita"])), node="grant")
+            assert await diary.write.send(SECRET) == SECRET
+            assert await diary.last.options(id="a").send() == SECRET
+            assert await diary.computed_last.options(id="a").send() == SECRET
+            for refused in (diary.no, diary.broken):
+                with pytest.raises((Refused, HandlerFailed), match=SECRET):
+                    await refused.options(id="a", durable=True).send()
+            assert await diary.publish.send("for all") == "for all"
+            rita = await headwater.connect(where, token=new_token(tmp_path, "rita"))
+            rita.space("s", user="rita")
+            seen = await receipts(rita)
+            assert len(seen) == 6
+            assert SECRET not in str(seen)
+            assert [each["result"] for each in seen if each.get("result")] == ["for all"]
+            with pytest.raises(headwater.LoadError, match="is not for 'rita'"):
+                await receipts(rita, "user:ann")
+            await rita.close()
+            await ann.close()
+            # Whoever sends it again gets what came of it, in whatever session.
+            async with headwater.connect(where, token=new_token(tmp_path, "ann")) as again:
+                other = again.space("s", user="ann").piece(Diary, "d")
+                assert await other.last.options(id="a").send() == SECRET
+                assert await other.computed_last.options(id="a").send() == SECRET
+                with pytest.raises(Refused, match=f"not after {SECRET}"):
+                    await other.no.options(id="a").send()
+                with pytest.raises(HandlerFailed, match=f"failed before: HandlerFailed.*{SECRET}"):
+                    await other.broken.options(id="a").send()
+                assert {row.state for row in again.intents()} == {"handled before"}
+
+    run(work)
+
+
+def test_what_stood_on_one_session_is_for_that_session_alone(tmp_path: Path) -> None:
+    new_key(tmp_path)
+
+    async def work() -> None:
+        async with serving(tmp_path) as server:
+            where = address(server)
+            async with headwater.connect(where, token=new_token(tmp_path, "ann")) as ann:
+                diary = ann.space("s", user="ann").piece(Diary, "d")
+                assert await diary.keep_draft.options(id="a").send(SECRET) == SECRET
+                assert await diary.keep_draft.options(id="a").send("other") == SECRET
+                assert SECRET not in str(await receipts(ann))
+            async with headwater.connect(where, token=new_token(tmp_path, "ann")) as again:
+                other = again.space("s", user="ann").piece(Diary, "d")
+                with pytest.raises(EventExpiredError, match="is for the session alone for whom that was"):
+                    await other.keep_draft.options(id="a").send("third")
+
+    run(work)
+
+
+def test_in_a_space_that_is_nowhere_but_here_a_second_sending_gets_it_too() -> None:
+    async def work() -> None:
+        async with Runtime() as rt:
+            diary = await rt.space("s", user="ann").open(Diary, "d")
+            first = diary.write.options(id="a")
+            assert [await first.send(SECRET), await first.send("other")] == [SECRET, SECRET]
+            assert diary.mine.get() == (SECRET,)
+
+    run(work)
+
+
+def test_both_go_after_the_retention(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "EVERY", 5)
+    day_us = 86_400_000_000
+
+    async def work() -> None:
+        clock = VirtualClock()
+        async with (
+            Embedded(tmp_path / "data", synchronous="OFF", clock=clock) as data,
+            Runtime(data, clock=clock, policy=Policy(retention_ms=day_us / 1_000)) as rt,
+        ):
+            diary = await rt.space("s", user="ann", session="x").open(Diary, "d")
+            first = diary.write.options(id="k")
+            await first.send(SECRET)
+            for n in range(9):
+                await diary.write.send(f"{SECRET} {n}")
+            assert (len(await receipts(rt)), len(await receipts(rt, "user:ann"))) == (10, 10)
+            clock.advance(2 * day_us)
+            for n in range(20):
+                await diary.write.send(f"{n}")
+                await rt.settled()
+                await rt.core.observing.until(lambda: not len(rt.tasks))
+            for scope in ("space", "user:ann"):
+                left = await receipts(rt, scope)
+                assert len(left) == 20
+                assert SECRET not in str(left)
+            with pytest.raises(EventExpiredError, match="what came of it is not kept"):
+                await first.send("again")
+
+    run(work)
+
+
+def test_the_counts_of_scopes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "SCOPES", 3)
+
+    async def work() -> None:
+        async with Embedded(tmp_path / "data", synchronous="OFF") as data, Runtime(data) as rt:
+            for n in range(10):
+                await rt.space("s", user=f"u{n}", session="x").piece(Diary, "d").write.send("x")
+            assert len(rt.pieces.handling.retention._landed) == 3
+
+    run(work)
+
+
+def test_the_user_comes_before_one_of_their_sessions() -> None:
+    assert narrowest(["space", "session:a", "user:ann"]) == "user"
+    assert narrowest(["space", "session:a"]) == "session"
+    assert narrowest(["space"]) is None
+
+
+@simulated(seeds=5)
+async def test_it_costs_one_transaction_all_the_same(sim: Simulation) -> None:
+    diary = await sim.runtime("ann").space("s", user="ann").open(Diary, "d")
+    await diary.write.send("x")
+    await sim.settle()
+    with counting(sim) as spent:
+        assert await diary.last.send() == "x"
+        await sim.settle()
+    assert (spent.transactions, spent.syncs) == (1, 1)

@@ -1,0 +1,440 @@
+"""What waits holds up nobody who need not wait, is kept until it is stored, and says what it waits for."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headwater
+from headwater import Cell, HandlerFailed, Piece, Policy, Refused, cell, computed, handler
+from headwater.cli import intents as command
+from headwater.cli.app import run as run_command
+from headwater.data.value import freeze
+from headwater.errors import DirectoryInUseError, HeadwaterError, RuleRefusedError
+from headwater.protocol.commit import SentEvent
+from headwater.protocol.desk import Question
+from headwater.runtime.attachment import Remote
+from headwater.runtime.binding import takeover
+from headwater.runtime.outbox import Outbox
+from headwater.runtime.runtime import Runtime
+from headwater.server import intents as listing
+from headwater.testing import Simulation
+from tests.scenario.events_kit import Front, commits, durable, forbidden, outcome, policy, read, stored, told
+from tests.scenario.runtime_kit import Cable
+from tests.unit.runtime.kit import address, run, serving
+
+
+class Box(Piece, name="waiting.Box"):
+    seen: Cell[tuple[str, ...]] = cell(default=())
+    n: Cell[int] = cell(default=0)
+
+    @computed(debounce_ms=20_000)
+    def slow(self) -> int:
+        return self.n.get()
+
+    @handler
+    def put(self, text: str) -> str:
+        self.seen.push(text)
+        return text
+
+    @handler
+    def say_who(self, text: str) -> None:
+        self.seen.push(f"{self.ctx.user}: {text}")
+
+    @handler
+    def plan(self) -> None:
+        self.say_who.post("at once")
+        self.say_who.post_at(timedelta(seconds=1), "due later")
+
+    @handler
+    def no(self) -> None:
+        raise Refused("no")
+
+    @handler
+    def raise_it(self, kind: str) -> None:
+        self.seen.push(kind)
+        raise {"cancel": asyncio.CancelledError(), "end": GeneratorExit()}[kind]
+
+    @handler
+    def take_slow(self) -> int:
+        return self.slow.get()
+
+    @handler(coalesce="last")
+    def point_at(self, n: int) -> int:
+        self.seen.push(f"at {n}")
+        return n
+
+    @handler
+    def point(self, count: int) -> None:
+        self.seen.push("pointing")
+        for n in range(count):
+            self.point_at.post(n)
+        self.point_at.options(id="named").post(-1)
+        self.put.post("beside")
+
+
+# ---- durable without a connection --------------------------------------------------------------------------
+
+
+async def a_durable_send_without_a_connection(sim: Simulation) -> list[str]:
+    """It is shown at once, with all that was sent after it, and lands in its order: after its storing, once."""
+    ann = sim.runtime("ann")
+    box = await ann.space("s").open(Box, "b")
+    await sim.settle()
+    with sim.offline("ann"):
+        no = asyncio.ensure_future(outcome(box.no.options(durable=True).send()))
+        first = asyncio.ensure_future(box.put.options(durable=True).send("first"))
+        await sim.advance(seconds=0)
+        for n in range(20):
+            box.put.post(str(n))
+        await sim.advance(seconds=2)
+        shown = box.seen.get()
+        before = len(commits(sim))
+    await sim.settle()
+    await sim.advance(seconds=20)
+    await sim.settle()
+    wanted = ("first", *map(str, range(20)))
+    wrong = [] if shown == wanted else [f"{shown} was shown"]
+    if durable(sim, box, "seen") != wanted:
+        wrong.append(f"{durable(sim, box, 'seen')} is durable")
+    if await first != "first" or not isinstance(await no, Refused):
+        wrong.append(f"told {await first} and {await no}")
+    if stored(sim):
+        wrong.append(f"{stored(sim)} is still stored")
+    order = [each.commit.provenance.node for each in commits(sim)[before:]]
+    where = order.index("s/b:put") if "s/b:put" in order else -1
+    return wrong if 0 <= order.index("events") < where else [*wrong, f"the commits are {order}"]
+
+
+def test_a_durable_send_without_a_connection_holds_up_nobody() -> None:
+    for seed in range(5):
+        assert told(a_durable_send_without_a_connection, seed=seed) == []
+
+
+async def a_durable_send_that_is_not_stored(sim: Simulation) -> list[str]:
+    """Its handling stands on its storing: neither lands, and its sender is told why."""
+    front = Front()
+    box = await sim.runtime("ann").space("s").open(Box, "b")
+    await sim.settle()
+    with front.standing():
+        front.reject("events", 1, forbidden)
+        answer = await outcome(box.put.options(durable=True).send("x"))
+        behind = await outcome(box.put.send("y"))
+    await sim.settle()
+    wrong = [] if isinstance(answer, RuleRefusedError) and "nobody writes here" in str(answer) else [f"told {answer!r}"]
+    found = durable(sim, box, "seen"), behind
+    return wrong if found == (("y",), "y") else [*wrong, f"{found} came of it"]
+
+
+def test_a_durable_send_that_cannot_be_stored_is_not_handled_and_says_why() -> None:
+    assert told(a_durable_send_that_is_not_stored) == []
+
+
+# ---- what is due later, and an outbox ----------------------------------------------------------------------
+
+
+def in_outbox(box: Path) -> list[str]:
+    outbox = Outbox(str(box))
+    found = [event.stream for _, event in outbox.rows()]
+    outbox.close()
+    return found
+
+
+async def moments(count: int = 100) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def test_what_is_due_later_is_in_the_outbox_until_it_is_stored(tmp_path: Path) -> None:
+    path = tmp_path / "client.outbox"
+
+    async def work() -> None:
+        async with serving(tmp_path / "data", insecure_local=True) as server:
+            where = address(server)
+            cable = Cable(Remote(where))
+            client = Runtime(cable, outbox=path, close_s=0.01)
+            box = await client.space("s").open(Box, "b")
+            box.put.post_at(timedelta(hours=1), "stored")
+            await client.durable()
+            assert len(client.pieces.handling.storing.outbox or ()) == 0  # The store has it.
+            cable.unplug()
+            box.put.post_at(timedelta(hours=1), "kept")
+            box.put.post_at(timedelta(milliseconds=1), "soon")
+            await moments()
+            with pytest.raises(HeadwaterError):
+                await client.close()
+            assert in_outbox(path) == ["s/b:put", "s/b:put"]
+            async with headwater.connect(where, token="", outbox=path, policy=Policy(grace_ms=1)) as rt:
+                again = await rt.space("s").open(Box, "b")
+                await rt.core.observing.until(lambda: again.seen.get() == ("soon",))
+                await rt.durable()
+                assert in_hand(rt) == []
+                assert sorted(row.state for row in rt.intents()) == ["landed", "stored"]
+            assert in_outbox(path) == []
+            async with headwater.connect(where, token="") as looking:
+                channel = (looking.space("s"), looking.channel("s"))[1]
+                assert channel is not None
+                await channel.driver.opened()
+                texts = sorted(str(row["args"]["text"]) for row in await stored_rows(looking))
+                assert texts == ["kept", "stored"]
+
+    run(work)
+
+
+def in_hand(rt: Runtime) -> list[str]:
+    return [row.stream for row in rt.intents() if row.ended_us is None]
+
+
+async def stored_rows(rt: Runtime) -> list[Any]:
+    attending = rt.pieces.handling.takeover._spaces["s"]
+    return [row.payload for row in (await attending._page(2**52, (0, ""))).events]
+
+
+@pytest.mark.parametrize("was", ["still stored", "handled"])
+def test_what_was_stored_although_nobody_heard_it_is_one_event(tmp_path: Path, was: str) -> None:
+    """The process died after its event was stored and before its outbox knew."""
+    path = tmp_path / "client.outbox"
+
+    async def work() -> None:
+        async with headwater.open(tmp_path / "data", policy=Policy(grace_ms=1)) as rt:
+            box = await rt.space("s").open(Box, "b")
+            box.put.post_at(timedelta(hours=1), "x")
+            await rt.durable()
+            (row,) = (await rt.pieces.handling.takeover._spaces["s"]._page(2**52, (0, ""))).events
+            if was == "handled":
+                await rt.pieces.handling.storing.refuse_row(row, "s", Refused("handled elsewhere"))
+        outbox = Outbox(str(path))
+        outbox.put("s", SentEvent(row.id, row.stream, freeze(row.payload), row.due_us))
+        outbox.close()
+        async with Runtime(tmp_path / "data", policy=Policy(grace_ms=1), outbox=path) as rt:
+            rt.space("s")
+            await rt.durable()
+            states = [each.state for each in rt.intents()]
+            assert states == (["stored"] if was == "still stored" else ["handled before"])
+            left = (await rt.pieces.handling.takeover._spaces["s"]._page(2**52, (0, ""))).events
+            assert len(left) == (1 if was == "still stored" else 0)
+        assert in_outbox(path) == []
+
+    run(work)
+
+
+async def stored_again_after_it_was_handled(sim: Simulation) -> list[str]:
+    """Its receipt is there, and its row as well: the row goes."""
+    ann, bob = sim.runtime("ann"), sim.runtime("bob")
+    box = await ann.space("s").open(Box, "b")
+    bob.space("s")
+    await sim.settle()
+    channel = bob.channel("s")
+    assert channel is not None
+    said = {"args": {"text": "x"}, "cls": "waiting.Box", "name": "b", "user": "", "session": "", "at": 0}
+    row = SentEvent("e1", "s/b:put", freeze(said), 0)
+    for _ in range(2):
+        await channel.land(lambda made: made.events.append(row), node="somebody")
+        for _ in range(3):
+            await sim.advance(seconds=15)
+            await sim.settle()
+    ann.pieces.handling.takeover.again("s")  # The next look finds that it was handled, and that it is still there.
+    await sim.advance(seconds=30)
+    await sim.settle()
+    found = durable(sim, box, "seen"), stored(sim)
+    return [] if found == (("x",), []) else [f"{found}"]
+
+
+def test_a_row_whose_event_was_handled_before_is_removed() -> None:
+    assert told(stored_again_after_it_was_handled) == []
+
+
+# ---- for whom ----------------------------------------------------------------------------------------------
+
+
+def test_what_is_due_later_is_handled_for_the_user_it_was_sent_for(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with serving(tmp_path, insecure_local=True) as server:
+            async with headwater.connect(address(server), token="", policy=Policy(grace_ms=1)) as rt:
+                box = await rt.space("s", user="ann", session="w1").open(Box, "b")
+                await box.plan.send()
+                await rt.core.observing.until(lambda: len(box.seen.get()) == 2)
+                assert await box.seen.pull() == ("ann: at once", "ann: due later")
+                await box.plan.send()  # and taken up by another process of the same user:
+                await rt.durable()
+            async with headwater.connect(address(server), token="", policy=Policy(grace_ms=1)) as other:
+                there = await other.space("s", user="bob").open(Box, "b")
+                await other.core.observing.until(lambda: len(there.seen.get()) == 4)
+                assert (await there.seen.pull())[2:] == ("ann: at once", "ann: due later")
+
+    run(work)
+
+
+# ---- coalescing inside a handler ---------------------------------------------------------------------------
+
+
+async def many_posts_of_one_handler(sim: Simulation) -> list[str]:
+    ann = sim.runtime("ann")
+    box = await ann.space("s").open(Box, "b")
+    await box.point.send(400)
+    await sim.settle()
+    found = durable(sim, box, "seen")
+    wrong = [] if found == ("pointing", "at 399", "at -1", "beside") else [f"{found} is there"]
+    if stored(sim) or sim.failures():
+        wrong.append(f"{stored(sim)} is stored, {sim.failures()}")
+    return wrong
+
+
+def test_of_what_one_handler_posts_only_the_last_one_counts_where_the_handler_says_so() -> None:
+    assert told(many_posts_of_one_handler) == []
+
+
+# ---- what is no Exception ----------------------------------------------------------------------------------
+
+
+async def no_exception(sim: Simulation) -> list[str]:
+    box = await sim.runtime("ann").space("s").open(Box, "b")
+    wrong = []
+    for kind, cause in (("cancel", asyncio.CancelledError), ("end", GeneratorExit)):
+        answer = await outcome(box.raise_it.send(kind))
+        if not isinstance(answer, HandlerFailed) or not isinstance(answer.__cause__, cause):
+            wrong.append(f"told {answer!r}")
+    await box.put.send("ok")
+    if len(sim.failures()) != 2:
+        wrong.append(f"{sim.failures()} were heard")
+    return wrong if durable(sim, box, "seen") == ("ok",) else [*wrong, "something of it was written"]
+
+
+def test_a_handler_that_raises_what_is_no_exception_has_a_defect_like_any_other() -> None:
+    assert told(no_exception) == []
+
+
+# ---- what it waits for -------------------------------------------------------------------------------------
+
+
+async def a_parked_event(sim: Simulation) -> list[str]:
+    ann = sim.runtime("ann")
+    box = await ann.space("s").open(Box, "b")
+    await box.slow.pull()
+    box.n.set(5)
+    sent = asyncio.ensure_future(box.take_slow.send())
+    await sim.advance(seconds=1)
+    row = next(row for row in ann.intents() if row.ended_us is None)
+    now_us = int(sim.now().timestamp() * 1e6)
+    wrong = [] if row.state == "parked" and "slow" in row.waits else [f"{row}"]
+    if row.next_try_us is None or not 15_000_000 < row.next_try_us - now_us < 20_000_000:
+        wrong.append(f"its next try is at {row.next_try_us}, and now is {now_us}")
+    line = command._line(row.as_json())
+    if "parked, next try" not in line or "waits for" not in line:
+        wrong.append(line)
+    answer = await sent
+    (over,) = [row for row in ann.intents() if row.stream.endswith("take_slow")]
+    return wrong if (answer, over.waits, over.next_try_us) == (5, "", None) else [*wrong, f"{answer} and {over}"]
+
+
+def test_a_parked_event_says_what_it_waits_for_and_until_when() -> None:
+    assert told(a_parked_event) == []
+
+
+async def a_parked_row(sim: Simulation) -> list[str]:
+    ann = sim.runtime("ann")
+    ann.space("s")
+    await sim.settle()
+    channel = ann.channel("s")
+    assert channel is not None
+    said = {"args": {"text": "x"}, "cls": "nowhere.Box", "name": "b", "user": "", "session": "", "at": 0}
+    row = SentEvent("e1", "s/b:put", freeze(said), 0)
+    await channel.land(lambda made: made.events.append(row), node="somebody")
+    with sim.offline("ann"):
+        await sim.advance(seconds=1)
+    await sim.advance(seconds=20)
+    found = [row.next_try_us for row in ann.intents() if row.state == "parked"]
+    return [] if found and found[0] is not None else [f"{ann.intents()}"]
+
+
+def test_so_does_one_that_cannot_be_handled_here() -> None:
+    assert told(a_parked_row) == []
+
+
+# ---- taking up many ----------------------------------------------------------------------------------------
+
+
+async def many_stored_events(sim: Simulation) -> list[str]:
+    ann, bob = sim.runtime("ann"), sim.runtime("bob")
+    box = await bob.space("s").open(Box, "b")
+    ann.space("s")
+    await sim.settle()
+    channel = ann.channel("s")
+    assert channel is not None
+    said = {"args": {"text": "x"}, "cls": "waiting.Box", "name": "b", "user": "", "session": "", "at": 0}
+    for start in range(0, 1_000, 200):
+        rows = [SentEvent(f"e{n:05}", "s/b:put", freeze(said), 0) for n in range(start, start + 200)]
+        await channel.land(lambda made, rows=rows: made.events.extend(rows), node="somebody")  # type: ignore[misc]
+    await sim.crash("ann")
+    pages = 0
+    real = takeover.Attending._page
+
+    async def page(self: Any, *args: Any) -> Any:
+        nonlocal pages
+        pages += 1
+        return await real(self, *args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(takeover.Attending, "_page", page)
+        for _ in range(10):
+            await sim.advance(seconds=6)
+            await sim.settle()
+    found = len(durable(sim, box, "seen") or ()), len(stored(sim))
+    wrong = [] if found == (1_000, 0) else [f"{found}"]
+    return wrong if pages <= 30 else [*wrong, f"{pages} pages were read of ten"]
+
+
+@pytest.mark.parametrize("backlog", [256, 40])
+def test_taking_up_many_reads_what_it_has_room_for_and_no_more(backlog: int) -> None:
+    with policy(backlog=backlog):
+        wrong = told(many_stored_events)
+    assert [each for each in wrong if backlog == 256 or "pages" not in each] == []
+
+
+# ---- looking from outside ----------------------------------------------------------------------------------
+
+
+async def listed(sim: Simulation) -> list[str]:
+    ann = sim.runtime("ann")
+    box = await ann.space("s", user="ann").open(Box, "b")
+    for n in range(5):
+        box.put.options(id=f"k{n}").post_at(timedelta(hours=1), "x")
+    await sim.settle()
+    known = [row for row in ann.intents() if row.state == "stored"]
+    living = [replace(row, ended_us=None) for row in known]  # as if it had them in hand
+    forms = read(sim, lambda engines: listing.stored_form(engines["s"]))
+    wrong = [] if len(forms) == 5 else [f"{len(forms)} are listed"]
+    rows: list[Any] = listing.intents_form("s", living, forms)
+    if [row["state"] for row in rows] != ["stored"] * 5:
+        wrong.append(f"{rows} are listed")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(listing, "MOST", 3)
+        errors = [row["error"] for row in read(sim, lambda engines: listing.stored_form(engines["s"]))]
+    return wrong if errors == ["", "", "", "more are stored: these are the first 3"] else [*wrong, f"{errors}"]
+
+
+def test_a_stored_event_that_somebody_has_in_hand_is_listed_once_and_what_is_left_out_is_said() -> None:
+    assert told(listed) == []
+
+
+def test_following_goes_on_when_a_program_opens_the_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers: list[Any] = [[], DirectoryInUseError("d is owned"), DirectoryInUseError("d is owned"), KeyboardInterrupt()]
+
+    def ask(where: str, asked: Question, *, token: str = "") -> Any:
+        answer = answers.pop(0)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(command, "ask", ask)
+    monkeypatch.setattr(command, "EVERY_S", 0)
+    assert run_command(["intents", str(tmp_path), "--follow"]) == 130
+    assert capsys.readouterr().out.count("d is owned") == 1
+    assert answers == []

@@ -1,0 +1,356 @@
+"""A piece that reads other spaces comes back: what is asked there, who does not answer, and what mirrors are for."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headwater import Cell, Input, Piece, cell, computed, given
+from headwater.data.address import DocKey
+from headwater.engine.asking import Asking
+from headwater.engine.engine import Engine
+from headwater.engine.observed_form import decode_mirror
+from headwater.errors import AccessError, StorageError
+from headwater.protocol.observations import Mirror, QueryCurrent
+from headwater.runtime.attachment import Embedded
+from headwater.runtime.binding import elsewhere
+from headwater.runtime.runtime import Runtime
+from tests.invariants.i07_kit import Site, asked, embedded, opened, site, written
+from tests.unit.binding.kit import run
+
+HERE, STOCK, RATES = "here", "stock", "rates"
+WRITTEN = "what it read in another space was written"
+UNKNOWN = "another space did not say whether it was written"
+
+
+class Goods(Piece, name="elsewhere.Goods"):
+    n: Cell[int] = cell(default=1)
+    other: Cell[int] = cell(default=1)
+
+    @computed
+    def twice(self) -> int:
+        return 2 * self.n.get()
+
+
+class Rates(Piece, name="elsewhere.Rates"):
+    rate: Cell[int] = cell(default=3)
+
+
+class View(Piece, name="elsewhere.View"):
+    own: Cell[int] = cell(default=1)
+    n: Input[int] = given()
+    twice: Input[int] = given()
+    rate: Input[int] = given()
+
+    @computed
+    def near(self) -> int:
+        return self.own.get()
+
+    @computed
+    def plain(self) -> int:
+        return self.n.get() + self.own.get()
+
+    @computed
+    def derived(self) -> int:
+        return self.twice.get() + self.near.get()
+
+    @computed
+    def priced(self) -> int:
+        """Reads the rates only if there is something to be priced."""
+        return self.rate.get() if self.own.get() else 0
+
+    @computed
+    def all(self) -> int:
+        return self.plain.get() + self.derived.get() + self.priced.get()
+
+
+ALL = {f"{HERE}/v:{name}" for name in ("near", "plain", "derived", "priced", "all")} | {f"{STOCK}/s:twice"}
+
+
+async def _open(one: Site) -> Any:
+    goods, rates = await opened(one, [(STOCK, Goods, "s"), (RATES, Rates, "r")])
+    (view,) = await opened(one, [(HERE, View(n=goods.n, twice=goods.twice, rate=rates.rate), "v")])
+    return view
+
+
+async def _total(view: Any, one: Site) -> int:
+    found: int = await view.all.pull()
+    await one.settled()
+    return found
+
+
+async def _first(folder: Path) -> None:
+    async with embedded(folder) as data, site(data) as first:
+        view = await _open(first)
+        assert await _total(view, first) == 2 + 3 + 3
+        assert first.taken() == ALL
+
+
+def _sets(space: str, cls: type[Piece], piece: str, name: str, n: int) -> Callable[[Site], Any]:
+    async def write(one: Site) -> None:
+        found: Any = one.space(space).piece(cls, piece)
+        await one.space(space).transact(getattr(found, name).set, n)
+
+    return write
+
+
+def _mirrors(engine: Engine) -> dict[str, dict[str, int]]:
+    """What is read here, by the owner and the piece."""
+    store, found = engine._store, dict[str, dict[str, int]]()
+    for owner in store.mirror_owners(1):
+        for row in store.mirrors_after(1, owner, 0, 100):
+            docs = {doc.id: seq for doc, seq in decode_mirror(row.body).docs}
+            found[f"{store.name_of(owner)}/{store.name_of(row.piece)}"] = docs
+    return found
+
+
+class TestWhatRuns:
+    def test_nothing_if_nothing_was_written_anywhere(self, tmp_path: Path) -> None:
+        async def story() -> None:
+            await _first(tmp_path)
+            async with embedded(tmp_path) as data:
+                for _ in range(2):
+                    async with site(data) as again:
+                        assert await _total(await _open(again), again) == 8
+                        assert again.taken() == set()
+                        assert again.counts == {"clean": 6}
+
+        run(story)
+
+    @pytest.mark.parametrize(
+        ("space", "piece", "name", "cls", "ran", "total"),
+        [
+            (STOCK, "s", "n", Goods, {"plain", "derived", "all"}, 6 + 11 + 3),
+            (RATES, "r", "rate", Rates, {"priced", "all"}, 2 + 3 + 5),
+            (STOCK, "s", "other", Goods, set(), 8),
+        ],
+    )
+    def test_exactly_what_follows_from_a_write_in_another_space(
+        self, tmp_path: Path, space: str, piece: str, name: str, cls: type[Piece], ran: set[str], total: int
+    ) -> None:
+        async def story() -> None:
+            await _first(tmp_path)
+            async with embedded(tmp_path) as data:
+                await written(data, _sets(space, cls, piece, name, 5))
+                async with site(data) as again:
+                    assert await _total(await _open(again), again) == total
+                    assert {each for each in again.taken() if each.startswith(HERE)} == {f"{HERE}/v:{r}" for r in ran}
+
+        run(story)
+
+    def test_what_came_back_is_told_of_the_next_change_elsewhere(self, tmp_path: Path) -> None:
+        async def story() -> None:
+            await _first(tmp_path)
+            async with embedded(tmp_path) as data, site(data) as again:
+                view = await _open(again)
+                await _total(view, again)
+                await again.heard(await written(data, _sets(STOCK, Goods, "s", "n", 5)))
+                assert await _total(view, again) == 6 + 11 + 3
+                assert again.taken() == {f"{HERE}/v:plain", f"{HERE}/v:derived", f"{HERE}/v:all", f"{STOCK}/s:twice"}
+
+        run(story)
+
+    def test_the_question_travels_with_the_reads_of_all_nodes_at_once(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked_for: list[type] = []
+        look = Asking._look
+
+        def counted(self: Asking, peer: Any, question: Any) -> None:
+            asked_for.append(type(question))
+            look(self, peer, question)
+
+        monkeypatch.setattr(Asking, "_look", counted)
+
+        async def story() -> None:
+            await _first(tmp_path)
+            asked_for.clear()
+            async with embedded(tmp_path) as data, site(data) as again:
+                await _total(await _open(again), again)
+                assert (asked_for.count(QueryCurrent), asked_for.count(Mirror)) == (2, 2), "one of each per space"
+
+        run(story)
+
+
+class TestWhoDoesNotAnswer:
+    @pytest.fixture(autouse=True)
+    def _impatient(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(elsewhere, "LATE_MS", 300)
+
+    def test_a_space_that_cannot_be_reached_leaves_its_readers_unknown(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def story() -> None:
+            await _first(tmp_path)
+            host = Embedded.host
+
+            async def gone(self: Embedded, space: str) -> Any:
+                if space == RATES:
+                    raise StorageError("the disk is not there")
+                return await host(self, space)
+
+            async with embedded(tmp_path) as data:
+                monkeypatch.setattr(Embedded, "host", gone)
+                async with Runtime(data, identity="one", close_s=1) as rt:
+                    again = Site(rt)
+                    record = rt.pieces.records.cell(again.space(HERE).local, "v")
+                    await rt.core.loaded(record.document)  # What it was given is part of what it is.
+                    view: Any = again.space(HERE).piece(View, "v")
+                    assert await view.near.pull() == 1, "what does not read there comes back"
+                    assert await view.derived.pull() == 3
+                    assert again.taken() == set()
+                    named = view.priced  # noqa: F841  # It is here, and may not run before that space is.
+                    await rt.idle()
+                    assert again.counts[UNKNOWN] == 1
+                    monkeypatch.setattr(Embedded, "host", host)
+                    assert await view.priced.pull() == 3
+                    assert again.taken() == {f"{HERE}/v:priced"}
+
+        run(story)
+
+    def test_an_answer_that_comes_late_leaves_them_unknown(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def story() -> None:
+            await _first(tmp_path)
+            look = Asking._look
+            monkeypatch.setattr(Asking, "_look", lambda *a: None if isinstance(a[2], QueryCurrent) else look(*a))
+            async with embedded(tmp_path) as data, site(data) as again:
+                assert await _total(await _open(again), again) == 8
+                assert again.taken() == {f"{HERE}/v:plain", f"{HERE}/v:derived", f"{HERE}/v:priced"}
+                assert again.counts[UNKNOWN] == 3
+
+        run(story)
+
+    @pytest.mark.parametrize("kind", [QueryCurrent, Mirror])
+    def test_who_may_not_ask_or_say_it_runs_each_time(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type
+    ) -> None:
+        """Also who may read there and not write: nobody would find the piece by what is written."""
+
+        async def story() -> None:
+            await _first(tmp_path)
+            look = Asking._look
+
+            def refused(self: Asking, peer: Any, question: Any) -> None:
+                if isinstance(question, kind):
+                    raise AccessError("not for you")
+                look(self, peer, question)
+
+            monkeypatch.setattr(Asking, "_look", refused)
+            async with embedded(tmp_path) as data:
+                for _ in range(2):
+                    async with site(data) as again:
+                        assert await _total(await _open(again), again) == 8
+                        assert again.taken() == {f"{HERE}/v:plain", f"{HERE}/v:derived", f"{HERE}/v:priced"}
+
+        run(story)
+
+
+class TestAnotherLog:
+    @pytest.mark.parametrize("grown", [False, True])
+    def test_a_space_that_was_given_an_older_state_leaves_its_readers_unknown(
+        self, tmp_path: Path, grown: bool
+    ) -> None:
+        """Its numbers may look right: which log it is decides."""
+
+        async def story() -> None:
+            folder, backup = tmp_path / "data", tmp_path / "stock.space"
+            await _first(folder)
+            shutil.copy(folder / "stock.space", backup)
+            async with embedded(folder) as data:
+                await written(data, _sets(STOCK, Goods, "s", "n", 5))
+                async with site(data) as again:
+                    assert await _total(await _open(again), again) == 20
+            shutil.copy(backup, folder / "stock.space")
+            async with embedded(folder) as data:
+                for n in range(6 if grown else 0):
+                    await written(data, _sets(STOCK, Goods, "s", "other", 10 + n))
+                async with site(data) as again:
+                    assert await _total(await _open(again), again) == 8
+                    assert {f"{HERE}/v:plain", f"{HERE}/v:derived"} <= again.taken()
+                    assert again.counts[WRITTEN] == 2
+
+        run(story)
+
+
+class TestMirrors:
+    def test_a_mirror_points_back_at_the_piece_that_reads(self, tmp_path: Path) -> None:
+        async def story() -> None:
+            await _first(tmp_path)
+            async with embedded(tmp_path) as data:
+                assert (await asked(data, _mirrors, STOCK)).keys() == (await asked(data, _mirrors, RATES)).keys()
+                assert set((await asked(data, _mirrors, STOCK))["here/v"]) >= {"s:n", "s:twice"}
+                assert await _marked(data) == {}
+                await written(data, _sets(STOCK, Goods, "s", "n", 5))
+                assert await _marked(data) == {"v": {STOCK}}
+                await written(data, _sets(RATES, Rates, "r", "rate", 5))
+                assert await _marked(data) == {"v": {STOCK, RATES}}, "each cause for itself"
+                async with site(data) as again:
+                    await _total(await _open(again), again)
+                assert await _marked(data) == {}
+
+        run(story)
+
+    def test_one_that_is_missing_is_written_when_the_piece_is_next_here(self, tmp_path: Path) -> None:
+        async def story() -> None:
+            await _first(tmp_path)
+            async with embedded(tmp_path) as data:
+                await asked(data, lambda engine: engine.looked(Mirror(0, HERE, "v", ())), STOCK)
+                assert await asked(data, _mirrors, STOCK) == {}
+                async with site(data) as again:
+                    await _total(await _open(again), again)
+                    assert again.taken() == set()
+                assert set((await asked(data, _mirrors, STOCK))["here/v"]) >= {"s:n", "s:twice"}
+
+        run(story)
+
+    def test_a_space_that_is_read_no_more_loses_its_mirror(self, tmp_path: Path) -> None:
+        async def story() -> None:
+            await _first(tmp_path)
+            async with embedded(tmp_path) as data:
+                assert "r:rate" in (await asked(data, _mirrors, RATES))["here/v"]
+                async with site(data) as again:
+                    view = await _open(again)
+                    await _total(view, again)
+                    await again.space(HERE).transact(view.own.set, 0)
+                    await _total(view, again)
+                assert await asked(data, _mirrors, RATES) == {}
+                assert (await asked(data, _mirrors, STOCK)).keys() == {"here/v"}
+
+        run(story)
+
+    def test_one_of_a_piece_that_is_gone_is_taken_away_by_whoever_looks(self, tmp_path: Path) -> None:
+        async def story() -> None:
+            await _first(tmp_path)
+            async with embedded(tmp_path) as data:
+                ghost = Mirror(0, HERE, "ghost", ((DocKey("space", "s:n"), 0),))
+                await asked(data, lambda engine: engine.looked(ghost), STOCK)
+                await written(data, _sets(STOCK, Goods, "s", "n", 5))
+                assert await _marked(data) == {"v": {STOCK}}
+                assert (await asked(data, _mirrors, STOCK)).keys() == {"here/v"}
+
+        run(story)
+
+    def test_switched_off_nothing_is_said_elsewhere(self, tmp_path: Path) -> None:
+        async def story() -> None:
+            async with embedded(tmp_path) as data:
+                async with Runtime(data, observe=False) as rt:
+                    one = Site(rt)
+                    assert await _total(await _open(one), one) == 8
+                assert await asked(data, _mirrors, STOCK) == {}
+
+        run(story)
+
+
+async def _marked(data: Embedded) -> dict[str, set[str]]:
+    """Which pieces somebody who runs nothing finds by what was written elsewhere, and in which spaces."""
+    async with site(data, identity=None) as other:
+        for name in (HERE, STOCK, RATES):
+            other.space(name)
+        found = await other.rt.pieces.resuming.elsewhere.marked(HERE)
+        return {piece: set(spaces) for piece, spaces in found.items()}

@@ -1,0 +1,98 @@
+"""`why` of a node that came back without a run tells of its last run, in a process before this one. Issue 7: Proof."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headwater.cli.app import run as command
+from tests.scenario.resume_kit import SPACE, Shop, filled, process
+from tests.scenario.test_preview import Blind
+from tests.unit.binding.kit import run
+
+
+async def _first(folder: Path) -> None:
+    async with process(folder) as first:
+        shop = await first.open()
+        await filled(shop)
+        await shop.put.send("k1", 5)
+        await first.settled()
+
+
+def test_the_runtime_tells_cause_and_commits_of_the_run_before_it(tmp_path: Path) -> None:
+    async def story() -> None:
+        await _first(tmp_path)
+        async with process(tmp_path) as again:
+            shop = await again.open()
+            assert await shop.total.pull() == 18
+            told = again.rt.why("shop/a:total")
+            assert (told.runs, told.steps) == (0, ())
+            last = told.remembered
+            assert last is not None
+            assert last.cause is not None
+            assert last.cause[0].id == "a:sub"
+            assert 0 < last.changed_at <= last.verified_at
+            assert "it has not run here: it came back" in str(told)
+            assert "caused by\n    space:a:sub" in str(told)
+            assert told.as_json()["remembered"]["cause"] == "space:a:sub"
+            record = again.rt.graph().node("shop/a:total")
+            assert (record.runs, record.as_of > 0, record.opaque) == (0, True, "")
+            await shop.put.send("k1", 6)
+            await again.settled()
+            told = again.rt.why("shop/a:total")
+            assert (told.runs, told.remembered) == (1, None)
+            assert told.steps[0].cause.address == "space:a:sub"
+            assert "it has not run" not in str(told)
+
+    run(story)
+
+
+def test_the_command_tells_it_of_a_run_that_changed_nothing_and_of_an_effect(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def story() -> None:
+        await _first(tmp_path)
+        async with process(tmp_path) as other:  # The sum is the same: the log knows nothing of that run.
+            shop = await other.open()
+            await other.rt.space(SPACE).transact(lambda: _swap(shop))
+            await other.settled()
+
+    def _swap(shop: Any) -> None:
+        shop.items.key("k0").set(3)
+        shop.items.key("k2").set(1)
+
+    run(story)
+    assert command(["why", str(tmp_path), SPACE, "a.sub"]) == 0
+    out = capsys.readouterr().out
+    assert "last run: because of space:a:items" in out
+    assert "what it read held at seq" in out
+    assert command(["why", str(tmp_path), SPACE, "a.show"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("last run: because of ")
+    assert command(["why", str(tmp_path), SPACE, "a.nothing"]) == 1
+    capsys.readouterr()
+
+    async def written() -> None:
+        async with process(tmp_path) as other:
+            await other.space.piece(Shop, "a").put.send("k9", 9)
+
+    run(written)
+    assert command(["why", str(tmp_path), SPACE, "a.sub"]) == 0
+    assert "space:a:items was written since, at seq" in capsys.readouterr().out
+
+
+def test_what_nobody_can_know_says_why_in_the_graph_and_in_the_counts(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with process(tmp_path) as first:
+            assert await (await first.open("b", Blind)).seen.pull() == 1  # type: ignore[attr-defined]
+        async with process(tmp_path) as again:
+            blind: Any = await again.open("b", Blind)
+            assert await blind.seen.pull() == 1
+            assert again.taken() == {"b:seen"}
+            assert "FILE" in again.rt.graph().node("shop/b:seen").opaque
+            (reason,) = [each for each in again.counts if each.startswith("nobody can know what it does")]
+            assert "FILE" in reason
+
+    run(story)

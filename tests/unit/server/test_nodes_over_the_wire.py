@@ -1,0 +1,74 @@
+"""What nodes did is told to owners of a space only, over real sockets, with real tokens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from headwater.data.patch import replace
+from headwater.engine.access import ACCESS
+from headwater.errors import LoadError
+from headwater.protocol.observations import (
+    Backlog,
+    Marked,
+    Marks,
+    Observations,
+    QueryBacklog,
+    QueryMarks,
+    QueryObservations,
+    QueryReaders,
+    Readers,
+    WatchMarks,
+)
+from tests.unit.runtime.kit import Client, doc
+from tests.unit.server.test_access_over_the_wire import Town, founded, story
+
+QUESTIONS: tuple[Any, ...] = (
+    QueryObservations(0),
+    QueryBacklog(0),
+    QueryReaders(0, doc()),
+    QueryMarks(0, 0),
+)
+
+
+async def _answer(client: Client, question: Any) -> Any:
+    """The answer to a question, or the problem with it."""
+    heard: list[Any] = []
+    client.driver.session.queries.look(question, heard.append)
+    client.driver.flush()
+    await client.driver.until(lambda: bool(heard))
+    return heard[0]
+
+
+def test_an_owner_is_answered_and_neither_a_writer_nor_a_reader_is(tmp_path: Path) -> None:
+    async def tell(there: Town) -> None:
+        ann = await founded(there)
+        will, rita = there.user("will"), there.user("rita")
+        for client in (will, rita):
+            await client.driver.loaded(doc())
+        for question, kind in zip(QUESTIONS, (Observations, Backlog, Readers, Marks), strict=True):
+            assert isinstance(await _answer(ann, question), kind)
+            for client, name in ((will, "will"), (rita, "rita")):
+                refused = await _answer(client, question)
+                assert isinstance(refused, LoadError), question
+                assert f"for owners of this space, and '{name}' is none" in str(refused)
+
+    story(tell, tmp_path)
+
+
+def test_somebody_who_is_no_owner_any_more_is_not_answered_any_more(tmp_path: Path) -> None:
+    async def tell(there: Town) -> None:
+        ann = await founded(there)
+        assert isinstance(await _answer(ann, QUESTIONS[0]), Observations)
+        assert isinstance(await _answer(ann, WatchMarks(0)), Marked)
+
+        def leave(transaction: Any) -> None:
+            transaction.write(ACCESS, replace(("owners",), ["will"]), replace(("writers",), ["ann"]))
+
+        await ann.writer.transact(leave)
+        assert isinstance(await _answer(ann, QUESTIONS[0]), LoadError)
+        will = there.user("will")
+        await will.driver.loaded(doc())
+        assert isinstance(await _answer(will, QUESTIONS[0]), Observations)
+
+    story(tell, tmp_path)

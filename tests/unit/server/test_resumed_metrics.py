@@ -1,0 +1,58 @@
+"""Metrics say of how many nodes a start was spared, how many ran again, and of how many nobody knew, with reasons."""
+
+from __future__ import annotations
+
+import urllib.request
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+
+from headwater.server.metrics import CHANGED, Metrics
+from tests.unit.cli.kit_app import SHOP, write_app
+from tests.unit.cli.test_run import LIMIT_S, running
+
+NAME = "headwater_resumed_nodes_total"
+
+
+def _counted(url: str) -> dict[str, float]:
+    with urllib.request.urlopen(f"{url}/metrics", timeout=LIMIT_S) as response:
+        lines = response.read().decode().splitlines()
+    return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in _named(lines)}
+
+
+def _named(lines: list[str]) -> list[str]:
+    return [line.removeprefix(NAME) for line in lines if line.startswith(NAME)]
+
+
+def test_a_second_start_is_counted_as_spared(tmp_path: Path) -> None:
+    app = write_app(tmp_path / "app")
+    words = (str(app), "--json", "--data", str(tmp_path / "data"))
+    with running(tmp_path, *words) as served:
+        assert not any("skipped" in name for name in _counted(served.url()))
+        assert served.stop()[0] == 0
+    with running(tmp_path, *words) as served:
+        assert _counted(served.url()) == {'{outcome="skipped",reason="clean"}': 3.0}
+        assert served.stop()[0] == 0
+    write_app(tmp_path / "app", SHOP.replace("RATE = 2", "RATE = 3"))
+    with running(tmp_path, *words) as served:
+        counted = _counted(served.url())
+        assert sum(counted.values()) >= 1
+        assert any("rerun" in name or "unknown" in name for name in counted), counted
+        assert served.stop()[0] == 0
+
+
+def test_reasons_are_told_without_what_they_say_of_one_node() -> None:
+    metrics = Metrics(dict)
+    counts = {
+        "clean": 5,
+        "nobody can know what it does: Cart.total -> secret['x']": 1,
+        "nobody can know what it does: Cart.other -> FILE": 2,
+        **dict.fromkeys(CHANGED, 1),
+    }
+    metrics.count_resumed(lambda: counts)
+    lines = _named(metrics.page().decode().splitlines())
+    assert '{outcome="skipped",reason="clean"} 5.0' in lines
+    assert '{outcome="unknown",reason="nobody can know what it does"} 3.0' in lines
+    assert sum('outcome="rerun"' in line for line in lines) == len(CHANGED)
+    assert not any("secret" in line for line in lines)
+    assert isinstance(metrics.registry, CollectorRegistry)
