@@ -251,6 +251,18 @@ class TestLeases:
         assert world.targets()["a"].state == "leased"
         assert world.done(now).late == ()
 
+    def test_an_outcome_that_cannot_be_is_late_and_takes_no_other_along(self, world: World) -> None:
+        world.subscribe()
+        world.emit("a", 1, 2)
+        world.emit("b", 3)
+        first = {grant.hold.key: grant for grant in world.claim(records=1)}
+        world.done(first["a"])
+        again = world.claim_one()
+        wrong = Outcome(again.hold, (first["a"].records[0].seq, 0))
+        right = Outcome(first["b"].hold, (first["b"].records[0].seq, 0))
+        assert world.finish(wrong, right).late == (again.hold,)
+        assert (world.targets()["a"].state, world.targets()["b"].state) == ("leased", "idle")
+
     def test_whoever_is_late_but_was_not_replaced_is_still_the_holder(self, world: World) -> None:
         world.subscribe()
         world.emit("a", 1)

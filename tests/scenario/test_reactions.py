@@ -207,6 +207,25 @@ def test_a_paused_reaction_collects_until_it_is_resumed() -> None:
     assert told(story) == []
 
 
+def test_a_reset_delivers_everything_again_and_its_results_are_handled_again() -> None:
+    PROVIDER.reset()
+
+    async def story(sim: Simulation) -> list[str]:
+        rt = sim.runtime("ann")
+        cart = await rt.space("s").open(Cart, "ann")
+        for cents in (1, 2):
+            await cart.checkout.send(cents)
+        await rt.reactions.drained()
+        assert await rt.reactions.reset(name_of_charge(), key="ann") == 1
+        await rt.reactions.drained()
+        await sim.settle()
+        assert cart.receipts.get() == ("paid 1", "paid 2", "paid 1", "paid 2"), cart.receipts.get()
+        assert len(PROVIDER.paid) == 2, "the outside world sees the same keys"
+        return []
+
+    assert told(story) == []
+
+
 class Plain(Piece):
     """Reactions of every other form."""
 

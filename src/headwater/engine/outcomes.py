@@ -17,7 +17,7 @@ from headwater.engine.store.delivery_port import NEVER, ParkedRow, Passed, Place
 from headwater.engine.store.port import Store
 from headwater.engine.subscriptions import Subscriptions
 from headwater.engine.targets import FAILED, Targets
-from headwater.errors import LimitError, ProtocolError
+from headwater.errors import InvariantViolation, LimitError, ProtocolError
 from headwater.protocol.commit import Delivered
 from headwater.protocol.reactions import Failure, Finish, Hold, Outcome
 
@@ -44,12 +44,29 @@ class Outcomes:
         moved: list[TargetRow] = []
         for outcome in question.outcomes:
             target = self._targets.held(outcome.hold)
-            if target is None:
+            if target is None or not self._is_possible(target, outcome):
                 late.append(outcome.hold)
             else:
                 moved.append(self._moved(self._subscriptions.get(outcome.hold.reaction), target, outcome))
         self._store.delivery.put_targets(moved)
         return tuple(late)
+
+    def _is_possible(self, target: TargetRow, outcome: Outcome) -> bool:
+        """Whether it speaks of records that a target is still to deliver. One that does not takes no other along."""
+        failure, place = outcome.failure, outcome.through
+        if place is not None and not self._is_open(target, place):
+            return False
+        after = target.position if place is None else max(place, target.position)
+        if failure is None:
+            return True
+        failed = (failure.seq, failure.ordinal)
+        return failed > after or (place is None and self._is_open(target, failed))
+
+    def _is_open(self, target: TargetRow, place: Place) -> bool:
+        if place > target.position:
+            return True
+        passed = self._store.delivery.parked(target.reaction, target.key, place)
+        return passed is not None and passed.state == Passed.REPLAY
 
     def is_given(self, each: Delivered) -> bool:
         """Whether somebody can have been given this record: it is the target's, after its position or passed over."""
@@ -61,10 +78,7 @@ class Outcomes:
         record = self._store.delivery.record(row.topic, place)
         if record is None or record.key != each.key or record.branch != MAIN_ID:
             return False
-        if place > target.position:
-            return True
-        passed = self._store.delivery.parked(row.reaction, each.key, place)
-        return passed is not None and passed.state == Passed.REPLAY
+        return self._is_open(target, place)
 
     def delivered(self, records: Iterable[Delivered]) -> None:
         """C7: a position moves with the commit that says so. That its lease is held was a condition of it."""
@@ -102,9 +116,7 @@ class Outcomes:
         """A record that was passed over is delivered, or passed over once more by whoever puts it back."""
         passed = self._store.delivery.parked(target.reaction, target.key, place)
         if passed is None or passed.state != Passed.REPLAY:
-            raise ProtocolError(
-                f"target {target.key!r} is at record {target.position}: {place} was not given to anybody"
-            )
+            raise InvariantViolation(f"{place} of target {target.key!r} is not to be delivered")
         self._store.delivery.drop_parked(passed)
         return target._replace(replays=target.replays - 1)
 

@@ -93,6 +93,14 @@ class Delivering:
                 self._is_lost = True
                 self._told(batch.records[0], batch.attempt, "lost")
                 return
+            except asyncio.CancelledError as error:
+                task = asyncio.current_task()
+                if task is None or task.cancelling():
+                    raise
+                await self._fail(
+                    batch.records[0], batch.attempt, error
+                )  # Nobody stops it: what it awaits was cancelled.
+                return
             except Exception as error:  # Whatever a reaction raises is what failed.
                 await self._fail(batch.records[0], batch.attempt, error)
                 return

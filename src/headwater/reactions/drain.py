@@ -24,6 +24,8 @@ from headwater.reactions.traces import Hears, Late
 
 AGAIN: Final = Backoff.exponential(base_ms=50, max_ms=5_000, jitter=0.2)
 """After a claim that was not answered."""
+ANSWER_S: Final = 1.0
+"""How long a worker that stops waits for an answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +65,7 @@ class Drain:
     """One worker: as many as wanted may share the targets of a space."""
 
     __slots__ = (
+        "_claims",
         "_clock",
         "_desk",
         "_finishing",
@@ -106,7 +109,8 @@ class Drain:
             self._enter(each)
         self._holding = Holding(desk, self._pace.lease_ms * 1_000)
         self._finishing = Finishing(desk, self._random, self._finished)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()  # what is being delivered
+        self._claims: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._stopping = False
 
@@ -142,13 +146,19 @@ class Drain:
         """Claim nothing more, let what runs come to its end for a while, and give the rest back."""
         self._stopping = True
         self._arm()
-        if self._tasks:
-            await asyncio.wait(tuple(self._tasks), timeout=self._pace.grace_ms / 1_000)
+        grace_s = self._pace.grace_ms / 1_000
+        await self._ended(self._claims, min(grace_s, ANSWER_S))  # What is given now is given back.
+        await self._ended(self._tasks, grace_s)
         for task in tuple(self._tasks):
             task.cancel()
-        if self._tasks:
-            await asyncio.wait(tuple(self._tasks), timeout=self._pace.grace_ms / 1_000)
+        await self._ended(self._tasks, min(grace_s, ANSWER_S))
         self.kill()
+
+    async def _ended(self, tasks: set[asyncio.Task[None]], within_s: float) -> None:
+        if tasks:
+            await asyncio.wait(tuple(tasks), timeout=within_s)
+        for task in tuple(self._claims):
+            task.cancel()
 
     def kill(self) -> None:
         """End at once, as a process does that dies: nothing is said."""
@@ -156,13 +166,13 @@ class Drain:
         self._arm()
         self._holding.stop()
         self._finishing.stop()
-        for task in tuple(self._tasks):
+        for task in (*self._tasks, *self._claims):
             task.cancel()
 
     @property
     def is_busy(self) -> bool:
         """Whether something is being delivered, claimed or told."""
-        return bool(self._tasks) or bool(len(self._finishing))
+        return bool(self._tasks or self._claims) or bool(len(self._finishing))
 
     # ---- claiming ----------------------------------------------------------------------------------
 
@@ -181,7 +191,7 @@ class Drain:
             if is_due and lane.busy < lane.slots and not lane.claiming and not self._stopping:
                 lane.claiming = True
                 lane.next_at = None
-                task = self._spawn(self._claim(lane), f"claiming for {lane.name}")
+                task = self._spawn(self._claim(lane), f"claiming for {lane.name}", self._claims)
                 assert not task.done()
         self._arm()
 
@@ -221,11 +231,19 @@ class Drain:
             if answer.next_us is not None:
                 self._due(lane, loop.time() + answer.next_us / 1e6)
             for grant in answer.grants:
-                self._deliver(lane, grant, asked_at)
+                if self._stopping:
+                    task = self._spawn(self._give_back(grant), f"giving {grant.hold.key} back", self._tasks)
+                    assert not task.done()
+                else:
+                    self._deliver(lane, grant, asked_at)
         finally:
             lane.claiming = False
         if not self._stopping:
             self._look()
+
+    async def _give_back(self, grant: Grant) -> None:
+        """It came when nothing was to be begun any more."""
+        await self._finishing.tell(Outcome(grant.hold))
 
     def _due(self, lane: _Lane, at: float) -> None:
         lane.next_at = at if lane.next_at is None else min(lane.next_at, at)
@@ -238,7 +256,7 @@ class Drain:
         work = Delivering(
             reaction, grant, self._finishing, self._clock, self._random, self._hears, is_terse=self.is_terse
         )
-        task = self._spawn(work.run(), f"{grant.hold.reaction} for {grant.hold.key}")
+        task = self._spawn(work.run(), f"{grant.hold.reaction} for {grant.hold.key}", self._tasks)
         self._holding.hold(grant.hold, asked_at, lambda: work.oust(task))
 
         def over(_: object) -> None:
@@ -249,10 +267,10 @@ class Drain:
 
         task.add_done_callback(over)
 
-    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str, among: set[asyncio.Task[None]]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        among.add(task)
+        task.add_done_callback(among.discard)
         return task
 
     def _finished(self, told: tuple[Outcome, ...], answer: Finished) -> None:

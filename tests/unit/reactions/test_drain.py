@@ -12,7 +12,7 @@ from headwater.clock import VirtualClock
 from headwater.errors import AuthoringError, Refused
 from headwater.protocol.reactions import Claim, Granted
 from headwater.protocol.verdict import Accepted
-from headwater.reactions.drain import Pace
+from headwater.reactions.drain import Drain, Pace
 from headwater.reactions.port import Batch, LeaseLostError
 from headwater.reactions.rules import Rule, Rules, Tried, fingerprint, judged, retry_after_us
 from tests.unit.reactions.kit import EngineDesk, Story, fails, played, takes
@@ -312,6 +312,23 @@ def test_the_text_of_an_error_is_bounded() -> None:
     assert len(judged(Rules(), record, tried, VirtualClock().randomness("r")).message) == 2_000
 
 
+def test_a_reaction_whose_own_work_was_cancelled_has_failed_and_spends_its_attempts() -> None:
+    async def story(s: Story) -> None:
+        async def does(_: Batch) -> None:
+            inner = asyncio.get_running_loop().create_task(asyncio.sleep(10))
+            inner.cancel()
+            await inner
+
+        stub = s.stub(does, max_retries=2)
+        await s.worker(stub)
+        s.emit("a", 1)
+        await s.passes(1_000)
+        assert len(stub.began) == 3
+        assert s.world.targets()["a"].state == "blocked"
+
+    played(story)
+
+
 # --- order, slots and lanes ------------------------------------------------------------------------------
 
 
@@ -467,6 +484,36 @@ def test_stopping_waits_for_what_runs_and_gives_the_rest_back_unspent() -> None:
         s.emit("b", 2)
         await s.passes(1_000)
         assert len(quick.began) == 1, "it claims nothing any more"
+
+    played(story)
+
+
+def test_what_is_claimed_while_it_stops_is_given_back_unspent() -> None:
+    async def story(s: Story) -> None:
+        stub = s.stub()
+        drain = await s.worker(stub, desk=EngineDesk(s.world, latency_us=20_000))
+        await s.passes(200)
+        s.emit("a", 1)
+        await s.passes(30)  # the answer is on its way
+        await drain.stop()
+        assert stub.began == []
+        target = s.world.targets()["a"]
+        assert (target.state, target.attempt) == ("due", 0)
+
+    played(story)
+
+
+def test_stopping_without_an_answer_takes_no_longer_than_it_may() -> None:
+    async def story(s: Story) -> None:
+        desk = EngineDesk(s.world, latency_us=10**12)
+        stub = s.stub()
+        s.world.subscribe()
+        drain = Drain(desk, [stub], clock=s.clock, worker="w", pace=Pace(grace_ms=5_000))
+        s.drains.append(drain)
+        drain.notify()
+        await s.passes(10)
+        await drain.stop()
+        assert s.clock.monotonic_us() <= 1_100_000
 
     played(story)
 

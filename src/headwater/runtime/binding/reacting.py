@@ -163,7 +163,8 @@ class BoundReaction:
         assert isinstance(member, HandlerMember)
         home = await self._home(batch.records[0].source)
         stream = home.place(member)
-        delivery = derive("delivery", self.name, last.seq, last.ordinal)
+        # Of one claim: a record that is delivered anew, as after a reset, is handled anew. Only the lease makes it once.
+        delivery = derive("delivery", self.name, last.seq, last.ordinal, batch.hold.token)
         event = Event(
             id=event_id(delivery, stream, 0, last.emitted_us),
             home=home,
@@ -231,7 +232,12 @@ class Reacting:
         desk = SpaceDesk(channel)
         for member in reactions_of(home.cls):
             reaction = BoundReaction(self._pieces, home.space, home.cls, member)
-            await subscribe(desk, reaction)
+            try:
+                await subscribe(desk, reaction)
+            except LoadError:
+                if not channel.is_up():
+                    return  # The next handling asks again.
+                break  # Whoever may not write the space cannot emit there either.
             serving = self._serving.get(home.space.name)
             if serving is not None:
                 serving.drain.serve(reaction)
