@@ -163,7 +163,7 @@ class BoundReaction:
         assert isinstance(member, HandlerMember)
         home = await self._home(batch.records[0].source)
         stream = home.place(member)
-        # Of one claim: a record that is delivered anew, as after a reset, is handled anew. Only the lease makes it once.
+        # Of one claim: what is delivered anew, as after a reset, is handled anew. Only the lease makes it once.
         delivery = derive("delivery", self.name, last.seq, last.ordinal, batch.hold.token)
         event = Event(
             id=event_id(delivery, stream, 0, last.emitted_us),
