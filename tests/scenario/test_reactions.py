@@ -83,10 +83,13 @@ def test_what_a_reaction_returns_is_handled_with_the_acknowledgement_once() -> N
 
     async def story(sim: Simulation) -> list[str]:
         cart = await sim.runtime("ann").space("s").open(Cart, "ann")
+        heard: list[str] = []
+        sim.runtime("ann").reactions.on_attempt(lambda attempt: heard.append(f"{attempt.how} {attempt.key}"))
         for cents in (1, 2, 3):
             await cart.checkout.send(cents)
         await sim.runtime("ann").reactions.drained()
         await sim.settle()
+        assert heard == ["delivered ann"] * 3
         assert cart.receipts.get() == ("paid 1", "paid 2", "paid 3"), cart.receipts.get()
         assert len({key for key, *_ in PROVIDER.calls}) == 3
         return []
@@ -131,6 +134,8 @@ def test_a_poison_record_blocks_one_target_and_is_found_and_replayed_by_an_opera
         assert (state.name, state.blocked) == (name_of_charge(), 1)
         (target,) = await rt.reactions.targets(state.name, state="blocked")
         assert target.key == "ann"
+        (group,) = await rt.reactions.groups(state.name)
+        assert (group.error, group.keys, group.fingerprint) == ("Refused", ("ann",), target.fingerprint)
         failures = await rt.reactions.failures(state.name, key="ann")
         assert failures.attempts[0].message == "no card pays 13"
         PROVIDER.poison = set()  # mended

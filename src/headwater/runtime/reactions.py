@@ -5,10 +5,13 @@ Every question goes to the engine of a space, over the runtime's session. It dec
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from headwater.errors import AuthoringError
 from headwater.protocol.reactions import (
+    Attempted,
     Does,
     Drained,
     Failures,
@@ -24,6 +27,7 @@ from headwater.protocol.reactions import (
     TargetState,
 )
 from headwater.protocol.reactions import Reactions as ReactionStates
+from headwater.reactions.traces import Attempt
 from headwater.runtime.binding.reacting import SpaceDesk
 
 if TYPE_CHECKING:
@@ -31,9 +35,22 @@ if TYPE_CHECKING:
     from headwater.runtime.runtime import Runtime
 
 T = TypeVar("T")
+MOST: Final = 1_000
+"""Attempts that are looked through for what failed alike."""
 FIRST_US: Final = 2_000
 LONGEST_US: Final = 250_000
 """How long until it is asked again whether all is delivered, by whomever: twice as long each time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedAlike:
+    """Attempts that failed in the same way: the kind of error, and where it was raised."""
+
+    fingerprint: str
+    error: str
+    message: str  # what the last one said
+    attempts: int
+    keys: tuple[str, ...]
 
 
 class Reactions:
@@ -82,6 +99,28 @@ class Reactions:
     ) -> Failures:
         """Attempts that failed and are kept, and records that were passed over."""
         return await self._ask(self._name(space), QueryFailures(0, reaction, key, after, limit), Failures)
+
+    async def groups(self, reaction: str, *, space: str | None = None) -> tuple[FailedAlike, ...]:
+        """What failed alike, by its fingerprint: the one with the most targets first."""
+        failed = await self.failures(reaction, limit=MOST, space=space)
+        found: dict[str, list[Attempted]] = {}
+        for each in failed.attempts:
+            found.setdefault(each.fingerprint, []).append(each)
+        groups = [
+            FailedAlike(
+                fingerprint=fingerprint,
+                error=each[-1].error,
+                message=each[-1].message,
+                attempts=len(each),
+                keys=tuple(dict.fromkeys(one.key for one in each)),
+            )
+            for fingerprint, each in found.items()
+        ]
+        return tuple(sorted(groups, key=lambda group: -len(group.keys)))
+
+    def on_attempt(self, fn: Callable[[Attempt], object], /) -> None:
+        """Hear of every attempt that this runtime makes, when it is over: what it was for, how long it took, its end."""
+        self._runtime.pieces.reacting.listen(lambda what: fn(what) if isinstance(what, Attempt) else None)
 
     async def pause(self, reaction: str, *, space: str | None = None) -> int:
         """Deliver nothing of it until it is resumed. What is emitted meanwhile waits."""
