@@ -119,7 +119,7 @@ class Reactions:
         return tuple(sorted(groups, key=lambda group: -len(group.keys)))
 
     def on_attempt(self, fn: Callable[[Attempt], object], /) -> None:
-        """Hear of every attempt that this runtime makes, when it is over: what it was for, how long it took, its end."""
+        """Hear of every attempt that this runtime makes, when it is over: whose it was, how long it took, its end."""
         self._runtime.pieces.reacting.listen(lambda what: fn(what) if isinstance(what, Attempt) else None)
 
     async def pause(self, reaction: str, *, space: str | None = None) -> int:
