@@ -291,7 +291,7 @@ def test_a_branch_of_another_space_that_nobody_looks_at_is_found(
     ask = Elsewhere._ask
 
     async def anywhere(self: Elsewhere, known: Known, name: str, reads: tuple[ForeignRead, ...]) -> None:
-        there = self._channel(name)
+        there = self._pieces.runtime.channel(name)
         assert there is not None
         here = {msgspec.structs.replace(read, branch=there.replica.branch): read for read in reads}
         await ask(self, known, name, tuple(here))

@@ -24,9 +24,10 @@ from headwater.engine.observed_form import decode_mirror
 from headwater.engine.store.database import Database
 from headwater.engine.store.port import LogRow
 from headwater.engine.store.sqlite import SqliteStore
-from headwater.protocol.observations import ForeignRead, Mirror, Mirrored, QueryElsewhere, ReadElsewhere
+from headwater.protocol.mirrors import Mirror, Mirrored, QueryElsewhere, ReadElsewhere
+from headwater.protocol.observations import ForeignRead
 from headwater.replica.document import Document
-from headwater.runtime.binding.elsewhere import Elsewhere
+from headwater.runtime.binding import questions
 from headwater.scheduler.persistence import Account
 from tests.counts import is_exploring, scaled
 from tests.invariants.i07_kit import Site, asked, embedded, ends, opened, site, stories
@@ -222,16 +223,12 @@ def _observed_before_it_is_committed(patch: pytest.MonkeyPatch) -> None:
 
 def _without_saying_it(patch: pytest.MonkeyPatch) -> None:
     """Mirrors are taken to be there."""
-    answered = Elsewhere._answered
+    answered = questions.answered
 
-    async def lost(self: Elsewhere, channel: Any, question: Any) -> object:
-        if isinstance(question, Mirror):
-            question = QueryElsewhere(0, "nothing")
-            await answered(self, channel, question)
-            return Mirrored(0, 0)
-        return await answered(self, channel, question)
+    async def lost(pieces: Any, channel: Any, question: Any) -> object:
+        return Mirrored(0, 0) if isinstance(question, Mirror) else await answered(pieces, channel, question)
 
-    patch.setattr(Elsewhere, "_answered", lost)
+    patch.setattr(questions, "answered", lost)
 
 
 @pytest.mark.parametrize("plant", [_as_if_confirmed, _observed_before_it_is_committed, _without_saying_it])

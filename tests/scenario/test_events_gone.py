@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from headwater import Cell, Piece, cell, each, given, handler
+from headwater import Cell, Piece, cell, computed, each, effect, given, handler
 from headwater.clock import VirtualClock
 from headwater.data.address import DocKey
 from headwater.data.value import freeze
 from headwater.protocol.commit import SentEvent
 from headwater.runtime.binding.receipts import place
+from headwater.runtime.runtime import Runtime
 from headwater.testing import Simulation
 from tests.scenario.events_kit import durable, outcome, read, stored, told
 from tests.unit.binding.kit import alone, run
@@ -60,6 +62,25 @@ class Leaf(Piece, name="gone.Leaf"):
     @handler
     def later(self) -> None:
         self.bump.post_at(LATER)
+
+    source: Cell[int] = cell(default=0)
+
+    @computed(debounce_ms=5_000)
+    def slow(self) -> int:
+        return self.source.get()
+
+    @effect
+    def keep_slow(self) -> None:
+        self.slow.get()
+
+    @handler
+    def slow_bump(self) -> None:
+        self.slow.get()
+        self.own.set(self.own.get() + 1)
+
+    @handler
+    def slow_later(self) -> None:
+        self.slow_bump.post_at(LATER)
 
 
 class Tree(Piece, name="gone.Tree"):
@@ -179,6 +200,73 @@ async def a_key_that_left(sim: Simulation) -> list[str]:
 
 def test_what_is_due_for_a_child_whose_key_left_is_refused() -> None:
     assert told(a_key_that_left) == []
+
+
+async def a_root_that_was_stopped(sim: Simulation) -> list[str]:
+    """Its children stop with it, and nothing left: what waits for one of them waits until it is open again."""
+    ann, leaf = await parked_at_a_child(sim)
+    space = ann.space("s")
+    await space.stop(space.piece(Tree, "t"))
+    await a_while(sim)
+    left = stored(sim)
+    wrong = [] if left == ["s/t/leaves/k:slow_bump"] and not sim.failures() else [f"{left} is stored, {sim.failures()}"]
+    await space.open(Tree, "t")
+    await a_while(sim)
+    found = own(sim, leaf), stored(sim), {row.state for row in ann.intents() if row.stream.endswith("slow_bump")}
+    return wrong if found == (1, [], {"left", "landed"}) else [*wrong, f"{found} in the end"]
+
+
+def test_what_waits_for_a_child_whose_root_was_stopped_here_is_not_refused() -> None:
+    assert told(a_root_that_was_stopped) == []
+
+
+async def a_removal_that_falls(sim: Simulation) -> list[str]:
+    """Without a connection the key is removed here, which loses: for everybody else it was there all the time."""
+    there = sim.runtime("bob").space("s").piece(Tree, "t")  # It takes nothing up for children: it is not open there.
+    await there.ns.pull()
+    ann, leaf = await parked_at_a_child(sim)
+    tree = ann.space("s").piece(Tree, "t")
+
+    def remove() -> None:
+        if tree.ns.key("other").get(0) == 0:
+            tree.ns.key("k").delete()
+
+    with sim.offline("ann"):
+        removing = asyncio.ensure_future(outcome(ann.space("s").transact(remove)))
+        await sim.advance(seconds=8)
+        await there.add.send("other", 1)
+    await a_while(sim)
+    await removing
+    keys = set(durable(sim, tree, "ns") or ())
+    found = keys, own(sim, leaf), stored(sim)
+    return [] if found == ({"k", "other"}, 1, []) else [f"{found} in the end"]
+
+
+def test_a_removal_that_falls_takes_nobody_along() -> None:
+    for seed in range(3):
+        assert told(a_removal_that_falls, seed=seed) == []
+
+
+async def parked_at_a_child(sim: Simulation) -> tuple[Runtime, Leaf]:
+    """An event that was due is taken up, and waits for something that it reads."""
+    ann = sim.runtime("ann")
+    tree = await ann.space("s").open(Tree, "t")
+    await tree.add.send("k", 1)
+    await sim.settle()
+    leaf = (await tree.leaves.pull())["k"]
+    await leaf.slow.pull()
+    await leaf.slow_later.send()
+    await sim.settle()
+    await sim.advance(seconds=17)
+    leaf.source.set(leaf.source.get() + 1)
+    await sim.advance(seconds=4)
+    rows = [row.state for row in ann.intents() if row.stream.endswith("slow_bump")]
+    assert rows[-1] == "parked", rows
+    return ann, leaf
+
+
+def own(sim: Simulation, leaf: Leaf) -> Any:
+    return read(sim, lambda engines: engines["s"].read(leaf.own.document.key).value)
 
 
 async def periods_of_a_deleted_piece(sim: Simulation) -> list[str]:

@@ -105,6 +105,24 @@ def test_one_handling_may_launch_several_and_its_receipt_names_them() -> None:
     assert told(several) == []
 
 
+async def named_before(sim: Simulation) -> list[str]:
+    """Naming a piece is not having it: it is launched all the same, and whoever named it has it then."""
+    (ann,) = await begun(sim, "ann")
+    name = minted_id(IDS[0], 1)
+    named = sim.runtime("ann").space("s").piece(Job, name)
+    answer = await ann.start.options(id="k").send()
+    await sim.settle()
+    wrong = [] if (answer, await jobs(sim, "ann")) == (name, [name]) else [f"{await jobs(sim, 'ann')} are there"]
+    if [await named.work.send(), await named.work.send()] != [1, 2]:
+        wrong.append("whoever named it has another one")
+    again = await ann.start.options(id="k").send()
+    return wrong if again == name and named.done.get() == 2 else [*wrong, "it was launched again"]
+
+
+def test_a_piece_that_is_named_already_is_launched_all_the_same() -> None:
+    assert told(named_before) == []
+
+
 async def opened_by_the_loser(sim: Simulation, *, is_loaded: bool) -> list[str]:
     """While the loser still shows its own launch, a program beside it opens the piece by its name."""
     ann, bob = await begun(sim, "ann", "bob")

@@ -11,7 +11,9 @@ import headwater
 from headwater import Cell, EventExpiredError, HandlerFailed, Piece, Policy, Refused, cell, computed, handler
 from headwater.clock import VirtualClock
 from headwater.data.patch import append
+from headwater.data.value import freeze
 from headwater.engine.access import ACCESS
+from headwater.protocol.commit import SentEvent
 from headwater.protocol.messages import Query
 from headwater.runtime.attachment import Embedded
 from headwater.runtime.binding import retention
@@ -59,6 +61,10 @@ class Diary(Piece, name="private.Diary"):
     def keep_draft(self, text: str) -> str:
         self.draft.set(text)
         return self.draft.get()
+
+    @handler
+    def show_draft(self) -> None:
+        self.shared.push(f"{self.ctx.user}: {self.draft.get()}")
 
     @handler
     def publish(self, text: str) -> str:
@@ -135,6 +141,55 @@ def test_what_stood_on_one_session_is_for_that_session_alone(tmp_path: Path) -> 
     run(work)
 
 
+@pytest.mark.parametrize("taker", ["ann", "the application"])
+def test_whoever_stores_an_event_is_in_nobody_elses_session(tmp_path: Path, taker: str) -> None:
+    new_key(tmp_path)
+    soon = Policy(grace_ms=1)
+
+    def row(id: str, session: str) -> SentEvent:
+        said = {"args": {}, "cls": "private.Diary", "name": "d", "user": "eve", "session": session, "at": 0}
+        return SentEvent(id, "s/d:show_draft", freeze(said), 0)
+
+    async def shown(rt: Runtime, count: int) -> tuple[str, ...]:
+        diary = rt.space("s").piece(Diary, "d")
+        await rt.core.observing.until(lambda: sum(each.ended_us is not None for each in rt.intents()) >= count)
+        await rt.durable()
+        found: tuple[str, ...] = await diary.shared.pull()
+        return found
+
+    async def work() -> None:
+        async with serving(tmp_path) as server:
+            where = address(server)
+            ann = await headwater.connect(where, token=new_token(tmp_path, "ann"), policy=soon)
+            await ann.space("s", user="ann").piece(Diary, "d").keep_draft.send(SECRET)
+            channel = ann.channel("s")
+            assert channel is not None
+            await channel.land(lambda made: made.write(ACCESS, append(("writers",), ["eve"])), node="grant")
+            anns = channel.driver.session.key
+            eve = await headwater.connect(where, token=new_token(tmp_path, "eve"), policy=Policy(grace_ms=1e6))
+            theirs = (eve.space("s", user="eve"), eve.channel("s"))[1]
+            assert theirs is not None
+            await theirs.driver.opened()
+            await theirs.land(lambda made: made.events.append(row("forged", anns)), node="as if it were ann's")
+            if taker == "ann":
+                await ann.core.observing.until(
+                    lambda: len(ann.intents()) == 2 and ann.intents()[-1].ended_us is not None
+                )
+                assert SECRET not in str(await ann.space("s").piece(Diary, "d").shared.pull())
+            else:
+                await ann.close()
+                await eve.space("s", user="eve").piece(Diary, "d").keep_draft.send("of eve's own")
+                own = row("own", theirs.driver.session.key)
+                await theirs.land(lambda made: made.events.append(own), node="eve's")
+            await eve.close()
+            await ann.close()
+        if taker != "ann":
+            async with headwater.open(tmp_path, policy=soon) as rt:
+                assert sorted(await shown(rt, 2)) == ["eve: ", "eve: of eve's own"]
+
+    run(work)
+
+
 def test_in_a_space_that_is_nowhere_but_here_a_second_sending_gets_it_too() -> None:
     async def work() -> None:
         async with Runtime() as rt:
@@ -160,11 +215,13 @@ def test_both_go_after_the_retention(tmp_path: Path, monkeypatch: pytest.MonkeyP
             first = diary.write.options(id="k")
             await first.send(SECRET)
             for n in range(9):
-                await diary.write.send(f"{SECRET} {n}")
+                await diary.write.options(id=f"k{n}").send(f"{SECRET} {n}")
             assert (len(await receipts(rt)), len(await receipts(rt, "user:ann"))) == (10, 10)
+            await diary.keep_draft.send(SECRET)  # Nobody can send that again: no answer is kept for anybody.
+            assert await receipts(rt, "session:x") == []
             clock.advance(2 * day_us)
             for n in range(20):
-                await diary.write.send(f"{n}")
+                await diary.write.options(id=f"then {n}").send(f"{n}")
                 await rt.settled()
                 await rt.core.observing.until(lambda: not len(rt.tasks))
             for scope in ("space", "user:ann"):
@@ -183,7 +240,7 @@ def test_the_counts_of_scopes_are_bounded(tmp_path: Path, monkeypatch: pytest.Mo
     async def work() -> None:
         async with Embedded(tmp_path / "data", synchronous="OFF") as data, Runtime(data) as rt:
             for n in range(10):
-                await rt.space("s", user=f"u{n}", session="x").piece(Diary, "d").write.send("x")
+                await rt.space("s", user=f"u{n}", session="x").piece(Diary, "d").write.options(id="k").send("x")
             assert len(rt.pieces.handling.retention._landed) == 3
 
     run(work)

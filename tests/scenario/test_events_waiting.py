@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -14,8 +15,10 @@ import headwater
 from headwater import Cell, HandlerFailed, Piece, Policy, Refused, cell, computed, handler
 from headwater.cli import intents as command
 from headwater.cli.app import run as run_command
+from headwater.data.patch import append
 from headwater.data.value import freeze
-from headwater.errors import DirectoryInUseError, HeadwaterError, RuleRefusedError
+from headwater.engine.access import ACCESS
+from headwater.errors import AccessError, DirectoryInUseError, HeadwaterError, RuleRefusedError
 from headwater.protocol.commit import SentEvent
 from headwater.protocol.desk import Question
 from headwater.runtime.attachment import Remote
@@ -23,6 +26,7 @@ from headwater.runtime.binding import takeover
 from headwater.runtime.outbox import Outbox
 from headwater.runtime.runtime import Runtime
 from headwater.server import intents as listing
+from headwater.server.keys import new_key, new_token
 from headwater.testing import Simulation
 from tests.scenario.events_kit import Front, commits, durable, forbidden, outcome, policy, read, stored, told
 from tests.scenario.runtime_kit import Cable
@@ -394,6 +398,68 @@ def test_taking_up_many_reads_what_it_has_room_for_and_no_more(backlog: int) -> 
     with policy(backlog=backlog):
         wrong = told(many_stored_events)
     assert [each for each in wrong if backlog == 256 or "pages" not in each] == []
+
+
+def row_for(id: str, stream: str, due_us: int = 0, **more: Any) -> SentEvent:
+    said = {"args": {"text": "x"}, "cls": "waiting.Box", "name": "b", "user": "", "session": "", "at": 0, **more}
+    return SentEvent(id, stream, freeze(said), due_us)
+
+
+async def due_before_a_long_queue(sim: Simulation) -> list[str]:
+    """It comes due while what is stored behind it is worked off, part by part."""
+    ann, eve = sim.runtime("ann"), sim.runtime("eve")
+    box = await ann.space("s").open(Box, "b")
+    watched = box.slow.sink(lambda _: None)
+    eve.space("s")
+    await sim.settle()
+    channel = eve.channel("s")
+    assert channel is not None
+    due_us = eve.core.clock.now_us() + 15_000_000
+    await channel.land(lambda made: made.events.append(row_for("0", "s/b:put", due_us)), node="due")
+    many = [row_for(f"1{n:04}", "s/b:take_slow", args={}) for n in range(300)]
+    await channel.land(lambda made: made.events.extend(many), node="a queue")
+    await sim.crash("eve")
+    box.n.set(5)  # What they read is gated for 20 s.
+    for _ in range(12):
+        await sim.advance(seconds=5)
+        await sim.settle()
+    watched.close()
+    found = durable(sim, box, "seen"), stored(sim)
+    return [] if found == (("x",), []) else [f"{found} is left"]
+
+
+def test_what_comes_due_while_many_are_worked_off_is_handled() -> None:
+    assert told(due_before_a_long_queue) == []
+
+
+def test_a_row_that_may_not_be_asked_about_stops_no_timer(tmp_path: Path) -> None:
+    new_key(tmp_path)
+
+    async def work() -> None:
+        async with serving(tmp_path) as server:
+            where, soon = address(server), Policy(grace_ms=1)
+            async with headwater.connect(where, token=new_token(tmp_path, "ann")) as ann:
+                box = await ann.space("s", user="ann").open(Box, "b")
+                channel = ann.channel("s")
+                assert channel is not None
+                await channel.land(lambda made: made.write(ACCESS, append(("writers",), ["eve"])), node="grant")
+                box.put.post_at(timedelta(seconds=1), "due")
+                await ann.durable()
+            async with headwater.connect(where, token=new_token(tmp_path, "eve"), policy=Policy(grace_ms=1e6)) as eve:
+                await eve.space("t1", user="eve").open(Box, "e")  # Only she may read it.
+                theirs = (eve.space("s", user="eve"), eve.channel("s"))[1]
+                assert theirs is not None
+                rows = [row_for("e1", "t1/nobody:put", name="nobody"), row_for("e2", "t1/e/leaves/k:put")]
+                await theirs.land(lambda made: made.events.extend(rows), node="for her own space")
+            rt = await headwater.connect(where, token=new_token(tmp_path, "ann"), policy=soon)
+            again = await rt.space("s", user="ann").open(Box, "b")
+            await rt.core.observing.until(lambda: again.seen.get() == ("due",))
+            assert rt.pieces.handling.takeover._spaces["s"].next_look_us is not None
+            assert {row.state for row in rt.intents() if row.stream.startswith("t1/")} <= {"failed", "parked"}
+            with contextlib.suppress(AccessError):  # of the space that she may not read
+                await rt.close()
+
+    run(work)
 
 
 # ---- looking from outside ----------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import pytest
 
 from headwater import Cell, Input, Piece, UpstreamFailedError, cell, computed, effect, given, handler
 from headwater.runtime.attachment import Embedded
-from headwater.runtime.binding import resuming
+from headwater.runtime.binding import asking, resuming
 from headwater.runtime.runtime import Runtime
 from headwater.scheduler.persistence import Account
 from tests.scenario.resume_kit import SPACE, Process, Shop, filled, observed, process
@@ -385,7 +385,7 @@ class TestThePhase:
                 if how == "late":
                     raise TimeoutError
 
-            monkeypatch.setattr(resuming, "_answered", unanswered)
+            monkeypatch.setattr(asking, "answered", unanswered)
             async with process(tmp_path) as again:
                 shop = await again.open()
                 assert len(again.taken()) == ALL

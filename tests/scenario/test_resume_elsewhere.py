@@ -15,9 +15,10 @@ from headwater.engine.asking import Asking
 from headwater.engine.engine import Engine
 from headwater.engine.observed_form import decode_mirror
 from headwater.errors import AccessError, StorageError
-from headwater.protocol.observations import Mirror, QueryCurrent
+from headwater.protocol.mirrors import Mirror
+from headwater.protocol.observations import QueryCurrent
 from headwater.runtime.attachment import Embedded
-from headwater.runtime.binding import elsewhere
+from headwater.runtime.binding import questions
 from headwater.runtime.runtime import Runtime
 from tests.invariants.i07_kit import Site, asked, embedded, opened, site, written
 from tests.unit.binding.kit import run
@@ -117,7 +118,7 @@ class TestWhatRuns:
                     async with site(data) as again:
                         assert await _total(await _open(again), again) == 8
                         assert again.taken() == set()
-                        assert again.counts == {"clean": 6}
+                        assert again.counts["clean"] == 6
 
         run(story)
 
@@ -179,7 +180,8 @@ class TestWhatRuns:
 class TestWhoDoesNotAnswer:
     @pytest.fixture(autouse=True)
     def _impatient(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(elsewhere, "LATE_MS", 300)
+        for name in ("LATE_MS", "ABSENT_MS"):
+            monkeypatch.setattr(questions, name, 300)
 
     def test_a_space_that_cannot_be_reached_leaves_its_readers_unknown(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -352,5 +354,5 @@ async def _marked(data: Embedded) -> dict[str, set[str]]:
     async with site(data, identity=None) as other:
         for name in (HERE, STOCK, RATES):
             other.space(name)
-        found = await other.rt.pieces.resuming.elsewhere.marked(HERE)
+        found = await other.rt.pieces.resuming.elsewhere.mirroring.marked(HERE)
         return {piece: set(spaces) for piece, spaces in found.items()}

@@ -96,9 +96,17 @@ def _note(found: Landed, engine: Engine, logged: Logged) -> None:
         if id.startswith(PREFIX):
             if value.get("kept") is not None:
                 beside = DocKey(f"{value['kept']}:somebody", id)
-                if operation.doc.scope != "space" or not any(each.doc == beside for each in commit.operations):
-                    found.stale.append(f"nothing is beside the mark {id}")
-                continue  # What it says is beside it.
+                mine: list[Any] = [each.patches[-1].arg for each in commit.operations if each.doc.id.endswith(":mine")]
+                if operation.doc.scope != "space":
+                    found.stale.append(f"{id} is a mark, and not for everybody")
+                if any(each.doc == beside for each in commit.operations):
+                    continue  # What it says is beside it.
+                # Nobody can send it again: no answer is kept.
+                if value["refused"] is None and value["failed"] is None:
+                    found.handled[str(mine[0][-1])] += 1
+                else:
+                    found.refused[found.sent.get(id.removeprefix(PREFIX), "?")] += 1
+                continue
             if operation.doc.scope == "space" and is_private(str(value["result"])):
                 found.stale.append(f"{value['result']} is for its sender alone, and everybody may read it")
             if value["refused"] is None and value["failed"] is None:

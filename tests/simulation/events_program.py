@@ -183,7 +183,7 @@ class Desk(Piece, name="events.Desk"):
         if plan.unless and plan.unless in self.marks.get():
             raise Refused(plan.unless)
         if is_private(tag):
-            self.mine.push(tag, keep=3)
+            self.mine.push(tag)
         for kind in plan.does:
             match kind:
                 case "push":

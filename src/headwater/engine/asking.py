@@ -19,16 +19,17 @@ from headwater.engine.room import Room
 from headwater.errors import AccessError, HeadwaterError, LimitError, ProtocolError
 from headwater.protocol.commit import MAIN, Commit
 from headwater.protocol.messages import Answer, Asks, Looks, Problem, Query, state_of
+from headwater.protocol.mirrors import Mirror, QueryElsewhere, QueryMirrors
 from headwater.protocol.observations import (
     Marked,
-    Mirror,
     QueryBacklog,
     QueryCurrent,
-    QueryElsewhere,
     QueryMarks,
-    QueryMirrors,
+    QueryMet,
+    QueryNodes,
     QueryObservations,
     QueryReaders,
+    QueryWholes,
     Readers,
     WatchMarks,
 )
@@ -89,7 +90,10 @@ class Asking:
                 case Mirror() | QueryMirrors():
                     self._check_may_write(peer, "mirrors")
                     self._look(peer, question)
-                case QueryObservations() | QueryBacklog() | QueryReaders() | QueryMarks() | QueryElsewhere():
+                case QueryObservations() | QueryNodes() | QueryWholes() | QueryMet():
+                    self._check_owns(peer)
+                    self._look(peer, question)
+                case QueryBacklog() | QueryReaders() | QueryMarks() | QueryElsewhere():
                     self._check_owns(peer)
                     self._look(peer, question)
                 case (
@@ -114,6 +118,8 @@ class Asking:
     def _look(self, peer: Peer, question: Looks) -> None:
         if isinstance(question, QueryCurrent) and len(question.reads) > self._limits.commit_reads:
             raise LimitError(f"one question is about at most {self._limits.commit_reads} reads. Ask several.")
+        if isinstance(question, QueryNodes) and len(question.nodes) > self._limits.query_documents:
+            raise LimitError(f"one question is about at most {self._limits.query_documents} nodes. Ask several.")
         if isinstance(question, Mirror) and len(question.docs) > self._limits.commit_reads:
             raise LimitError(f"one piece reads at most {self._limits.commit_reads} documents of a space")
         if isinstance(question, Mirror) and _is_long(question):

@@ -28,7 +28,8 @@ from headwater.engine.store.port import LeaseRow, Store
 from headwater.errors import HeadwaterError, ProtocolError, StorageError
 from headwater.protocol.commit import MAIN, Commit, Frame, Read
 from headwater.protocol.messages import Looks, Seen
-from headwater.protocol.observations import Mirror, Observation
+from headwater.protocol.mirrors import Mirror
+from headwater.protocol.observations import Observation
 from headwater.protocol.reactions import Delivering, Delivers
 from headwater.protocol.verdict import Verdict
 

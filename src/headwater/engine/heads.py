@@ -121,6 +121,12 @@ class Heads:
                 found[head.doc] = head.seq  # Its row says what was written back, which is less.
         return found
 
+    def written_after(self, branch: Branch, seq: int) -> dict[int, int]:
+        """The documents of this very branch that were written after a seq, by number, each with when that was."""
+        found = self._store.head_seqs(branch.id, None, seq)
+        found.update({head.doc: head.seq for head in self._unwritten if head.branch == branch.id and head.seq > seq})
+        return found
+
     def get(self, branch: Branch, key: DocKey) -> Head:
         """The head of a document, which may be absent or inherited from the branch's parent."""
         at = (branch.id, key)

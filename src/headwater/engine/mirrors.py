@@ -14,11 +14,13 @@ from typing import Final
 import msgspec
 
 from headwater.data.address import DocKey
+from headwater.engine.names import Names
 from headwater.engine.observed_form import MirrorBody, decode_mirror, encode_form
 from headwater.engine.observed_rows import Texts, forms_of
 from headwater.engine.store.port import MirrorRow, NodeNumbers, Store
 from headwater.protocol.commit import MAIN
-from headwater.protocol.observations import Abroad, Mirror, NodeKey
+from headwater.protocol.mirrors import Abroad, Mirror
+from headwater.protocol.observations import NodeKey
 
 BETWEEN: Final = "\0"
 """Between a space and its branch, where an owner is named. It is in no name of either."""
@@ -30,6 +32,15 @@ Written = Callable[[Iterable[tuple[str, str]]], dict[tuple[str, str], int]]
 def owner_text(space: str, branch: str) -> str:
     """An owner as one name."""
     return space if branch == MAIN else f"{space}{BETWEEN}{branch}"
+
+
+def say(store: Store, names: Names, branch: int, said: Mirror, most: int) -> None:
+    """Note what a piece of another space reads here, inside the open store transaction."""
+    texts = (owner_text(said.owner, said.branch), said.piece)
+    if not said.docs and None in [store.number_of(text) for text in texts]:
+        return  # There is none to be taken away.
+    owner, piece = map(names.number, texts)
+    store.put_mirror(said_row(store, branch, owner, piece, said, most))
 
 
 def said_row(store: Store, branch: int, owner: int, piece: int, said: Mirror, most: int) -> MirrorRow:

@@ -17,11 +17,13 @@ from headwater.engine.branches import Branch
 from headwater.engine.heads import Heads
 from headwater.engine.limits import Limits
 from headwater.engine.log import Log
+from headwater.engine.met import Meeting
 from headwater.engine.mirrors import marked, owner_text, read_elsewhere
 from headwater.engine.observed_form import (
     Body,
     State,
     StoredDoc,
+    decode_state,
     docs_of,
     number_of_absent,
 )
@@ -31,25 +33,28 @@ from headwater.engine.store.port import NodeNumbers, ObservationRow, Store
 from headwater.errors import CorruptionError
 from headwater.protocol.commit import Read
 from headwater.protocol.messages import Looks, Seen
+from headwater.protocol.mirrors import Mirror, Mirrored, QueryElsewhere, QueryMirrors, ReadElsewhere
 from headwater.protocol.observations import (
+    WHOLE,
     Backlog,
     Current,
     Mark,
     Marks,
-    Mirror,
-    Mirrored,
+    Met,
     NodeKey,
     Observations,
     PieceBacklog,
     QueryBacklog,
     QueryCurrent,
-    QueryElsewhere,
     QueryMarks,
-    QueryMirrors,
+    QueryMet,
+    QueryNodes,
     QueryObservations,
     QueryReaders,
-    ReadElsewhere,
+    QueryWholes,
     Readers,
+    WholePiece,
+    Wholes,
 )
 from headwater.protocol.observations import (
     Observed as ObservedNode,
@@ -63,7 +68,7 @@ Stale = tuple[tuple[int, int], ...]
 class Observed:
     """Answers questions about nodes of one space. `is_on` False: knows nothing."""
 
-    __slots__ = ("_admission", "_heads", "_limits", "_log", "_store", "is_on")
+    __slots__ = ("_admission", "_heads", "_limits", "_log", "_meeting", "_store", "is_on")
 
     def __init__(
         self, store: Store, log: Log, heads: Heads, admission: Admission, limits: Limits, *, is_on: bool
@@ -73,6 +78,7 @@ class Observed:
         self._heads = heads
         self._admission = admission
         self._limits = limits
+        self._meeting = Meeting(store, log, heads, limits)
         self.is_on = is_on
 
     def answer(self, branch: Branch, question: Looks) -> Seen:
@@ -81,6 +87,13 @@ class Observed:
             case QueryObservations():
                 found, after = self._observations(branch, question) if self.is_on else ([], None)
                 return Observations(question.id, seq, tuple(found), after)
+            case QueryNodes(id, nodes):
+                return Observations(id, seq, tuple(self._named(branch, nodes) if self.is_on else ()))
+            case QueryWholes(id, last, limit):
+                wholes, more = self._wholes(branch, last, limit) if self.is_on else ([], None)
+                return Wholes(id, seq, tuple(wholes), more)
+            case QueryMet():
+                return self._met(branch, question) if self.is_on else Met(question.id, seq, (), False)
             case QueryBacklog(id, last, limit):
                 pieces, more = self._backlog(branch, last, limit) if self.is_on else ([], None)
                 return Backlog(id, seq, tuple(pieces), more)
@@ -146,14 +159,14 @@ class Observed:
         # Where what is chosen lies together, no more is read than is answered.
         size = self._limits.page if asked.reads is not None or choice.has_gaps else min(limit + 1, self._limits.page)
         rows = self._store.observations_after(after, size)
-        texts, chosen = Texts(self._store), list[ObservationRow]()
+        texts, chosen, whole = Texts(self._store), list[ObservationRow](), self._store.number_of(WHOLE)
         for row in rows:
             if row[:length] != first[:length]:
                 return self._shown(branch, chosen, texts), None
             if len(chosen) == limit:
                 return self._shown(branch, chosen, texts), texts.node(after)
             after = row.key
-            if choice.has(row) and (asked.reads is None or self._does_read(row, asked.reads)):
+            if row.member != whole and choice.has(row) and (asked.reads is None or self._does_read(row, asked.reads)):
                 chosen.append(row)
         return self._shown(branch, chosen, texts), None if len(rows) < size else texts.node(after)
 
@@ -217,14 +230,58 @@ class Observed:
             tuple([(touched[place], seq) for place, seq in missed]),
         )
 
+    def _named(self, branch: Branch, nodes: tuple[NodeKey, ...]) -> list[ObservedNode]:
+        rows = [self._store.observation(self._place(branch, node)) for node in nodes]
+        return self._shown(branch, [row for row in rows if row is not None], Texts(self._store))
+
     # ---- by piece --------------------------------------------------------------------------------
+
+    def _wholes(self, branch: Branch, last: str, limit: int) -> tuple[list[WholePiece], str | None]:
+        """The pieces that were clean as a whole, and whether something that they read was written since."""
+        size = max(1, min(limit, self._limits.query_documents))
+        after = self._store.number_of(last) or 0 if last else 0
+        pieces, member = self._store.observed_pieces(branch.id, after, size), self._store.number_of(WHOLE)
+        if not pieces or member is None:
+            return [], None
+        keys = [NodeNumbers(branch.id, piece, 0, member, "", 0) for piece in pieces]
+        rows = [row for row in map(self._store.observation, keys) if row is not None]
+        said = {row.piece: decode_state(row.state) for row in rows}
+        kept = {p: state for p, state in said.items() if self._meeting.is_kept(branch, state.verified_at)}
+        written = self._meeting.pieces(branch, min([state.verified_at for state in kept.values()])) if kept else {}
+        if written is None:  # Too much since the oldest of them: those that were clean of late are found in the log.
+            kept = {p: state for p, state in kept.items() if self._meeting.is_near(state.verified_at)}
+            written = self._meeting.pieces(branch, min([state.verified_at for state in kept.values()])) if kept else {}
+        texts, found = Texts(self._store), list[WholePiece]()
+        for piece, state in kept.items():
+            as_of, fingerprint = state.verified_at, texts.name(state.fingerprint)
+            found.append(WholePiece(texts.name(piece), fingerprint, as_of, (written or {}).get(piece, 0) > as_of))
+        return found, texts.name(pieces[-1]) if len(pieces) == size else None
+
+    def _met(self, branch: Branch, asked: QueryMet) -> Met:
+        """The nodes of a piece that are stale because of what was written since, or that read some documents."""
+        seq, most = self._log.last_seq, max(1, min(asked.limit, self._limits.query_documents))
+        piece = self._store.number_of(asked.piece)
+        if piece is None or not (asked.docs or self._meeting.is_kept(branch, asked.since)):
+            return Met(asked.id, seq, (), piece is None)
+        rows: list[ObservationRow] | None
+        if asked.docs:
+            rows = self._meeting.readers(branch, piece, asked.docs, asked.made, most)
+            named = set(asked.docs)
+            found = self._shown(branch, rows[: most + 1], Texts(self._store))
+            found = [node for node in found if any(read.doc in named for read in node.reads)]
+        else:
+            rows = self._meeting.rows(branch, piece, asked.since, asked.made, most)
+            if rows is None:
+                return Met(asked.id, seq, (), False)
+            found = [node for node in self._shown(branch, rows[: most + 1], Texts(self._store)) if node.stale]
+        return Met(asked.id, seq, tuple(found), len(rows) <= most)
 
     def _backlog(self, branch: Branch, last: str, limit: int) -> tuple[list[PieceBacklog], str | None]:
         """The pieces with nodes that are not clean, among some of all. A long one may be alone on its page."""
         size = max(1, min(limit, self._limits.query_documents))
         after = self._store.number_of(last) or 0 if last else 0
         found: list[PieceBacklog] = []
-        looked, texts = 0, Texts(self._store)
+        looked, texts, whole = 0, Texts(self._store), self._store.number_of(WHOLE)
         pieces = self._store.observed_pieces(branch.id, after, size)
         for piece in pieces:
             after = piece
@@ -232,9 +289,10 @@ class Observed:
             dirty: list[ObservedNode] = []
             place = first_of(branch.id, piece)
             while rows := [r for r in self._store.observations_after(place, self._limits.page) if r.piece == piece]:
+                place = rows[-1].key
+                rows = [row for row in rows if row.member != whole]
                 nodes += len(rows)
                 dirty += [node for node in self._shown(branch, rows, texts) if node.stale or not node.fingerprint]
-                place = rows[-1].key
             looked += nodes
             if dirty:
                 found.append(_summed_up(texts.name(piece), nodes, dirty))

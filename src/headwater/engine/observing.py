@@ -22,7 +22,7 @@ from headwater.engine.branches import Branch
 from headwater.engine.heads import Heads
 from headwater.engine.limits import Limits
 from headwater.engine.log import Log
-from headwater.engine.mirrors import owner_text, said_row
+from headwater.engine.mirrors import say
 from headwater.engine.names import Names
 from headwater.engine.observed_form import (
     Body,
@@ -37,9 +37,11 @@ from headwater.engine.observed_rows import first_of, forms_of
 from headwater.engine.reader_index import ReaderIndex
 from headwater.engine.sessions import Session
 from headwater.engine.store.port import NodeNumbers, ObservationRow, Store
+from headwater.engine.wholes import Wholes
 from headwater.errors import InvalidValueError, LimitError, ProtocolError
 from headwater.protocol.commit import Read
-from headwater.protocol.observations import Footprint, Mirror, Observation, decode_about, decode_footprint
+from headwater.protocol.mirrors import Mirror
+from headwater.protocol.observations import WHOLE, Footprint, Observation, decode_about, decode_footprint
 
 
 class _About(NamedTuple):
@@ -50,6 +52,7 @@ class _About(NamedTuple):
     fingerprint: int
     gate: int
     has_member: bool
+    is_whole: bool  # it stands for all of its piece
 
 
 class _Known(NamedTuple):
@@ -81,6 +84,7 @@ class Observing:
         "_readers",
         "_rows",
         "_store",
+        "_wholes",
         "is_on",
     )
 
@@ -101,6 +105,7 @@ class Observing:
         self._admission = admission
         self._limits = limits
         self._readers = readers
+        self._wholes = Wholes(store)
         self._names = Names(store, limits)
         self.is_on = is_on
         self.forget()
@@ -115,6 +120,7 @@ class Observing:
         self._added = 0  # of them, how many are new
         self._is_written = False  # whether anything was written in this transaction
         self._readers.forget()
+        self._wholes.forget()
 
     # ---- what a frame observes -------------------------------------------------------------------
 
@@ -122,6 +128,13 @@ class Observing:
         """A run that changed nothing: kept as of now if what it read is what is there, by the rule for commits."""
         last_seq = self._log.next_seq - 1
         try:
+            about = self._abouts.get((branch.id, observation.about)) or self._about(branch, observation.about)
+            if about.is_whole:
+                if observation.seq <= last_seq:
+                    self._write()  # What was kept in this group is part of it.
+                    self._names.used((about.node.piece, about.node.member, about.fingerprint))
+                    self._wholes.said(session, branch, about.node, about.fingerprint, observation)
+                return
             if observation.seq > last_seq or not (observation.gone or self._is_current(session, branch, observation)):
                 return
             self._keep(session, branch, observation, last_seq, wrote=False)
@@ -170,6 +183,7 @@ class Observing:
         node, said = about.node, (session.id, observation.order, seen)
         if observation.gone:
             self._remove(node, whole_piece=not about.has_member, is_over=lambda state: not _is_later(state, said))
+            self._wholes.counted(session)
             return
         if self._generations.get(node[:2]) != node.generation and not self._is_of_this_generation(node):
             return
@@ -183,6 +197,9 @@ class Observing:
             raise ProtocolError("an observation names more, or longer, than is kept of a node")
         what = (about.kind, about.fingerprint, about.gate, self._names.number(observation.failed))
         is_same = known is not None and known.what == what and known.body == body and not observation.foreign
+        if not is_same or not about.fingerprint or observation.failed:
+            self._is_written = self._wholes.changed(node) or self._is_written
+        self._wholes.counted(session)
         if known is not None and is_same and known.session != session.id and known.verified_at >= said[2]:
             return  # Another runtime has found the same, having seen as much.
         changed_at = seq if wrote else known.changed_at if known is not None else 0
@@ -257,16 +274,30 @@ class Observing:
     # ---- nodes that are no more ------------------------------------------------------------------
 
     def _is_of_this_generation(self, node: NodeNumbers) -> bool:
-        """An older generation is not observed any more; a newer one comes in place of all of it."""
+        """An older generation is not observed any more; what is known of it is known of a newer one, code and all."""
         at = (node.branch, node.piece)
         newest = self._generations.get(at)
         if newest is None:
             stored = self._store.newest_generation(*at)
             newest = node.generation if stored is None else stored
         if node.generation > newest:
-            self._remove(node, whole_piece=True, is_over=lambda state: True)
+            self._renew(node)
         self._generations[at] = max(newest, node.generation)
         return node.generation >= newest
+
+    def _renew(self, node: NodeNumbers) -> None:
+        """Another version of its class runs a piece: nodes whose code is the same in it have not changed."""
+        self._write()  # What was kept in this group may be part of it.
+        self._wholes.changed(node)
+        after = first_of(node.branch, node.piece)
+        while rows := self._of_piece(after):
+            after = rows[-1].key
+            older = [row for row in rows if row.generation < node.generation]
+            self._store.drop_observations([row.key for row in older])
+            renewed = [row._replace(generation=node.generation) for row in older]
+            self._store.put_observations(renewed, len(renewed))
+            for row in older:
+                self._known.pop(row.key, None)
 
     def _remove(self, node: NodeNumbers, *, whole_piece: bool, is_over: Callable[[State], bool]) -> None:
         self._write()  # What was kept in this group may be part of it.
@@ -291,6 +322,7 @@ class Observing:
             if forms is not None and not is_over(forms[0]):
                 continue
             self._known.pop(row.key, None)
+            self._wholes.changed(row.key)
             self._readers.change(row.key, forms[1].reads if forms is not None else (), ())
             self._store.drop_observations([row.key])
 
@@ -301,13 +333,8 @@ class Observing:
 
     def mirror(self, branch: Branch, said: Mirror) -> None:
         """Note what a piece of another space reads here, in place of what was noted before."""
-        if not self.is_on:
-            return
-        names = (owner_text(said.owner, said.branch), said.piece)
-        if not said.docs and None in [self._store.number_of(name) for name in names]:
-            return  # There is none to be taken away.
-        owner, piece = map(self._names.number, names)
-        self._store.put_mirror(said_row(self._store, branch.id, owner, piece, said, self._limits.commit_reads))
+        if self.is_on:
+            say(self._store, self._names, branch.id, said, self._limits.commit_reads)
 
     # ---- numbers ---------------------------------------------------------------------------------
 
@@ -334,6 +361,7 @@ class Observing:
             self._names.number(said.fingerprint),
             self._names.number(said.gate),
             bool(node.member),
+            node.member == WHOLE,
         )
         self._abouts[branch.id, encoded] = made
         return made

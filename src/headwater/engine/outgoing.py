@@ -118,8 +118,8 @@ class Outgoing:
             held += size_of(payload)
             if held > self._limits.answer_bytes and found:
                 break
-            by = self._principal(row.session)
-            found.append(StoredEvent(row.id, row.seq, row.stream, payload, row.due_us, row.stored_us, by))
+            by, session = self._sender(row.session)
+            found.append(StoredEvent(row.id, row.seq, row.stream, payload, row.due_us, row.stored_us, by, session))
         more = len(found) < len(rows) or len(rows) == limit
         return EventPage(
             items=tuple(found),
@@ -127,10 +127,10 @@ class Outgoing:
             next_due_us=self._store.next_due(branch.id, due_by_us),
         )
 
-    def _principal(self, session: int) -> str:
-        """Who sent an event. Of one that an older version stored, and of the engine's own sessions, nobody is known."""
+    def _sender(self, session: int) -> tuple[str, str]:
+        """Who sent an event, and in which session. Of one that an older version stored nobody is known."""
         row = self._store.session(session) if session else None
-        return row.principal if row is not None else ""
+        return (row.principal, row.key) if row is not None else ("", "")
 
     def newest(self, branch: Branch) -> int:
         """The seq of the newest stored event of a branch; 0: there is none."""

@@ -20,25 +20,26 @@ from headwater.data.value import ABSENT, Absent, MaybeValue, freeze
 from headwater.errors import InvalidValueError, ProtocolError
 from headwater.protocol.commit import MAIN, Commit, checked_frame
 from headwater.protocol.message import Message, Number
+from headwater.protocol.mirrors import Mirror, Mirrored, QueryElsewhere, QueryMirrors, ReadElsewhere
 from headwater.protocol.observations import (
     Backlog,
     Current,
     Marked,
     Marks,
-    Mirror,
-    Mirrored,
+    Met,
     Observation,
     Observations,
     QueryBacklog,
     QueryCurrent,
-    QueryElsewhere,
     QueryMarks,
-    QueryMirrors,
+    QueryMet,
+    QueryNodes,
     QueryObservations,
     QueryReaders,
-    ReadElsewhere,
+    QueryWholes,
     Readers,
     WatchMarks,
+    Wholes,
 )
 from headwater.protocol.reactions import (
     Claimed,
@@ -147,9 +148,8 @@ class Renew(Message, frozen=True, tag="renew"):
     token: str
 
 
-Looks = (
-    QueryObservations | QueryBacklog | QueryReaders | QueryMarks | QueryCurrent | QueryElsewhere | Mirror | QueryMirrors
-)
+Nodes = QueryObservations | QueryNodes | QueryWholes | QueryMet | QueryBacklog | QueryReaders | QueryMarks
+Looks = Nodes | QueryCurrent | QueryElsewhere | Mirror | QueryMirrors
 Asks = Query | QueryEvents | WatchEvents | WatchMarks | WatchTargets | Looks | Delivers
 FromReplica = Hello | Open | Transact | Watch | Unwatch | Asks | Ack | Bye | Renew
 
@@ -283,7 +283,7 @@ class Renewed(Message, frozen=True, tag="renewed"):
     """The token that `Renew` brought counts from now on."""
 
 
-Seen = Observations | Backlog | Readers | Marks | Current | ReadElsewhere | Mirrored
+Seen = Observations | Wholes | Met | Backlog | Readers | Marks | Current | ReadElsewhere | Mirrored
 Told = Answer | Events | EventsStored | Marked | TargetsDue | Seen | Delivering
 FromEngine = Welcome | Opened | Verdicts | Watched | Sync | Told | Problem | Renewed
 

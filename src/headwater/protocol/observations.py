@@ -6,6 +6,8 @@ frame. It holds addresses and seqs, never a value. Owns the records; never decid
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from headwater.data.address import Depth, DocKey
@@ -17,6 +19,9 @@ from headwater.protocol.message import Message, Number
 
 Layers = tuple[tuple[int, int], ...]
 """Own commits that a read stands on, as inclusive ranges of `local_seq`."""
+WHOLE: Final = "@whole"
+"""In the place of a member: all of a piece. What is observed of it is that everything that runs of it was clean at a
+seq, in a runtime that had all of it; its fingerprint is that of everything that decides what runs."""
 
 
 class NodeKey(Message, frozen=True, gc=False):
@@ -143,6 +148,37 @@ class QueryObservations(Message, frozen=True, tag="query_observations"):
     reads: DocKey | None = None
 
 
+class QueryNodes(Message, frozen=True, tag="query_nodes"):
+    """Read what was observed of these nodes of the session's branch once. Those of which nothing is known are left out.
+    For owners."""
+
+    id: Number
+    nodes: tuple[NodeKey, ...]
+
+
+class QueryWholes(Message, frozen=True, tag="query_wholes"):
+    """Read once which pieces of the session's branch were said to be clean as a whole, by piece. For owners."""
+
+    id: Number
+    after: str = ""
+    limit: Number = 1_000
+
+
+class QueryMet(Message, frozen=True, tag="query_met"):
+    """Read what was observed of nodes of one piece once: of those whose reads were written after a seq, and would not
+    be admitted now; or, with `docs`, of all that read one of those. For owners.
+
+    `made` are documents that nodes make of which the asker knows: with one reader, that is the one that makes it.
+    """
+
+    id: Number
+    piece: str
+    since: Number = 0
+    docs: tuple[DocKey, ...] = ()
+    made: tuple[DocKey, ...] = ()
+    limit: Number = 1_000
+
+
 class QueryBacklog(Message, frozen=True, tag="query_backlog"):
     """Read once which pieces of the session's branch have nodes that are not clean, by piece. For owners."""
 
@@ -191,41 +227,6 @@ class QueryCurrent(Message, frozen=True, tag="query_current"):
     chains: tuple[tuple[Number, Number], ...] = ()
 
 
-class Mirror(Message, frozen=True, tag="mirror"):
-    """A piece on a branch of another space reads these documents, as of seqs of this one. None: nothing any more.
-
-    `at` is the owner's seq at which that was all. It comes in place of what was said of it for an earlier one; what is
-    said late is added to what is known, so that of two who speak for a piece neither takes away what the other knows.
-    None as `at`: in place of anything. For whoever may write this space.
-    """
-
-    id: Number
-    owner: str
-    piece: str
-    docs: tuple[tuple[DocKey, Number], ...]
-    branch: str = MAIN
-    at: Number | None = None
-
-
-class QueryMirrors(Message, frozen=True, tag="query_mirrors"):
-    """Read once which pieces of another space read documents here that were written since. For writers."""
-
-    id: Number
-    owner: str
-    after: str = ""
-    limit: Number = 100
-    branch: str = MAIN  # the owner's
-
-
-class QueryElsewhere(Message, frozen=True, tag="query_elsewhere"):
-    """Read once which documents of other spaces the nodes of a piece read. `limit`: nodes to look at. For owners."""
-
-    id: Number
-    piece: str
-    after: NodeKey | None = None
-    limit: Number = 1_000
-
-
 # ---- from the engine -------------------------------------------------------------------------------
 
 
@@ -259,6 +260,33 @@ class Observations(Message, frozen=True, tag="observations"):
     seq: Number
     observed: tuple[Observed, ...]
     next: NodeKey | None = None
+
+
+class WholePiece(Message, frozen=True):
+    """A piece that was clean as a whole as of `as_of`; `met`: something that its nodes read was written since then."""
+
+    piece: str
+    fingerprint: str
+    as_of: Number
+    met: bool
+
+
+class Wholes(Message, frozen=True, tag="wholes"):
+    """What `QueryWholes` asked for, as of `seq`."""
+
+    id: Number
+    seq: Number
+    pieces: tuple[WholePiece, ...]
+    next: str | None = None
+
+
+class Met(Message, frozen=True, tag="met"):
+    """What `QueryMet` asked for, as of `seq`. Not `all`: they are too many, or history since then is not kept."""
+
+    id: Number
+    seq: Number
+    observed: tuple[Observed, ...]
+    all: bool = True
 
 
 class PieceBacklog(Message, frozen=True):
@@ -326,30 +354,3 @@ class Current(Message, frozen=True, tag="current"):
     id: Number
     seq: Number
     stale: tuple[tuple[int, Number], ...] = ()
-
-
-class Abroad(Message, frozen=True):
-    """A document of another space that nodes of a piece read, and the earliest seq there that one of them saw."""
-
-    space: str
-    branch: str
-    doc: DocKey
-    seq: Number
-
-
-class ReadElsewhere(Message, frozen=True, tag="read_elsewhere"):
-    """What `QueryElsewhere` asked for, as of `seq`. A document may be on several pages."""
-
-    id: Number
-    seq: Number
-    docs: tuple[Abroad, ...] = ()
-    next: NodeKey | None = None
-
-
-class Mirrored(Message, frozen=True, tag="mirrored"):
-    """What `QueryMirrors` asked for, by piece: documents, and the seqs that wrote them. To `Mirror`: it is noted."""
-
-    id: Number
-    seq: Number
-    marked: tuple[tuple[str, DocKey, Number], ...] = ()
-    next: str | None = None

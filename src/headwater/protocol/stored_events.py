@@ -45,6 +45,7 @@ class StoredEvent(Message, frozen=True):
     due_us: Number
     stored_us: Number
     principal: str = ""  # of the session that sent it; empty: one of this process, or nobody knows
+    session: str = ""  # the key of that session; empty: nobody knows
 
 
 class Events(Message, frozen=True, tag="events"):
@@ -73,7 +74,7 @@ class EventsStored(Message, frozen=True, tag="events_stored"):
 def frozen_events(message: Events, limits: ValueLimits) -> Events:
     """The same with every payload checked and frozen. InvalidValueError: no document can hold one of them."""
     events = tuple(
-        StoredEvent(e.id, e.seq, e.stream, freeze(e.payload, limits), e.due_us, e.stored_us, e.principal)
+        StoredEvent(e.id, e.seq, e.stream, freeze(e.payload, limits), e.due_us, e.stored_us, e.principal, e.session)
         for e in message.events
     )
     return Events(message.id, message.seq, events, message.next, message.next_due_us)

@@ -276,8 +276,8 @@ class Session:
             self.tell_runs()
 
     def tell_runs(self) -> None:
-        """Send what was observed of runs that changed nothing now, without a frame to ride in front of."""
-        if self.link is Link.UP and (observed := self.runs.taken()):
+        """Send what was observed of runs that changed nothing now, as far as what it stands on was sent."""
+        if self.link is Link.UP and (observed := self.runs.taken(*[each.local_seq for each in self._wave[:1]])):
             self.outgoing.append(Transact((), observed))
 
     def _send(self, layers: list[Layer]) -> None:

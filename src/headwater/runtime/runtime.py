@@ -238,7 +238,7 @@ class Runtime:
             channel = self._channels.get(names[0])
             if channel is not None:
                 await channel.reached(through)
-        await self.core.observing.until(self.core.is_settled)
+        await self.core.observing.until(lambda: self.core.is_settled() and self.pieces.resuming.is_quiet())
 
     # ---- errors, threads ---------------------------------------------------------------------------
 
@@ -291,6 +291,7 @@ class Runtime:
                 async with asyncio.timeout(self._close_s):
                     await self.idle()
                     await self.durable()
+                    await self.pieces.leaving()
             except TimeoutError:
                 undone = self._undone()
             except HeadwaterError as error:

@@ -53,6 +53,7 @@ class Account:
         "_spots",
         "_started",
         "_unsure",
+        "is_told",
         "runs",
     )
 
@@ -84,6 +85,7 @@ class Account:
         self._foreign: list[Spot] = []
         self._footprint = b""
         self._is_comparable = False
+        self.is_told = False  # its last run was told, and can be compared by this space alone
 
     def forget(self) -> None:
         """Its code may be another from now on, or the piece that it is a part of."""
@@ -113,6 +115,7 @@ class Account:
     ) -> None:
         """A run came to its end: with a commit, without one because nothing changed, or with a failure."""
         runs = self.runs
+        self.is_told = False
         if not runs.is_on or (layer is not None and layer.fate is Fate.LOCAL):
             return  # What stays here says nothing to anybody.
         children = () if self._started is None else self._started()
@@ -135,11 +138,14 @@ class Account:
                 self._on_unsure(node)
             is_known, foreign = False, ()
         about = self._about(is_known)
+        is_known = is_known and failure is None and not foreign
         if layer is not None:
+            self.is_told = is_known
             runs.ran(layer.local_seq, about, self._footprint, cause=cause, foreign=foreign, took_us=took_us)
             return
         layers = self._layers(node) if node.status == CLEAN else None
         if layers is not None:
+            self.is_told = is_known
             seq = node.home.confirmed.seq
             runs.noted(
                 about, self._footprint, seq, layers, failed=failed, cause=cause, foreign=foreign, took_us=took_us
@@ -147,7 +153,8 @@ class Account:
 
     def waits(self) -> bool:
         """Whether what its last run read elsewhere stands on something that is not confirmed there yet."""
-        return self._unsure is not None and any(cast(Document, spot.document).layers for spot in self._foreign)
+        layers = [layer for spot in self._foreign for layer in cast(Document, spot.document).layers]
+        return self._unsure is not None and any(layer.fate is not Fate.LOCAL for layer in layers)
 
     def again(self, node: Node) -> None:
         """What its last run read elsewhere had no verdict then, and is confirmed by now: it is told as of now."""
@@ -258,7 +265,9 @@ def install(graph: Graph, node: Node, reads: Sequence[Read], seq: int, elsewhere
     spots: dict[Spot, None] = {}
     own = [Held(node.home.documents.of(read.doc), read.path, read.depth, seq) for read in reads]
     for document, path, depth, held in (*own, *elsewhere):
-        if document.layers or (document.value is not NOT_HERE and document.written > held):
+        if document.layers and _is_written(document, path):
+            return False
+        if document.value is not NOT_HERE and document.written > held:
             return False
         if document in node.outputs:
             continue  # Its result: it is said to be what it made, and no read of it.
@@ -269,3 +278,10 @@ def install(graph: Graph, node: Node, reads: Sequence[Read], seq: int, elsewhere
     node.expect = AFRESH  # These are no edges that anything was ordered by here: its next run looks at each anew.
     node.status, node.causes, node.as_of = CLEAN, None, seq
     return True
+
+
+def _is_written(document: Document, path: Path) -> bool:
+    """Whether a commit of this runtime that is not confirmed yet had a say in what is at a place."""
+    home = document.home
+    home.tell()
+    return bool(home.pending.under(document, path, home.next_local_seq))

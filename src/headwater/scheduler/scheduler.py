@@ -218,6 +218,11 @@ class Scheduler:
         if node.live:
             self.settle.enqueue(node)
 
+    def demand(self, node: Node) -> None:
+        """Somebody wants it as long as it is here."""
+        self._structural()
+        self.graph.liveness.set_root(node, True)
+
     # ---- nodes that come back ------------------------------------------------------------------------
 
     def hold(self, node: Node, until: Document) -> None:

@@ -28,7 +28,7 @@ from headwater.pieces.signature import given
 from headwater.protocol.commit import MAIN
 from headwater.protocol.desk import Question
 from headwater.replica.document import NOT_HERE
-from headwater.runtime.binding.coordinator import Each_
+from headwater.runtime.binding.each_handles import Each_
 from headwater.runtime.binding.home import Home
 from headwater.runtime.binding.making import WHILE_OPEN
 from headwater.runtime.binding.records import class_named, classes

@@ -14,7 +14,8 @@ import msgspec
 from headwater.data.value import size_of
 from headwater.errors import LimitError
 from headwater.protocol.messages import Answer, Encoding, FromEngine, Problem, State, Sync, Verdicts, Watched, encode
-from headwater.protocol.observations import Observations, ReadElsewhere
+from headwater.protocol.mirrors import ReadElsewhere
+from headwater.protocol.observations import Observations
 from headwater.protocol.stored_events import Events
 from headwater.protocol.verdict import Rejected, RuleRefused
 

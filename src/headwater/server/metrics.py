@@ -18,6 +18,8 @@ from headwater.server.reaction_metrics import ReactionMetrics
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OUTCOME: Final = ("outcome", "reason")
 CAME_BACK: Final = "clean"
+ASLEEP: Final = "asleep"
+"""What is counted of whole pieces, not of nodes."""
 CHANGED: Final = frozenset(
     {
         "its code is another",
@@ -113,7 +115,9 @@ class _Resumed(Collector):
 
     def collect(self) -> Iterable[Metric]:
         found: dict[tuple[str, str], int] = {}
-        for reason, count in dict(self._counts()).items():
+        counts = dict(self._counts())
+        asleep = counts.pop(ASLEEP, 0)
+        for reason, count in counts.items():
             told = reason.partition(":")[0]
             outcome = "skipped" if told == CAME_BACK else "rerun" if told in CHANGED else "unknown"
             found[outcome, told] = found.get((outcome, told), 0) + count
@@ -123,6 +127,7 @@ class _Resumed(Collector):
         for (outcome, told), count in sorted(found.items()):
             family.add_metric([outcome, told], count)
         yield family
+        yield CounterMetricFamily("headwater_asleep_pieces", "Pieces that were opened asleep, all clean.", value=asleep)
 
 
 class _Spaces(Collector):

@@ -21,7 +21,7 @@ from headwater.errors import AbsentError, AuthoringError, HeadwaterError
 from headwater.pieces.piece import Piece
 from headwater.pieces.states import Failed, Pending, Ready
 from headwater.replica.document import Document
-from headwater.runtime.binding.coordinator import Child_, Each_
+from headwater.runtime.binding.each_handles import Child_, Each_
 from headwater.runtime.binding.resources import Resource_
 from headwater.runtime.runtime import Runtime
 

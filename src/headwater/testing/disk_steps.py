@@ -12,7 +12,8 @@ from headwater.data.address import DocKey
 from headwater.engine.engine import Engine
 from headwater.engine.group import Outcome
 from headwater.protocol.commit import Frame
-from headwater.protocol.observations import Mirror, Observation
+from headwater.protocol.mirrors import Mirror
+from headwater.protocol.observations import Observation
 from headwater.protocol.reactions import Claim, Since, Subscribe
 
 LEASE: Final = "printer"

@@ -24,7 +24,7 @@ from headwater.protocol.commit import (
     TopicRecord,
     encode_commit,
 )
-from headwater.protocol.observations import Mirror
+from headwater.protocol.mirrors import Mirror
 from headwater.protocol.record import encode_record
 from tests.unit.engine.kit import Writer, doc, open_engine, read, write
 from tests.unit.engine.messages import ann_on, case, execute, forge, raised

@@ -5,19 +5,18 @@ from __future__ import annotations
 from headwater.data.address import Depth, DocKey
 from headwater.engine.engine import Engine
 from headwater.protocol.commit import MAIN, Commit, Read
+from headwater.protocol.mirrors import Mirrored, QueryMirrors
 from headwater.protocol.observations import (
     About,
     Backlog,
     Footprint,
     ForeignRead,
-    Mirrored,
     NodeKey,
     Observation,
     Observations,
     Observed,
     PieceBacklog,
     QueryBacklog,
-    QueryMirrors,
     QueryObservations,
     QueryReaders,
     Readers,

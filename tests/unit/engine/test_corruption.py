@@ -22,7 +22,7 @@ from headwater.engine.store.sqlite import SqliteStore
 from headwater.engine.verify.history import Violation, verify_file
 from headwater.errors import AbsentError, CorruptionError, NewerVersionError, StorageError
 from headwater.protocol.commit import Commit, Operation, Read, SentEvent, TopicRecord
-from headwater.protocol.observations import Mirror
+from headwater.protocol.mirrors import Mirror
 from tests.unit.engine.delivery_kit import reacted
 from tests.unit.engine.observing_kit import Runner, looked
 from tests.unit.engine.sealing import reseal

@@ -14,18 +14,8 @@ from headwater.engine.limits import Limits
 from headwater.engine.verify.history import verify_file
 from headwater.protocol.commit import Commit, Operation, Read
 from headwater.protocol.messages import Looks, Problem
-from headwater.protocol.observations import (
-    Abroad,
-    Current,
-    ForeignRead,
-    Mirror,
-    Mirrored,
-    NodeKey,
-    QueryCurrent,
-    QueryElsewhere,
-    QueryMirrors,
-    ReadElsewhere,
-)
+from headwater.protocol.mirrors import Abroad, Mirror, Mirrored, QueryElsewhere, QueryMirrors, ReadElsewhere
+from headwater.protocol.observations import Current, ForeignRead, NodeKey, QueryCurrent
 from headwater.server.lengths import fitting
 from tests.unit.engine.hub_kit import Raw, put
 from tests.unit.engine.kit import doc, open_engine, write

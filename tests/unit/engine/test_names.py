@@ -18,7 +18,7 @@ from headwater.engine.store.sqlite import SqliteStore
 from headwater.engine.verify.history import verify_file
 from headwater.errors import StorageError
 from headwater.protocol.commit import Commit
-from headwater.protocol.observations import Mirror
+from headwater.protocol.mirrors import Mirror
 from tests.unit.engine.kit import doc, open_engine, write
 from tests.unit.engine.observing_kit import Runner, clean, looked, marked, node, observed
 

@@ -15,10 +15,10 @@ from headwater.engine.limits import Limits
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.engine.verify.history import verify_file, verify_store
 from headwater.protocol.commit import Commit, EntityAbsent
+from headwater.protocol.mirrors import Mirror
 from headwater.protocol.observations import (
     ForeignRead,
     Marks,
-    Mirror,
     Observation,
     QueryCurrent,
     QueryMarks,
@@ -377,7 +377,7 @@ class TestPieces:
         page = engine.looked(QueryObservations(1, reads=doc("never")))
         assert len(page.observed) == 3  # type: ignore[union-attr]
 
-    def test_a_newer_generation_comes_in_place_of_an_older_one_which_is_not_observed_any_more(
+    def test_what_is_known_of_a_generation_is_known_of_a_newer_one_and_the_older_is_not_observed_any_more(
         self, engine: Engine
     ) -> None:
         runner = started(engine, a=1, b=1)
@@ -385,8 +385,9 @@ class TestPieces:
         runner.observe(*[runner.run(key, looked("a", seq=1)) for key in old], runner.run("q.n", looked("a", seq=1)))
         runner.observe(runner.run(node("p.n0", generation=2), looked("b", seq=1)))
         runner.observe(runner.run(old[1], looked("a", seq=1)))
-        assert [(e.node.piece, e.node.generation) for e in observed(engine)] == [("p", 2), ("q", 1)]
-        assert (readers(engine, "a"), readers(engine, "b")) == (["q"], ["p"])
+        assert [(e.node.piece, e.node.generation) for e in observed(engine)] == [("p", 2)] * 3 + [("q", 1)]
+        assert (readers(engine, "a"), readers(engine, "b")) == (["p", "q"], ["p"])
+        assert engine.looked(QueryObservations(1, "p", 1)).observed == ()  # type: ignore[union-attr]
 
     def test_a_node_and_a_piece_can_be_gone(self, engine: Engine) -> None:
         runner = started(engine, a=1)

@@ -9,20 +9,18 @@ from headwater.engine.access import ACCESS
 from headwater.errors import LoadError
 from headwater.protocol.commit import Operation
 from headwater.protocol.messages import Encoding, Seen, Transact, Verdicts
+from headwater.protocol.mirrors import Mirror, Mirrored, QueryMirrors
 from headwater.protocol.observations import (
     About,
     Backlog,
     Current,
     Footprint,
     Marks,
-    Mirror,
-    Mirrored,
     NodeKey,
     Observations,
     QueryBacklog,
     QueryCurrent,
     QueryMarks,
-    QueryMirrors,
     QueryObservations,
     QueryReaders,
     Readers,

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 from headwater.protocol.commit import Commit
 from headwater.protocol.messages import Transact
+from headwater.replica.replica import Replica
 from headwater.replica.runs import MOST_NOTED, MOST_WAITING, Runs
+from headwater.replica.session import Link, Session
 
 
 def _runs() -> Runs:
@@ -42,3 +46,21 @@ def test_what_is_never_taken_is_bounded() -> None:
     kept = runs.taken()
     assert len(kept) == MOST_WAITING + 10 - MOST_NOTED
     assert kept[-1].about == b"%d" % (MOST_WAITING + 9)
+
+
+def test_what_stands_on_commits_that_were_not_sent_yet_waits_for_them() -> None:
+    """More runs than travel at once: those behind what is still here are told when that is on its way."""
+    session = Session(Replica(), space="a", key="s", new_token=lambda: "t")
+    session.runs.is_on = True
+    session.link = Link.UP
+    session._wave = [SimpleNamespace(local_seq=3)]  # type: ignore[list-item]
+    session.runs.noted(b"on what was sent", b"", 7)
+    session.runs.noted(b"on what was not", b"", 7, (((3, 3),),))
+    session.tell_runs()
+    (told,) = [each for each in session.outgoing if isinstance(each, Transact)]
+    assert [run.about for run in told.observations] == [b"on what was sent"]
+    session._wave = []
+    session.tell_runs()
+    last = session.outgoing[-1]
+    assert isinstance(last, Transact)
+    assert [run.about for run in last.observations] == [b"on what was not"]

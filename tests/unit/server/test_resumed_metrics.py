@@ -12,12 +12,14 @@ from tests.unit.cli.kit_app import SHOP, write_app
 from tests.unit.cli.test_run import LIMIT_S, running
 
 NAME = "headwater_resumed_nodes_total"
+ASLEEP = "headwater_asleep_pieces_total"
 
 
 def _counted(url: str) -> dict[str, float]:
     with urllib.request.urlopen(f"{url}/metrics", timeout=LIMIT_S) as response:
         lines = response.read().decode().splitlines()
-    return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in _named(lines)}
+    named = [*_named(lines), *(line for line in lines if line.startswith(ASLEEP))]
+    return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in named}
 
 
 def _named(lines: list[str]) -> list[str]:
@@ -28,14 +30,17 @@ def test_a_second_start_is_counted_as_spared(tmp_path: Path) -> None:
     app = write_app(tmp_path / "app")
     words = (str(app), "--json", "--data", str(tmp_path / "data"))
     with running(tmp_path, *words) as served:
-        assert not any("skipped" in name for name in _counted(served.url()))
+        counted = _counted(served.url())
+        assert counted.pop(ASLEEP) == 0
+        assert not any("skipped" in name for name in counted)
         assert served.stop()[0] == 0
     with running(tmp_path, *words) as served:
-        assert _counted(served.url()) == {'{outcome="skipped",reason="clean"}': 3.0}
+        assert _counted(served.url()) == {'{outcome="skipped",reason="clean"}': 3.0, ASLEEP: 1.0}
         assert served.stop()[0] == 0
     write_app(tmp_path / "app", SHOP.replace("RATE = 2", "RATE = 3"))
     with running(tmp_path, *words) as served:
         counted = _counted(served.url())
+        assert counted.pop(ASLEEP) == 0
         assert sum(counted.values()) >= 1
         assert any("rerun" in name or "unknown" in name for name in counted), counted
         assert served.stop()[0] == 0

@@ -6,7 +6,7 @@ the same as a node of which nothing is known. Verifying finds it, and that one i
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -57,11 +57,19 @@ def observation(db: Database, key: NodeNumbers) -> ObservationRow | None:
     return ObservationRow._make(rows[0]) if rows else None
 
 
-def observations_after(db: Database, after: NodeNumbers, limit: int) -> list[ObservationRow]:
-    """Rows of the branch that `after` names. Fewer than so many: there are no more."""
+def observations_after(
+    db: Database, after: NodeNumbers, limit: int, holds: Sequence[bytes] = ()
+) -> list[ObservationRow]:
+    """Rows of the branch that `after` names. Fewer than so many: there are no more.
+
+    `holds`: only those of the piece that it names whose body holds one of these strings of bytes.
+    """
     found: list[ObservationRow] = []
+    having = f"AND piece=? AND ({' OR '.join(['instr(body, ?)'] * len(holds))}) " if holds else ""
+    which = (after.piece, *holds) if holds else ()
     while True:
-        rows = db.all(OBSERVATIONS.select + _AFTER + " AND branch=? " + _ORDER, (*after, after.branch, limit))
+        where = f"{_AFTER} AND branch=? {having}{_ORDER}"
+        rows = db.all(OBSERVATIONS.select + where, (*after, after.branch, *which, limit))
         found += map(ObservationRow._make, _whole(OBSERVATIONS, rows))
         if len(rows) < limit or len(found) >= limit:
             return found[:limit]
@@ -162,8 +170,13 @@ def put_mirror(db: Database, row: MirrorRow) -> None:
         MIRRORS.drop(db, "branch=? AND owner=? AND piece=?", row[:3])
 
 
-def head_seqs(db: Database, branch: int, docs: Iterable[int]) -> dict[int, int]:
-    """The last writes to documents, as far as their heads were written back. Those never written are left out."""
+def head_seqs(db: Database, branch: int, docs: Iterable[int] | None, after: int = 0) -> dict[int, int]:
+    """The last writes to documents, as far as their heads were written back. Those never written are left out.
+
+    None: of all documents, those that were written after a seq.
+    """
+    if docs is None:
+        return dict(db.all("SELECT doc, seq FROM heads WHERE branch=? AND seq>?", (branch, after)))
     found: dict[int, int] = {}
     for some, places in _together(docs):
         found.update(db.all(f"SELECT doc, seq FROM heads WHERE branch=? AND doc IN ({places})", (branch, *some)))

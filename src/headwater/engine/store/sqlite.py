@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from pathlib import Path as FilePath
 from typing import Any, Final
 
@@ -341,8 +341,8 @@ class SqliteStore:
     def observation(self, key: NodeNumbers) -> ObservationRow | None:
         return observed.observation(self._db, key)
 
-    def observations_after(self, after: NodeNumbers, limit: int) -> list[ObservationRow]:
-        return observed.observations_after(self._db, after, limit)
+    def observations_after(self, after: NodeNumbers, limit: int, holds: Sequence[bytes] = ()) -> list[ObservationRow]:
+        return observed.observations_after(self._db, after, limit, holds)
 
     def put_observations(self, rows: Iterable[ObservationRow], added: int) -> None:
         observed.put_observations(self._db, rows, added)
@@ -389,8 +389,8 @@ class SqliteStore:
     def keys_of(self, docs: Iterable[int]) -> dict[int, DocKey]:
         return observed.keys_of(self._db, docs)
 
-    def head_seqs(self, branch: int, docs: Iterable[int]) -> dict[int, int]:
-        return observed.head_seqs(self._db, branch, docs)
+    def head_seqs(self, branch: int, docs: Iterable[int] | None, after: int = 0) -> dict[int, int]:
+        return observed.head_seqs(self._db, branch, docs, after)
 
 
 def _session(row: tuple[Any, ...]) -> SessionRow:

@@ -12,7 +12,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
 from headwater.data.value import Value
-from headwater.errors import EventExpiredError, HandlerFailed, Refused
+from headwater.errors import AccessError, EventExpiredError, HandlerFailed, Refused
 from headwater.protocol.commit import LeaseHeld
 from headwater.protocol.reactions import lease_name
 from headwater.runtime.authored import UNDECIDED, call_in
@@ -59,7 +59,11 @@ class Attempting:
         signature = home.outline.signature(event.member)
         event.effort.stage = Stage.LOADING
         await pieces.records.check(home)
-        await check_right(pieces, event)
+        try:
+            await check_right(pieces, event)
+        except AccessError:
+            event.is_forbidden = home.space.ended is None  # Otherwise it is this runtime that may not.
+            raise
         await pieces.reacting.declare(home)
         if event.is_taken or (event.is_known and pieces.runtime.channel(home.space.name) is None):
             await receipts.check(pieces, event)

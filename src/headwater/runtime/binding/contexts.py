@@ -162,6 +162,7 @@ def launch(facet: Facet, event: Event, id: str, piece: PieceT, after_commit: boo
     what it is, whatever becomes of this one."""
     pieces = facet.home.pieces
     known = pieces.known(facet.home.space.name, piece_id(id))
-    if known is not None and not known.is_stopped and not known.is_launched and isinstance(piece, known.cls):
+    is_own = known is not None and not known.is_stopped and not known.is_launched and isinstance(piece, known.cls)
+    if known is not None and is_own and pieces.records.exists(known):  # Who only named it has launched nothing.
         return known.facet("session", event.user, event.session).piece  # type: ignore[return-value]
     return pieces.launch(facet, event, id, piece, after_commit)

@@ -8,22 +8,22 @@ Readers of the member read the order and the rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+from typing import TYPE_CHECKING, Any
 
 from headwater.cells.codec import codec_for
 from headwater.cells.handle import Input
 from headwater.cells.model import Json
 from headwater.cells.typecodec import Mismatch
 from headwater.data.text import shown
-from headwater.errors import AbsentError, AuthoringError, HeadwaterError, UpstreamFailedError
+from headwater.errors import AuthoringError, HeadwaterError, UpstreamFailedError
 from headwater.pieces.declarations import ChildMember, EachMember
-from headwater.pieces.handles import Child, Computed, Each
+from headwater.pieces.handles import Computed
 from headwater.pieces.names import child_name
 from headwater.pieces.piece import Piece
 from headwater.replica.document import NOT_HERE
+from headwater.runtime.binding.each_handles import ONLY, Child_, Each_
 from headwater.runtime.binding.elements import keys_of
 from headwater.runtime.binding.fresh import Handled
 from headwater.runtime.binding.inputs import described, same_inputs
@@ -40,14 +40,6 @@ if TYPE_CHECKING:
     from headwater.runtime.binding.elements import Source
     from headwater.runtime.binding.facet import Facet
     from headwater.runtime.binding.home import Home
-
-K = TypeVar("K")
-C_co = TypeVar("C_co", covariant=True)
-D = TypeVar("D")
-
-ONLY: Final = ""
-"""The key of a child that has none beside it."""
-_NOT_GIVEN: Final = object()
 
 
 class Row:
@@ -66,11 +58,12 @@ class Row:
 class Coordinator:
     """The rows of one member of one piece."""
 
-    __slots__ = ("_elements", "_home", "_member", "_order", "_source", "node", "rows")
+    __slots__ = ("_elements", "_home", "_member", "_order", "_source", "_unmade", "node", "rows")
 
-    def __init__(self, home: Home, member: EachMember | ChildMember) -> None:
+    def __init__(self, home: Home, member: EachMember | ChildMember, *, is_sparse: bool = False) -> None:
         self._home = home
         self._member = member
+        self._unmade: dict[str, None] | None = {} if is_sparse else None  # rows, as listed, if some were not made
         self._elements = home.outline.elements(member)
         self.rows: dict[str, Row] = {}
         facet = home.facet("space")
@@ -94,6 +87,7 @@ class Coordinator:
             Part(
                 member=member.stored,
                 code=KEYS + member.stored if isinstance(member, EachMember) else "",
+                is_keeper=not is_sparse,
                 started=self._listed,
                 restore=self._restore,
             ),
@@ -196,8 +190,31 @@ class Coordinator:
         """The keys of its rows, each with what kind of key it is."""
         return tuple([f"{'i' if type(row.key) is int else 's'}{text}" for text, row in self.rows.items()])
 
+    @property
+    def is_sparse(self) -> bool:
+        """Some of its rows are known, and were not made: none of them has to run."""
+        return self._unmade is not None
+
+    def row(self, text: str) -> Row | None:
+        """One of its rows, which runs as long as the piece does. None: it has no such row."""
+        listed = next((each for each in (f"s{text}", f"i{text}") if self._unmade and each in self._unmade), None)
+        if listed is not None and text not in self.rows:
+            made = self.rows[text] = self._row(self._key(listed), text)
+            assert made.node is not None
+            self._home.pieces.core.scheduler.demand(made.node)
+        return self.rows.get(text)
+
+    def complete(self) -> None:
+        """Have all of its rows."""
+        unmade, self._unmade = self._unmade, None
+        if unmade:
+            self._restore(tuple(unmade))
+
     def _restore(self, listed: tuple[str, ...]) -> bool:
         """Have the rows back that its last run left. Each of them then comes back, or runs, by itself."""
+        if self._unmade is not None:
+            self._unmade = dict.fromkeys(listed)
+            return True
         try:
             keys = {each[1:]: self._key(each) for each in listed}
             for text, key in keys.items():
@@ -298,83 +315,3 @@ class Coordinator:
         for row in rows:
             if row.result is not None and row.result.document.value is NOT_HERE and row.node and row.node.as_of:
                 self._home.pieces.core.load(row.result.document)
-
-
-class Each_(Each[K, C_co]):
-    """The handle of an `each` for one facet."""
-
-    __slots__ = ("_coordinator", "_facet")
-
-    def __init__(self, coordinator: Coordinator, facet: Facet, order: Input[Any]) -> None:
-        super().__init__(facet.home.pieces.core, order.document, codec_for(tuple[str, ...]))
-        self._coordinator = coordinator
-        self._facet = facet
-
-    @overload
-    def get(self) -> Mapping[K, C_co]: ...
-    @overload
-    def get(self, default: D) -> Mapping[K, C_co] | D: ...
-    def get(self, default: Any = _NOT_GIVEN) -> Any:
-        """One child for each element, in order. Inside a run this subscribes to which there are, no more."""
-        try:
-            texts: Any = super().get()
-        except AbsentError:
-            if default is _NOT_GIVEN:
-                raise
-            return default
-        return MappingProxyType(self.now.shown(texts, self._facet))
-
-    @property
-    def now(self) -> Coordinator:
-        self._coordinator = self._coordinator.now()
-        return self._coordinator
-
-    @property
-    def values(self) -> TypeCodec[Any] | None:
-        """How the values are stored that it makes. None: it makes pieces."""
-        return self._coordinator.values
-
-    def view(self) -> Any:
-        """The same: what is in a child is read when it is looked at."""
-        return self.get()
-
-    def key(self, k: Any, /) -> Any:
-        raise AuthoringError(f"key() of {self!r}: write .get()[{k!r}], which is the child")
-
-    def at(self, path: Any, /) -> Any:
-        raise AuthoringError(f"at() of {self!r}: write .get()[key], which is the child")
-
-
-class Child_(Child[C_co]):
-    """The handle of a `child` for one facet."""
-
-    __slots__ = ("_coordinator", "_facet")
-
-    def __init__(self, coordinator: Coordinator, facet: Facet, order: Input[Any]) -> None:
-        super().__init__(facet.home.pieces.core, order.document, codec_for(tuple[str, ...]))
-        self._coordinator = coordinator
-        self._facet = facet
-
-    @overload
-    def get(self) -> C_co: ...
-    @overload
-    def get(self, default: D) -> C_co | D: ...
-    def get(self, default: Any = _NOT_GIVEN) -> Any:
-        """The child. Inside a run this subscribes to which it is, not to what is in it."""
-        texts: Any = super().get(())
-        found = self.now.shown(texts, self._facet)
-        if ONLY in found:
-            return found[ONLY]
-        if default is _NOT_GIVEN:
-            raise AbsentError(f"{self!r} keeps no child: its method returned None")
-        return default
-
-    @property
-    def now(self) -> Coordinator:
-        self._coordinator = self._coordinator.now()
-        return self._coordinator
-
-    @property
-    def values(self) -> TypeCodec[Any] | None:
-        """How the value is stored that it makes. None: it makes a piece."""
-        return self._coordinator.values

@@ -16,7 +16,7 @@ from headwater.errors import (
     RuleRefusedError,
     SessionExpiredError,
 )
-from headwater.runtime.binding.gone import Gone
+from headwater.runtime.binding.gone import Away, Gone
 from headwater.runtime.binding.intents import End
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _LOUD: Final = (HandlerFailed, CommitConvergenceError, NotSettlingError, RuleRefusedError)
 """Ends that somebody is told of, even if the sender is, too."""
-_QUIET: Final = (End.WITHDRAWN, End.DROPPED, End.HANDLED_BEFORE, End.CLOSED)
+_QUIET: Final = (End.WITHDRAWN, End.DROPPED, End.HANDLED_BEFORE, End.LEFT, End.CLOSED)
 """Ends that nobody is told of who did not ask."""
 
 
@@ -36,6 +36,8 @@ def end_of(event: Event, error: BaseException) -> End:
     if isinstance(error, asyncio.CancelledError):
         is_untouched = not (event.is_dispatched or event.is_left or event.is_stored)
         return End.WITHDRAWN if event.is_withdrawn and is_untouched else End.CLOSED
+    if isinstance(error, Away):
+        return End.LEFT
     return End.REFUSED if isinstance(error, Refused) else End.FAILED
 
 

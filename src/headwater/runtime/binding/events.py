@@ -69,6 +69,7 @@ class Event:
     is_dropped: bool = False  # what posted it did not land
     is_dispatched: bool = False
     kept: str | None = None  # whose alone it is what its last attempt stood on: the "user"'s or the "session"'s
+    is_forbidden: bool = False  # whoever stored it may not send it: it leaves nothing but its place in the store
     is_over: bool = False  # its handler is not called any more, although what is stored of it may still be there
     is_barred: bool = False  # this runtime may not write what its handler wrote; another one may
     calls: int = 0  # of its handler, those included that were stopped
@@ -88,6 +89,11 @@ class Event:
     @property
     def row_id(self) -> str:
         return self.row or self.id
+
+    @property
+    def is_named(self) -> bool:
+        """Whether its sender gave it an id, and may send it again."""
+        return bool(self.row)
 
     @property
     def is_awaited(self) -> bool:

@@ -43,7 +43,7 @@ class Generations:
 
     def members(self, cls: type[Piece]) -> Mapping[str, str]:
         """What the members of a class do, and those of the children it may have, by name."""
-        classes = _with_children(cls)
+        classes = with_children(cls)
         code = tuple(code for each in classes for member in each.__outline__ for code in _code(member))
         known = cls.__outline__.digests
         if known is None or known[0] != code:  # What runs may have been patched.
@@ -125,7 +125,7 @@ def _derived(cls: type[Piece]) -> Iterator[tuple[str, str]]:
             yield outline.name, KEYS + member.stored
 
 
-def _with_children(cls: type[Piece]) -> list[type[Piece]]:
+def with_children(cls: type[Piece]) -> list[type[Piece]]:
     """A class, and those of the children that its members may keep, however far down."""
     found = [cls]
     for each in found:

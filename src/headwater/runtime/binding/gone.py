@@ -1,19 +1,24 @@
 """Pieces that were deleted, and children whose keys left, while an event waited for them: it is refused.
 
 Only what is sent now makes a piece. What waited, stored or for its time, was for the piece that was there; it makes one
-that never was, and brings none back. Only what is durable counts: what may still fall takes nobody along.
+that never was, and brings none back. Only what is durable counts: what may still fall takes nobody along. A child that
+does not run here any more may have stopped with its keeper, or be kept again: a stored event is left where it is, and
+is refused once it is certain that its key left.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from headwater.data.address import SPACE_SCOPE, check_id, is_space_name
-from headwater.data.value import ABSENT
-from headwater.errors import InvalidValueError, Refused
+from headwater.data.value import ABSENT, MaybeValue
+from headwater.errors import HeadwaterError, InvalidValueError, Refused
 from headwater.pieces.names import SEPARATOR, child_name, document_id
 from headwater.protocol.messages import Query
 from headwater.runtime.binding.records import RECORD
+from headwater.scheduler.node import CLEAN
 
 if TYPE_CHECKING:
     from headwater.replica.document import Document
@@ -29,13 +34,23 @@ class Gone(Refused):
         super().__init__(f"{stream}: its piece is gone. It was deleted, or its key left, while this event waited.")
 
 
+class Away(HeadwaterError):
+    """A stored event cannot be handled here now, and is left where it is: its child does not run here any more."""
+
+
 def check(event: Event) -> None:
-    """Inside the handler's transaction: raise Gone if it waited, and its piece is not there any more."""
+    """Inside the handler's transaction: raise Gone if it waited, and its piece is not there any more.
+
+    Away: nobody can say that here and now.
+    """
     if not event.is_late and event.period is None:
         return
     home = event.home
     if home.parent is not None and home.is_stopped:
-        raise Gone(event.stream)
+        if event.is_stored:
+            raise Away(f"{home.space.name}/{home.id} is part of a piece that is not open here any more")
+        if event.period is not None or (not home.is_let_go and home.successor() is None):
+            raise Gone(event.stream)
     root = home
     while root.parent is not None:
         root = root.parent
@@ -69,11 +84,17 @@ async def is_gone(pieces: Pieces, stream: str) -> bool:
     if not state.present:
         return state.seq > 0
     home = pieces.known(space, root)
-    if root == id or home is None or not home.opened_for():
+    if root == id or home is None or not home.opened_for() or _is_newer(state.get(), home):
         return False
     await channel.reached(answer.seq)  # The key may be newer than what is shown here.
     # Here is what is durable, and nothing of it is still being made.
     return channel.is_durable() and pieces.core.is_settled() and _has_no(home, id)
+
+
+def _is_newer(record: MaybeValue, home: Home) -> bool:
+    """Whether a newer version of its class had it open: that may keep what is not known here."""
+    made = record.get("generation") if isinstance(record, Mapping) else None
+    return isinstance(made, int) and made > home.generation
 
 
 def _has_no(root: Home, id: str) -> bool:
@@ -88,14 +109,14 @@ def _has_no(root: Home, id: str) -> bool:
 
 
 def _knows(home: Home, id: str) -> bool:
-    """Whether it is known of all that a piece keeps that nothing leads to an id."""
+    """Whether who would keep the child that leads to an id is known, ran well, and has no such key."""
+    said = unquote(id[len(home.id) + 1 :].partition(SEPARATOR)[0], encoding="latin-1")
     for member, keeper in home.coordinators.items():
-        node = keeper.node
-        if not node.is_known or node.error is not None or node.loading is not None:
-            return False
-        if any(_leads(child_name(home.id, member.stored, text), id) for text in keeper.rows):
-            return False
-    return True
+        if member.stored == said:
+            node = keeper.node
+            is_well = node.is_known and node.status == CLEAN and node.error is None and node.loading is None
+            return is_well and not any(_leads(child_name(home.id, said, text), id) for text in keeper.rows)
+    return False  # It does not run, or there is no such member any more: then the event waits for one.
 
 
 def _leads(piece: str, id: str) -> bool:

@@ -221,12 +221,12 @@ class Handling:
             return False  # Whoever finds it in the store may handle it at any time.
         event.is_withdrawn = True
         self.takeover.withdrawn(event)
+        self.storing.forget(event)  # A crash brings back nothing that an outbox would have kept.
         if is_put_off:
             event.end = End.WITHDRAWN
             self.pieces.runtime.tasks.begin(self.storing.ended(event, End.WITHDRAWN), f"withdrawing {event.stream}")
-        elif event.stamp and not (event.is_stored or event.is_durable):
+        elif event.stamp and not event.is_stored and event.keeping is None:
             if event.task is None:
-                self.storing.forget(event)
                 self._end(event, End.WITHDRAWN)
             else:
                 event.task.cancel()  # It is in front and loads: nothing has been done for it that others could see.

@@ -18,7 +18,7 @@ from headwater.pieces.piece import Piece
 from headwater.replica.document import NOT_HERE, Document
 from headwater.runtime.binding import onward, periods
 from headwater.runtime.binding.facet import Facet
-from headwater.runtime.binding.making import keep_cells, keep_children, make, show
+from headwater.runtime.binding.making import is_always_shown, keep_cells, keep_children, make, show, shown_as
 from headwater.runtime.space import LocalSpace
 from headwater.scheduler.freshness import AFRESH
 from headwater.scheduler.node import Node
@@ -27,8 +27,8 @@ from headwater.scheduler.registry import NodeSpec
 if TYPE_CHECKING:
     from headwater.runtime.binding.coordinator import Coordinator
     from headwater.runtime.binding.parts import Part
+    from headwater.runtime.binding.phases import Phase
     from headwater.runtime.binding.pieces import Pieces
-    from headwater.runtime.binding.resuming import Phase
 
 
 class Home:
@@ -209,6 +209,19 @@ class Home:
                 node.account.forget()  # From now on it is of the generation that it was opened as.
         if not self._periods:
             self._periods = periods.begin(self)
+        if self.parent is None and self.outline.of(CellMember):
+            shown.append(keep_cells(facet))
+        if self.pieces.resuming.sleeping.has(self):
+            if len(self._shown) == 1:
+                shown += [show(facet, each) for each in self.outline.of(EffectMember) if is_always_shown(facet, each)]
+                return
+            self.pieces.resuming.sleeping.fully(self)  # Nothing is known of what it is to somebody else.
+        self._keep()
+        self._show(facet, shown)
+        for child in self.children():
+            child.open(user, session)
+
+    def _keep(self) -> None:
         if not self._kept:
             space = self.facet("space")
             for each in self.outline:
@@ -216,11 +229,26 @@ class Home:
                     self._kept.append(keep_children(space, each))
                 elif isinstance(each, MaterializerMember):
                     space.handle(each)
-        if self.parent is None and self.outline.of(CellMember):
-            shown.append(keep_cells(facet))
-        shown += [show(facet, each) for each in self.outline.of(EffectMember)]
+
+    def _show(self, facet: Facet, shown: list[Node]) -> None:
+        """Run the effects that are not there yet."""
+        there = {node.id for node in self.nodes}
+        shown += [show(facet, each) for each in self.outline.of(EffectMember) if shown_as(facet, each) not in there]
+
+    def wake(self) -> None:
+        """It was open and asleep: have all of it here."""
+        for coordinator in self.coordinators.values():
+            coordinator.complete()
+        self._keep()
+        for (user, session), shown in self._shown.items():
+            self._show(self.facet("session", user, session), shown)
         for child in self.children():
-            child.open(user, session)
+            child.wake()
+
+    def shows(self, node: Node, user: str, session: str) -> Node:
+        """One of its effects was registered, for a user and a session."""
+        self._shown[user, session].append(node)
+        return node
 
     def waits(self) -> bool:
         """Whether something that it runs here waits for a document that may still arrive, or came back without it."""

@@ -33,6 +33,7 @@ class End(Enum):
     DROPPED = "dropped"  # what sent it did not land
     STORED = "stored"  # it is due later, and handled by whoever has it then
     COALESCED = "coalesced"  # a later one of the same kind was handled in its place
+    LEFT = "left"  # it cannot be handled here any more, and stays in the store for whoever can
     CLOSED = "closed"  # the runtime was closed before its end: a stored one is handled later, by whoever takes it up
 
 

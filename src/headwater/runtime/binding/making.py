@@ -165,14 +165,24 @@ def _named(facet: Facet, member: ComputedMember | MaterializerMember) -> tuple[D
     return tuple(found)
 
 
+def shown_as(facet: Facet, member: EffectMember) -> str:
+    """What the node of an effect is called."""
+    # One runtime may act for several users, and is one session to all of them.
+    whose = f", {facet.user!r}" if facet.user else ""
+    return f"{facet.node_id(member.stored)}{whose}"
+
+
+def is_always_shown(facet: Facet, member: EffectMember) -> bool:
+    """Whether it runs at each start: nobody knows afterwards that this runtime has shown it, or it asks for that."""
+    return _shown_by(facet, member) is None
+
+
 def show(facet: Facet, member: EffectMember) -> Node:
     """The node of an effect, for a user and a session."""
     home = facet.home
-    # One runtime may act for several users, and is one session to all of them.
-    whose = f", {facet.user!r}" if facet.user else ""
     return home.register(
         NodeSpec(
-            id=f"{facet.node_id(member.stored)}{whose}",
+            id=shown_as(facet, member),
             kind=NodeKind.EFFECT,
             fn=_call(facet, member.fn),
             home=home.space.replica,

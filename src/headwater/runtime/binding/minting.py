@@ -77,6 +77,11 @@ def given_id(user: str, session: str, said: str, stream: str) -> str:
     return event_id(derive("caller", user, session, said), stream, 0, 0)
 
 
+def stranger_id(principal: str, said: str, stream: str) -> str:
+    """The id of an event that somebody stored who may not write where it is handled: it can be nobody else's."""
+    return event_id(derive("stranger", principal, said), stream, 0, 0)
+
+
 def periodic(home: Home, member: HandlerMember, period: int) -> Event:
     """The event of one period of a handler that is due again and again. Nobody sent it."""
     assert member.every_ms is not None

@@ -6,6 +6,7 @@ where results go. Compares nothing and runs nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from headwater.data.address import doc_text
@@ -36,10 +37,11 @@ UNKNOWN: Final = Fingerprint(digest=None, why="its class has no such member")
 class Codes:
     """What the members of classes do, by fingerprint. Each class is looked at once, until `forget` is called."""
 
-    __slots__ = ("_known",)
+    __slots__ = ("_known", "_wholes")
 
     def __init__(self) -> None:
         self._known: dict[type[Piece], dict[str, Fingerprint]] = {}
+        self._wholes: dict[type[Piece], str] = {}
 
     def of(self, cls: type[Piece], code: str) -> str | None:
         """None: nobody can know."""
@@ -75,6 +77,13 @@ class Codes:
             known = self._known[cls] = found
         return known
 
+    def whole(self, cls: type[Piece], made: Callable[[], str]) -> str:
+        """What all of a class does, as `made` says it the first time."""
+        found = self._wholes.get(cls)
+        if found is None:
+            found = self._wholes[cls] = made()
+        return found
+
     def look(self, cls: type[Piece]) -> None:
         """Look at a class now, before any of its code has run: what that changes around it is not what it does."""
         if cls not in self._known:
@@ -82,6 +91,7 @@ class Codes:
 
     def forget(self) -> None:
         self._known.clear()
+        self._wholes.clear()
 
 
 def about(codes: Codes, home: Home, node: Node, spec: NodeSpec, part: Part, generation: int) -> About:
@@ -89,7 +99,7 @@ def about(codes: Codes, home: Home, node: Node, spec: NodeSpec, part: Part, gene
     member, child, scope, principal = part.key(home)
     root = home.root
     code = codes.of(home.cls, part.code)
-    given = _given(home)
+    given = given_to(home)
     fingerprint = ""
     if code is not None and given is not None:
         places = [doc_text(each.key) for each in node.outputs]
@@ -100,7 +110,7 @@ def about(codes: Codes, home: Home, node: Node, spec: NodeSpec, part: Part, gene
     return About(key, kind, fingerprint, f"{spec.debounce_ms:g}/{spec.throttle_ms:g}")
 
 
-def _given(home: Home) -> str | None:
+def given_to(home: Home) -> str | None:
     """What a piece was given, as text. None: that is not known here."""
     if not home.outline.of(GivenMember):
         return ""

@@ -92,6 +92,7 @@ async def open_piece(space: Space, what: Any, name: str, setup: Callable[[Any], 
 
     await space.transact(make)
     await _given(home)
+    await pieces.resuming.sleeping.opening(home, space.user)
     pieces.keep(home, space.user, session)
     await _arrived(space, home.facet("session", space.user, session))
     await pieces.core.observing.until(lambda: pieces.core.is_quiet() and pieces.is_quiet() and not home.waits())

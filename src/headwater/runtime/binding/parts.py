@@ -33,6 +33,7 @@ class Part:
     element: str = ""  # the key of the element whose row it is
     scope: str = ""
     principal: str = ""
+    is_keeper: bool = False  # it keeps rows, and needs to know all of them
     # What it keeps beside its result, as texts, and having that back. None: it keeps nothing.
     started: Callable[[], tuple[str, ...] | None] | None = None
     restore: Callable[[tuple[str, ...]], bool] | None = None

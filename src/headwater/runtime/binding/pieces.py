@@ -133,6 +133,7 @@ class Pieces:
         """It does not run here any more. Its name leads to it as long as somebody has it, unless it is over."""
         self._kept.pop(home, None)
         self.resting.forget(home)
+        self.resuming.sleeping.forget(home)
         self.generations.forget(home)
         if home.is_stopped and self._homes.get((home.space.name, home.id)) is home:
             del self._homes[home.space.name, home.id]
@@ -153,6 +154,10 @@ class Pieces:
     def homes(self) -> tuple[Home, ...]:
         """All that are here."""
         return tuple(self._homes.values())
+
+    async def leaving(self) -> None:
+        """Say which of the pieces that run here are clean, for whoever opens them next."""
+        await self.resuming.sleeping.leaving([*self._kept])
 
     def is_quiet(self) -> bool:
         """No event waits for its turn, or for something to run here, and no piece is being resumed."""
@@ -178,6 +183,15 @@ class Pieces:
         if found is None:
             with self.resuming.together():
                 found = home.coordinators[member] = Coordinator(home, member)
+        elif found.is_sparse:
+            self.resuming.sleeping.fully(home.root)  # Whoever wants it may want all of its rows.
+        return found
+
+    def sparse(self, home: Home, member: EachMember | ChildMember) -> Coordinator:
+        """The coordinator of a sleeping piece, with those of its rows that somebody needs."""
+        found = home.coordinators.get(member)
+        if found is None:
+            found = home.coordinators[member] = Coordinator(home, member, is_sparse=True)
         return found
 
     def fold(self, facet: Facet, member: FoldMember) -> Computed[Any]:
@@ -318,15 +332,19 @@ class Pieces:
         type(piece).__outline__.check()
         space, name = facet.home.space, piece_id(id)
         known = self._homes.get((space.name, name))
-        if known is not None and known.is_launched and known.cls is type(piece):
-            home = known  # An attempt before this one launched it, and somebody else has it, too.
-            home.inputs = dict(piece.__inputs__)
+        if known is not None and not known.is_stopped and known.cls is type(piece):
+            home = known  # An attempt before this one launched it, or a program names it: they have the same piece.
+            is_opened = known in self._kept and not known.is_launched
         else:
             home = self._homes[space.name, name] = Home(
                 self, space, type(piece), name, id, inputs=dict(piece.__inputs__)
             )
-        home.is_launched = True
+            is_opened = False
+        given, home.inputs = home.inputs, dict(piece.__inputs__)
         self.records.write(home)
+        if is_opened:  # Whoever opened it has it as it is stored, whatever becomes of this attempt.
+            home.inputs = given
+        home.is_launched = not is_opened
         event.launched.append((home, after_commit))
         return home.facet("session", event.user, event.session).piece  # type: ignore[return-value]
 

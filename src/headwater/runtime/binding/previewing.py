@@ -46,7 +46,7 @@ NOT_MADE: Final = "it is not in this program"
 FOLLOWS: Final = "it reads what is made anew"
 
 WHOLE: Final = "another member of its piece does something else"
-PIECES_RUN_WHOLE: Final = True
+PIECES_RUN_WHOLE: Final = False
 """Whether a class that does something else makes all of its pieces' nodes run, as one generation of each piece."""
 
 UNKNOWNS: Final = frozenset({UNKNOWN, UNCOMPARED, ELSEWHERE, KEEPS, NO_MAKER})

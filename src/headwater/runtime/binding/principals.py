@@ -1,49 +1,61 @@
-"""Whether a name is this connection's own: then what it stored before is believed as it is believed now.
+"""Who stored an event that is taken up, what they may do, and for whom it is handled.
 
-A connection is not told whose it is. What is one user's alone is answered to that user, so that this is found out by
-asking for it, once per connection and name. The application itself may read everything, and is nobody by name.
+Whoever may write a space can store in it what they like: for any handler of any space, for anybody, under any id. They
+are believed to be themselves and nobody else. What the application stored was checked where it came from, and what this
+connection's own user stored is done with that user's rights. A connection is not told whose it is; what is one user's
+alone is answered to that user, so that this is found out by asking, once per connection. It takes nothing up.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headwater.data.address import check_scope
-from headwater.errors import InvalidValueError, LoadError
+from headwater.data.address import check_scope, is_space_name
+from headwater.data.ids import derive
+from headwater.data.value import ABSENT
+from headwater.engine.access import ACCESS, Right, right_in
+from headwater.errors import HeadwaterError, InvalidValueError, LoadError
 from headwater.protocol.messages import Query
+from headwater.runtime.binding import stored
+from headwater.runtime.binding.minting import stranger_id
 
 if TYPE_CHECKING:
+    from headwater.protocol.stored_events import StoredEvent
     from headwater.runtime.attached import Attached
-    from headwater.runtime.core import Core
+    from headwater.runtime.binding.events import Event
+    from headwater.runtime.binding.pieces import Pieces
 
 
 class Principals:
-    """Whose one connection to a space is."""
+    """Those who stored the events of one space."""
 
-    __slots__ = ("_channel", "_core", "_is_everybody", "_line", "_own")
+    __slots__ = ("_channel", "_is_everybody", "_line", "_own", "_pieces", "_rights", "_space")
 
-    def __init__(self, core: Core, channel: Attached) -> None:
-        self._core = core
+    def __init__(self, pieces: Pieces, space: str, channel: Attached) -> None:
+        self._pieces = pieces
+        self._space = space
         self._channel = channel
         self._line = -1  # the connection that this was found out on
         self._is_everybody: bool | None = None  # it may read what is anybody's; None: it was not asked yet
         self._own = ""  # the name that it has, if that is known
+        self._rights: dict[tuple[str, str], Right] = {}  # by space and user, as of the last look
 
-    def is_own(self, name: str) -> bool:
-        """Whether it is known that a name is this connection's."""
-        return bool(name) and name == self._own
+    def begin(self) -> None:
+        """Rights are asked for anew with each look."""
+        self._rights.clear()
 
-    async def find_out(self, name: str) -> None:
-        """LoadError: the connection was lost meanwhile."""
+    async def find_out(self, row: StoredEvent) -> None:
+        """Ask what has to be known of whoever stored it. LoadError: the connection was lost meanwhile."""
         line = self._channel.driver.reconnects
         if line != self._line:
             self._line, self._is_everybody, self._own = line, None, ""
-        if not name or self._own or self._is_everybody:
+        if not row.principal:
             return
         if self._is_everybody is None:
-            self._is_everybody = await self._may_read(self._core.clock.new_token())
-        if not self._is_everybody and await self._may_read(name):
-            self._own = name
+            self._is_everybody = await self._may_read(self._pieces.core.clock.new_token())
+        if not (self._is_everybody or self._own) and await self._may_read(row.principal):
+            self._own = row.principal
+        await self._ask_right(row)
 
     async def _may_read(self, name: str) -> bool:
         """Whether what is one user's alone is answered here."""
@@ -60,3 +72,57 @@ class Principals:
                 raise
             return False
         return True
+
+    async def _ask_right(self, row: StoredEvent) -> None:
+        """What they may do in another space, if this runtime takes part in that one. It opens none for a stranger."""
+        space = row.stream.partition("/")[0]
+        if self._is_believed(row) or space == self._space or (space, row.principal) in self._rights:
+            return
+        channel = self._pieces.runtime.channel(space) if is_space_name(space) else None
+        if channel is None:
+            return
+        line = self._channel.driver.reconnects
+        try:
+            answer = await channel.driver.query(Query(0, ACCESS.scope, ACCESS.id))
+        except HeadwaterError:
+            if self._channel.driver.reconnects != line:
+                raise
+            return  # It may not be asked.
+        access = answer.documents[0].get()
+        if access is not ABSENT:  # Otherwise the space is the first writer's, who is not to be made one by a stranger.
+            self._rights[space, row.principal] = right_in(access, row.principal)
+
+    def _is_believed(self, row: StoredEvent) -> bool:
+        return not row.principal or row.principal == self._own
+
+    def right_of(self, row: StoredEvent) -> Right | None:
+        """What whoever stored an event may do where it is handled. None: that is not known here."""
+        space = row.stream.partition("/")[0]
+        if self._is_believed(row) or space == self._space:
+            return Right.OWN  # They could store it here; what its handler asks for is looked at before it is called.
+        return self._rights.get((space, row.principal))
+
+    def id_of(self, row: StoredEvent) -> str:
+        """The id of the event. Whoever may not write where it is handled cannot choose that of somebody else's."""
+        said = stored.id_of(row.id, row.payload)
+        right = self.right_of(row)
+        is_stranger = right is not None and right < Right.WRITE
+        return stranger_id(row.principal, said, row.stream) if is_stranger else said
+
+    def may_leave_receipt(self, row: StoredEvent) -> bool:
+        """Whether what becomes of it may be written down where it would be handled."""
+        right = self.right_of(row)
+        return right is not None and right >= Right.WRITE
+
+    def believe(self, event: Event, row: StoredEvent) -> None:
+        """Say for whom it is handled.
+
+        A stranger is in the session in which they stored it, or in one that nobody has: sessions are known to others.
+        """
+        event.id, event.principal = self.id_of(row), row.principal
+        event.row = "" if event.id == row.id else row.id
+        if self._is_believed(row):
+            return
+        if event.session not in (row.session, derive("session", row.session, event.user)):
+            event.session = derive("session", row.session, event.session)
+        event.user = row.principal

@@ -5,8 +5,8 @@ A second handling, after a restart, from another runtime or another machine, is 
 would have written nothing, and its sender gets what the first one answered. Own retries never collide: what lost was
 never there. The receipt names the pieces that the handling launched. What came of it is in the receipt, for everybody
 who may read the space, unless the handler stood on something that is one user's or one session's: then it is in a
-document beside it, which is theirs alone. Receipts are kept for so long, and deleted some at a time; a deleted one
-still counts, so that its event is refused as expired and never handled again.
+document beside it, which is theirs alone, if the event can be sent again. Receipts are kept for so long, and deleted
+some at a time; a deleted one still counts, so that its event is refused as expired and never handled again.
 """
 
 from __future__ import annotations
@@ -112,7 +112,8 @@ def _write(pieces: Pieces, transaction: Transaction, event: Event, receipt: Rece
     for each in (event, *event.absorbed):
         # I11: of all commits that handle one event, whoever makes them, the first one creates this.
         transaction.create(place(each.id), mark)
-        if scope != SPACE_SCOPE:
+        # Without an id of their own nobody sends it again, and nothing has to be kept for an answer.
+        if scope != SPACE_SCOPE and each.is_named:
             transaction.create(place(each.id, scope), whole)
         if each.is_stored and each.stored_in == each.home.space.name:
             transaction.handled.append(each.row_id)

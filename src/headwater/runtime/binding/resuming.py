@@ -8,23 +8,25 @@ those that make what it reads, or it does not come back: otherwise nobody would 
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter, deque
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from headwater.data.address import SPACE_SCOPE, DocKey
-from headwater.errors import HeadwaterError
-from headwater.pieces.names import child_name
+from headwater.pieces.names import SEPARATOR, child_name, document_id
+from headwater.protocol.commit import Read
 from headwater.protocol.observations import About, Observations, Observed, QueryObservations, encode_part
-from headwater.replica.document import Document
+from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.replica import Replica
 from headwater.runtime.binding import makers
-from headwater.runtime.binding.elsewhere import Elsewhere, Known
+from headwater.runtime.binding.asking import PAGE, Asking
+from headwater.runtime.binding.elsewhere import Elsewhere
 from headwater.runtime.binding.observed import Codes, about
-from headwater.runtime.binding.parts import BETWEEN, Key, Part, row_of
+from headwater.runtime.binding.onward import nodes_of
+from headwater.runtime.binding.parts import BETWEEN, Part, row_of
+from headwater.runtime.binding.phases import Batch, Entered, Phase, key_of
+from headwater.runtime.binding.sleeping import Sleeping
 from headwater.scheduler.node import Node, Remembered
 from headwater.scheduler.persistence import Account
 
@@ -34,34 +36,14 @@ if TYPE_CHECKING:
     from headwater.runtime.binding.pieces import Pieces
     from headwater.scheduler.registry import NodeSpec
 
-PAGE: Final = 1_000
 MOST_PAGES: Final = 1_000
 """Of one piece. What is beyond them is unknown."""
-LATE_MS: Final = 10_000
-"""How long one page is waited for. What comes later is unknown."""
+RECORD: Final = "@"
+GENERATION: Final = ("generation",)
+TRIES: Final = 3
+"""How often it is asked again what a node did, if what it read is written at the same time."""
 ROUNDS: Final = 100
 """How deep pieces in pieces are followed to what makes what a node reads."""
-
-
-@dataclass(slots=True, eq=False)
-class Phase:
-    """Resuming one piece: what is known of its nodes, and who waits for that to be known."""
-
-    document: Document  # stands for the end of the phase: it is waited for like a document
-    table: dict[Key, tuple[Observed, int]] = field(default_factory=dict)  # each as of a seq; taken out when it is used
-    held: list[_Entered] = field(default_factory=list)
-    elsewhere: Known = field(default_factory=Known)  # what other spaces say of what they read there
-    generation: int = 0  # the newest that anything is known of
-    is_over: bool = False
-
-
-@dataclass(slots=True, eq=False)
-class _Entered:
-    """A node of a piece that was registered here."""
-
-    home: Home
-    node: Node
-    part: Part
 
 
 class Resuming:
@@ -73,11 +55,13 @@ class Resuming:
         "_loads",
         "_pieces",
         "_todo",
-        "_under_way",
         "_waited_for",
+        "asking",
         "counts",
         "elsewhere",
         "identity",
+        "sleeping",
+        "under_way",
     )
 
     def __init__(self, pieces: Pieces, identity: str | None) -> None:
@@ -86,15 +70,17 @@ class Resuming:
         self._codes = Codes()
         self._loads = pieces.core.scheduler.loads
         self._waited_for = Replica()  # where the documents are that stand for phases: nowhere
-        self._todo: deque[_Entered] = deque()
+        self._todo: deque[Entered] = deque()
         self._is_bringing = False
-        self._under_way: dict[Phase, Attached] = {}
+        self.under_way: dict[Phase | Batch, Attached] = {}
+        self.asking = Asking(self)
+        self.sleeping = Sleeping(self)
         self.elsewhere = Elsewhere(pieces)
         self.counts: Counter[str] = Counter()  # how many nodes came back ("clean"), and why others did not
 
     def is_quiet(self) -> bool:
         """No phase is under way, and no node that came back is about to run, unless the network holds it up."""
-        if any(channel.is_up() for channel in self._under_way.values()):
+        if any(channel.is_up() for channel in self.under_way.values()) or not self.sleeping.is_quiet():
             return False
         return not any(node.as_of and node.live and self._may_arrive(node) for node in self._loads.nodes())
 
@@ -105,9 +91,18 @@ class Resuming:
         is_waiting = node.loading is not None and core.why_not(node.loading) is None
         return is_waiting and channel is not None and channel.is_up()
 
+    @property
+    def pieces(self) -> Pieces:
+        return self._pieces
+
+    @property
+    def looked_at(self) -> Codes:
+        return self._codes
+
     def patched(self) -> None:
         """Code was taken in while it runs."""
         self._codes.forget()
+        self.sleeping.patched()
 
     # ---- nodes -------------------------------------------------------------------------------------
 
@@ -119,14 +114,15 @@ class Resuming:
         root = home.root
         phase = root.phase
         if phase is None:
-            phase = root.phase = self._begin(root, channel)
+            phase = root.phase = self.begin(root, channel)
         if part is not None:
             core = self._pieces.core
             self._codes.look(home.cls)
             node.opaque = self._codes.why(home.cls, part.code)
 
             def described() -> About:
-                return about(self._codes, home, node, spec, part, root.generation or phase.generation)
+                generation = root.generation or (0 if root.phase is None else root.phase.generation)
+                return about(self._codes, home, node, spec, part, generation)
 
             elsewhere = self.elsewhere
             node.account = Account(
@@ -135,14 +131,19 @@ class Resuming:
                 core.name_of,
                 started=part.started,
                 chain_of=elsewhere.chain_of,
-                on_elsewhere=lambda: elsewhere.changed(root),
+                on_elsewhere=lambda: elsewhere.mirroring.changed(root),
                 on_unsure=elsewhere.unsure,
             )
+        if phase.as_of and part is not None and part.is_keeper:
+            self.sleeping.fully(root)  # It needs to know all of its rows.
+            phase = root.phase or phase
         if not phase.is_over:
             self._pieces.core.scheduler.hold(node, phase.document)
         if part is not None:
-            entered = _Entered(home, node, part)
-            if phase.is_over and not phase.table:
+            entered = Entered(home, node, part)
+            if phase.as_of and part.key(home) not in phase.table:
+                self.asking.ask_for(root, phase, channel, entered)
+            elif phase.is_over and not phase.table:
                 self.counts["nothing is known"] += 1
             elif phase.is_over:
                 self._todo.append(entered)
@@ -163,14 +164,18 @@ class Resuming:
             self._is_bringing = False
             self._bring_back()
 
-    def _begin(self, root: Home, channel: Attached) -> Phase:
-        phase = Phase(Document(DocKey(SPACE_SCOPE, f"what is known of {root.id}"), self._waited_for))
+    def begin(self, root: Home, channel: Attached) -> Phase:
+        phase = Phase(self.waits_for(root))
         if root.is_new or self._pieces.runtime.tasks.is_closed:
             phase.is_over = True  # Nothing of it ever ran.
         else:
-            self._under_way[phase] = channel
+            self.under_way[phase] = channel
             self._pieces.runtime.tasks.begin(self._through(root, phase, channel), f"resuming {root!r}")
         return phase
+
+    def waits_for(self, root: Home) -> Document:
+        """What is waited for by whoever waits for what is known of a piece."""
+        return Document(DocKey(SPACE_SCOPE, f"what is known of {root.id}"), self._waited_for)
 
     # ---- the phase ---------------------------------------------------------------------------------
 
@@ -180,13 +185,17 @@ class Resuming:
             if not root.space.replica.confirmed.seq:  # Nothing was ever here: it is waited for, as everything is.
                 await core.observing.until(lambda: channel.is_up() or root.space.ended is not None)
             await self._ask(root, phase, channel)
+            self._tell_gone(root, phase, channel)
             phase.elsewhere = await self.elsewhere.ask(root, channel, [known for known, _ in phase.table.values()])
         finally:
-            del self._under_way[phase]
+            del self.under_way[phase]
         phase.is_over = True
-        self._todo.extend(phase.held)
-        phase.held = []
-        self._bring_back()
+        for node in nodes_of(root):  # Those that were here before have come back, or have run.
+            if node.account is not None and node.is_known:
+                phase.table.pop(key_of(node.account.said().node), None)
+        held, phase.held = phase.held, []
+        self.bring_back(held)
+        self.elsewhere.let_be(phase.elsewhere)
         core.scheduler.let_on(phase.document)
         core.request_tick()
 
@@ -195,35 +204,47 @@ class Resuming:
         after = None
         for _ in range(MOST_PAGES):
             question = QueryObservations(0, root.id, None, "", None, after, PAGE)
-            try:
-                page = await self._pieces.runtime.tasks.within(_answered(channel, question), LATE_MS)
-            except TimeoutError:
-                page = None
-            if page is None:
+            page = await self.asking.answered(channel, question)
+            if not isinstance(page, Observations):
                 phase.table.clear()
                 self.counts["nothing could be asked"] += 1
                 return
             for each in page.observed:
-                node = each.node
-                phase.table[node.member, node.child, node.scope, node.principal] = (each, page.seq)
-                phase.generation = max(phase.generation, node.generation)
+                phase.table[key_of(each.node)] = (each, page.seq)
+                phase.generation = max(phase.generation, each.node.generation)
             after = page.next
             if after is None:
                 return
 
+    def _tell_gone(self, root: Home, phase: Phase, channel: Attached) -> None:
+        """What is known of members that the class does not have any more is to be forgotten."""
+        for key, (observed, _) in [*phase.table.items()]:
+            stored = key[0].removesuffix(row_of("")).partition("/")[0]
+            is_own = not key[1].partition(BETWEEN)[0]
+            if is_own and root.outline.get(stored) is None and root.generation >= observed.node.generation:
+                del phase.table[key]
+                channel.driver.session.runs.gone(encode_part(About(observed.node)), root.space.replica.confirmed.seq)
+
     # ---- coming back -------------------------------------------------------------------------------
+
+    def bring_back(self, entered: list[Entered]) -> None:
+        """What is known of these nodes is at hand."""
+        self._todo.extend(entered)
+        self._bring_back()
 
     def _bring_back(self) -> None:
         """Those whose last runs still hold, and with them whoever makes what they read. The others are to run."""
         if self._is_bringing or not self._todo:
             return  # Whoever is at it has it in hand.
         self._is_bringing = True
-        found: list[tuple[_Entered, Observed, int]] = []
+        found: list[tuple[Entered, Observed, int]] = []
         try:
             self._pieces.outside(lambda: self._gather(found))
         finally:
             self._is_bringing = False
         for entered, observed, seq in found:
+            if self._waits_again(entered):
+                continue
             # I7: whatever it read has somebody who tells it of a change.
             if not all(self._is_told(entered, read.doc) for read in observed.reads) or not self.elsewhere.has_makers(
                 observed
@@ -231,10 +252,33 @@ class Resuming:
                 self.counts["what makes its reads is not here"] += 1
             elif self._installed(entered, observed, seq):
                 self.counts["clean"] += 1
+            elif self._asks_again(entered, observed, seq):
+                continue
             else:
                 self.counts["written since it was asked for"] += 1
 
-    def _installed(self, entered: _Entered, observed: Observed, seq: int) -> bool:
+    def _waits_again(self, entered: Entered) -> bool:
+        """Whether all of its piece is asked for, since what makes its reads could not be had by itself."""
+        phase, node = entered.home.root.phase, entered.node
+        if phase is None or phase.is_over or node.removed:
+            return False
+        phase.held.append(entered)
+        self._pieces.core.scheduler.hold(node, phase.document)
+        return True
+
+    def _asks_again(self, entered: Entered, observed: Observed, seq: int) -> bool:
+        """Something was written to what it read since it was asked for: perhaps elsewhere in the same document."""
+        root = entered.home.root
+        phase, channel = root.phase, self._pieces.runtime.channel(root.space.name)
+        documents = [root.space.replica.documents.get(read.doc) for read in observed.reads]
+        is_behind = any(each is not None and each.value is not NOT_HERE and each.written > seq for each in documents)
+        if phase is None or channel is None or not (phase.as_of and is_behind and entered.tries < TRIES):
+            return False
+        entered.tries += 1
+        self.asking.ask_for(root, phase, channel, entered)
+        return True
+
+    def _installed(self, entered: Entered, observed: Observed, seq: int) -> bool:
         phase, scheduler = entered.home.root.phase, self._pieces.core.scheduler
         held = () if phase is None else self.elsewhere.held(phase.elsewhere, observed)
         node = entered.node
@@ -243,7 +287,7 @@ class Resuming:
             node.remembered = Remembered(observed.cause, observed.changed_at, observed.verified_at, observed.took_us)
         return is_back
 
-    def _gather(self, found: list[tuple[_Entered, Observed, int]]) -> None:
+    def _gather(self, found: list[tuple[Entered, Observed, int]]) -> None:
         for _ in range(ROUNDS):
             while self._todo:
                 entered = self._todo.popleft()
@@ -258,7 +302,7 @@ class Resuming:
                 return
         self._todo.clear()
 
-    def _known(self, entered: _Entered) -> tuple[Observed, int] | None:
+    def _known(self, entered: Entered) -> tuple[Observed, int] | None:
         """What is known of a node, if that is worth a run. What is unknown is fresh."""
         home, node, part = entered.home, entered.node, entered.part
         phase = home.root.phase
@@ -271,12 +315,12 @@ class Resuming:
             return None
         return known
 
-    def _why_not(self, entered: _Entered, observed: Observed) -> str | None:
+    def _why_not(self, entered: Entered, observed: Observed) -> str | None:
         """Why a node is to run, if it is."""
         account = entered.node.account
         assert account is not None
         said = account.said()
-        if observed.node.generation != said.node.generation:
+        if observed.node.generation > said.node.generation:
             return "another generation"
         if not said.fingerprint or not observed.fingerprint:
             opaque = entered.node.opaque
@@ -287,7 +331,7 @@ class Resuming:
             return "its times are others"
         if observed.failed:
             return "it failed"
-        if observed.stale:
+        if not all(_is_generation(entered.home.root, observed.reads[place]) for place, _ in observed.stale):
             return "what it read was written"
         phase = entered.home.root.phase
         if observed.foreign and phase is not None and (why := self.elsewhere.why_not(phase.elsewhere, observed)):
@@ -317,30 +361,22 @@ class Resuming:
 
     # ---- who makes what it reads ---------------------------------------------------------------------
 
-    def _have_made(self, entered: _Entered, doc: DocKey) -> None:
+    def _have_made(self, entered: Entered, doc: DocKey) -> None:
         """Have the node here that makes a document, if it is a member of a piece that is here."""
+        root = entered.home.root
+        if doc.id.startswith(root.id + SEPARATOR) and makers.owner_of(self._pieces, root.space, doc)[0] is None:
+            self.sleeping.fully(root)  # It is of a child that is not here.
         makers.have_made(self._pieces, entered.home.space, doc)
 
-    def _is_told(self, entered: _Entered, doc: DocKey) -> bool:
+    def _is_told(self, entered: Entered, doc: DocKey) -> bool:
         """Whether a change of what makes a document comes to whoever reads it."""
         return makers.is_told(self._pieces, entered.home.space, doc)
 
 
+def _is_generation(root: Home, read: Read) -> bool:
+    """Whether that is the number of its piece's generation, which every run reads. What that stands for is compared."""
+    return read.path == GENERATION and read.doc.id == document_id(root.id, RECORD)
+
+
 def _is_below(id: str, parents: list[str]) -> bool:
     return any(id == parent or id.startswith(f"{parent}/") for parent in parents)
-
-
-async def _answered(channel: Attached, question: QueryObservations) -> Observations | None:
-    """One page. None: it cannot be had."""
-    told: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-    channel.driver.session.queries.look(question, lambda answer: None if told.done() else told.set_result(answer))
-    channel.driver.flush()
-    answer = await told
-    if not isinstance(answer, Observations):
-        return None
-    try:
-        # An answer may overtake what it speaks of: nobody reads a result that is older than what is said of it.
-        await channel.reached(answer.seq)
-    except HeadwaterError:
-        return None
-    return answer

@@ -51,7 +51,7 @@ class Retention:
         """It was handled. Every so many are followed by a sweep, also if no process handles so many."""
         space = event.home.space.name
         self._count((space, SPACE_SCOPE))
-        if event.kept is not None:
+        if event.kept is not None and event.is_named:
             self._count((space, scope_of(event, event.kept)))
 
     def _count(self, swept: Swept) -> None:

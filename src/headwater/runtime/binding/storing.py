@@ -14,6 +14,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from headwater.errors import (
+    AccessError,
     EventExpiredError,
     HeadwaterError,
     LoadError,
@@ -126,7 +127,7 @@ class Storing:
 
     async def ended(self, event: Event, end: End) -> None:
         """Have what is stored of it go with its end."""
-        if end is End.CLOSED or _is_unknown(event.failure):
+        if end in (End.LEFT, End.CLOSED) or _is_unknown(event.failure):
             return  # Whoever takes it up finds out.
         if event.is_taken and event.is_stored and is_barred(event):
             return  # It stays for somebody who may: this runtime's rights are not its sender's.
@@ -152,7 +153,8 @@ class Storing:
             return  # Its row went with its commit.
         if end is End.HANDLED_BEFORE and is_here and not event.row:
             return  # It went with the commit of whoever was first.
-        if end in (End.REFUSED, End.FAILED, End.WITHDRAWN):
+        # Whoever may not send it leaves no receipt: its id is of their choice, and may be that of somebody's event.
+        if end in (End.REFUSED, End.FAILED, End.WITHDRAWN) and not event.is_forbidden:
             withdrawn = Refused(f"{event.stream} was withdrawn before it was handled")
             failure = withdrawn if end is End.WITHDRAWN else event.failure or withdrawn
             if await self._bury(event, failure) and is_here:
@@ -197,9 +199,9 @@ class Storing:
 def is_barred(event: Event) -> bool:
     """Whether it failed for what this runtime may not, or could not, read or write, and not by itself."""
     failure = event.failure
-    return (
-        event.is_barred or isinstance(failure, LoadError) or isinstance(getattr(failure, "__cause__", None), LoadError)
-    )
+    if event.is_barred or (isinstance(failure, AccessError) and not event.is_forbidden):
+        return True
+    return isinstance(failure, LoadError) or isinstance(getattr(failure, "__cause__", None), LoadError)
 
 
 def _is_unknown(failure: BaseException | None) -> bool:

@@ -12,8 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from headwater.data.value import MAX_INT
-from headwater.errors import BacklogFullError, HeadwaterError, LoadError
+from headwater.engine.access import Right
+from headwater.errors import AccessError, BacklogFullError, HeadwaterError, LoadError
 from headwater.protocol.stored_events import Events, StoredEvent
 from headwater.runtime.binding import stored
 from headwater.runtime.binding.gone import Gone, is_gone
@@ -34,6 +37,8 @@ TAKEN: Final = 256
 """Events of one space that were taken up and have no end. Further ones are left in the store for now."""
 FAILED: Final = 4_096
 """Events of one space that failed here and stay there, of which that is known. An older one is tried again."""
+PARKED: Final = 4_096
+"""Events of one space that cannot be handled here, and are known. Those behind them are looked at when some are gone."""
 AGAIN_US: Final = 1_000_000
 """When it was to be looked at while it was, how long until it is looked at again."""
 PARKED_US: Final = (1_000_000, 60_000_000)
@@ -143,6 +148,7 @@ class Attending:
         "_failed",
         "_in_hand",
         "_is_looking",
+        "_is_refusing",
         "_left_off",
         "_line",
         "_patience_us",
@@ -160,11 +166,12 @@ class Attending:
         self._at_us = MAX_INT  # when it is looked next, by the wall clock
         self._cancel: Callable[[], None] | None = None
         self._is_looking = False
+        self._is_refusing = False
         self._left_off: EventPlace | None = None  # behind it there was no room for more
         self._room_at = 0  # when so few of them are in hand, there is room again
         self._line = -1  # the connection on which it was told what there is
         self._patience_us = PARKED_US[0]
-        self._principals = Principals(pieces.core, channel)
+        self._principals = Principals(pieces, space, channel)
         self._in_hand: set[str] = set()  # rows that were taken up and have no end
         self._failed: dict[str, Event] = {}  # those that had one here that did not remove their row
         self.parked: dict[str, tuple[StoredEvent, str]] = {}
@@ -202,6 +209,10 @@ class Attending:
             self._failed[event.row_id] = event
             if len(self._failed) > FAILED:
                 del self._failed[next(iter(self._failed))]
+        if event.end in (End.LEFT, End.HANDLED_BEFORE):
+            # It is to be found out what became of its child, or whether its row is gone.
+            wait_us = PARKED_US[0] if event.end is End.LEFT else self._grace_us
+            self.look_at(self._pieces.core.clock.now_us() + wait_us)
         if self._left_off is not None and len(self._in_hand) <= self._room_at:
             self.look_at(self._pieces.core.clock.now_us())
 
@@ -227,15 +238,17 @@ class Attending:
     async def _read(self) -> None:
         """Read them, and take up what may be, as long as there is room for more."""
         now_us = self._pieces.core.clock.now_us()
+        self._principals.begin()
+        is_rest = self._left_off is not None
         after, self._left_off = self._left_off or (0, ""), None
-        if after == (0, ""):
+        if not is_rest:
             self.parked.clear()
         next_us, is_full = MAX_INT, False
         try:
             while True:
                 page = await self._page(now_us, after)
-                for principal in {row.principal for row in page.events}:
-                    await self._principals.find_out(principal)
+                for row in page.events:
+                    await self._principals.find_out(row)
                 for row in page.events:
                     at_us = self._take(row, now_us)
                     if at_us is None:
@@ -247,11 +260,12 @@ class Attending:
                 after = page.next
             if page.next_due_us is not None:
                 next_us = min(next_us, page.next_due_us + self._pieces.handling.takeover.spread_us())
-            await self._refuse_gone()
         except HeadwaterError:
             return  # The connection is gone, or it may not be asked: the next one is told again what there is.
         finally:
             self._is_looking = False
+        if is_rest and not is_full:
+            next_us = now_us  # What is stored before that may have come due meanwhile.
         if is_full:
             # Those in hand make room, and say so. If they are none of ours, it is looked at again.
             next_us = min(next_us, now_us + (PARKED_US[1] if self._in_hand else AGAIN_US))
@@ -260,6 +274,9 @@ class Attending:
             self._patience_us = min(2 * self._patience_us, PARKED_US[1])
         if next_us < MAX_INT:
             self.look_at(next_us)
+        if self.parked and not self._is_refusing:
+            self._is_refusing = True
+            self._pieces.runtime.tasks.begin(self._refuse_gone(), f"events of {self._space} whose pieces are gone")
 
     async def _page(self, due_by_us: int, after: EventPlace) -> Events:
         driver = self._channel.driver
@@ -290,19 +307,26 @@ class Attending:
             return MAX_INT
         # Somebody has in hand what was to be handled at once. What was due later was handed to nobody.
         free_us = row.due_us if row.due_us > row.stored_us else row.stored_us + self._grace_us
-        known = handling.find(stored.id_of(row.id, row.payload))
+        known = handling.find(self._principals.id_of(row))
         if known is not None:
             return MAX_INT if known.row_id == row.id else now_us + self._grace_us
         if free_us > now_us:
             return free_us
         if len(self._in_hand) >= TAKEN:
             return None
+        right = self._principals.right_of(row)
+        if right is None:
+            self._park(
+                row, f"it is for another space, of which this runtime does not know whether {row.principal!r} may"
+            )
+            return MAX_INT
+        if right < Right.READ:
+            self._forbid(row)
+            return MAX_INT
         try:
             event = stored.read(self._pieces, row.id, row.stream, row.payload, row.due_us, self._space)
-            event.is_late, event.principal = True, row.principal
-            if row.principal and not self._principals.is_own(row.principal):
-                # Whoever may write a space can store what they like in it: they are believed to be themselves only.
-                event.user = row.principal
+            event.is_late = True
+            self._principals.believe(event, row)
             self._in_hand.add(row.id)
             handling.start(event)
         except Unavailable as error:
@@ -312,6 +336,13 @@ class Attending:
             return None
         return MAX_INT
 
+    def _forbid(self, row: StoredEvent) -> None:
+        """Whoever stored it has no right at all there. Nothing of it is left, and it is told."""
+        error = AccessError(f"{row.principal!r} stored an event for {row.stream}, and has no right there")
+        self._pieces.core.report(row.stream, error)
+        storing = self._pieces.handling.storing
+        self._pieces.runtime.tasks.begin(storing.remove_row(row.id, self._space), f"removing {row.stream}")
+
     def _remove(self, row: StoredEvent) -> None:
         """It was handled before, and is there all the same: it was stored once more afterwards."""
         del self._failed[row.id]
@@ -320,32 +351,45 @@ class Attending:
 
     async def _refuse_gone(self) -> None:
         """What waits for a piece that was deleted, or for a child whose key left, waits for nothing."""
-        pieces, gone = self._pieces, dict[str, bool]()
-        for row, _ in tuple(self.parked.values()):
-            if row.id in self._failed:
-                continue  # It is for a piece that is there, and failed.
-            piece = row.stream.rpartition(":")[0]
-            if piece not in gone:
-                gone[piece] = await is_gone(pieces, row.stream)
-            if not gone[piece]:
-                continue
-            refused = Gone(row.stream)
-            await pieces.handling.storing.refuse_row(row, self._space, refused)
-            del self.parked[row.id]
-            pieces.core.report(row.stream, refused)
-            pieces.handling.note(
-                IntentRow(
-                    id=stored.id_of(row.id, row.payload),
-                    stream=row.stream,
-                    user=row.principal,
-                    state=End.REFUSED.value,
-                    sent_us=row.stored_us,
-                    due_us=row.due_us or None,
-                    error=f"Gone: {refused.reason}",
-                    ended_us=pieces.core.clock.now_us(),
-                )
+        gone = dict[str, bool]()
+        try:
+            for row, _ in tuple(self.parked.values()):
+                piece = row.stream.rpartition(":")[0]
+                is_asked = row.id not in self._failed and self._principals.may_leave_receipt(row)
+                if not is_asked or not gone.get(piece, len(gone) < TAKEN):
+                    continue
+                try:
+                    if piece not in gone:
+                        gone[piece] = await is_gone(self._pieces, row.stream)
+                    if gone[piece]:
+                        await self._refuse(row)
+                        self.look_at(self._pieces.core.clock.now_us())  # There is room for others to be parked.
+                except HeadwaterError:
+                    gone[piece] = False  # Whoever may not ask, or not write there, cannot say it.
+        finally:
+            self._is_refusing = False
+
+    async def _refuse(self, row: StoredEvent) -> None:
+        """It has its end, and is not taken up any more."""
+        pieces, refused = self._pieces, Gone(row.stream)
+        await pieces.handling.storing.refuse_row(row, self._space, refused)
+        self.parked.pop(row.id, None)
+        pieces.core.report(row.stream, refused)
+        pieces.handling.note(
+            IntentRow(
+                id=stored.id_of(row.id, row.payload),
+                stream=row.stream,
+                user=row.principal,
+                state=End.REFUSED.value,
+                sent_us=row.stored_us,
+                due_us=row.due_us or None,
+                error=f"Gone: {refused.reason}",
+                ended_us=pieces.core.clock.now_us(),
             )
+        )
 
     def _park(self, row: StoredEvent, why: str) -> None:
-        if len(self.parked) < TAKEN:
-            self.parked[row.id] = (row, why)
+        """It stays where it is; what is said in it is not kept here."""
+        if len(self.parked) < PARKED:
+            said = stored.id_of(row.id, row.payload)
+            self.parked[row.id] = (msgspec.structs.replace(row, payload={} if said == row.id else {"id": said}), why)

@@ -23,7 +23,7 @@ from headwater.engine.store.sqlite import SqliteStore
 from headwater.engine.verify.history import verify_file, verify_store
 from headwater.errors import CorruptionError
 from headwater.protocol.commit import Commit, LeaseHeld, SentEvent, TopicRecord
-from headwater.protocol.observations import Mirror
+from headwater.protocol.mirrors import Mirror
 from headwater.protocol.verdict import Accepted
 from tests.unit.engine.delivery_kit import reacted
 from tests.unit.engine.kit import doc, open_engine, read, write

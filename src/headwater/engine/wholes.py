@@ -1,0 +1,73 @@
+"""Wholes: which pieces were clean as a whole, as of a seq, as a runtime that had all of it said when it left.
+
+One row for each piece, beside the rows of its nodes. It is kept only if every observation of the session that says it
+was kept, and goes with the first one that leaves another set of reads, another code or a failure behind: from then on
+nobody has said that all nodes that there are to be are known. It never says that one node is clean: what was written
+after its seq is compared node by node, by admission. Owns these rows; what is missing here is asked node by node.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from headwater.engine.branches import Branch
+from headwater.engine.observed_form import Body, State, decode_state, encode_form
+from headwater.engine.sessions import Session
+from headwater.engine.store.port import NodeNumbers, ObservationRow, Store
+from headwater.protocol.observations import WHOLE, Observation
+
+NO_READS: Final = encode_form(Body(()))
+MOST: Final = 16_384
+"""Sessions and pieces of which something is remembered."""
+
+
+class Wholes:
+    """The rows of whole pieces, inside the open store transaction."""
+
+    __slots__ = ("_counted", "_known", "_store")
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop everything kept in memory. Who said something before is not believed as to the whole any more."""
+        self._counted: Counter[int] = Counter()  # by session, how many of its observations were kept
+        self._known: dict[tuple[int, int], bool] = {}  # by branch and piece, whether there is a row
+
+    def counted(self, session: Session) -> None:
+        """Something that a session observed is stored, or was stored already."""
+        self._counted[session.id] += 1
+        if len(self._counted) > MOST:
+            del self._counted[next(iter(self._counted))]
+
+    def said(self, session: Session, branch: Branch, node: NodeNumbers, fingerprint: int, said: Observation) -> None:
+        """A session says that a piece was clean as of a seq. It is believed if nothing that it observed is missing."""
+        # I7: a node of which nobody told is not among those that would be compared.
+        is_believed = self._counted[session.id] == said.order - 1
+        self.counted(session)
+        if not (is_believed and fingerprint):
+            return
+        key = NodeNumbers(branch.id, node.piece, 0, node.member, "", 0)
+        before = self._store.observation(key)
+        if before is not None and decode_state(before.state).verified_at > said.seq:
+            return
+        state = encode_form(State(0, fingerprint, 0, 0, 0, 0, said.seq, session.id, said.order))
+        self._store.put_observations([ObservationRow(*key, state, NO_READS)], int(before is None))
+        self._known[branch.id, node.piece] = True
+
+    def changed(self, node: NodeNumbers) -> bool:
+        """A node of a piece is not what it was, or is new. True: something was dropped because of that."""
+        at = (node.branch, node.piece)
+        if self._known.get(at) is False:
+            return False
+        self._known[at] = False
+        if len(self._known) > MOST:
+            del self._known[next(iter(self._known))]
+        member = self._store.number_of(WHOLE) or 0  # 0: nobody has said anything yet
+        key = NodeNumbers(*at, 0, member, "", 0)
+        if not member or self._store.observation(key) is None:
+            return False
+        self._store.drop_observations([key])
+        return True

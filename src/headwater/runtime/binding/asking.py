@@ -1,0 +1,86 @@
+"""Asking for what is known of single nodes of a piece that sleeps: those that are registered together are one question.
+
+Until it is answered they wait. What cannot be had, or not in time, is unknown, and its node runs. Decides nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from headwater.protocol.messages import Looks, Seen
+from headwater.protocol.observations import NodeKey, Observations, QueryNodes
+from headwater.runtime.binding.parts import Key
+from headwater.runtime.binding.phases import Batch, Entered, Phase, answered, key_of
+
+if TYPE_CHECKING:
+    from headwater.runtime.attached import Attached
+    from headwater.runtime.binding.home import Home
+    from headwater.runtime.binding.resuming import Resuming
+
+PAGE: Final = 1_000
+LATE_MS: Final = 10_000
+"""How long one page is waited for. What comes later is unknown."""
+
+
+class Asking:
+    """The questions of one runtime about nodes."""
+
+    __slots__ = ("_resuming",)
+
+    def __init__(self, resuming: Resuming) -> None:
+        self._resuming = resuming
+
+    def asleep(self, root: Home, as_of: int) -> Phase:
+        """The phase of a piece all of which was clean at a seq: it is over, and nothing was asked for."""
+        return Phase(self._resuming.waits_for(root), generation=root.generation, is_over=True, as_of=as_of)
+
+    def ask_for(self, root: Home, phase: Phase, channel: Attached, entered: Entered) -> None:
+        """It waits until it is known what it last did. What is registered at the same time is asked for together."""
+        batch = phase.batch
+        if batch is None:
+            batch = phase.batch = Batch(self._resuming.waits_for(root))
+            self._resuming.under_way[batch] = channel
+            self._resuming.pieces.runtime.tasks.begin(self._ask_batch(root, phase, batch), f"what is known of {root!r}")
+        batch.held.append(entered)
+        self._resuming.pieces.core.scheduler.hold(entered.node, batch.document)
+
+    async def _ask_batch(self, root: Home, phase: Phase, batch: Batch) -> None:
+        core = self._resuming.pieces.core
+        try:
+            phase.batch = None
+            await self.known(root, phase, [each.part.key(each.home) for each in batch.held])
+        finally:
+            del self._resuming.under_way[batch]
+        now = root.phase
+        if now is phase or now is None or now.is_over:
+            self._resuming.bring_back(batch.held)
+        else:  # Meanwhile all of the piece is asked for.
+            now.held += batch.held
+            for each in batch.held:
+                if not each.node.removed:
+                    core.scheduler.hold(each.node, now.document)
+        core.scheduler.let_on(batch.document)
+        core.request_tick()
+
+    async def known(self, root: Home, phase: Phase, keys: list[Key]) -> bool:
+        """Have what is known of some nodes at hand. False: it could not be asked."""
+        channel = self._resuming.pieces.runtime.channel(root.space.name)
+        wanted = [key for key in dict.fromkeys(keys) if key not in phase.table]
+        for first in range(0, len(wanted), PAGE):
+            nodes = tuple([NodeKey(root.id, phase.generation, *key) for key in wanted[first : first + PAGE]])
+            page = None if channel is None else await self.answered(channel, QueryNodes(0, nodes))
+            if not isinstance(page, Observations):
+                self._resuming.counts["nothing could be asked"] += 1
+                return False
+            for each in page.observed:
+                phase.table[key_of(each.node)] = (each, page.seq)
+            if any(each.foreign for each in page.observed):
+                self._resuming.sleeping.fully(root)  # What was read of other spaces is asked there, for all of it.
+        return True
+
+    async def answered(self, channel: Attached, question: Looks) -> Seen | None:
+        """One answer, once the replica has reached what it speaks of. None: it cannot be had, or not in time."""
+        try:
+            return await self._resuming.pieces.runtime.tasks.within(answered(channel, question), LATE_MS)
+        except TimeoutError:
+            return None

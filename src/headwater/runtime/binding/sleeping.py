@@ -1,0 +1,352 @@
+"""Sleeping: pieces that are open and clean, of which nothing is here until something of them is wanted or was written.
+
+A piece sleeps if the runtime that ran it last said that all of it was clean, and nothing that decides what runs differs
+since then. What is demanded of it comes back by itself, with whoever makes what it reads. One question for each space
+follows the log: which of the documents that sleeping pieces read were written. Then the nodes that were met come back,
+and those that stand on them, as far as that shows whether anybody wants them; rows by themselves, without the others.
+What cannot be brought in like this wakes all of the piece: then it resumes node by node. Upholds I7 with `resuming`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from headwater.data.address import DocKey
+from headwater.errors import HeadwaterError
+from headwater.protocol.observations import (
+    Marks,
+    Met,
+    Observed,
+    QueryMarks,
+    QueryMet,
+    QueryReaders,
+    QueryWholes,
+    Readers,
+    WholePiece,
+    Wholes,
+)
+from headwater.replica.document import Document
+from headwater.runtime.binding import whole
+from headwater.runtime.binding.bringing import brought
+from headwater.runtime.binding.generations import with_children
+from headwater.runtime.binding.parts import Key
+from headwater.scheduler.node import NEVER_RAN, Node
+
+if TYPE_CHECKING:
+    from headwater.runtime.attached import Attached
+    from headwater.runtime.binding.home import Home
+    from headwater.runtime.binding.resuming import Resuming
+    from headwater.runtime.space import LocalSpace
+
+PAGE: Final = 1_000
+MOST_PAGES: Final = 100
+MOST_BROUGHT: Final = 300
+"""Nodes of one piece that come back because of one change. With more of them, all of it does."""
+FAR: Final = 100
+"""Commits after which it is said anew that a piece is clean, so that nobody has to look through more of them."""
+
+
+@dataclass(slots=True, eq=False)
+class Followed:
+    """One space: which of its pieces sleep here, and how far the log was looked through for them."""
+
+    local: LocalSpace
+    channel: Attached
+    through: int = 0
+    newest: int = 0  # a commit that wrote what nodes read
+    wholes: dict[str, WholePiece] | None = None  # those that were not opened here yet
+    homes: dict[str, Home] = field(default_factory=dict)
+    waking: int = 0  # how much of what was written is being looked at
+    is_looking: bool = False
+    task: asyncio.Task[None] | None = None  # what looks through it
+
+    @property
+    def last(self) -> int:
+        """The last commit that is known here."""
+        replica = self.local.replica
+        return max([self.newest, replica.confirmed.seq, *(layer.seq for layer in replica.pending.live())])
+
+    def is_quiet(self) -> bool:
+        """Everything that is known here to be written was looked at, or nobody can be asked."""
+        if self.waking:
+            return False
+        if not self.homes or not self.channel.is_up():
+            return True
+        return self.through >= self.last and not self.local.replica.pending.waiting()
+
+
+class Sleeping:
+    """The pieces of one runtime that are open and not here."""
+
+    __slots__ = ("_resuming", "_spaces", "with_children")
+
+    def __init__(self, resuming: Resuming) -> None:
+        self._resuming = resuming
+        # Whether pieces that keep others sleep, too. Programs take a child from its handle as soon as its piece is
+        # open, without waiting: so these are opened awake.
+        self.with_children = False
+        self._spaces: dict[str, Followed] = {}
+
+    def is_quiet(self) -> bool:
+        return all(followed.is_quiet() for followed in self._spaces.values())
+
+    # ---- falling asleep ------------------------------------------------------------------------------
+
+    async def opening(self, home: Home, user: str) -> None:
+        """A piece is about to be opened. If all of it is known to be clean, it is opened asleep."""
+        resuming = self._resuming
+        channel = resuming.pieces.runtime.channel(home.space.name)
+        if channel is None or not channel.driver.session.runs.is_on or not channel.is_up():
+            return
+        if home.phase is not None or home.is_new or home.is_open or not home.generation:
+            return
+        if not self._may_sleep(home):
+            return
+        fingerprint = whole.decides(resuming.looked_at, home, (user,), resuming.identity)
+        if not fingerprint:
+            return
+        followed = self._spaces.get(home.space.name)
+        if followed is None:
+            followed = self._spaces[home.space.name] = Followed(home.space, channel)
+        if not followed.is_looking and followed.wholes is None:
+            followed.is_looking = True
+            resuming.pieces.runtime.tasks.begin(self._look(followed), f"which pieces of {home.space.name} are clean")
+        await resuming.pieces.core.observing.until(lambda: not followed.is_looking)
+        known = (followed.wholes or {}).pop(home.id, None)
+        if known is None or known.fingerprint != fingerprint or home.phase is not None or home.is_open:
+            return
+        home.phase = resuming.asking.asleep(home, known.as_of)
+        followed.homes[home.id] = home
+        resuming.counts["asleep"] += 1
+        if followed.task is None:
+            channel.driver.session.queries.watch_marks(lambda newest: self._marked(followed, newest))
+            followed.task = resuming.pieces.runtime.tasks.keep(self._follow(followed), f"following {home.space.name}")
+        if known.met:
+            followed.waking += 1
+            resuming.pieces.runtime.tasks.begin(self._woken(followed, home, known.as_of), f"waking {home!r}")
+
+    def _may_sleep(self, home: Home) -> bool:
+        classes = with_children(home.cls)
+        return (self.with_children or len(classes) == 1) and not any(map(whole.writes_elsewhere, classes))
+
+    async def _look(self, followed: Followed) -> None:
+        """Which pieces were clean as a whole. What cannot be known is not."""
+        try:
+            await self._ask(followed)
+        finally:
+            followed.is_looking = False
+            self._resuming.pieces.core.observing.look()
+
+    async def _ask(self, followed: Followed) -> None:
+        found: dict[str, WholePiece] = {}
+        after, seq = "", 0
+        for _ in range(MOST_PAGES):
+            page = await self._resuming.asking.answered(followed.channel, QueryWholes(0, after, PAGE))
+            if not isinstance(page, Wholes):
+                break
+            seq = seq or page.seq
+            found.update({each.piece: each for each in page.pieces})
+            if page.next is None:
+                break
+            after = page.next
+        followed.wholes, followed.through = found, max(seq, followed.through)
+
+    def _marked(self, followed: Followed, newest: int | HeadwaterError) -> None:
+        if isinstance(newest, int):
+            followed.newest = max(followed.newest, newest)
+            self._resuming.pieces.core.observing.look()
+        else:
+            self._all(followed)
+
+    # ---- what is written -----------------------------------------------------------------------------
+
+    async def _follow(self, followed: Followed) -> None:
+        """Look through the log for what sleeping pieces read, as far as it is known here."""
+        core, local = self._resuming.pieces.core, followed.local
+        while True:
+            await core.observing.until(
+                lambda: (followed.through < followed.last and followed.channel.is_up()) or local.ended is not None
+            )
+            if local.ended is not None:
+                return
+            followed.waking += 1
+            try:
+                await self._catch_up(followed)
+            finally:
+                followed.waking -= 1
+                core.observing.look()  # Somebody may wait for that.
+
+    async def _catch_up(self, followed: Followed) -> None:
+        since = followed.through
+        page = await self._resuming.asking.answered(followed.channel, QueryMarks(0, since, PAGE))
+        if not isinstance(page, Marks) or page.through is None:
+            if followed.channel.is_up() or page is not None:
+                self._all(followed)
+                followed.through = followed.last
+            return
+        met: dict[str, list[DocKey]] = {}
+        for mark in page.marks:
+            for id in mark.pieces:
+                met.setdefault(id, []).append(mark.doc)
+            after = mark.pieces[-1]
+            while mark.more:
+                more = await self._resuming.asking.answered(followed.channel, QueryReaders(0, mark.doc, after, PAGE))
+                if not isinstance(more, Readers):
+                    self._all(followed)
+                    break
+                for id in more.pieces:
+                    met.setdefault(id, []).append(mark.doc)
+                if more.next is None:
+                    break
+                after = more.next
+        for id, docs in met.items():
+            home, known = followed.homes.get(id), (followed.wholes or {}).get(id)
+            if home is not None:
+                await self._wake(followed, home, since, self._made(home, docs))
+            elif known is not None and followed.wholes is not None:
+                followed.wholes[id] = WholePiece(known.piece, known.fingerprint, known.as_of, True)
+        followed.through = max(followed.through, page.through)
+
+    async def _woken(self, followed: Followed, home: Home, since: int) -> None:
+        try:
+            await self._wake(followed, home, since)
+        finally:
+            followed.waking -= 1
+            self._resuming.pieces.core.observing.look()
+
+    def _made(self, home: Home, docs: list[DocKey]) -> tuple[DocKey, ...]:
+        """Those of some documents that are made by nodes which are here."""
+        found = [home.space.replica.documents.get(doc) for doc in docs]
+        return tuple([each.key for each in found if each is not None and any(map(_is_result_of(each), each.writers))])
+
+    async def _wake(self, followed: Followed, home: Home, since: int, made: tuple[DocKey, ...] = ()) -> None:
+        """Bring back the nodes of a piece that were met, and whoever stands on them. None of them runs before."""
+        scheduler, until = self._resuming.pieces.core.scheduler, self._resuming.waits_for(home)
+        met = await self._resuming.asking.answered(followed.channel, QueryMet(0, home.id, since, (), made, PAGE))
+        seen: set[Key] = set()
+        try:
+            while followed.homes.get(home.id) is home:
+                if not isinstance(met, Met) or not met.all:
+                    self.fully(home)
+                    return
+                found = {_key(each): each for each in met.observed if _key(each) not in seen}
+                seen.update(found)
+                if not found:
+                    return
+                nodes = await self._brought(home, found, met.seq) if len(seen) <= MOST_BROUGHT else None
+                if nodes is None:
+                    self.fully(home)
+                    return
+                for node in nodes:
+                    # I7: whoever stands on it is here before it runs, and runs if the value is another.
+                    if node.status == NEVER_RAN and node.loading is None:
+                        scheduler.hold(node, until)
+                docs = [*dict.fromkeys([each.key for node in nodes for each in _written_by(node)])]
+                if not docs:
+                    return
+                question = QueryMet(0, home.id, 0, tuple(docs), self._made(home, docs), PAGE)
+                met = await self._resuming.asking.answered(followed.channel, question)
+        finally:
+            scheduler.let_on(until)
+            self._resuming.pieces.core.request_tick()
+
+    async def _brought(self, home: Home, found: dict[Key, Observed], seq: int) -> list[Node] | None:
+        """Nodes of a sleeping piece. None: they cannot be had by themselves."""
+        resuming = self._resuming
+        try:
+            return await brought(resuming, home, found, seq)
+        except HeadwaterError:
+            return None  # Whoever is to run runs, and is told.
+
+    # ---- waking up -----------------------------------------------------------------------------------
+
+    def fully(self, home: Home) -> None:
+        """Have all of a piece here: it resumes node by node."""
+        followed = self._spaces.get(home.space.name)
+        if followed is None or followed.homes.pop(home.id, None) is None:
+            return
+        resuming = self._resuming
+        resuming.counts["woken"] += 1
+        phase = home.phase = resuming.begin(home, followed.channel)
+        # Not in the middle of what asked for it, which may be a part of it that is being made.
+        resuming.pieces.core.afterwards(lambda: home.wake() if home.phase is phase else None)
+
+    def _all(self, followed: Followed) -> None:
+        for home in [*followed.homes.values()]:
+            self.fully(home)
+        followed.wholes = {}
+
+    def patched(self) -> None:
+        """Code was taken in while it runs: what members do differs from what was compared."""
+        for followed in self._spaces.values():
+            self._all(followed)
+
+    def forget(self, home: Home) -> None:
+        """It is not open here any more."""
+        followed = self._spaces.get(home.space.name)
+        if followed is not None and followed.homes.get(home.id) is home:
+            del followed.homes[home.id]
+
+    def has(self, home: Home) -> bool:
+        followed = self._spaces.get(home.space.name)
+        return followed is not None and followed.homes.get(home.id) is home
+
+    # ---- leaving -------------------------------------------------------------------------------------
+
+    async def leaving(self, homes: list[Home]) -> None:
+        """The runtime is about to close: say which of its pieces are clean."""
+        resuming = self._resuming
+        spoken = {home.space.name: home for home in homes}.values()
+        # What landed is soon part of what is confirmed, which has the seq that it is clean as of.
+        await resuming.pieces.core.observing.until(
+            lambda: not any(_speaks(resuming, home) and home.space.replica.pending.live() for home in spoken)
+        )
+        for home in homes:
+            channel = resuming.pieces.runtime.channel(home.space.name)
+            if channel is None or not _speaks(resuming, home) or not home.generation or home.is_launched:
+                continue
+            if not self._may_sleep(home):
+                continue
+            replica = home.space.replica
+            followed = self._spaces.get(home.space.name)
+            seq = replica.confirmed.seq
+            if replica.pending.live() or not seq or (home.phase is not None and not home.phase.is_over):
+                continue
+            if self.has(home):
+                assert followed is not None
+                assert home.phase is not None
+                seq = followed.through
+                ran = any(node.account is not None and node.runs for node in home.nodes)
+                if not followed.is_quiet() or not (ran or seq - home.phase.as_of > FAR):
+                    continue
+            users = tuple(dict.fromkeys([user for user, _ in home.opened_for()]))
+            if len(users) == 1 and whole.is_clean(home):
+                fingerprint = whole.decides(resuming.looked_at, home, users, resuming.identity)
+                if fingerprint:
+                    whole.say(channel.driver.session.runs, home, fingerprint, seq)
+
+
+def _speaks(resuming: Resuming, home: Home) -> bool:
+    """Whether an engine can be told of a piece now."""
+    channel = resuming.pieces.runtime.channel(home.space.name)
+    return channel is not None and channel.is_up() and channel.driver.session.runs.is_on
+
+
+def _written_by(node: Node) -> Iterator[Document]:
+    """Where what a node does can be seen."""
+    yield from node.outputs
+    for inside, _ in node.envelope:
+        yield inside
+
+
+def _is_result_of(document: Document) -> Callable[[object], bool]:
+    """Whether somebody is a node whose result is the document, which it then looks at, too."""
+    return lambda each: isinstance(each, Node) and each.returns and each.outputs[0] is document
+
+
+def _key(observed: Observed) -> Key:
+    node = observed.node
+    return (node.member, node.child, node.scope, node.principal)
