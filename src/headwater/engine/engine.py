@@ -373,10 +373,8 @@ class Engine:
             return
         # A caller's mistake. As long as nothing was admitted, sessions keep what they remember.
         self._store.rollback()
-        if admitted:
-            self._parts.sessions.forget()
-        else:
-            self._parts.sessions.forget_unstored()
+        sessions = self._parts.sessions
+        (sessions.forget if admitted else sessions.forget_unstored)()
         if admitted or documents:
             self._reload_documents()
         self._broken = False
