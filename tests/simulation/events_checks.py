@@ -103,7 +103,7 @@ def _note(found: Landed, engine: Engine, logged: Logged) -> None:
                     continue  # What it says is beside it.
                 # Nobody can send it again: no answer is kept.
                 if value["refused"] is None and value["failed"] is None:
-                    found.handled[str(mine[0][-1])] += 1
+                    found.handled[str(mine[0][0][-1])] += 1
                 else:
                     found.refused[found.sent.get(id.removeprefix(PREFIX), "?")] += 1
                 continue

@@ -21,6 +21,7 @@ from headwater.runtime.binding.advice import advice, noted
 from headwater.runtime.binding.contexts import EventContext
 from headwater.runtime.binding.course import Course, land, parked, prefetch
 from headwater.runtime.binding.fresh import Handled, Stale
+from headwater.runtime.binding.gone import Away
 from headwater.runtime.binding.lineage import Origin
 from headwater.runtime.binding.rights import check_right
 from headwater.runtime.effort import Stage
@@ -54,6 +55,42 @@ class Attempting:
 
     async def run(self, event: Event) -> Any:
         """Have an event handled until it is durable, and answer what the handler returned."""
+        if event.is_taken and event.is_stored:
+            return await self._run_or_leave(event)
+        return await self._run(event)
+
+    async def _run_or_leave(self, event: Event) -> Any:
+        """One that was taken up is left in the store if it waits for what nobody can fetch: it holds up nobody here.
+
+        Away: there is no connection, and it has not been handled.
+        """
+        channels = [self._pieces.runtime.channel(space) for space in (event.home.space.name, event.stored_in)]
+        here = channels[0]
+        assert here is not None
+
+        def is_stuck() -> bool:
+            return event.effort.stage is Stage.LOADING and not any(
+                each is not None and each.is_up() for each in channels
+            )
+
+        handled = asyncio.ensure_future(self._run(event))
+        try:
+            while not handled.done() and self._lane.is_waiting(event):  # Afterwards it is in nobody's way.
+                wait = here.driver.until(lambda: is_stuck() or not self._lane.is_waiting(event))
+                heard = asyncio.ensure_future(wait)
+                try:
+                    await asyncio.wait((handled, heard), return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    await _stopped(heard)
+                if not heard.cancelled() and heard.exception() is not None:
+                    break  # Nothing is heard any more, which the event is told itself.
+                if not handled.done() and self._lane.is_waiting(event) and is_stuck():
+                    raise Away(f"{event.stream} waits for a connection: whoever has one may handle it")
+            return await handled
+        finally:
+            await _stopped(handled)
+
+    async def _run(self, event: Event) -> Any:
         pieces, home = self._pieces, event.home
         self._check_age(event)
         signature = home.outline.signature(event.member)
@@ -155,7 +192,6 @@ class Attempting:
         except BaseException:
             tracker.check()
             event.stood_on = tracker.undecided()
-            event.kept = _kept(tracker)
             raise
         tracker.check()  # Whoever caught the signal has gone on with what was not there: nothing of that is kept.
         event.seen = noted(transaction)
@@ -169,8 +205,17 @@ class Attempting:
         if event.effort.last is not None:
             event.advice = advice(event)
         event.attempt = Origin(event.id, event.home.space.name, event.user, event.session)
+        event.kept, event.is_of_elsewhere = None, False
         event.calls += 1
         event.is_dispatched = True
+
+
+async def _stopped(task: asyncio.Future[Any]) -> None:
+    """It goes no further, and whatever it said was heard."""
+    task.cancel()
+    await asyncio.wait((task,))
+    if not task.cancelled():
+        task.exception()
 
 
 def call(handling: Handling, event: Event, facet: Facet, arguments: dict[str, Any]) -> Value:
@@ -188,8 +233,10 @@ def call(handling: Handling, event: Event, facet: Facet, arguments: dict[str, An
         _sign(handling, event, result)
         return result
     except Refused:
+        _note_kept(handling, event)
         raise
     except (Exception, asyncio.CancelledError, GeneratorExit) as error:
+        _note_kept(handling, event)
         raise Defect(error) from error  # Whatever else an author's function raises is a defect, and cancels nobody.
     finally:
         handling.current = None
@@ -210,14 +257,22 @@ def _sign(handling: Handling, event: Event, result: Value) -> None:
         hold, delivered = event.delivers
         transaction.preconditions.append(LeaseHeld(lease_name(hold.reaction, hold.key), hold.token))
         transaction.delivered.append(delivered)
-    event.kept = _kept(cast(Handled, run.tracker))
+    _note_kept(handling, event)
     receipts.leave(handling.pieces, transaction, event, result)
     stored.store(handling.pieces, transaction, attempt)
 
 
-def _kept(tracker: Handled) -> str | None:
-    """Whose alone it is what an attempt returned or said, by all that it read and wrote, in whatever space.
+def _note_kept(handling: Handling, event: Event) -> None:
+    """Inside the handler's transaction: whose alone it is what it returned or said, by all that it read and wrote.
 
-    What is computed from something narrow is narrow itself, so that what was read directly says it.
+    What is computed from something narrow is narrow itself, so that what was read directly says it. What was read of
+    another space is the sender's, unless everybody may read that one: who may read this one may not read that.
     """
-    return receipts.narrowest(document.key.scope for document in (*tracker._read, *tracker.wrote))
+    core, here = handling.pieces.core, event.home.space.replica
+    run = core.current.run
+    assert run is not None
+    tracker = cast(Handled, run.tracker)
+    kept = receipts.narrowest(document.key.scope for document in (*tracker._read, *tracker.wrote))
+    others = {each.home: each for each in tracker._read if each.home is not here and core.name_of(each.home)}
+    event.is_of_elsewhere = kept != "user" and not all(map(handling.pieces.following.is_for_all, others.values()))
+    event.kept = ("user" if event.user else "session") if event.is_of_elsewhere else kept

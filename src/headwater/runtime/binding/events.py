@@ -69,6 +69,7 @@ class Event:
     is_dropped: bool = False  # what posted it did not land
     is_dispatched: bool = False
     kept: str | None = None  # whose alone it is what its last attempt stood on: the "user"'s or the "session"'s
+    is_of_elsewhere: bool = False  # that is so only because it read another space, which not everybody may read
     is_forbidden: bool = False  # whoever stored it may not send it: it leaves nothing but its place in the store
     is_over: bool = False  # its handler is not called any more, although what is stored of it may still be there
     is_barred: bool = False  # this runtime may not write what its handler wrote; another one may

@@ -79,6 +79,13 @@ class Following:
             known = self._known[here.name, there.name, right] = (mine, others, _includes(mine, others, right))
         return known[2]
 
+    def is_for_all(self, document: Document) -> bool:
+        """Whether everybody may read the space that a document is in."""
+        run = self._pieces.core.current.run
+        assert run is not None
+        access = _read(run, self._pieces.core.space_of(document))
+        return access is ABSENT or EVERYBODY in _names(access, *_ROLES[Right.READ])
+
     # ---- records -----------------------------------------------------------------------------------
 
     def given(self, facet: Facet, handle: Any) -> None:

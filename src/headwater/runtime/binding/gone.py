@@ -35,7 +35,8 @@ class Gone(Refused):
 
 
 class Away(HeadwaterError):
-    """A stored event cannot be handled here now, and is left where it is: its child does not run here any more."""
+    """A stored event cannot be handled here now, and is left where it is: its child does not run here any more, or what
+    it needs cannot be fetched without a connection."""
 
 
 def check(event: Event) -> None:

@@ -219,9 +219,9 @@ class Handling:
             return False  # Somebody else sent it, too, under the same id, and waits for it.
         if (event.is_stored or event.is_left) and not self._is_later(event):
             return False  # Whoever finds it in the store may handle it at any time.
+        self.storing.forget(event)  # First: if the outbox cannot, a crash would bring it back, and it is handled.
         event.is_withdrawn = True
         self.takeover.withdrawn(event)
-        self.storing.forget(event)  # A crash brings back nothing that an outbox would have kept.
         if is_put_off:
             event.end = End.WITHDRAWN
             self.pieces.runtime.tasks.begin(self.storing.ended(event, End.WITHDRAWN), f"withdrawing {event.stream}")

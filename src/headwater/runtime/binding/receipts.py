@@ -113,7 +113,7 @@ def _write(pieces: Pieces, transaction: Transaction, event: Event, receipt: Rece
         # I11: of all commits that handle one event, whoever makes them, the first one creates this.
         transaction.create(place(each.id), mark)
         # Without an id of their own nobody sends it again, and nothing has to be kept for an answer.
-        if scope != SPACE_SCOPE and each.is_named:
+        if scope != SPACE_SCOPE and each.is_named and _may_answer(event):
             transaction.create(place(each.id, scope), whole)
         if each.is_stored and each.stored_in == each.home.space.name:
             transaction.handled.append(each.row_id)
@@ -121,6 +121,16 @@ def _write(pieces: Pieces, transaction: Transaction, event: Event, receipt: Rece
 
 def _says_something(receipt: Receipt) -> bool:
     return (receipt.result, receipt.refused, receipt.failed) != (None, None, None)
+
+
+def _may_answer(event: Event) -> bool:
+    """Whether what came of it can be left in its sender's scope from here.
+
+    Whoever could read something narrow can write beside it; who read another space may do so for themselves.
+    """
+    if not event.is_of_elsewhere:
+        return True
+    return not (event.is_taken and event.is_stored) and (bool(event.user) or event.is_own)
 
 
 def _mark(receipt: Receipt, kept: str | None) -> Receipt:

@@ -3,8 +3,9 @@
 Receipts sort by the time at which their events were sent; those of ids that callers gave come first and say in
 themselves when they were left. A sweep looks at one page of them, goes on where the last one ended, and follows on so
 many handlings: what is left behind grows no faster than it is swept. What a user or a session alone may see of them is
-swept for itself, by whoever handles their events. A deleted receipt still counts as one, so that its event is never
-handled again. It handles nothing.
+swept for itself, by whoever handles their events, and by the process that left it when its time is over: of a window
+that is closed nothing is handled any more. A deleted receipt still counts as one, so that its event is never handled
+again. It handles nothing.
 """
 
 from __future__ import annotations
@@ -33,12 +34,14 @@ PAGE: Final = 100
 """How many of them, each time."""
 SCOPES: Final = 10_000
 """Scopes whose handlings are counted. The count of one that is forgotten begins anew, anywhere."""
+AT_ONCE: Final = 8
+"""Scopes whose time is over that one handling is followed by a sweep of."""
 
 
 class Retention:
     """The receipts of the spaces of one runtime."""
 
-    __slots__ = ("_after", "_landed", "_pieces", "_random", "_sweeping")
+    __slots__ = ("_after", "_landed", "_left", "_pieces", "_random", "_sweeping")
 
     def __init__(self, pieces: Pieces) -> None:
         self._pieces = pieces
@@ -46,13 +49,20 @@ class Retention:
         self._landed: dict[Swept, int] = {}  # handlings since the last sweep
         self._after: dict[Swept, str] = {}  # where the last one ended
         self._sweeping: set[Swept] = set()
+        # Narrow scopes in which this process left something, by when it first did since it was swept: that rises.
+        self._left: dict[Swept, int] = {}
 
     def landed(self, event: Event) -> None:
         """It was handled. Every so many are followed by a sweep, also if no process handles so many."""
         space = event.home.space.name
         self._count((space, SPACE_SCOPE))
+        now_us = self._pieces.core.clock.now_us()
         if event.kept is not None and event.is_named:
-            self._count((space, scope_of(event, event.kept)))
+            narrow = (space, scope_of(event, event.kept))
+            self._count(narrow)
+            self._note(narrow, now_us)
+        for swept in self._over(now_us):
+            self._begin(swept)
 
     def _count(self, swept: Swept) -> None:
         count = self._landed.pop(swept, None)
@@ -63,24 +73,52 @@ class Retention:
                 del self._landed[oldest]
                 self._after.pop(oldest, None)
         self._landed[swept] = count + 1
-        channel = self._pieces.runtime.channel(swept[0])
-        if count + 1 >= EVERY and swept not in self._sweeping and channel is not None and channel.is_up():
+        if count + 1 >= EVERY and self._may_begin(swept):
             self._landed[swept] = 0
-            self._sweeping.add(swept)
-            self._pieces.runtime.tasks.begin(self._sweep(swept), f"receipts of {swept[0]}")
+            self._begin(swept)
+
+    def _note(self, narrow: Swept, at_us: int) -> None:
+        """Something was left in a narrow scope, which is to go in its time."""
+        self._left.setdefault(narrow, at_us)
+        if len(self._left) > SCOPES:
+            del self._left[next(iter(self._left))]
+
+    def _over(self, now_us: int) -> list[Swept]:
+        """Some of the narrow scopes in which the time of what was left is over."""
+        oldest_us = now_us - round(self._pieces.handling.policy.retention_ms * 1_000)
+        found: list[Swept] = []
+        for narrow, at_us in self._left.items():
+            if at_us >= oldest_us or len(found) >= AT_ONCE:
+                break
+            if self._may_begin(narrow):
+                found.append(narrow)
+        for narrow in found:
+            del self._left[narrow]
+        return found
+
+    def _may_begin(self, swept: Swept) -> bool:
+        channel = self._pieces.runtime.channel(swept[0])
+        return swept not in self._sweeping and channel is not None and channel.is_up()
+
+    def _begin(self, swept: Swept) -> None:
+        self._sweeping.add(swept)
+        self._pieces.runtime.tasks.begin(self._sweep(swept), f"receipts of {swept[0]}")
 
     async def _sweep(self, swept: Swept) -> None:
+        is_narrow, is_left = swept[1] != SPACE_SCOPE, True
         try:
-            old = await self._old(swept)
-            if old:
-                await self._delete(swept[0], old)
+            is_left = await self._sweep_page(swept)
+            while is_narrow and swept in self._after:  # Nobody may come back to it.
+                is_left |= await self._sweep_page(swept)
         except HeadwaterError:
             return  # The connection is gone, or this user may not: another sweep follows.
         finally:
             self._sweeping.discard(swept)
+            if is_narrow and is_left:
+                self._note(swept, self._pieces.core.clock.now_us())
 
-    async def _old(self, swept: Swept) -> list[DocKey]:
-        """Those on the next page that are older than they are kept."""
+    async def _sweep_page(self, swept: Swept) -> bool:
+        """Delete those on the next page that are older than they are kept. Answers whether there are younger ones."""
         space, scope = swept
         channel = self._pieces.runtime.channel(space)
         assert channel is not None
@@ -89,15 +127,22 @@ class Retention:
         after = self._after.pop(swept, PREFIX)
         answer = await channel.driver.query(Query(0, scope, after=after, limit=PAGE))
         found: list[DocKey] = []
+        is_left = is_over = False
         for state in answer.documents:
             id = state.doc.id
-            if not id.startswith(PREFIX) or minted(id.removeprefix(PREFIX)) >= oldest_us:
-                return found  # All that come after it are younger.
+            is_over = not id.startswith(PREFIX) or minted(id.removeprefix(PREFIX)) >= oldest_us
+            if is_over:
+                is_left |= id.startswith(PREFIX)
+                break  # All that come after it are younger.
             if _left_us(state.get()) < oldest_us:
                 found.append(state.doc)
-        if answer.next is not None and answer.documents:
+            else:
+                is_left = True
+        if found:
+            await self._delete(space, found)
+        if not is_over and answer.next is not None and answer.documents:
             self._after[swept] = answer.documents[-1].doc.id
-        return found
+        return is_left
 
     async def _delete(self, space: str, old: list[DocKey]) -> None:
         pieces = self._pieces

@@ -38,7 +38,7 @@ TAKEN: Final = 256
 FAILED: Final = 4_096
 """Events of one space that failed here and stay there, of which that is known. An older one is tried again."""
 PARKED: Final = 4_096
-"""Events of one space that cannot be handled here, and are known. Those behind them are looked at when some are gone."""
+"""Events of one space that cannot be handled here, and are known. Those behind them come when some are gone."""
 AGAIN_US: Final = 1_000_000
 """When it was to be looked at while it was, how long until it is looked at again."""
 PARKED_US: Final = (1_000_000, 60_000_000)
