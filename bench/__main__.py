@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from bench import engine, events, resume, startup, sync
+from bench import engine, events, reactions, resume, startup, sync
 from bench.figures import Figures, note
 from bench.reactive import run as reactive
 
@@ -15,6 +15,7 @@ BENCHES: dict[str, Callable[[Figures], None]] = {
     "sync": sync.run,
     "events": events.run,
     "resume": resume.run,
+    "reactions": reactions.run,
     "reactive": reactive.run,
 }
 

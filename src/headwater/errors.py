@@ -14,6 +14,7 @@
     ├── NotReadyError               something was never computed yet; await pull() first
     │   └── UpstreamFailedError     what a run reads could not be computed; the cause says why
     ├── NotSettlingError            nodes make each other run without end; the message shows the way round
+    ├── ReactionBlockedError        a reaction gave a record up: its target is blocked, or the record was passed over
     ├── AbsentError                 a document, branch or key that is not there
     ├── AccessError                 this user may not do that here
     ├── LoadError                   a document could not be fetched
@@ -56,6 +57,7 @@ __all__ = [
     "NotSettlingError",
     "PreconditionFailedError",
     "ProtocolError",
+    "ReactionBlockedError",
     "Refused",
     "RuleRefusedError",
     "SessionExpiredError",
@@ -136,6 +138,10 @@ class UpstreamFailedError(NotReadyError):
 
 class NotSettlingError(HeadwaterError):
     """Nodes make each other run without end. They are held back and tried again, more and more slowly."""
+
+
+class ReactionBlockedError(HeadwaterError):
+    """A reaction gave a record up, as its `on_exhausted` says. Mend what it fails for, then unblock or replay it."""
 
 
 class AbsentError(HeadwaterError, LookupError):

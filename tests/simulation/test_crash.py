@@ -93,9 +93,9 @@ class AnswersEarly(SqliteStore):
     def commit(self) -> None:
         self._owed = True
 
-    def begin(self) -> None:
+    def begin(self, *, synced: bool = True) -> None:
         self._settle()
-        super().begin()
+        super().begin(synced=synced)
 
     def close(self) -> None:
         self._settle()

@@ -143,6 +143,12 @@ class Sheet(Piece, name="sheets.Sheet", was="old.Sheet"):
     async def tell(self, row: Row, delivery: Delivery) -> int:
         return len(row.note) + delivery.attempt
 
+    @reaction(on=done, batch=10, lane="slow", priority=1, since="beginning")
+    async def many(self, rows: tuple[Row, ...]) -> None: ...
+
+    @reaction(on=done, errors={KeyError: "permanent", OSError: Backoff.fixed(base_ms=5)}, budget_ms=1_000)
+    def in_a_thread(self, row: Row, delivery: Delivery) -> None: ...
+
     @reaction(on=done)
     async def log(self, row: Row) -> None:
         print(row.id)

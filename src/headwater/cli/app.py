@@ -35,6 +35,14 @@ COMMANDS: Final = {
         "intents:intents",
         "Every event that is on its way: what it waits for, to whom it lost, and how the last ones ended.",
     ),
+    "reactions": (
+        "reactions:reactions",
+        "What reactions wait for, what failed, and what is to be done about it.",
+    ),
+    "worker": (
+        "worker:worker",
+        "Deliver records to the reactions of an application, through a server, until interrupted.",
+    ),
     "preview": (
         "preview:preview",
         "Before a deploy: which nodes of which pieces would run again with this code, and why.",

@@ -60,6 +60,7 @@ def _by_engine(directory: Path, asked: Question) -> Any:
     from headwater.server.branching import branch_form  # noqa: PLC0415 (help is quick)
     from headwater.server.forms import compact_form, log_form, read_form, why_form  # noqa: PLC0415
     from headwater.server.nodes import backlog_form, current_form, nodes_form  # noqa: PLC0415
+    from headwater.server.reactions import reactions_form  # noqa: PLC0415
 
     if asked.what == "spaces":
         with open_directory(directory):
@@ -79,6 +80,8 @@ def _by_engine(directory: Path, asked: Question) -> Any:
             return backlog_form(engine, asked)
         if asked.what == "current":
             return current_form(engine, asked)
+        if asked.what == "reactions":
+            return reactions_form(engine, asked.value, asked.limit)
         if asked.what == "compact":
             return compact_form(engine, asked.since or 0)
         if asked.what in ("get", "why"):

@@ -1,4 +1,4 @@
-"""Asking: what is read once, now or as it was, for a peer that may see it; and who is told of events and marks.
+"""Asking: what is read once, now or as it was, for a peer that may see it; who is told of events, marks and targets.
 
 A page that has no room for all that was asked for is a shorter page; what comes next is asked for with `next`.
 """
@@ -17,7 +17,7 @@ from headwater.engine.peer import Peer
 from headwater.engine.problems import problem_code
 from headwater.engine.room import Room
 from headwater.errors import AccessError, HeadwaterError, LimitError, ProtocolError
-from headwater.protocol.commit import Commit
+from headwater.protocol.commit import MAIN, Commit
 from headwater.protocol.messages import Answer, Asks, Looks, Problem, Query, state_of
 from headwater.protocol.mirrors import Mirror, QueryElsewhere, QueryMirrors
 from headwater.protocol.observations import (
@@ -33,23 +33,42 @@ from headwater.protocol.observations import (
     Readers,
     WatchMarks,
 )
+from headwater.protocol.reactions import (
+    Claim,
+    Claimed,
+    Delivers,
+    Finish,
+    Looking,
+    Operate,
+    Outcome,
+    QueryDrained,
+    QueryFailures,
+    QueryReactions,
+    QueryTargets,
+    RenewLeases,
+    Subscribe,
+    Subscribed,
+    TargetsDue,
+    WatchTargets,
+)
 from headwater.protocol.stored_events import Events, EventsStored, QueryEvents, WatchEvents
 
-Kind = type[WatchEvents] | type[WatchMarks]
+Kind = type[WatchEvents] | type[WatchMarks] | type[WatchTargets]
 
 
 class Asking:
     """Answers the questions of all peers of one space."""
 
-    __slots__ = ("_engine", "_limits", "_news", "_room", "_watching")
+    __slots__ = ("_engine", "_limits", "_news", "_room", "_subscribed", "_watching")
 
     def __init__(self, engine: Engine, limits: Limits, room: Room) -> None:
         self._engine = engine
         self._limits = limits
         self._room = room
+        self._subscribed = 0  # reactions that are new since this is open
         # Those who want to be told, and the number of their question; and the newest commit to tell them of.
-        self._watching: dict[Kind, dict[Peer, int]] = {WatchEvents: {}, WatchMarks: {}}
-        self._news: dict[Kind, dict[Peer, int]] = {WatchEvents: {}, WatchMarks: {}}
+        self._watching: dict[Kind, dict[Peer, int]] = {WatchEvents: {}, WatchMarks: {}, WatchTargets: {}}
+        self._news: dict[Kind, dict[Peer, int]] = {WatchEvents: {}, WatchMarks: {}, WatchTargets: {}}
 
     def answer(self, peer: Peer, question: Asks) -> None:
         """Tell the peer what it asked for, or why it cannot have it."""
@@ -63,7 +82,7 @@ class Asking:
                     peer.send(reply)
                 case QueryEvents():
                     self._events(peer, question)
-                case WatchEvents() | WatchMarks():
+                case WatchEvents() | WatchMarks() | WatchTargets():
                     self._watch(peer, question)
                 case QueryCurrent(reads=reads):
                     self._check_may_ask([read.doc for read in reads], peer)
@@ -77,6 +96,18 @@ class Asking:
                 case QueryBacklog() | QueryReaders() | QueryMarks() | QueryElsewhere():
                     self._check_owns(peer)
                     self._look(peer, question)
+                case (
+                    Subscribe()
+                    | Claim()
+                    | RenewLeases()
+                    | Finish()
+                    | Operate()
+                    | QueryReactions()
+                    | QueryTargets()
+                    | QueryFailures()
+                    | QueryDrained()
+                ):
+                    self._deliver(peer, question)
                 case _:
                     assert_never(question)
         except HeadwaterError as error:
@@ -121,6 +152,30 @@ class Asking:
             self._room.take(size_of(event.payload))
         peer.send(Events(question.id, self._engine.last_seq, page.items, page.next, page.next_due_us))
 
+    # ---- reactions -------------------------------------------------------------------------------
+
+    def _deliver(self, peer: Peer, question: Delivers) -> None:
+        """Records leave the space by whoever may write it. What an operator changes may be claimable now."""
+        self._check_may_write(peer, "reactions")
+        if peer.branch != MAIN and not isinstance(question, Looking):
+            raise ProtocolError(f"only what is emitted on branch {MAIN!r} is delivered, and this session is on another")
+        answer = self._engine.deliver(question)
+        if isinstance(answer, Subscribed):
+            self._subscribed += answer.is_new
+        self._room.begin()
+        for grant in answer.grants if isinstance(answer, Claimed) else ():
+            for record in grant.records:
+                self._room.take(size_of(record.payload))
+        peer.send(answer)
+        if isinstance(question, Operate) or (
+            isinstance(question, Finish) and any(map(_is_given_back, question.outcomes))
+        ):
+            self.targets_due()
+
+    def targets_due(self) -> None:
+        """There may be something to claim: whoever watches is told, with the next telling."""
+        self._news[WatchTargets].update(dict.fromkeys(self._watching[WatchTargets], 0))
+
     def _check_may_write(self, peer: Peer, what: str = "stored events") -> None:
         """What is sent, and where to, tells how a program is made: that is for those who may write the space."""
         if self._engine.right_of(peer.principal) < Right.WRITE:
@@ -128,7 +183,7 @@ class Asking:
 
     # ---- being told ------------------------------------------------------------------------------
 
-    def _watch(self, peer: Peer, question: WatchEvents | WatchMarks) -> None:
+    def _watch(self, peer: Peer, question: WatchEvents | WatchMarks | WatchTargets) -> None:
         kind = type(question)
         self._watching[kind].pop(peer, None)
         self._news[kind].pop(peer, None)
@@ -139,19 +194,21 @@ class Asking:
         if kind is WatchEvents:
             peer.send(EventsStored(question.id, self._engine.newest_event(peer.branch)))
         else:
-            peer.send(Marked(question.id, self._engine.last_seq))
+            peer.send(self._told(kind, question.id, self._engine.last_seq))
 
     def _check_may_watch(self, peer: Peer, kind: Kind) -> None:
-        if kind is WatchEvents:
-            self._check_may_write(peer)
-        else:
+        if kind is WatchMarks:
             self._check_owns(peer)
+        else:
+            self._check_may_write(peer)
 
     def spread(self, author: str, commit: Commit, seq: int) -> None:
         """A commit stored events, or wrote what nodes read: whoever asked is told, but not of one's own events."""
         for peer in self._watching[WatchEvents] if commit.events else ():
             if peer.session != author and peer.branch == commit.branch:
                 self._news[WatchEvents][peer] = seq
+        if commit.records and commit.branch == MAIN:  # To all, the emitter included: who will claim is not known.
+            self._news[WatchTargets].update(dict.fromkeys(self._watching[WatchTargets], seq))
         watching = [peer for peer in self._watching[WatchMarks] if peer.branch == commit.branch]
         if watching and self._is_read(commit):
             self._news[WatchMarks].update(dict.fromkeys(watching, seq))
@@ -181,12 +238,21 @@ class Asking:
             del self._watching[kind][peer]
             peer.send(Problem(problem_code(error), str(error), False, number))
             return
-        peer.send(EventsStored(number, seq) if kind is WatchEvents else Marked(number, seq))
+        peer.send(self._told(kind, number, seq))
+
+    def _told(self, kind: Kind, number: int, seq: int) -> EventsStored | Marked | TargetsDue:
+        if kind is WatchTargets:
+            return TargetsDue(number, self._subscribed)
+        return EventsStored(number, seq) if kind is WatchEvents else Marked(number, seq)
 
     def forget(self, peer: Peer) -> None:
         """The peer is gone."""
         for peers in (*self._watching.values(), *self._news.values()):
             peers.pop(peer, None)
+
+
+def _is_given_back(outcome: Outcome) -> bool:
+    return outcome.failure is None and outcome.through is None and not outcome.keeps
 
 
 def _is_long(said: Mirror) -> bool:

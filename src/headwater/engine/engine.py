@@ -30,6 +30,7 @@ from headwater.protocol.commit import MAIN, Commit, Frame, Read
 from headwater.protocol.messages import Looks, Seen
 from headwater.protocol.mirrors import Mirror
 from headwater.protocol.observations import Observation
+from headwater.protocol.reactions import Delivering, Delivers
 from headwater.protocol.verdict import Verdict
 
 T = TypeVar("T")
@@ -146,11 +147,7 @@ class Engine:
 
     def _take_founding(self, key: str, frame: Frame, alone: bool, runs: Runs) -> Outcome:
         outcome = self._take(key, frame, alone, runs)
-        if self._parts.access is not None and not isinstance(outcome, Exception):
-            session = self._parts.sessions.get(key)
-            found_after(
-                outcome, session, self._parts.access, self._parts.sessions, self._parts.group, self._clock.now_us()
-            )
+        found_after(outcome, key, self._parts, self._clock.now_us())
         return outcome
 
     # ---- reading ---------------------------------------------------------------------------------
@@ -221,10 +218,9 @@ class Engine:
 
     def is_current(self, session: Session, reads: tuple[Read, ...], *, branch: str = MAIN) -> bool:
         """Whether these reads would be admitted now: the one definition of "nothing I read has changed"."""
-        current = self._reading(
-            lambda: self._parts.admission.conflict(session, self._parts.branches.get(branch), reads) is None
-        )
-        self._parts.heads.trim()
+        parts = self._parts
+        current = self._reading(lambda: parts.admission.conflict(session, parts.branches.get(branch), reads) is None)
+        parts.heads.trim()
         return current
 
     def right_of(self, principal: str) -> Right:
@@ -238,8 +234,8 @@ class Engine:
         self, *, branch: str = MAIN, due_by_us: int = MAX_INT, after: EventPlace = (0, ""), limit: int | None = None
     ) -> EventPage:
         """Events that were sent on a branch and are not handled yet, in the order of the log, if they are due."""
-        size, outgoing = self._parts.reads.page_size(limit), self._parts.outgoing
-        return self._reading(lambda: outgoing.page(self._parts.branches.get(branch), due_by_us, after, size))
+        size, parts = self._parts.reads.page_size(limit), self._parts
+        return self._reading(lambda: parts.outgoing.page(parts.branches.get(branch), due_by_us, after, size))
 
     def newest_event(self, branch: str = MAIN) -> int:
         """The seq of the newest stored event of a branch; 0: there is none."""
@@ -251,6 +247,11 @@ class Engine:
             with self._transaction():
                 self._parts.observing.mirror(self._parts.branches.get(branch), question)
         return self._reading(lambda: self._parts.observed.answer(self._parts.branches.get(branch), question))
+
+    def deliver(self, question: Delivers) -> Delivering:
+        """What a worker or an operator asks of reactions, and what they are told."""
+        with self._transaction(synced=self._parts.delivery.is_urgent(question)):
+            return self._parts.delivery.answer(question)
 
     # ---- branches --------------------------------------------------------------------------------
 
@@ -349,11 +350,11 @@ class Engine:
         return read()
 
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
+    def _transaction(self, *, synced: bool = True) -> Iterator[None]:
         self._mend()
         seq, written_back = self._parts.log.last_seq, self._parts.log.written_back
         try:
-            self._store.begin()
+            self._store.begin(synced=synced)
             yield
             self._store.commit()
         except BaseException as error:
@@ -366,15 +367,14 @@ class Engine:
         # C6: until the disk has been asked again, nobody gets an answer from memory.
         self._broken = True
         self._parts.observing.forget()
+        self._parts.delivery.forget()
         if isinstance(error, StorageError) or not isinstance(error, HeadwaterError):
             self._mend()
             return
         # A caller's mistake. As long as nothing was admitted, sessions keep what they remember.
         self._store.rollback()
-        if admitted:
-            self._parts.sessions.forget()
-        else:
-            self._parts.sessions.forget_unstored()
+        sessions = self._parts.sessions
+        (sessions.forget if admitted else sessions.forget_unstored)()
         if admitted or documents:
             self._reload_documents()
         self._broken = False

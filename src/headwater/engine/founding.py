@@ -7,27 +7,29 @@ nothing, and there is no moment at which a space has content and no owner. Decid
 from __future__ import annotations
 
 from headwater.data.patch import replace
-from headwater.engine.access import ACCESS, Access, founding
-from headwater.engine.group import Group, Outcome
-from headwater.engine.sessions import FOUNDER, Session, Sessions
+from headwater.engine.access import ACCESS, founding
+from headwater.engine.group import Outcome
+from headwater.engine.parts import Parts
+from headwater.engine.sessions import FOUNDER
 from headwater.protocol.commit import Commit, Operation
 from headwater.protocol.verdict import Accepted
 
 
-def found_after(
-    outcome: Outcome, session: Session, access: Access, sessions: Sessions, group: Group, now_us: int
-) -> None:
+def found_after(outcome: Outcome, key: str, parts: Parts, now_us: int) -> None:
     """Inside the open transaction, after a frame of a session was judged: write who owns the space from now on.
 
     What this process itself commits has no principal: then it is whoever has what it makes, if somebody does.
     """
-    principal = session.principal or access.owner
-    if not principal or access.is_founded() or isinstance(outcome, Exception):
+    access, sessions = parts.access, parts.sessions
+    if access is None or isinstance(outcome, Exception):
+        return
+    principal = sessions.get(key).principal or access.owner
+    if not principal or access.is_founded():
         return
     if not any(isinstance(verdict, Accepted) and not verdict.replayed for verdict in outcome):
         return
     founder = sessions.open_own(FOUNDER, now_us)
     operation = Operation(ACCESS, (replace((), founding(principal)),))
-    made = group.take(founder, (Commit(founder.last + 1, (operation,)),))
+    made = parts.group.take(founder, (Commit(founder.last + 1, (operation,)),))
     if isinstance(made, Exception):
         raise made

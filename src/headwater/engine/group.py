@@ -10,12 +10,13 @@ from __future__ import annotations
 from typing import Final
 
 from headwater.clock import Clock
-from headwater.data.address import NAME_LENGTH, DocKey
+from headwater.data.address import DocKey
 from headwater.data.patch import Touch
 from headwater.data.value import MAX_INT
 from headwater.engine.access import Access
 from headwater.engine.admission import Admission, Planned
 from headwater.engine.branches import Branch, Branches
+from headwater.engine.checks import check_commit
 from headwater.engine.heads import Heads
 from headwater.engine.limits import Limits
 from headwater.engine.log import Log
@@ -30,9 +31,6 @@ from headwater.protocol.commit import (
     Checked,
     Commit,
     Frame,
-    LeaseHeld,
-    OriginCommitted,
-    Precondition,
     checked_frame,
     decode_frame,
     encode_commit,
@@ -164,7 +162,7 @@ class Group:
     def _replayed(self, session: Session, frame: Frame) -> list[Verdict]:
         """C10: commits that already have a verdict get it again, before anything else is looked at."""
         if len(frame) == 1 and session.last < frame[0].local_seq <= MAX_INT:
-            self._check_commit(session, frame[0])
+            check_commit(frame[0], self._log.next_seq - 1, self._limits)
             return _NONE
         self._check_frame(session, frame)
         known: list[Verdict] = []
@@ -173,7 +171,7 @@ class Group:
                 break
             known.append(self._known_verdict(session, commit))
         for commit in frame[len(known) :]:
-            self._check_commit(session, commit)
+            check_commit(commit, self._log.next_seq - 1, self._limits)
         return known
 
     def _known_verdict(self, session: Session, commit: Commit) -> Verdict:
@@ -215,55 +213,6 @@ class Group:
             last = commit.local_seq
             if commit.branch != frame[0].branch:
                 raise ProtocolError("all commits of a frame are on one branch. Send one frame per branch.")
-
-    def _check_commit(self, session: Session, commit: Commit) -> None:
-        operations, reads = commit.operations, commit.reads
-        if len(operations) > 1 and len({op.doc for op in operations}) < len(operations):
-            raise ProtocolError(
-                f"commit {commit.local_seq} names a document in two operations. Put its patches into one."
-            )
-        last_seq = self._log.next_seq - 1
-        for read in reads:
-            if not 0 <= read.seq <= last_seq:
-                raise ProtocolError(
-                    f"commit {commit.local_seq} read {read.doc.scope}:{read.doc.id} at seq {read.seq}, but the log "
-                    f"ends at {last_seq}"
-                )
-            if len(read.doc.id) > NAME_LENGTH or len(read.doc.scope) > 2 * NAME_LENGTH:
-                raise ProtocolError(f"commit {commit.local_seq} read a document whose name is over {NAME_LENGTH} long")
-            if read.layers:
-                self._check_layers(commit, read.layers)
-        if commit.after:
-            self._check_layers(commit, commit.after)
-        for doc, _ in commit.provenance.causes:
-            if len(doc.id) > NAME_LENGTH or len(doc.scope) > 2 * NAME_LENGTH:
-                raise ProtocolError(f"commit {commit.local_seq} names a cause that is over {NAME_LENGTH} long")
-        for condition in commit.preconditions:
-            self._check_precondition(commit, condition)
-        for event in commit.events:
-            if not 0 <= event.due_us <= MAX_INT:
-                raise ProtocolError(
-                    f"event {event.id!r} of commit {commit.local_seq} is due at {event.due_us}: write microseconds "
-                    f"from 0 to {MAX_INT}"
-                )
-
-    def _check_precondition(self, commit: Commit, condition: Precondition) -> None:
-        if isinstance(condition, OriginCommitted) and not 0 < condition.local_seq < commit.local_seq:
-            raise ProtocolError(
-                f"commit {commit.local_seq} names {condition.local_seq} as its origin: an origin is an earlier commit"
-            )
-        if isinstance(condition, LeaseHeld) and not 0 <= condition.token <= MAX_INT:
-            raise ProtocolError(f"commit {commit.local_seq} names a lease with token {condition.token}, which none has")
-
-    def _check_layers(self, commit: Commit, layers: tuple[tuple[int, int], ...]) -> None:
-        named = 0
-        for first, last in layers:
-            named += last - first + 1
-            if not 0 < first <= last < commit.local_seq or named > self._limits.read_layers:
-                raise ProtocolError(
-                    f"commit {commit.local_seq} names the layers {first} to {last}: layers are earlier commits "
-                    f"of its own session, at most {self._limits.read_layers} of them"
-                )
 
     # ---- judging and accepting -------------------------------------------------------------------
 
@@ -339,7 +288,7 @@ class Group:
                 f"it has {reads} reads and causes, {len(commit.operations)} operations and {patches} patches; the "
                 f"limits are {limits.commit_reads}, {limits.commit_operations} and {limits.commit_patches}. Split it.",
             )
-        if commit.events or commit.handled:
+        if commit.events or commit.handled or commit.delivered:
             return self._outgoing.refusal(commit)
         return None
 
@@ -367,7 +316,7 @@ class Group:
             if 4 * head.patch_bytes > head.weight or 300 * head.marks.nodes > head.weight:
                 self._heads.reweigh(head)
         self._sessions.accept(session, commit.local_seq, Landed(seq, branch.id, written))
-        if commit.events or commit.records or commit.handled:
+        if commit.events or commit.records or commit.handled or commit.delivered:
             self._outgoing.keep(session, branch, commit, seq, self._at_us)
 
     def _new_doc(self, key: DocKey) -> int:

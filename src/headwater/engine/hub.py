@@ -134,6 +134,11 @@ class Hub:
             self._tell(peer, 0)
         return bool(given)
 
+    def told(self) -> None:
+        """Somebody may have changed something without a message: whoever watches hears of it."""
+        self._asking.targets_due()
+        self.process(())
+
     def settle(self) -> None:
         """Wait for nobody who has a turn: what was kept back is judged now."""
         if self.turns.held:

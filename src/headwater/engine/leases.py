@@ -10,6 +10,7 @@ from headwater.clock import Clock
 from headwater.data.value import MAX_INT
 from headwater.engine.store.port import LeaseRow, Store
 from headwater.errors import AuthoringError
+from headwater.protocol.reactions import LEASE_PREFIX
 
 
 class Leases:
@@ -23,6 +24,10 @@ class Leases:
 
     def acquire(self, name: str, holder: str, duration_us: int) -> LeaseRow | None:
         """A new lease with a higher token, or None while another holder's runs."""
+        if name.startswith(LEASE_PREFIX):
+            raise AuthoringError(
+                f"lease {name!r} is a target's, which is claimed and not acquired. Choose another name."
+            )
         self._check(duration_us)
         now = self._clock.now_us()
         current = self._store.lease(name)

@@ -37,6 +37,13 @@ class Limits:
     sync_bytes: int = 8 * 1024 * 1024  # of all changes kept for one peer; beyond it only what changed is remembered
     sync_window: int = 8  # Sync frames that may be on the way to one peer
 
+    # what a worker may ask for
+    subscriptions: int = 1_000  # reactions of a space
+    claim_targets: int = 1_000  # targets in one claim, and outcomes of targets in one message
+    claim_records: int = 1_000  # records of one target in one claim
+    claim_bytes: int = 1024 * 1024  # records in one claim; one may be longer
+    failure_text: int = 2_000  # characters that are kept of why something failed
+
     # what is kept in memory
     session_kept_us: int = 30_000_000  # how long the watches of a lost connection are kept
     cache_bytes: int = 64 * 1024 * 1024

@@ -1,7 +1,8 @@
 """Outgoing: what commits send is stored with them, and an event is gone with the commit that handles it.
 
 Owns the stored events and topic records of a space. An event belongs to the branch of its commit: a fork begins without
-any, a merge brings none, and those of a deleted branch are deleted with it. Delivering them is not the engine's.
+any, a merge brings none, and those of a deleted branch are deleted with it. Records of the main branch mark the targets
+that they are for. Delivering is not the engine's.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from dataclasses import dataclass
 
 from headwater.data.codec import decode, encode
 from headwater.data.value import MAX_INT, size_of
-from headwater.engine.branches import Branch
+from headwater.engine.branches import MAIN_ID, Branch
+from headwater.engine.delivery import Delivery
 from headwater.engine.limits import Limits
 from headwater.engine.log import KEPT_SUM, Log, number_in_meta
 from headwater.engine.sessions import Session
@@ -39,11 +41,12 @@ class EventPage:
 class Outgoing:
     """What was sent and is not handled yet. Writes inside the open store transaction."""
 
-    __slots__ = ("_limits", "_log", "_store")
+    __slots__ = ("_delivery", "_limits", "_log", "_store")
 
-    def __init__(self, store: Store, log: Log, limits: Limits) -> None:
+    def __init__(self, store: Store, log: Log, delivery: Delivery, limits: Limits) -> None:
         self._store = store
         self._log = log
+        self._delivery = delivery
         self._limits = limits
 
     # ---- what a commit does ----------------------------------------------------------------------
@@ -57,6 +60,9 @@ class Outgoing:
                 f"it sends {len(commit.events)} events and handles {len(commit.handled)}; the limit of both is {most}. "
                 "Split it.",
             )
+        refused = self._delivery.refusal(commit) if commit.delivered else None
+        if refused is not None:
+            return refused
         ids = set()
         for event in commit.events:
             stored = self._store.event(event.id)
@@ -78,10 +84,16 @@ class Outgoing:
                     for e in commit.events
                 ]
             )
+        if commit.delivered:
+            self._delivery.outcomes.delivered(commit.delivered)
         if commit.records:
-            self._store.put_records(
-                [RecordRow(seq, place, r.topic, r.key, encode(r.payload)) for place, r in enumerate(commit.records)]
-            )
+            rows = [
+                RecordRow(seq, place, r.topic, r.key, encode(r.payload), r.source, branch.id, at_us)
+                for place, r in enumerate(commit.records)
+            ]
+            self._store.put_records(rows)
+            if branch.id == MAIN_ID:  # What is tried out on a branch leaves the process nowhere.
+                self._delivery.targets.mark(rows)
 
     def forget_branch(self, branch: Branch) -> None:
         """The branch is deleted: nobody can handle its events any more."""

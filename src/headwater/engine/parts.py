@@ -7,6 +7,7 @@ from headwater.engine.access import Access
 from headwater.engine.admission import Admission
 from headwater.engine.branches import Branches
 from headwater.engine.compaction import Compaction
+from headwater.engine.delivery import Delivery
 from headwater.engine.group import Group
 from headwater.engine.heads import Heads
 from headwater.engine.leases import Leases
@@ -33,6 +34,7 @@ class Parts:
         "admission",
         "branches",
         "compaction",
+        "delivery",
         "group",
         "heads",
         "leases",
@@ -53,11 +55,12 @@ class Parts:
         self.branches = branches = Branches(store, limits)
         self.heads = heads = Heads(store, log, branches, limits)
         self.sessions = sessions = Sessions(store, log, limits)
-        preconditions = Preconditions(store, heads, sessions)
+        self.delivery = delivery = Delivery(store, log, clock, limits)
+        preconditions = Preconditions(store, heads, sessions, delivery.targets)
         self.admission = admission = Admission(log, heads, sessions, preconditions, limits)
         snapshots = Snapshots(store, heads, limits)
         self.access = access = Access(heads, branches, owner) if owner is not None else None
-        self.outgoing = outgoing = Outgoing(store, log, limits)
+        self.outgoing = outgoing = Outgoing(store, log, delivery, limits)
         self.readers = readers = ReaderIndex(store)
         self.observing = observing = Observing(store, log, heads, admission, readers, limits, is_on=observes)
         self.observed = Observed(store, log, heads, admission, limits, is_on=observes)

@@ -13,17 +13,20 @@ from headwater.engine.branches import Branch
 from headwater.engine.heads import Heads
 from headwater.engine.sessions import Session, Sessions
 from headwater.engine.store.port import Store
+from headwater.engine.targets import Targets
 from headwater.protocol.commit import EntityAbsent, LeaseHeld, OriginCommitted, Precondition
+from headwater.protocol.reactions import LEASE_PREFIX
 from headwater.protocol.verdict import PreconditionFailed
 
 
 class Preconditions:
     """Evaluates the preconditions of a commit against the space as it is now."""
 
-    __slots__ = ("_heads", "_sessions", "_store")
+    __slots__ = ("_heads", "_sessions", "_store", "_targets")
 
-    def __init__(self, store: Store, heads: Heads, sessions: Sessions) -> None:
+    def __init__(self, store: Store, heads: Heads, sessions: Sessions, targets: Targets) -> None:
         self._store = store
+        self._targets = targets
         self._heads = heads
         self._sessions = sessions
 
@@ -48,11 +51,20 @@ class Preconditions:
                 if head.seq or head.inherited_seq:
                     return f"{doc.scope}:{doc.id} was already created on branch {branch.name!r}"
             case LeaseHeld(name, token):
-                lease = self._store.lease(name)
-                if lease is None or lease.token != token or not lease.holder:
+                holder = self._other_holder(name, token)
+                if holder is not None:
                     # Its token is what fences it: whoever does not hold it is not told.
-                    holder = "somebody else" if lease and lease.holder else "nobody"
+                    holder = "somebody else" if holder else "nobody"
                     return f"lease {name!r} with token {token} is no longer held: it is with {holder}"
             case _:
                 assert_never(precondition)
         return None
+
+    def _other_holder(self, name: str, token: int) -> str | None:
+        """Who has a lease; None: whoever has this token, empty: nobody."""
+        if name.startswith(LEASE_PREFIX):
+            return self._targets.holder_of(name, token)
+        lease = self._store.lease(name)
+        if lease is None or not lease.holder:
+            return ""
+        return None if lease.token == token else lease.holder

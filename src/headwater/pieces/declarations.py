@@ -7,7 +7,7 @@ the outline. None of them ever runs anything.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal
 
 from headwater.backoff import Backoff
@@ -220,7 +220,19 @@ class ReactionMember(FunctionMember):
 
     kind = "reaction"
     is_async = None
-    __slots__ = ("backoff", "max_retries", "on", "on_exhausted", "then")
+    __slots__ = (
+        "backoff",
+        "batch",
+        "budget_ms",
+        "errors",
+        "lane",
+        "max_retries",
+        "on",
+        "on_exhausted",
+        "priority",
+        "since",
+        "then",
+    )
 
     def __init__(
         self,
@@ -231,6 +243,12 @@ class ReactionMember(FunctionMember):
         max_retries: int,
         backoff: Backoff,
         on_exhausted: Exhausted,
+        since: Literal["now", "beginning"] = "now",
+        lane: str = "",
+        priority: int = 0,
+        batch: int = 1,
+        budget_ms: float | None = None,
+        errors: Mapping[type[BaseException], Backoff | Literal["permanent"]] | None = None,
     ) -> None:
         super().__init__(fn)
         if not isinstance(on, TopicMember):
@@ -250,6 +268,27 @@ class ReactionMember(FunctionMember):
         self.max_retries = max_retries
         self.backoff = backoff
         self.on_exhausted = on_exhausted
+        if since not in ("now", "beginning"):
+            raise AuthoringError(f"@reaction {fn.__name__}: since={shown(since)}: write 'now' or 'beginning'")
+        if not isinstance(lane, str):
+            raise AuthoringError(f"@reaction {fn.__name__}: lane={shown(lane)}: write the name of a lane")
+        if type(priority) is not int or not 0 <= priority <= 100:
+            raise AuthoringError(f"@reaction {fn.__name__}: priority={shown(priority)}: write 0 to 100")
+        if type(batch) is not int or not 1 <= batch <= 1_000:
+            raise AuthoringError(f"@reaction {fn.__name__}: batch={shown(batch)}: write how many records, 1 to 1000")
+        self.since: Literal["now", "beginning"] = since
+        self.lane = lane
+        self.priority = priority
+        self.batch = batch
+        self.budget_ms = None if budget_ms is None else check_duration("budget_ms", budget_ms)
+        self.errors = dict(errors or {})
+        for kind, rule in self.errors.items():
+            is_kind = isinstance(kind, type) and issubclass(kind, BaseException)
+            if not is_kind or not (isinstance(rule, Backoff) or rule == "permanent"):
+                raise AuthoringError(
+                    f"@reaction {fn.__name__}: errors={{{shown(kind)}: {shown(rule)}}}: write a class of errors, and a "
+                    "Backoff or 'permanent'"
+                )
 
 
 class ResourceMember(DerivedMember):

@@ -7,7 +7,7 @@ arguments. Decorators take members of the same class, never functions of `self`.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
 
 from headwater.backoff import Backoff
 from headwater.cells.cell import Cell
@@ -220,27 +220,41 @@ def handler(
 
 
 class _Reacts(Protocol[A_co, R_contra]):
-    """Two forms, so that a reaction may leave `Delivery` out."""
+    """Forms without and with a `Delivery`; a plain function is called in a thread."""
 
     @overload
     def __call__(self, fn: Callable[[Any, A_co], Awaitable[R_contra]], /) -> Reaction: ...
     @overload
     def __call__(self, fn: Callable[[Any, A_co, Delivery], Awaitable[R_contra]], /) -> Reaction: ...
+    @overload
+    def __call__(self, fn: Callable[[Any, A_co], R_contra], /) -> Reaction: ...
+    @overload
+    def __call__(self, fn: Callable[[Any, A_co, Delivery], R_contra], /) -> Reaction: ...
+
+
+class ReactionOptions(TypedDict, total=False):
+    """How a reaction is delivered to."""
+
+    max_retries: int  # tries after the first one
+    backoff: Backoff | None  # how long it waits before each; an error's `retry_after` may make that longer
+    on_exhausted: Exhausted  # then: block the target, park or skip the record, or never give up
+    errors: Mapping[type[BaseException], Backoff | Literal["permanent"]]  # for kinds of errors, before the rest
+    budget_ms: float  # how long after its record was emitted there is a last try
+    since: Literal["now", "beginning"]  # what a new reaction gets
+    lane: str  # reactions of one lane share the slots of a worker
+    priority: int  # a higher one counts as waiting a second longer for each step
 
 
 @overload
-def reaction(
-    *, on: Topic[T], max_retries: int = ..., backoff: Backoff | None = ..., on_exhausted: Exhausted = ...
-) -> _Reacts[T, None]: ...
+def reaction(*, on: Topic[T], batch: int, **options: Unpack[ReactionOptions]) -> _Reacts[tuple[T, ...], None]: ...
+@overload
+def reaction(*, on: Topic[T], **options: Unpack[ReactionOptions]) -> _Reacts[T, None]: ...
 @overload
 def reaction(
-    *,
-    on: Topic[T],
-    then: Takes[R],
-    max_retries: int = ...,
-    backoff: Backoff | None = ...,
-    on_exhausted: Exhausted = ...,
-) -> _Reacts[T, R]: ...
+    *, on: Topic[T], then: Takes[R], batch: int, **options: Unpack[ReactionOptions]
+) -> _Reacts[tuple[T, ...], R]: ...
+@overload
+def reaction(*, on: Topic[T], then: Takes[R], **options: Unpack[ReactionOptions]) -> _Reacts[T, R]: ...
 def reaction(
     *,
     on: Any,
@@ -248,8 +262,13 @@ def reaction(
     max_retries: int = DEFAULT_RETRIES,
     backoff: Backoff | None = None,
     on_exhausted: Exhausted = "block",
+    **options: Any,
 ) -> Any:
-    """Something done outside, at least once for each record of a topic, whether anybody looks or not."""
+    """Something done outside, at least once for each record of a topic, whether anybody looks or not.
+
+    What it returns goes to the handler named by `then`, in the transaction that acknowledges the record. With `batch`
+    it takes a tuple of up to so many records, all or nothing.
+    """
     return lambda fn: ReactionMember(
         fn,
         on=on,
@@ -257,6 +276,7 @@ def reaction(
         max_retries=max_retries,
         backoff=backoff or Backoff.none(),
         on_exhausted=on_exhausted,
+        **options,
     )
 
 

@@ -78,11 +78,25 @@ class SentEvent(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
 
 
 class TopicRecord(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A record emitted to a topic; `key` orders it among the records of the same target."""
+    """A record emitted to a topic; `key` orders it among the records of the same target, `source` is who emitted it."""
 
     topic: str
     key: str
     payload: Any
+    source: str = ""
+
+
+class Delivered(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A record that was delivered to a reaction: the position of its target moves with the commit.
+
+    The commit carries `lease_held` for that target. `keeps`: the lease goes on after it.
+    """
+
+    reaction: str
+    key: str
+    seq: Number
+    ordinal: Number
+    keeps: bool = False
 
 
 class Provenance(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -115,6 +129,7 @@ class Commit(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     provenance: Provenance = NO_PROVENANCE
     after: tuple[tuple[int, int], ...] = ()  # layers it stands on without a read: plain writes of its own frame
     handled: tuple[str, ...] = ()  # ids of stored events of its branch that are over with it; one not stored is nothing
+    delivered: tuple[Delivered, ...] = ()  # records that were delivered to reactions with it
 
 
 Frame = Sequence[Commit]
@@ -183,7 +198,7 @@ def checked_commit(commit: Commit, limits: ValueLimits) -> Commit:
         for read in commit.reads:
             check_path(read.path, limits)
         events = tuple(SentEvent(e.id, e.stream, _frozen(e.payload, limits), e.due_us) for e in commit.events)
-        records = tuple(TopicRecord(r.topic, r.key, _frozen(r.payload, limits)) for r in commit.records)
+        records = tuple(TopicRecord(r.topic, r.key, _frozen(r.payload, limits), r.source) for r in commit.records)
     except InvalidValueError as error:
         raise ProtocolError(f"commit {commit.local_seq} holds a value no document can hold: {error}") from error
     return msgspec.structs.replace(commit, operations=operations, events=events, records=records)

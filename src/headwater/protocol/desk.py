@@ -27,6 +27,7 @@ What = Literal[
     "nodes",
     "backlog",
     "current",
+    "reactions",
 ]
 
 
@@ -34,7 +35,8 @@ class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     """One question. `place` is `PIECE.MEMBER#/path` or an address; the rest counts where it makes sense.
 
     `space` is empty where all of them are meant; `since` is the first seq to keep where history is given up. Of
-    branches, `value` says what is done: list, new, diff, merge or delete; of nodes, which ones are meant.
+    branches, `value` says what is done: list, new, diff, merge or delete; of nodes, which ones are meant; of
+    reactions, it is an object that says what is done.
     """
 
     what: What

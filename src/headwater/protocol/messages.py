@@ -41,6 +41,14 @@ from headwater.protocol.observations import (
     WatchMarks,
     Wholes,
 )
+from headwater.protocol.reactions import (
+    Claimed,
+    Delivering,
+    Delivers,
+    TargetsDue,
+    WatchTargets,
+    frozen_claimed,
+)
 from headwater.protocol.stored_events import Events, EventsStored, QueryEvents, WatchEvents, frozen_events
 from headwater.protocol.verdict import Verdict
 
@@ -142,7 +150,7 @@ class Renew(Message, frozen=True, tag="renew"):
 
 Nodes = QueryObservations | QueryNodes | QueryWholes | QueryMet | QueryBacklog | QueryReaders | QueryMarks
 Looks = Nodes | QueryCurrent | QueryElsewhere | Mirror | QueryMirrors
-Asks = Query | QueryEvents | WatchEvents | WatchMarks | Looks
+Asks = Query | QueryEvents | WatchEvents | WatchMarks | WatchTargets | Looks | Delivers
 FromReplica = Hello | Open | Transact | Watch | Unwatch | Asks | Ack | Bye | Renew
 
 # ---- from the engine -------------------------------------------------------------------------------
@@ -276,7 +284,7 @@ class Renewed(Message, frozen=True, tag="renewed"):
 
 
 Seen = Observations | Wholes | Met | Backlog | Readers | Marks | Current | ReadElsewhere | Mirrored
-Told = Answer | Events | EventsStored | Marked | Seen
+Told = Answer | Events | EventsStored | Marked | TargetsDue | Seen | Delivering
 FromEngine = Welcome | Opened | Verdicts | Watched | Sync | Told | Problem | Renewed
 
 # ---- bytes -----------------------------------------------------------------------------------------
@@ -314,6 +322,8 @@ def decode_from_engine(
                 return Answer(id, seq, _frozen_states(documents, limits), after)
             case Events():
                 return frozen_events(message, limits)
+            case Claimed():
+                return frozen_claimed(message, limits)
             case Sync(seq, changes, arrived, by, left, turn, chain):
                 frozen = tuple(_frozen_change(change, limits) for change in changes)
                 return Sync(seq, frozen, _frozen_states(arrived, limits), by, left, turn, chain)

@@ -15,11 +15,14 @@ from headwater.data.value import MAX_INT
 from headwater.errors import LoadError
 from headwater.protocol.messages import Answer, FromReplica, Looks, Query, Seen, Told
 from headwater.protocol.observations import Marked, WatchMarks
+from headwater.protocol.reactions import Delivering, Delivers, TargetsDue, WatchTargets
 from headwater.protocol.stored_events import Events, EventsStored, QueryEvents, WatchEvents
 
 Reply = Callable[[Answer | LoadError], object]
 EventsReply = Callable[[Events | LoadError], object]
 SeenReply = Callable[[Seen | LoadError], object]
+DeliveringReply = Callable[[Delivering | LoadError], object]
+Watches = type[WatchEvents] | type[WatchMarks] | type[WatchTargets]
 Heard = Callable[[int | LoadError], object]
 """Called with the seq of the newest commit that stored events, or marked pieces; with an error where it is refused."""
 
@@ -33,7 +36,7 @@ class Queries:
         self._say = say
         self._new_number = new_number
         self._waiting: dict[int, tuple[str, Callable[[Any], object]]] = {}  # what was asked for, and who
-        self._heard: dict[type[WatchEvents] | type[WatchMarks], tuple[int, Heard]] = {}  # the number of the question
+        self._heard: dict[Watches, tuple[int, Heard]] = {}  # the number of the question
 
     def ask(self, query: Query, reply: Reply) -> None:
         """Ask once for documents. `query.id` is chosen here, as in all of these."""
@@ -54,7 +57,11 @@ class Queries:
         """Ask once for a page of the stored events of this branch that are due at a time or before."""
         self._ask(QueryEvents(0, due_by_us, after, limit), "stored events", reply)
 
-    def _ask(self, question: Query | QueryEvents | Looks, what: str, reply: Callable[[Any], object]) -> None:
+    def deliver(self, question: Delivers, reply: DeliveringReply) -> None:
+        """Ask for targets, say what came of them, or what an operator wants of reactions."""
+        self._ask(question, "reactions", reply)
+
+    def _ask(self, question: Query | QueryEvents | Looks | Delivers, what: str, reply: Callable[[Any], object]) -> None:
         asked = msgspec.structs.replace(question, id=self._new_number())
         if self._say(asked):
             self._waiting[asked.id] = (what, reply)
@@ -77,7 +84,14 @@ class Queries:
         """
         self._watch(WatchMarks, heard)
 
-    def _watch(self, kind: type[WatchEvents] | type[WatchMarks], heard: Heard | None) -> None:
+    def watch_targets(self, heard: Heard | None) -> None:
+        """Be told when there may be something for a worker to claim: now, on every connection, and from then on.
+
+        With it comes a number, which is another one when there are new reactions. None: no longer.
+        """
+        self._watch(WatchTargets, heard)
+
+    def _watch(self, kind: Watches, heard: Heard | None) -> None:
         former = self._heard.pop(kind, None)
         if heard is not None:
             number = self._new_number()
@@ -95,10 +109,10 @@ class Queries:
 
     def answered(self, number: int, answer: Told | LoadError) -> bool:
         """Hand over an answer. False: nobody waits for it."""
-        if isinstance(answer, EventsStored | Marked | LoadError):
+        if isinstance(answer, EventsStored | Marked | TargetsDue | LoadError):
             for known, heard in list(self._heard.values()):
                 if known == number:
-                    heard(answer if isinstance(answer, LoadError) else answer.newest)
+                    heard(answer.newest if isinstance(answer, EventsStored | Marked) else _news(answer))
                     return True
         waiting = self._waiting.pop(number, None)
         if waiting is not None:
@@ -110,3 +124,8 @@ class Queries:
         waiting, self._waiting = self._waiting, {}
         for what, reply in waiting.values():
             reply(LoadError(f"{what} cannot be read: {why}"))
+
+
+def _news(answer: TargetsDue | LoadError) -> int | LoadError:
+    """Of targets nothing is told but whether there are new reactions."""
+    return answer if isinstance(answer, LoadError) else answer.subscriptions

@@ -17,6 +17,7 @@ from headwater.data.value import ABSENT, MaybeValue, Value, equal
 from headwater.errors import AuthoringError
 from headwater.protocol.commit import (
     Commit,
+    Delivered,
     EntityAbsent,
     Operation,
     Precondition,
@@ -52,6 +53,7 @@ class Transaction:
         "attempted",
         "basis",
         "causes",
+        "delivered",
         "derived",
         "documents",
         "events",
@@ -100,6 +102,7 @@ class Transaction:
         self.events: list[SentEvent] = []
         self.handled: list[str] = []  # stored events that are over with it
         self.records: list[TopicRecord] = []
+        self.delivered: list[Delivered] = []  # records whose targets move on with it
         self.local_seq = 0  # set when it becomes a layer: what an `origin_committed` names
         self.oldest = 0  # the first layer that was there when it began, and that it may name
         self.leans = False  # on a layer's removal: then it is told even if it writes nothing
@@ -266,7 +269,8 @@ class Transaction:
 
     def is_empty(self) -> bool:
         """Nothing the engine has to know: a transaction that only looked, or wrote what was there."""
-        return not (self.preconditions or self.events or self.records or self.handled or self.operations())
+        sends = self.events or self.records or self.handled or self.delivered
+        return not (self.preconditions or sends or self.operations())
 
     def commit(self, local_seq: int, branch: str) -> Commit:
         operations = self.operations()
@@ -282,6 +286,7 @@ class Transaction:
             Provenance(self.node, getattr(self.source, "fingerprint", ""), self.causes, self.derived, self.hops),
             (),
             tuple(self.handled),
+            tuple(self.delivered),
         )
 
     def _look_again(self, operations: tuple[Operation, ...]) -> None:
@@ -348,7 +353,8 @@ assert DESCRIPTORS.keys() >= PLAIN, "a plain kind has no descriptor"
 
 def says_nothing(commit: Commit) -> bool:
     """Whether an engine has nothing to do with it."""
-    return not (commit.operations or commit.preconditions or commit.events or commit.records or commit.handled)
+    sends = commit.events or commit.records or commit.handled or commit.delivered
+    return not (commit.operations or commit.preconditions or sends)
 
 
 def _is_inside(array: Path, written: list[Path]) -> bool:

@@ -81,7 +81,7 @@ def open(path: str | PathLike[str], /, *, policy: Policy | None = None) -> Openi
 
 def _opened(path: str | PathLike[str], policy: Policy | None) -> Runtime:
     attachment = _SERVED.get(realpath(path))
-    made = Runtime(path if attachment is None else attachment, policy=policy)
+    made = Runtime(path if attachment is None else attachment, policy=policy, reacts=True)
     if attachment is not None:
         _TAKING_PART.add(made)
     return made

@@ -21,6 +21,7 @@ from headwater.cells.host import Subscription
 from headwater.clock import Clock, RealClock
 from headwater.data.value import ABSENT
 from headwater.errors import AuthoringError, HeadwaterError, LimitError, SessionExpiredError
+from headwater.reactions.drain import Pace
 from headwater.replica.detached import Detached
 from headwater.replica.replica import Replica
 from headwater.runtime.attached import Attached
@@ -33,6 +34,7 @@ from headwater.runtime.loops import ByAsyncio
 from headwater.runtime.nodes import Kind, NodeHandle, register
 from headwater.runtime.outbox import Outbox
 from headwater.runtime.policy import Policy
+from headwater.runtime.reactions import Reactions
 from headwater.runtime.shared_space import Space
 from headwater.runtime.space import LocalSpace
 from headwater.runtime.tasks import Tasks
@@ -68,7 +70,10 @@ class Runtime:
         close_s: float = CLOSE_S,
         observe: bool = True,
         identity: str | None = None,
+        reacts: bool | None = None,
+        pace: Pace | None = None,
     ) -> None:
+        """`reacts`: whether it delivers records to reactions; unless said, where it alone has a directory."""
         self._event_loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._loop = ByAsyncio(self._event_loop)
@@ -88,6 +93,9 @@ class Runtime:
         # Which of several runtimes it is, over restarts. One that has a directory for itself is the only one there.
         is_alone = self._owns and isinstance(self.attachment, Embedded)
         self.pieces = Pieces(self, "" if identity is None and is_alone else identity)
+        if (isinstance(self.attachment, Embedded) and self._owns) if reacts is None else reacts:
+            self.pieces.reacting.use(pace)
+        self.reactions = Reactions(self)
         self._outbox = None if outbox is None else Outbox(fspath(outbox))  # what was sent and has no end
         self._loop.drive(self.core)
         if self._outbox is not None:
@@ -121,6 +129,7 @@ class Runtime:
         channel.driver.session.runs.is_on = self.observes
         channel.start(local)
         self.pieces.handling.takeover.attend(channel)
+        self.pieces.reacting.attend(channel, local)
         return local
 
     def channel(self, name: str) -> Attached | None:
@@ -322,6 +331,7 @@ class Runtime:
         """Answers with what was left undone, if something was."""
         closed = SessionExpiredError("this runtime was closed while this was waited for: open another one, and look")
         try:
+            await self.pieces.reacting.stop()
             await self.tasks.close()
             self.core.observing.end(closed)
             for node in tuple(self.core.scheduler.registry):

@@ -129,8 +129,11 @@ class Account:
         children = () if self._started is None else self._started()
         if node.reads is not self._reads or (children or ()) != self._listed or node.found != self._found:
             self._look(node, children or ())
+        if self._implied is None:
+            self._implied = self._below()
         is_known = (
             self._is_comparable
+            and self._implied is not None
             and node.expect is node.reads  # Otherwise it was shown a failure, which nobody will compare.
             and node.cleanup is None  # What it set up is gone with the process.
             and children is not None

@@ -79,7 +79,7 @@ class Application:
         self._classes = {each.__outline__.name: each for each in classes}
         self.hello_s = service.limits.hello_s
         self.attachment = Served(service)
-        self.runtime = Runtime(self.attachment, clock=service.clock)
+        self.runtime = Runtime(self.attachment, clock=service.clock, reacts=bool(self._classes))
         service.metrics.count_resumed(lambda: self.runtime.pieces.resuming.counts)
 
     def authenticate(self, token: str, user: str) -> tuple[str, float | None]:

@@ -39,6 +39,7 @@ from headwater.server.branching import branch_form
 from headwater.server.forms import compact_form, log_form, read_form, why_form
 from headwater.server.intents import intents_form, stored_form
 from headwater.server.nodes import backlog_form, current_form, nodes_form
+from headwater.server.reactions import reactions_form
 from headwater.server.rights import RIGHT_FOR, check_way, needed, space_of, write
 from headwater.server.showing import part_of, shown_form
 
@@ -129,6 +130,11 @@ class Desk:
             case "current":
                 await check(asked.space, Right.OWN)
                 return await self._engines.ask(asked.space, lambda engine: current_form(engine, asked))
+            case "reactions":
+                await check(asked.space, Right.OWN)
+                return await self._engines.ask(
+                    asked.space, lambda engine: reactions_form(engine, asked.value, asked.limit)
+                )
             case "verify":
                 await check(asked.space, Right.OWN)
                 return {"copy": await self._engines.copy(asked.space)}

@@ -56,11 +56,9 @@ class ServedEngines:
 
 
 def _asked(engine: Engine, hub: Hub, question: Callable[[Engine], T]) -> T:
-    """What a question wrote, as merging does, is told to everybody at once."""
-    before = engine.last_seq
+    """What a question wrote, as merging does, or an operator changed of reactions, is told to everybody at once."""
     found = question(engine)
-    if engine.last_seq != before:
-        hub.process(())
+    hub.told()
     return found
 
 

@@ -11,6 +11,7 @@ from typing import Final, TypeGuard
 
 from headwater.protocol.messages import Asks, FromEngine, Problem, Told, Verdicts, Watch, Watched
 from headwater.protocol.observations import Marked
+from headwater.protocol.reactions import TargetsDue
 from headwater.protocol.stored_events import EventsStored
 from headwater.server.limits import ServerLimits
 
@@ -80,6 +81,6 @@ class Flow:
         """Whether the peer asked for it. That there is more is said again and again, and asked for once."""
         if isinstance(message, Problem):
             return not message.fatal
-        if isinstance(message, EventsStored | Marked):
+        if isinstance(message, EventsStored | Marked | TargetsDue):
             return message.id in self._asked
         return isinstance(message, Watched | Told)

@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 from headwater.engine.host import ThreadHost
 from headwater.protocol.messages import FromEngine, Problem, Verdicts
 from headwater.protocol.verdict import Accepted
+from headwater.server.reaction_metrics import ReactionMetrics
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OUTCOME: Final = ("outcome", "reason")
@@ -62,6 +63,7 @@ class Metrics:
         self.slow = Counter("headwater_slow_consumers", "Connections closed for not reading.", registry=registry)
         registry.register(_Counted(self))
         registry.register(_Spaces(hosts))
+        registry.register(ReactionMetrics(hosts))
 
     def told(self, messages: Iterable[FromEngine], size: int) -> None:
         """Any thread."""

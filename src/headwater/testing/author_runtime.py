@@ -27,7 +27,7 @@ class SimulatedRuntime(Runtime):
     """The runtime of one user."""
 
     def __init__(self, client: Client, clock: VirtualClock, counts: Counts, trace: Trace) -> None:
-        super().__init__(Route(client), clock=clock)
+        super().__init__(Route(client), clock=clock, reacts=True)
         self.client = client
         self.failures: deque[Failure] = deque(maxlen=FAILURES)
         self.broke: Exception | None = None  # what must not happen
@@ -55,6 +55,7 @@ class SimulatedRuntime(Runtime):
     async def kill(self) -> None:
         """The process is gone. Whoever waits for something of it is told so."""
         self.client.die()
+        self.pieces.reacting.kill()
         self._close_s = 0.0
         try:
             await self.close()

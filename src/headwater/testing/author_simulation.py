@@ -135,12 +135,20 @@ class Simulation:
                     await runtime.core.observing.until(lambda: not len(runtime.tasks))
             except TimeoutError:
                 self._trace.note("test", "does not wait for work of", runtime.client.user)
+        await self._delivered(runtime)
         for name, seq in self._ends().items():
             channel = runtime.channel(name)
             if channel is not None:
                 await channel.reached(seq)
                 await channel.driver.synced()
         await runtime.settled()
+
+    async def _delivered(self, runtime: SimulatedRuntime) -> None:
+        """What is being delivered to reactions comes to its end, unless that takes long. What is due later is not."""
+        for _ in range(round(RESTING_S / NOTICED_S)):
+            if not runtime.pieces.reacting.is_busy:
+                return
+            await asyncio.sleep(NOTICED_S)
 
     def _moment(self) -> tuple[object, ...]:
         """Two of these are the same if nothing was written and nothing ran in between."""
@@ -203,7 +211,7 @@ class Simulation:
         """What was emitted to a topic and is durable, in the order of the log."""
         if not isinstance(member, Member) or not isinstance(member.declaration, TopicMember):
             raise AuthoringError(f"records({member!r}): write a topic, like Cart.placed")
-        return self._server.read(lambda engines: records(engines, member, self._counts.class_of))
+        return self._server.read(lambda engines: records(engines, member))
 
     def lost(self) -> int:
         """How many commits were said to be durable and are not there."""

@@ -1,26 +1,19 @@
 """What the server of an author's simulation has in its logs: records of topics, and whether promises were kept.
 
-Reads engines and changes nothing. A record belongs to a class by the piece that emitted it, whose own record says its
-class; a child has none, and a runtime is asked that made it.
+Reads engines and changes nothing. A record belongs to a class by its topic.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from headwater.cells.member import Member
-from headwater.data.address import DocKey, parse_address
 from headwater.engine.engine import Engine
 from headwater.engine.reads import Logged
-from headwater.pieces.names import document_id
-from headwater.runtime.binding.records import RECORD
 from headwater.testing.author_network import Client
 
 PAGE: Final = 1_000
-
-MadeBy = Callable[[str, str], str | None]
-"""The class of a piece of a space that has no record, as some runtime knows it."""
 
 
 def log_of(engine: Engine) -> Iterator[Logged]:
@@ -32,26 +25,19 @@ def log_of(engine: Engine) -> Iterator[Logged]:
         since = None if page.next is None else int(page.next)
 
 
-def records(engines: Mapping[str, Engine], member: Member[Any], made_by: MadeBy) -> list[Any]:
+def records(engines: Mapping[str, Engine], member: Member[Any]) -> list[Any]:
     """The records of a topic, in the order of each log."""
     outline = member.owner.__outline__
     declared = member.declaration
     codec = outline.codec(declared)
-    names = {cls.__outline__.name for cls in _with_subclasses(member.owner)}
+    topics = {f"{cls.__outline__.name}.{declared.stored}" for cls in _with_subclasses(member.owner)}
     found = []
-    for space, engine in engines.items():
+    for engine in engines.values():
         for logged in log_of(engine):
             for record in logged.commit.records:
-                id, _, stored = parse_address(record.topic).id.rpartition(":")
-                if stored == declared.stored and (_class_of(engine, id) or made_by(space, id)) in names:
+                if record.topic in topics:
                     found.append(codec.decode(record.payload))
     return found
-
-
-def _class_of(engine: Engine, id: str) -> str | None:
-    """The class of a piece, as its record says it. None: it has none."""
-    value = engine.read(DocKey("space", document_id(id, RECORD))).value
-    return str(value.get("cls")) if isinstance(value, Mapping) else None
 
 
 def _with_subclasses(cls: type[Any]) -> list[type[Any]]:

@@ -18,8 +18,8 @@ from headwater.protocol.commit import encode_commit
 from headwater.protocol.record import decode_record
 from headwater.protocol.verdict import Accepted, Verdict
 from headwater.testing.disk_machine import Documents
+from headwater.testing.disk_steps import Frames
 from headwater.testing.disk_tape import Answered, Asked, Tables, Tape, Transacted
-from headwater.testing.disk_workload import Frames
 
 # When these are written depends on what is in memory, which a crash empties. What they say follows from the log
 # and is compared through the documents, and through what is answered to commits that were refused (`judged`, which a

@@ -33,8 +33,8 @@ from headwater.testing.disk_compare import (
 from headwater.testing.disk_machine import Killed, Machine, Rig
 from headwater.testing.disk_model import DiskOp, Loss, OpKind, Platter
 from headwater.testing.disk_points import POWER_LOSSES, VERIFY_EVERY
+from headwater.testing.disk_steps import Frames
 from headwater.testing.disk_tape import Answered, Asked, Looker, Tape
-from headwater.testing.disk_workload import Frames
 from headwater.testing.faulty_disk import FOR_GOOD, Fault, FaultyDisk, Mode
 
 OPENINGS_EVERY: Final = 24  # steps: opening with faults is tried on the disk after one of so many

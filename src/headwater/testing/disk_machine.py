@@ -20,10 +20,12 @@ from headwater.data.value import MaybeValue
 from headwater.engine.engine import Engine
 from headwater.engine.group import Outcome
 from headwater.engine.reads import every
+from headwater.engine.store.delivery_port import DeliveryStore
 from headwater.engine.store.port import Store
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.errors import StorageError
-from headwater.testing.disk_workload import LIMITS, WRITERS, Restart, Step, ask
+from headwater.testing.disk_steps import Restart, Step, ask
+from headwater.testing.disk_workload import LIMITS, WRITERS
 from headwater.testing.faulty_disk import FaultyDisk
 
 FILE: Final = "crash.space"
@@ -57,7 +59,7 @@ class TracedStore:
 
     def __init__(
         self,
-        store: Store,
+        store: Store | DeliveryStore,
         before_call: Callable[[str], None],
         after_call: Callable[[str], None],
     ) -> None:
@@ -67,12 +69,14 @@ class TracedStore:
 
     def __getattr__(self, name: str) -> object:
         found = getattr(self._store, name)
+        if name == "delivery":
+            return TracedStore(found, self._before, self._after)
         if not callable(found):
             return found
 
-        def traced(*args: object) -> object:
+        def traced(*args: object, **options: object) -> object:
             self._before(name)
-            answer = found(*args)
+            answer = found(*args, **options)
             self._after(name)
             return answer
 

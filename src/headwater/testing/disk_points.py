@@ -36,8 +36,8 @@ from headwater.testing.disk_compare import (
 )
 from headwater.testing.disk_machine import Machine, Rig
 from headwater.testing.disk_model import DiskOp, Image, Loss, OpKind, Platter
+from headwater.testing.disk_steps import Acknowledge, Frames
 from headwater.testing.disk_tape import Answered, Asked, Looker, Tables, Tape, Transacted
-from headwater.testing.disk_workload import Acknowledge, Frames
 from headwater.testing.faulty_disk import FaultyDisk
 
 POWER_LOSSES: Final = (Loss.DROPPED, Loss.TORN, Loss.REORDERED, Loss.SCATTERED)

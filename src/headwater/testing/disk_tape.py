@@ -20,7 +20,8 @@ from headwater.engine.verify.history import Report, verify_store
 from headwater.protocol.verdict import Accepted
 from headwater.testing.disk_machine import FILE, Documents, Machine, Rig
 from headwater.testing.disk_model import DiskOp, Image, Platter
-from headwater.testing.disk_workload import Script, Step
+from headwater.testing.disk_steps import Step
+from headwater.testing.disk_workload import Script
 from headwater.testing.faulty_disk import FaultyDisk
 
 _ENDS_TRANSACTION: Final = ("open", "commit")

@@ -10,13 +10,11 @@ that a crash may not turn it into an acceptance.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final, TypeAlias, assert_never
+from typing import Final
 
 from headwater.clock import Random
 from headwater.data.address import Depth, DocKey
 from headwater.data.patch import Patch, add, add_unique, append, increment, remove, replace
-from headwater.engine.engine import Engine
 from headwater.engine.group import Outcome
 from headwater.engine.limits import Limits
 from headwater.protocol.commit import (
@@ -33,10 +31,25 @@ from headwater.protocol.commit import (
     SentEvent,
     TopicRecord,
 )
-from headwater.protocol.mirrors import Mirror
-from headwater.protocol.observations import Observation
 from headwater.protocol.verdict import Accepted
 from headwater.testing.disk_runs import COUNTS, observed_of
+from headwater.testing.disk_steps import (
+    LEASE,
+    Acknowledge,
+    Acquire,
+    Compact,
+    DeleteBranch,
+    Fork,
+    Frames,
+    Listen,
+    LookThrough,
+    MergeBranch,
+    OpenSession,
+    Reads,
+    Release,
+    Restart,
+    Step,
+)
 
 LIMITS: Final = Limits(
     snapshot_patches=3,
@@ -51,120 +64,8 @@ LIMITS: Final = Limits(
 """Small, so that a workload of 200 commits meets snapshots, thinning, forgotten sessions and merged marks."""
 
 WRITERS: Final = ("ann", "bob", "cid")
-LEASE: Final = "printer"
-LEASE_US: Final = 60_000_000
-
 LINES: Final = DocKey("space", "lines")
 SETTINGS: Final = DocKey("user:ann", "settings")
-
-
-@dataclass(frozen=True, slots=True)
-class OpenSession:
-    key: str
-
-
-@dataclass(frozen=True, slots=True)
-class Frames:
-    """Frames of several sessions in one group, and what was observed of nodes with each of them."""
-
-    batch: tuple[tuple[str, Frame], ...]
-    observed: tuple[tuple[Observation, ...], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Reads:
-    """A piece of another space says what it reads here."""
-
-    piece: str
-    docs: tuple[tuple[DocKey, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Fork:
-    name: str
-    parent: str
-
-
-@dataclass(frozen=True, slots=True)
-class MergeBranch:
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteBranch:
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Acquire:
-    holder: str
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    token: int
-
-
-@dataclass(frozen=True, slots=True)
-class Acknowledge:
-    key: str
-    local_seq: int
-
-
-@dataclass(frozen=True, slots=True)
-class Compact:
-    before: int
-
-
-@dataclass(frozen=True, slots=True)
-class Restart:
-    """Close the engine in good order and open it again."""
-
-
-Step: TypeAlias = (
-    OpenSession
-    | Frames
-    | Reads
-    | Fork
-    | MergeBranch
-    | DeleteBranch
-    | Acquire
-    | Release
-    | Acknowledge
-    | Compact
-    | Restart
-)
-
-
-def ask(engine: Engine, step: Step) -> list[Outcome]:
-    """Ask one step of the engine, and answer what its frames were answered. A restart is not the engine's."""
-    match step:
-        case OpenSession(key):
-            engine.open_session(key)
-        case Frames(batch, observed):
-            runs = {at: (batch[at][1][0].branch, each) for at, each in enumerate(observed) if each}
-            return engine.submit_group(batch, observed=runs)
-        case Reads(piece, docs):
-            engine.looked(Mirror(0, "other", piece, docs))
-        case Fork(name, parent):
-            engine.fork(name, parent=parent)
-        case MergeBranch(name):
-            engine.merge(name)
-        case DeleteBranch(name):
-            engine.delete_branch(name)
-        case Acquire(holder):
-            engine.acquire_lease(LEASE, holder, LEASE_US)
-        case Release(token):
-            engine.release_lease(LEASE, token)
-        case Acknowledge(key, local_seq):
-            engine.acknowledge(key, local_seq)
-        case Compact(before):
-            engine.compact(before)
-        case Restart():
-            pass
-        case _:
-            assert_never(step)
-    return []
 
 
 class Script:
@@ -223,6 +124,7 @@ class Script:
         opening: list[tuple[int, Callable[[], Step]]] = [
             *((0, lambda key=key: OpenSession(key)) for key in WRITERS),
             (0, lambda: Acquire("ann")),
+            (0, lambda: Listen("print", "placed", "now")),
             (0, self._first),
         ]
         return [
@@ -231,6 +133,8 @@ class Script:
             (25, Restart),
             (35, lambda: self._forked("side", MAIN)),
             (40, lambda: self._forked("deep", "draft")),
+            (45, lambda: Listen("count", "seen", "beginning")),
+            (46, lambda: LookThrough("count")),
             (50, lambda: self._leaving("draft", MergeBranch("draft"), stays=True)),
             (55, lambda: Release(self._token)),
             (55, self._acquired),

@@ -27,22 +27,35 @@ class FaultyStore:
 
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(self._inner, name)
-        if not callable(attribute):
-            return attribute
+        if name == "delivery":
+            return _Tables(self, attribute)
+        return self._counted(name, attribute) if callable(attribute) else attribute
 
-        def call(*arguments: Any) -> Any:
+    def _counted(self, name: str, attribute: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
             self.calls.append(name)
             if name in self.down:
                 raise self.error()
             due = len(self.calls) == self.fail_at or name == self.fail_on
             if not due:
-                return attribute(*arguments)
+                return attribute(*arguments, **options)
             self.fail_at, self.fail_on = 0, ""
             if self.after:
-                attribute(*arguments)
+                attribute(*arguments, **options)
             raise self.error()
 
         return call
+
+
+class _Tables:
+    """A part of the store, whose calls count as the store's."""
+
+    def __init__(self, store: FaultyStore, tables: object) -> None:
+        self._store = store
+        self._tables = tables
+
+    def __getattr__(self, name: str) -> Any:
+        return self._store._counted(name, getattr(self._tables, name))
 
 
 if TYPE_CHECKING:

@@ -23,6 +23,7 @@ from headwater.engine.verify.history import Violation, verify_file
 from headwater.errors import AbsentError, CorruptionError, NewerVersionError, StorageError
 from headwater.protocol.commit import Commit, Operation, Read, SentEvent, TopicRecord
 from headwater.protocol.mirrors import Mirror
+from tests.unit.engine.delivery_kit import reacted
 from tests.unit.engine.observing_kit import Runner, looked
 from tests.unit.engine.sealing import reseal
 
@@ -66,6 +67,7 @@ def worked(engine: Engine) -> None:
     engine.acquire_lease("lease", "ann", 1_000_000)
     for n in range(23, 28):
         engine.submit("ann", Commit(n, (Operation(B, (add((f"k{n}",), n),)),)))
+    reacted(engine)
     runner = Runner(engine, "cid")
     for n in range(60):
         runner.observe(runner.run(f"piece{n}.total", *[looked(f"{id}{n}", "k" * 9, seq=28) for id in "abcd"]))
@@ -253,7 +255,7 @@ def test_an_edited_or_deleted_row_is_found_by_verifying(
         ),
         ("UPDATE records SET payload=X'c0' WHERE seq=7", "records", 7, r"record 0 to 'topic' is stored as RecordRow"),
         (
-            "INSERT INTO records VALUES ('topic',7,5,'key',X'c0',0)",
+            "INSERT INTO records VALUES ('topic',7,5,'key',X'c0',0,'',1,0)",
             *("records", 0, r"topic 'topic' holds 21 records, 20 were emitted"),
         ),
     ],

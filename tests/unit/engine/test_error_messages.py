@@ -22,7 +22,7 @@ from headwater.protocol.commit import (
     decode_frame,
     encode_frame,
 )
-from tests.unit.engine import messages_of_commits, messages_of_files, messages_of_spaces
+from tests.unit.engine import messages_of_commits, messages_of_files, messages_of_reactions, messages_of_spaces
 from tests.unit.engine.kit import write
 from tests.unit.engine.messages import CASES
 
@@ -41,7 +41,12 @@ ELSEWHERE = {
     "engine/peer.py",
     "protocol/messages.py",
 }
-PROVOKED_BY = (messages_of_commits, messages_of_spaces, messages_of_files)  # importing them registers their cases
+PROVOKED_BY = (
+    messages_of_commits,
+    messages_of_spaces,
+    messages_of_files,
+    messages_of_reactions,
+)  # importing them registers their cases
 
 
 # --- reading them ----------------------------------------------------------------------------------------

@@ -60,8 +60,30 @@ def test_an_older_file_gets_the_scripts_it_lacks_and_keeps_its_content(tmp_path:
     connection.close()
 
 
+def of_version_5(path: Path) -> None:
+    """Turn a file into one of version 5, which did not know of reactions, nor of who emitted a record."""
+    connection = apsw.Connection(str(path))
+    connection.create_scalar_function("reseal", row_seal)
+    old = "reseal(seq, ordinal, topic, key, payload)"
+    before = "(SELECT CAST(value AS INTEGER) FROM meta WHERE key='compacted_seq')"
+    more = f"(SELECT coalesce(sum({old} - seal), 0) FROM records WHERE seq<{before})"
+    connection.execute(f"UPDATE meta SET value=CAST(CAST(value AS INTEGER) + {more} AS TEXT) WHERE key='kept_sum'")
+    connection.execute("UPDATE meta SET seal=reseal(key, value)")
+    connection.execute(f"UPDATE records SET seal={old}")
+    connection.execute("DROP INDEX records_by_key")
+    for column in ("source", "branch", "emitted_us"):
+        connection.execute(f"ALTER TABLE records DROP COLUMN {column}")
+    for table in ("subscriptions", "targets", "parked", "attempts"):
+        connection.execute(f"DROP TABLE {table}")
+        connection.execute(f"DELETE FROM meta WHERE key='{table}_made'")
+    connection.execute("DELETE FROM meta WHERE key='claims_epoch'")
+    connection.execute("PRAGMA user_version=5")
+    connection.close()
+
+
 def of_version_4(path: Path) -> None:
     """Turn a file into one of version 4, which did not know of events on which branch and when they were sent."""
+    of_version_5(path)
     connection = apsw.Connection(str(path))
     connection.create_scalar_function("reseal", row_seal)
     old = "reseal(id, seq, stream, due_us, payload)"
@@ -127,8 +149,8 @@ def a_long_story(path: Path, *, events_from: int = 3) -> None:
     engine.open_session("s", "ann")
     for number in range(1, 9):
         sent = SentEvent(f"e{number}", "stream", number), TopicRecord("topic", "key", number)
-        events = sent[:1] if number >= events_from else ()
-        engine.submit("s", Commit(number, (write("d", replace((), number)),), events=events, records=sent[1:]))
+        events, records = (sent[:1], sent[1:]) if number >= events_from else ((), ())
+        engine.submit("s", Commit(number, (write("d", replace((), number)),), events=events, records=records))
     engine.fork("b")
     engine.acquire_lease("lease", "worker", 1_000_000)
     engine.acknowledge("s", 2)
@@ -214,6 +236,33 @@ def test_events_of_a_branch_that_was_deleted_go_when_an_older_file_is_brought_up
     assert [event.id for event in engine.events().items] == ["stays"]
     engine.close()
     assert verify_file(path).ok
+
+
+@pytest.mark.parametrize("compact", [True, False])
+def test_a_file_of_version_5_gets_who_emitted_its_records_and_when_as_far_as_that_is_known(
+    tmp_path: Path, compact: bool
+) -> None:
+    path = tmp_path / "s.space"
+    if compact:
+        a_long_story(path)
+    else:
+        written(path)
+    fresh = dump(path)
+    of_version_5(path)
+    open_engine(path).close()
+    assert dump(path) == fresh, "as if it had been written by this version"
+    assert verify_file(path).ok
+
+
+def test_a_record_that_was_edited_before_is_not_sealed_as_if_it_were_whole(tmp_path: Path) -> None:
+    path = tmp_path / "s.space"
+    a_long_story(path)
+    of_version_5(path)
+    connection = apsw.Connection(str(path))
+    connection.execute("UPDATE records SET key='other' WHERE seq=7")
+    connection.close()
+    open_engine(path).close()
+    assert not verify_file(path).ok
 
 
 def dump(path: Path) -> dict[str, list[object]]:

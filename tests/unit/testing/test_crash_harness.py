@@ -29,8 +29,8 @@ from headwater.testing.disk_faults import CallFault, Trials
 from headwater.testing.disk_machine import Rig, harness
 from headwater.testing.disk_model import DiskOp, OpKind
 from headwater.testing.disk_points import crash_points
+from headwater.testing.disk_steps import Frames, Step
 from headwater.testing.disk_tape import Answered, Tables, Tape, record
-from headwater.testing.disk_workload import Frames, Step
 from headwater.testing.faulty_disk import Fault, Mode
 
 
@@ -66,7 +66,7 @@ def test_the_workload_hears_every_kind_of_answer(tape: Tape) -> None:
 
 def test_the_workload_meets_everything_that_is_stored(tape: Tape) -> None:
     full = {table for state in tape.states for table, rows in state.items() if len(rows) > 1}
-    assert full == set(tape.states[-1])
+    assert full == set(tape.states[-1]) - {"parked", "attempts"}, "nothing fails there: no two tries are alike"
     ops = {(moment.kind, moment.file) for moment in tape.moments if isinstance(moment, DiskOp)}
     assert (OpKind.SYNC, "crash.space") in ops, "a checkpoint"
     assert (OpKind.DELETE, "crash.space-wal") in ops

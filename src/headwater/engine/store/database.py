@@ -36,6 +36,7 @@ class Database:
         "_create",
         "_cursor",
         "_is_doubtful",
+        "_is_relaxed",
         "_log",
         "_migrations",
         "_path",
@@ -136,6 +137,7 @@ class Database:
                 self._attach()
             self._check_header()
             self.run(f"PRAGMA synchronous={self._synchronous}")
+            self._is_relaxed = False
             # C6: leaving the mode writes them into the file with a sync, before any of them is answered for.
             self.run("PRAGMA journal_mode=DELETE")
             self.run("PRAGMA journal_mode=WAL")
@@ -302,7 +304,11 @@ class Database:
 
     # ---- transactions ----------------------------------------------------------------------------
 
-    def begin(self) -> None:
+    def begin(self, *, synced: bool = True) -> None:
+        """Not `synced`: what it writes is durable with whatever is synced next, in its order."""
+        if synced is self._is_relaxed and self._synchronous == "FULL":
+            self.run(f"PRAGMA synchronous={'FULL' if synced else 'NORMAL'}")
+            self._is_relaxed = not synced
         self.run("BEGIN IMMEDIATE")
 
     def commit(self) -> None:

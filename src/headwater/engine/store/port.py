@@ -16,6 +16,7 @@ from enum import Enum
 from typing import Final, NamedTuple, Protocol
 
 from headwater.data.address import DocKey
+from headwater.engine.store.delivery_port import DeliveryStore
 
 HEADS_SEQ: Final = "heads_seq"
 DOCUMENTS_MADE: Final = "documents_made"
@@ -39,6 +40,10 @@ class Part(Enum):
     OBSERVATIONS = "observations"
     READERS = "readers"
     MIRRORS = "mirrors"
+    SUBSCRIPTIONS = "subscriptions"
+    TARGETS = "targets"
+    PARKED = "parked"
+    ATTEMPTS = "attempts"
 
 
 class LogRow(NamedTuple):
@@ -125,11 +130,16 @@ class EventRow(NamedTuple):
 
 
 class RecordRow(NamedTuple):
+    """A record that was emitted. It stays, whoever it was delivered to."""
+
     seq: int
     ordinal: int
     topic: str
     key: str
     payload: bytes
+    source: str = ""  # who emitted it
+    branch: int = 1  # of its commit
+    emitted_us: int = 0  # when that was accepted; 0: not known
 
 
 class NodeNumbers(NamedTuple):
@@ -200,8 +210,12 @@ class Store(Protocol):
     @property
     def visited(self) -> Visited: ...
 
-    # transactions
-    def begin(self) -> None: ...
+    @property
+    def delivery(self) -> DeliveryStore:
+        """What was emitted, and for whom."""
+
+    # transactions; what is not `synced` survives a crash of the process, and the machine's once anything later does
+    def begin(self, *, synced: bool = True) -> None: ...
     def commit(self) -> None: ...
     def rollback(self) -> None: ...
     def savepoint(self) -> None: ...

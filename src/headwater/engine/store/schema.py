@@ -164,4 +164,62 @@ MIGRATIONS: Final[tuple[str, ...]] = (
     INSERT INTO meta SELECT key, '0', headwater_seal(key, '0') FROM (SELECT 'names_made' AS key UNION
         SELECT 'observations_made' UNION SELECT 'readers_made' UNION SELECT 'mirrors_made');
     """,
+    """
+    ALTER TABLE records ADD COLUMN source TEXT NOT NULL DEFAULT ''; -- who emitted it
+    ALTER TABLE records ADD COLUMN branch INTEGER NOT NULL DEFAULT 1; -- if that is not known any more, the main one
+    ALTER TABLE records ADD COLUMN emitted_us INTEGER NOT NULL DEFAULT 0;
+    UPDATE records SET (branch, emitted_us) = (
+        SELECT CASE WHEN records.seq < seq + count THEN branch ELSE 1 END,
+            CASE WHEN records.seq < seq + count THEN at_us ELSE 0 END
+        FROM log WHERE seq <= records.seq ORDER BY seq DESC LIMIT 1)
+        WHERE EXISTS (SELECT 1 FROM log WHERE seq <= records.seq);
+    CREATE INDEX records_by_key ON records (topic, branch, key, seq, ordinal);
+
+    -- A seal covers the new columns. What was edited or is missing stays so.
+    UPDATE meta SET (value, seal) = (
+        SELECT CAST(held AS TEXT), headwater_seal('kept_sum', CAST(held AS TEXT)) FROM (
+            SELECT CAST(meta.value AS INTEGER) + coalesce(sum(
+                headwater_seal(seq, ordinal, topic, key, payload, source, branch, emitted_us) - seal), 0) held
+            FROM records WHERE seal=headwater_seal(seq, ordinal, topic, key, payload)
+                AND seq < (SELECT CAST(value AS INTEGER) FROM meta WHERE key='compacted_seq')))
+        WHERE key='kept_sum' AND seal=headwater_seal(key, value);
+    UPDATE records SET seal=headwater_seal(seq, ordinal, topic, key, payload, source, branch, emitted_us)
+        WHERE seal=headwater_seal(seq, ordinal, topic, key, payload);
+
+    -- Which reaction wants the records of which topic, from where on, and how far the earlier ones were looked through.
+    CREATE TABLE subscriptions (
+        reaction INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, topic TEXT NOT NULL, state INTEGER NOT NULL,
+        lane TEXT NOT NULL, priority INTEGER NOT NULL, start_seq INTEGER NOT NULL, start_ordinal INTEGER NOT NULL,
+        cursor_seq INTEGER NOT NULL, cursor_ordinal INTEGER NOT NULL, until_seq INTEGER NOT NULL,
+        made_us INTEGER NOT NULL, seal INTEGER NOT NULL
+    ) STRICT;
+
+    -- One reaction and one key: its position, and when it may be claimed. A lease is over when it is due again.
+    CREATE TABLE targets (
+        reaction INTEGER NOT NULL, key TEXT NOT NULL, seq INTEGER NOT NULL, ordinal INTEGER NOT NULL,
+        state INTEGER NOT NULL, due_us INTEGER NOT NULL, attempt INTEGER NOT NULL, failures INTEGER NOT NULL,
+        lost INTEGER NOT NULL, replays INTEGER NOT NULL, token INTEGER NOT NULL, holder TEXT NOT NULL,
+        since_us INTEGER NOT NULL, began_us INTEGER NOT NULL, fingerprint TEXT NOT NULL, seal INTEGER NOT NULL,
+        PRIMARY KEY (reaction, key)
+    ) WITHOUT ROWID, STRICT;
+    CREATE INDEX targets_by_due ON targets (reaction, due_us) WHERE due_us < 9007199254740991;
+    CREATE INDEX targets_blocked ON targets (reaction, key) WHERE state = 3;
+
+    -- Records that were passed over; some of them are to be tried again.
+    CREATE TABLE parked (
+        reaction INTEGER NOT NULL, key TEXT NOT NULL, seq INTEGER NOT NULL, ordinal INTEGER NOT NULL,
+        state INTEGER NOT NULL, at_us INTEGER NOT NULL, fingerprint TEXT NOT NULL, seal INTEGER NOT NULL,
+        PRIMARY KEY (reaction, key, seq, ordinal)
+    ) WITHOUT ROWID, STRICT;
+
+    -- Attempts that failed or were lost, of records that are not delivered; of each record the last so many.
+    CREATE TABLE attempts (
+        reaction INTEGER NOT NULL, key TEXT NOT NULL, seq INTEGER NOT NULL, ordinal INTEGER NOT NULL,
+        slot INTEGER NOT NULL, attempt INTEGER NOT NULL, how INTEGER NOT NULL, began_us INTEGER NOT NULL,
+        ended_us INTEGER NOT NULL, error TEXT NOT NULL, message TEXT NOT NULL, fingerprint TEXT NOT NULL,
+        seal INTEGER NOT NULL, PRIMARY KEY (reaction, key, seq, ordinal, slot)
+    ) WITHOUT ROWID, STRICT;
+    INSERT INTO meta SELECT key, '0', headwater_seal(key, '0') FROM (SELECT 'subscriptions_made' AS key UNION
+        SELECT 'targets_made' UNION SELECT 'parked_made' UNION SELECT 'attempts_made' UNION SELECT 'claims_epoch');
+    """,
 )

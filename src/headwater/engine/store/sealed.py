@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from headwater.engine.store.database import Database
+from headwater.engine.store.delivery_port import CLAIMS_EPOCH
 from headwater.engine.store.port import DOCUMENTS_MADE, HEADS_SEQ, Part
 from headwater.engine.store.seal import SEAL_FUNCTION, broken_seal, observation_seal, row_seal
 from headwater.errors import CorruptionError
@@ -74,6 +75,10 @@ class Sealed:
         db.run(self._update, (*row, self.seal(*row)))
         if not db.changes:
             self.add(db, row)
+
+    def put_all(self, db: Database, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Write rows in place of those with their names, which are there."""
+        db.many(self._update, [(*row, self.seal(*row)) for row in rows])
 
     def drop(self, db: Database, where: str, values: tuple[Any, ...]) -> None:
         db.run(f"DELETE FROM {self.table} WHERE {where}", values)
@@ -146,7 +151,7 @@ EVENTS: Final = Sealed(
 )
 RECORDS: Final = Sealed(
     "records",
-    "seq, ordinal, topic, key, payload",
+    "seq, ordinal, topic, key, payload, source, branch, emitted_us",
     lambda seq, ordinal, topic, *_: f"record {ordinal} of commit {seq} to {topic!r}",
 )
 
@@ -186,6 +191,35 @@ MIRRORS: Final = Sealed(
     keys=3,
     counted=True,
 )
+SUBSCRIPTIONS: Final = Sealed(
+    "subscriptions",
+    "reaction, name, topic, state, lane, priority, start_seq, start_ordinal, cursor_seq, cursor_ordinal, until_seq, "
+    "made_us",
+    lambda reaction, name, *_: f"reaction {reaction} ({name!r})",
+    counted=True,
+)
+TARGETS: Final = Sealed(
+    "targets",
+    "reaction, key, seq, ordinal, state, due_us, attempt, failures, lost, replays, token, holder, since_us, began_us, "
+    "fingerprint",
+    lambda reaction, key, *_: f"target {key!r} of reaction {reaction}",
+    keys=2,
+    counted=True,
+)
+PARKED: Final = Sealed(
+    "parked",
+    "reaction, key, seq, ordinal, state, at_us, fingerprint",
+    lambda reaction, key, seq, *_: f"the record of commit {seq} that target {key!r} of reaction {reaction} passed over",
+    keys=4,
+    counted=True,
+)
+ATTEMPTS: Final = Sealed(
+    "attempts",
+    "reaction, key, seq, ordinal, slot, attempt, how, began_us, ended_us, error, message, fingerprint",
+    lambda reaction, key, seq, *_: f"an attempt of target {key!r} of reaction {reaction} at commit {seq}",
+    keys=5,
+    counted=True,
+)
 META: Final = _Meta("meta", "key, value", lambda key, value: f"the space's {key!r}, {value!r},")
 
 SEALED: Final = {
@@ -203,11 +237,15 @@ SEALED: Final = {
     Part.OBSERVATIONS: OBSERVATIONS,
     Part.READERS: READERS,
     Part.MIRRORS: MIRRORS,
+    Part.SUBSCRIPTIONS: SUBSCRIPTIONS,
+    Part.TARGETS: TARGETS,
+    Part.PARKED: PARKED,
+    Part.ATTEMPTS: ATTEMPTS,
 }
 META_KEYS: Final = frozenset(
     {
         *(sealed.counter for sealed in SEALED.values() if sealed.counter),
-        *(HEADS_SEQ, DOCUMENTS_MADE, "compacted_seq", "compacted_chain", "kept_sum"),
+        *(HEADS_SEQ, DOCUMENTS_MADE, "compacted_seq", "compacted_chain", "kept_sum", CLAIMS_EPOCH),
     }
 )
 

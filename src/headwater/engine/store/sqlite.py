@@ -11,6 +11,7 @@ import apsw
 from headwater.data.address import DocKey
 from headwater.engine.store import observed
 from headwater.engine.store.database import Database, Synchronous
+from headwater.engine.store.delivery import DeliveryTables
 from headwater.engine.store.port import (
     DOCUMENTS_MADE,
     BranchRow,
@@ -81,10 +82,14 @@ class SqliteStore:
     def visited(self) -> Visited:
         return self._db.visited
 
+    @property
+    def delivery(self) -> DeliveryTables:
+        return DeliveryTables(self._db)
+
     # ---- transactions ----------------------------------------------------------------------------
 
-    def begin(self) -> None:
-        self._db.begin()
+    def begin(self, *, synced: bool = True) -> None:
+        self._db.begin(synced=synced)
 
     def commit(self) -> None:
         self._db.commit()
@@ -181,11 +186,8 @@ class SqliteStore:
         self.put_meta(DOCUMENTS_MADE, str(self.last_doc()))
 
     def heads_of_branch(self, branch: int, after_doc: int, limit: int) -> list[HeadRow]:
-        rows = self._db.all(
-            f"SELECT {HEADS.columns} FROM heads WHERE branch=? AND doc>? ORDER BY doc LIMIT ?",
-            (branch, after_doc, limit),
-        )
-        return [HeadRow._make(row) for row in rows]
+        after = f"SELECT {HEADS.columns} FROM heads WHERE branch=? AND doc>? ORDER BY doc LIMIT ?"
+        return [HeadRow._make(row) for row in self._db.all(after, (branch, after_doc, limit))]
 
     def put_snapshot(self, row: SnapshotRow) -> None:
         SNAPSHOTS.add(self._db, row)
@@ -312,11 +314,8 @@ class SqliteStore:
         RECORDS.add_all(self._db, rows)
 
     def records_after(self, topic: str, after: tuple[int, int], limit: int) -> list[RecordRow]:
-        rows = self._db.all(
-            RECORDS.select + "WHERE topic=? AND (seq, ordinal)>(?,?) ORDER BY seq, ordinal LIMIT ?",
-            (topic, *after, limit),
-        )
-        return [RecordRow._make(RECORDS.opened(row)) for row in rows]
+        found = RECORDS.select + "WHERE topic=? AND (seq, ordinal)>(?,?) ORDER BY seq, ordinal LIMIT ?"
+        return [RecordRow._make(RECORDS.opened(row)) for row in self._db.all(found, (topic, *after, limit))]
 
     def lease(self, name: str) -> LeaseRow | None:
         row = self._db.one(LEASES.select + "WHERE name=?", (name,))

@@ -34,6 +34,7 @@ from headwater.protocol.commit import (
     Read,
     decode_commit,
 )
+from headwater.protocol.reactions import target_of
 from headwater.protocol.record import Entry, decode_record
 
 Progress = Callable[[int, int], object]
@@ -187,8 +188,7 @@ class Replay:
                 case EntityAbsent(doc):
                     holds = self.lines.value(row.branch, doc)[1] == 0
                 case LeaseHeld(name, token):
-                    lease = self._store.lease(name)
-                    holds = lease is not None and token <= lease.token
+                    holds = token <= last_token(self._store, name)
                     self.unchecked["lease_held preconditions: the log does not keep who held a lease"] += 1
                 case _:
                     assert_never(precondition)
@@ -352,9 +352,21 @@ class Replay:
             self.records[record.topic] += 1
             rows = self._store.records_after(record.topic, (seq, place - 1), 1)
             stored = rows[0] if rows else None
-            expected = (seq, place, record.topic, record.key, encode(record.payload))
+            payload = encode(record.payload)
+            expected = (seq, place, record.topic, record.key, payload, record.source, row.branch, row.at_us)
             if stored is None or tuple(stored) != expected:
                 raise Broken("records", seq, f"record {place} to {record.topic!r} is stored as {stored}")
+
+
+def last_token(store: Store, lease: str) -> int:
+    """The highest token that a lease, or the lease of a target, has had. -1: there never was such a lease."""
+    named = target_of(lease)
+    if named is None:
+        held = store.lease(lease)
+        return -1 if held is None else held.token
+    numbers = [row.reaction for row in store.delivery.subscriptions() if row.name == named[0]]
+    target = store.delivery.target(numbers[0], named[1]) if numbers else None
+    return -1 if target is None else target.token
 
 
 def snapshot_value(row: SnapshotRow) -> MaybeValue:

@@ -17,6 +17,7 @@ from headwater.engine.branches import MAIN_ID
 from headwater.engine.log import COMPACTED_SEQ, KEPT_SUM, number_in_meta
 from headwater.engine.marks import NOBODY, Marks
 from headwater.engine.store.port import DOCUMENTS_MADE, HEADS_SEQ, BranchRow, HeadRow, Part, Store
+from headwater.engine.verify.delivered import check_delivered
 from headwater.engine.verify.lines import Line, Lines
 from headwater.engine.verify.observed import check_observed
 from headwater.engine.verify.replay import Replay, snapshot_value
@@ -118,6 +119,7 @@ def check(store: Store, replay: Replay) -> None:
             raise Broken("heads", 0, f"branch {row.name!r} was deleted and has heads")
     _check_counts(store, replay, heads_seq)
     check_observed(store, replay)
+    check_delivered(store, replay)
     _check_seals(store, _DERIVED)
 
 

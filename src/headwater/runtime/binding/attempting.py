@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from headwater.data.value import Value
 from headwater.errors import AccessError, EventExpiredError, HandlerFailed, Refused, RuleRefusedError
+from headwater.protocol.commit import LeaseHeld
+from headwater.protocol.reactions import lease_name
 from headwater.runtime.authored import UNDECIDED, call_in
 from headwater.runtime.binding import gone, periods, receipts, stored
 from headwater.runtime.binding.advice import advice, noted
@@ -99,6 +101,7 @@ class Attempting:
         except AccessError:
             event.is_forbidden = home.space.ended is None  # Otherwise it is this runtime that may not.
             raise
+        await pieces.reacting.declare(home)
         if event.is_taken or (event.is_known and pieces.runtime.channel(home.space.name) is None):
             await receipts.check(pieces, event)
         facet = home.facet("session", event.user, event.session)
@@ -260,6 +263,10 @@ def _sign(handling: Handling, event: Event, result: Value) -> None:
         condition = None if origin is None else origin.condition(event.home.space.name)
         if condition is not None:
             transaction.preconditions.append(condition)
+    if event.delivers is not None:
+        hold, delivered = event.delivers
+        transaction.preconditions.append(LeaseHeld(lease_name(hold.reaction, hold.key), hold.token))
+        transaction.delivered.append(delivered)
     _note_kept(handling, event)
     receipts.leave(handling.pieces, transaction, event, result)
     stored.store(handling.pieces, transaction, attempt)

@@ -20,6 +20,8 @@ from headwater.runtime.effort import Effort, Stage
 
 if TYPE_CHECKING:
     from headwater.pieces.declarations import HandlerMember
+    from headwater.protocol.commit import Delivered
+    from headwater.protocol.reactions import Hold
     from headwater.replica.layer import Layer
     from headwater.runtime.binding.advice import Seen
     from headwater.runtime.binding.facet import Facet
@@ -50,6 +52,7 @@ class Event:
     period: int | None = None  # of a handler that is due again and again: which time it is
     is_known: bool = False  # it may have been handled before: its sender gave it an id, or sends it again
     is_taken: bool = False  # it was stored before, here or elsewhere, and is taken up again
+    delivers: tuple[Hold, Delivered] | None = None  # the record of a reaction that is acknowledged with it
     is_late: bool = False  # it waited, in a store or for its time: it brings no piece back that was deleted meanwhile
     principal: str = ""  # of one that is taken up: who stored it; empty: one of the application itself
     is_stored: bool = False  # a row of a store remembers it until it is handled

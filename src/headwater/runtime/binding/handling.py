@@ -10,10 +10,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from headwater.data.address import doc_text
 from headwater.data.value import Value
 from headwater.errors import AuthoringError, BacklogFullError
-from headwater.protocol.commit import TopicRecord
 from headwater.runtime.binding import attempting, minting, posting, receipts
 from headwater.runtime.binding.ends import end_of, tell
 from headwater.runtime.binding.intents import End, IntentRow, Table
@@ -377,9 +375,7 @@ class Handling:
         run = self.pieces.core.current.run
         if self.current is None or run is None or run.transaction is None:
             raise AuthoringError(f"{topic!r}: records are emitted in a handler, with the commit that causes them")
-        run.transaction.records.append(
-            TopicRecord(doc_text(topic.document.key), self.pieces.key_of(topic, record, self.current[0]), record)
-        )
+        run.transaction.records.append(self.pieces.record_of(topic, record, self.current[0]))
 
 
 async def _for_ever() -> None:

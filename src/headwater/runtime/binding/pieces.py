@@ -11,13 +11,14 @@ from weakref import WeakValueDictionary
 
 from headwater.cells.cell import Cell
 from headwater.cells.handle import Input
-from headwater.data.address import SPACE_SCOPE, AddressParts, parse_address
+from headwater.data.address import SPACE_SCOPE, AddressParts, doc_text, parse_address
 from headwater.data.ids import derive
 from headwater.data.link import Link
 from headwater.errors import AbsentError, AuthoringError
-from headwater.pieces.declarations import ChildMember, EachMember, GivenMember
+from headwater.pieces.declarations import ChildMember, EachMember, GivenMember, TopicMember
 from headwater.pieces.names import SEPARATOR, piece_id
 from headwater.pieces.piece import Piece
+from headwater.protocol.commit import TopicRecord
 from headwater.runtime.binding.claims import Worker
 from headwater.runtime.binding.contexts import EventContext, NodeContext
 from headwater.runtime.binding.coordinator import Coordinator
@@ -31,6 +32,7 @@ from headwater.runtime.binding.home import Home
 from headwater.runtime.binding.inputs import HANDLER
 from headwater.runtime.binding.offering import erase
 from headwater.runtime.binding.past import Past
+from headwater.runtime.binding.reacting import Reacting, topic_name
 from headwater.runtime.binding.records import Records
 from headwater.runtime.binding.resources import Resources
 from headwater.runtime.binding.resting import Resting
@@ -67,6 +69,7 @@ class Pieces:
         "generations",
         "handling",
         "origin",
+        "reacting",
         "records",
         "resting",
         "resuming",
@@ -86,6 +89,7 @@ class Pieces:
         self._session_users: dict[str, str] = {}  # whose this runtime's own session is, by space
         self._run_began: tuple[object, int, int] = (None, 0, 0)
         self.handling = Handling(self)
+        self.reacting = Reacting(self)
         self.records = Records(self)
         self.resting = Resting(self.core)
         self.resuming = Resuming(self, identity)
@@ -279,19 +283,21 @@ class Pieces:
             self._run_began = (run, run.number, self.core.clock.now_us())
         return self._run_began[2]
 
-    def key_of(self, topic: Topic[Any], record: Value, event: Event) -> str:
-        """Whose order a record is part of: what the topic's declaration says, or the piece."""
+    def record_of(self, topic: Topic[Any], record: Value, event: Event) -> TopicRecord:
+        """A record as it is emitted. Whose order it is part of is what the topic's declaration says, or the piece."""
         home = event.home
         id, _, stored = topic.document.key.id.rpartition(":")
         owner = home if home.id == id else self._homes.get((home.space.name, id), home)
         declared = owner.outline.get(stored)
-        key = getattr(declared, "key", None)
-        if key is None:
-            return owner.id
-        made = key(owner.outline.codec(declared).decode(record))  # type: ignore[arg-type]
+        if not isinstance(declared, TopicMember):
+            return TopicRecord(doc_text(topic.document.key), owner.id, record, owner.id)
+        name = topic_name(owner.cls, declared)
+        if declared.key is None:
+            return TopicRecord(name, owner.id, record, owner.id)
+        made = declared.key(owner.outline.codec(declared).decode(record))
         if type(made) is not str:
             raise AuthoringError(f"{declared!r}: its key= answered {made!r}: answer a text")
-        return made
+        return TopicRecord(name, made, record, owner.id)
 
     def own_session(self, space: str) -> str:
         """The session that this runtime is to a space."""

@@ -25,6 +25,7 @@ from headwater.errors import CorruptionError
 from headwater.protocol.commit import Commit, LeaseHeld, SentEvent, TopicRecord
 from headwater.protocol.mirrors import Mirror
 from headwater.protocol.verdict import Accepted
+from tests.unit.engine.delivery_kit import reacted
 from tests.unit.engine.kit import doc, open_engine, read, write
 from tests.unit.engine.observing_kit import Runner, looked, node
 
@@ -65,6 +66,7 @@ def worked(engine: Engine) -> None:
     lands("ann", Commit(14))  # what writes nothing is a commit, too
     engine.acknowledge("ann", 3)
     observed(engine)
+    reacted(engine)
 
 
 def observed(engine: Engine) -> None:
@@ -278,7 +280,7 @@ def space(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def test_the_spaces_hold_rows_in_every_table(space: Space) -> None:
-    assert len(space.tables) == 15
+    assert len(space.tables) == 19
     assert all(table.rows for table in space.tables)
 
 

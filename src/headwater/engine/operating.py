@@ -1,0 +1,305 @@
+"""Operating: what a person asks of reactions, and what they are told of them.
+
+Many targets are changed some at a time: the answer says where to go on. Whoever is in the way of an operator loses its
+lease. Counts are bounded. Writes inside the open store transaction.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from headwater.clock import Clock
+from headwater.data.value import MAX_INT
+from headwater.engine.branches import MAIN_ID
+from headwater.engine.limits import Limits
+from headwater.engine.outcomes import Outcomes
+from headwater.engine.store.delivery_port import (
+    NEVER,
+    Listening,
+    ParkedRow,
+    Passed,
+    Standing,
+    SubscriptionRow,
+    TargetRow,
+)
+from headwater.engine.store.port import Store
+from headwater.engine.subscriptions import Subscriptions
+from headwater.engine.targets import FAILED, Targets
+from headwater.errors import ProtocolError
+from headwater.protocol.reactions import (
+    Attempted,
+    Failures,
+    Operate,
+    Operated,
+    Parked,
+    QueryFailures,
+    QueryReactions,
+    QueryTargets,
+    Reactions,
+    ReactionState,
+    State,
+    TargetState,
+)
+from headwater.protocol.reactions import Targets as TargetsPage
+
+
+class Operating:
+    """An operator's side of the reactions of one space."""
+
+    __slots__ = ("_clock", "_limits", "_outcomes", "_store", "_subscriptions", "_targets", "served")
+
+    def __init__(
+        self,
+        store: Store,
+        subscriptions: Subscriptions,
+        targets: Targets,
+        outcomes: Outcomes,
+        clock: Clock,
+        limits: Limits,
+    ) -> None:
+        self._store = store
+        self._subscriptions = subscriptions
+        self._targets = targets
+        self._outcomes = outcomes
+        self._clock = clock
+        self._limits = limits
+        self.served: dict[str, int] = {}  # when somebody last asked for targets of a reaction, since this is open
+
+    # ---- changing --------------------------------------------------------------------------------
+
+    def operate(self, wish: Operate) -> Operated:
+        row = self._subscriptions.get(wish.reaction)
+        match wish.does:
+            case "pause" | "resume" | "retire":
+                return self._listens(wish, row)
+            case "replay":
+                return self._replay(wish, row)
+            case "unblock":
+                return self._each(wish, row)
+            case "skip" | "reset":
+                if wish.does == "skip" and wish.key is None:
+                    raise ProtocolError(f"skip one record of {row.name!r}: say the key of its target")
+                return self._each(wish, row)
+
+    def _listens(self, wish: Operate, row: SubscriptionRow) -> Operated:
+        state = {"pause": Listening.PAUSED, "resume": Listening.LIVE, "retire": Listening.RETIRED}[wish.does]
+        if row.state == Listening.RETIRED and wish.does != "retire":
+            raise ProtocolError(f"reaction {row.name!r} was retired: a worker that declares it takes it up again")
+        self._subscriptions.put(row._replace(state=state))
+        return Operated(wish.id, int(row.state != state))
+
+    def _each(self, wish: Operate, row: SubscriptionRow) -> Operated:
+        """One target, or some of all, in the order of their keys."""
+        tables = self._store.delivery
+        if wish.key is not None:
+            found = tables.target(row.reaction, wish.key)
+            rows = [] if found is None else [found]
+        elif wish.does == "unblock":
+            rows = tables.blocked_after(row.reaction, wish.after, self._limits.page)
+        else:
+            rows = tables.targets_after(row.reaction, wish.after, self._limits.page)
+        changed = [(before, self._changed(wish, row, before)) for before in rows]
+        tables.put_targets([after for before, after in changed if before != after])
+        more = wish.key is None and len(rows) == self._limits.page
+        return Operated(wish.id, sum(before != after for before, after in changed), rows[-1].key if more else None)
+
+    def _changed(self, wish: Operate, row: SubscriptionRow, target: TargetRow) -> TargetRow:
+        if wish.fingerprint is not None and target.fingerprint != wish.fingerprint:
+            return target
+        match wish.does:
+            case "unblock":
+                if target.state != Standing.BLOCKED:
+                    return target
+                return self._outcomes.settled(row, target._replace(attempt=0, failures=0, lost=0))
+            case "reset":
+                back = target._replace(seq=0, ordinal=0, attempt=0, failures=0, lost=0, fingerprint="")
+                return self._outcomes.settled(row, back)
+            case _:
+                return self._skipped(row, target)
+
+    def _skipped(self, row: SubscriptionRow, target: TargetRow) -> TargetRow:
+        """Go on without the record that it is at. Whoever has it is too late."""
+        tables = self._store.delivery
+        again = tables.parked_of(target.reaction, target.key, Passed.REPLAY, 1) if target.replays else []
+        if again:
+            place = (again[0].seq, again[0].ordinal)
+        else:
+            records = tables.records_of(row.topic, MAIN_ID, target.key, target.position, 1)
+            if not records:
+                return target
+            place = (records[0].seq, records[0].ordinal)
+        return self._outcomes.passed(row, target, place, Passed.SKIPPED)
+
+    def _replay(self, wish: Operate, row: SubscriptionRow) -> Operated:
+        """Have records tried again that were passed over: one, those of a key, those that failed alike, or all."""
+        tables = self._store.delivery
+        rows = tables.parked_after(row.reaction, _first(wish.key, wish.after), self._limits.page)
+        more = len(rows) == self._limits.page
+        if more:  # A key is done as a whole, or by the next call.
+            last = rows[-1].key
+            rows = [each for each in rows if each.key != last] or rows
+        wanted = [each for each in rows if _is_meant(wish, each)]
+        for each in wanted:
+            self._again(row, each)
+        return Operated(wish.id, len(wanted), rows[-1].key if more and wish.key is None else None)
+
+    def _again(self, row: SubscriptionRow, passed: ParkedRow) -> None:
+        tables = self._store.delivery
+        target = tables.target(passed.reaction, passed.key)
+        if target is None:
+            return
+        tables.put_parked(passed._replace(state=Passed.REPLAY))
+        target = target._replace(replays=target.replays + 1)
+        if target.state == Standing.IDLE:
+            target = self._outcomes.settled(row, target._replace(since_us=self._clock.now_us()))
+        tables.put_targets([target])
+
+    # ---- looking ---------------------------------------------------------------------------------
+
+    def reactions(self, question: QueryReactions) -> Reactions:
+        rows = self._subscriptions.all().values()
+        return Reactions(question.id, tuple([self._state(row) for row in rows]))
+
+    def _state(self, row: SubscriptionRow) -> ReactionState:
+        tables, most = self._store.delivery, self._limits.page
+        now_us = self._clock.now_us()
+        oldest = tables.oldest(row.reaction, most)
+        next_us = self._targets.next_us([row])
+        tally = self._targets.tally(row.reaction)
+        unserved = None
+        if next_us == 0 and row.state == Listening.LIVE and oldest is not None:
+            unserved = max(0, now_us - max(self.served.get(row.name, 0), oldest))
+        return ReactionState(
+            row.name,
+            row.topic,
+            "live" if row.state == Listening.LIVE else "paused" if row.state == Listening.PAUSED else "retired",
+            row.lane,
+            row.priority,
+            tables.count_due(row.reaction, most),
+            tables.count_blocked(row.reaction, most),
+            tables.count_parked(row.reaction, most),
+            row.is_filling,
+            None if oldest is None else max(0, now_us - oldest),
+            next_us,
+            unserved,
+            tally.delivered,
+            tally.failed,
+            tally.lost,
+        )
+
+    def is_drained(self, through: int | None) -> bool:
+        """Whether nothing is left to be delivered, of what was emitted up to a seq or of all. What is much is not."""
+        tables, page = self._store.delivery, self._limits.page
+        for row in self._subscriptions.all().values():
+            if row.state == Listening.RETIRED:
+                continue
+            due = tables.claimable(row.reaction, NEVER, page)
+            if row.is_filling or len(due) == page or (due and through is None):
+                return False
+            if any(self._is_behind(row, target, through or 0) for target in due):
+                return False
+        return True
+
+    def _is_behind(self, row: SubscriptionRow, target: TargetRow, through: int) -> bool:
+        first = self._store.delivery.records_of(row.topic, MAIN_ID, target.key, target.position, 1)
+        return bool(target.replays) or bool(first and first[0].seq <= through)
+
+    def targets(self, question: QueryTargets) -> TargetsPage:
+        row = self._subscriptions.get(question.reaction)
+        tables = self._store.delivery
+        limit = max(1, min(question.limit, self._limits.page))
+        if question.state == "blocked":
+            rows = tables.blocked_after(row.reaction, question.after, limit)
+        else:
+            rows = tables.targets_after(row.reaction, question.after, limit)
+        now_us = self._clock.now_us()
+        shown = [_shown(target, now_us) for target in rows]
+        meant = [each for each in shown if question.state in (None, each.state)]
+        return TargetsPage(question.id, tuple(meant), rows[-1].key if len(rows) == limit else None)
+
+    def failures(self, question: QueryFailures) -> Failures:
+        row = self._subscriptions.get(question.reaction)
+        tables, now_us = self._store.delivery, self._clock.now_us()
+        limit = max(1, min(question.limit, self._limits.page))
+        begin = _first(question.key, question.after)
+        attempts = tables.attempts_after(row.reaction, (*begin, -1), limit)
+        parked = tables.parked_after(row.reaction, begin, limit)
+        # A page ends before the first key that one of them has not come to the end of; one alone is cut.
+        ends = [each[-1].key for each in (attempts[limit - 1 :], parked[limit - 1 :]) if each]
+        last = min(ends) if ends and question.key is None else None
+        keys = {each.key for each in attempts} | {each.key for each in parked}
+        if question.key is not None:
+            keys &= {question.key}
+        elif last is not None:
+            keys = {key for key in keys if key < last} or {last}
+        return Failures(
+            question.id,
+            tuple(
+                Attempted(
+                    each.key,
+                    each.seq,
+                    each.ordinal,
+                    each.attempt,
+                    "failed" if each.how == FAILED else "lost",
+                    each.error,
+                    each.message,
+                    each.fingerprint,
+                    max(0, now_us - each.ended_us),
+                    max(0, each.ended_us - each.began_us),
+                )
+                for each in attempts
+                if each.key in keys
+            ),
+            tuple(
+                Parked(
+                    each.key, each.seq, each.ordinal, _HOW[each.state], each.fingerprint, max(0, now_us - each.at_us)
+                )
+                for each in parked
+                if each.key in keys
+            ),
+            max(keys) if last is not None else None,
+        )
+
+
+_HOW: Final[dict[int, Literal["parked", "skipped", "replay"]]] = {
+    Passed.PARKED: "parked",
+    Passed.SKIPPED: "skipped",
+    Passed.REPLAY: "replay",
+}
+_STATES: Final[dict[int, State]] = {
+    Standing.IDLE: "idle",
+    Standing.DUE: "due",
+    Standing.LEASED: "leased",
+    Standing.BLOCKED: "blocked",
+}
+
+
+def _first(key: str | None, after: str | None) -> tuple[str, int, int]:
+    """After which record of which key a page begins: with a key, or after one."""
+    if key is not None:
+        return key, -1, -1
+    return ("", -1, -1) if after is None else (after, MAX_INT, MAX_INT)
+
+
+def _is_meant(wish: Operate, passed: ParkedRow) -> bool:
+    if passed.state == Passed.REPLAY or (wish.key is not None and passed.key != wish.key):
+        return False
+    if wish.record is not None and (passed.seq, passed.ordinal) != wish.record:
+        return False
+    return wish.fingerprint is None or passed.fingerprint == wish.fingerprint
+
+
+def _shown(target: TargetRow, now_us: int) -> TargetState:
+    is_waiting = target.state in (Standing.DUE, Standing.LEASED)
+    return TargetState(
+        target.key,
+        _STATES[target.state],
+        (target.seq, min(target.ordinal, MAX_INT)),
+        target.attempt,
+        target.failures,
+        target.lost,
+        target.holder,
+        max(0, target.due_us - now_us) if is_waiting else 0,
+        max(0, now_us - target.since_us) if target.state != Standing.IDLE else 0,
+        target.fingerprint,
+    )

@@ -1,0 +1,110 @@
+"""Reactions of a space as plain JSON, for commands: what they wait for, what failed, what an operator wants of them.
+
+Asks an engine, and decides nothing. Many targets are changed some at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
+
+import msgspec
+
+from headwater.engine.engine import Engine
+from headwater.errors import AbsentError, AuthoringError
+from headwater.protocol.reactions import (
+    Does,
+    Failures,
+    Operate,
+    Operated,
+    QueryFailures,
+    QueryReactions,
+    QueryTargets,
+    Reactions,
+    Targets,
+)
+
+if TYPE_CHECKING:
+    from headwater.data.json_form import JsonForm
+    from headwater.protocol.reactions import Delivers
+
+__all__ = ["reactions_form"]
+
+T = TypeVar("T")
+DOES: Final = get_args(Does)
+MOST: Final = 1_000
+"""Attempts that are looked through for what failed alike."""
+
+
+def reactions_form(engine: Engine, said: object, limit: int) -> JsonForm:
+    """`said` is an object: `does` is list, targets, failures, groups or an operator's wish, the rest is about what."""
+    asked: Mapping[str, Any] = said if isinstance(said, Mapping) else {}
+    does = asked.get("does") or "list"
+    if does == "list":
+        return [_plain(each) for each in _asked(engine, QueryReactions(0), Reactions).reactions]
+    reaction = _named(engine, asked.get("reaction"))
+    key, after, fingerprint = asked.get("key"), asked.get("after"), asked.get("fingerprint")
+    if does == "targets":
+        question = msgspec.convert(("query_targets", 0, reaction, asked.get("state"), after, limit), QueryTargets)
+        page = _asked(engine, question, Targets)
+        return {"reaction": reaction, "targets": [_plain(each) for each in page.targets], "next": page.next}
+    if does == "failures":
+        about = msgspec.convert(("query_failures", 0, reaction, key, after, limit), QueryFailures)
+        failed = _asked(engine, about, Failures)
+        return {
+            "reaction": reaction,
+            "attempts": [_plain(each) for each in failed.attempts],
+            "parked": [_plain(each) for each in failed.parked],
+            "next": failed.next,
+        }
+    if does == "groups":
+        return _groups(engine, reaction)
+    if does not in DOES:
+        raise AuthoringError(f"{does!r} cannot be done with reactions: write list, targets, failures, groups, {_LIST}")
+    count, next_key = 0, None
+    while True:
+        wish = ("operate", 0, does, reaction, key, asked.get("record"), fingerprint, next_key)
+        done = _asked(engine, msgspec.convert(wish, Operate), Operated)
+        count, next_key = count + done.count, done.next
+        if next_key is None:
+            return {"reaction": reaction, "does": does, "count": count}
+
+
+_LIST: Final = ", ".join(DOES)
+
+
+def _groups(engine: Engine, reaction: str) -> JsonForm:
+    """What failed alike, the most frequent first, with what was said last."""
+    failed = _asked(engine, QueryFailures(0, reaction, None, None, MOST), Failures)
+    groups: dict[str, dict[str, Any]] = {}
+    for each in failed.attempts:
+        group = groups.setdefault(
+            each.fingerprint,
+            {"fingerprint": each.fingerprint, "error": each.error, "message": each.message, "attempts": 0, "keys": []},
+        )
+        group["attempts"] += 1
+        if each.key not in group["keys"]:
+            group["keys"].append(each.key)
+    found = sorted(groups.values(), key=lambda group: -len(group["keys"]))
+    return {"reaction": reaction, "groups": [*found]}
+
+
+def _named(engine: Engine, said: object) -> str:
+    """A reaction by its name, or by the end of it if that is one's only."""
+    names = [each.name for each in _asked(engine, QueryReactions(0), Reactions).reactions]
+    if not isinstance(said, str) or not said:
+        raise AuthoringError(f"say which reaction: {', '.join(names) or 'there is none here'}")
+    meant = [name for name in names if name == said] or [name for name in names if name.endswith(f".{said}")]
+    if len(meant) != 1:
+        raise AbsentError(f"there are {len(meant)} reactions {said!r} here: write one of {', '.join(names) or 'none'}")
+    return meant[0]
+
+
+def _asked(engine: Engine, question: Delivers, kind: type[T]) -> T:
+    answer = engine.deliver(question)
+    assert isinstance(answer, kind)
+    return answer
+
+
+def _plain(each: msgspec.Struct) -> dict[str, Any]:
+    return {name: list(of) if isinstance(of, tuple) else of for name, of in msgspec.structs.asdict(each).items()}

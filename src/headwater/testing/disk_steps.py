@@ -1,0 +1,151 @@
+"""The steps of the work that a crash interrupts, and how each is asked of an engine.
+
+A step is plain data, so that the same step can be asked again of a recovered engine. Decides nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, TypeAlias, assert_never
+
+from headwater.data.address import DocKey
+from headwater.engine.engine import Engine
+from headwater.engine.group import Outcome
+from headwater.protocol.commit import Frame
+from headwater.protocol.mirrors import Mirror
+from headwater.protocol.observations import Observation
+from headwater.protocol.reactions import Claim, Since, Subscribe
+
+LEASE: Final = "printer"
+LEASE_US: Final = 60_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSession:
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Frames:
+    """Frames of several sessions in one group, and what was observed of nodes with each of them."""
+
+    batch: tuple[tuple[str, Frame], ...]
+    observed: tuple[tuple[Observation, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """A piece of another space says what it reads here."""
+
+    piece: str
+    docs: tuple[tuple[DocKey, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    name: str
+    parent: str
+
+
+@dataclass(frozen=True, slots=True)
+class MergeBranch:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteBranch:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Acquire:
+    holder: str
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledge:
+    key: str
+    local_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Compact:
+    before: int
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """A reaction wants the records of a topic, from now on or from the beginning."""
+
+    reaction: str
+    topic: str
+    since: Since
+
+
+@dataclass(frozen=True, slots=True)
+class LookThrough:
+    """What was emitted before a reaction was there is given its targets; nothing is claimed."""
+
+    reaction: str
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """Close the engine in good order and open it again."""
+
+
+Step: TypeAlias = (
+    OpenSession
+    | Frames
+    | Reads
+    | Fork
+    | MergeBranch
+    | DeleteBranch
+    | Acquire
+    | Release
+    | Acknowledge
+    | Compact
+    | Listen
+    | LookThrough
+    | Restart
+)
+
+
+def ask(engine: Engine, step: Step) -> list[Outcome]:
+    """Ask one step of the engine, and answer what its frames were answered. A restart is not the engine's."""
+    match step:
+        case OpenSession(key):
+            engine.open_session(key)
+        case Frames(batch, observed):
+            runs = {at: (batch[at][1][0].branch, each) for at, each in enumerate(observed) if each}
+            return engine.submit_group(batch, observed=runs)
+        case Reads(piece, docs):
+            engine.looked(Mirror(0, "other", piece, docs))
+        case Fork(name, parent):
+            engine.fork(name, parent=parent)
+        case MergeBranch(name):
+            engine.merge(name)
+        case DeleteBranch(name):
+            engine.delete_branch(name)
+        case Acquire(holder):
+            engine.acquire_lease(LEASE, holder, LEASE_US)
+        case Release(token):
+            engine.release_lease(LEASE, token)
+        case Acknowledge(key, local_seq):
+            engine.acknowledge(key, local_seq)
+        case Compact(before):
+            engine.compact(before)
+        case Listen(reaction, topic, since):
+            engine.deliver(Subscribe(1, reaction, topic, since))
+        case LookThrough(reaction):
+            engine.deliver(Claim(1, "nobody", (reaction,), limit=0))
+        case Restart():
+            pass
+        case _:
+            assert_never(step)
+    return []

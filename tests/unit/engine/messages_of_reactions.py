@@ -1,0 +1,161 @@
+"""Cases for `test_error_messages`: what is said about reactions, their targets and their leases."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from headwater.engine.limits import Limits
+from headwater.engine.store.sqlite import SqliteStore
+from headwater.protocol.commit import Delivered, LeaseHeld
+from headwater.protocol.reactions import Outcome, lease_name
+from tests.unit.engine.delivery_kit import World
+from tests.unit.engine.kit import open_engine
+from tests.unit.engine.messages import case, execute, raised, rejection
+
+
+def with_order(limits: Limits | None = None) -> World:
+    world = World(limits=limits) if limits is not None else World()
+    world.subscribe()
+    world.emit("a", 1)
+    return world
+
+
+@case("there is no reaction 'other' here", "`headwater reactions` lists those that there are")
+def unknown_reaction(_: Path) -> str:
+    return raised(lambda: World().operate("pause", "other"))
+
+
+@case("reaction 'r' is for the records of 'orders', not of 'bills'", "Give the other one a name of its own")
+def reaction_of_another_topic(_: Path) -> str:
+    world = with_order()
+    return raised(lambda: world.subscribe(topic="bills"))
+
+
+@case("'a:b' cannot name a reaction", "without a colon")
+def reaction_with_a_colon(_: Path) -> str:
+    return raised(lambda: World().subscribe("a:b"))
+
+
+@case("a space has at most 1 reactions, retired ones included")
+def too_many_reactions(_: Path) -> str:
+    world = with_order(Limits(subscriptions=1))
+    return raised(lambda: world.subscribe("other"))
+
+
+@case("one message is about at most 1 targets. Send several.")
+def too_many_outcomes(_: Path) -> str:
+    world = with_order(Limits(claim_targets=1))
+    hold = world.claim_one().hold
+    return raised(lambda: world.finish(Outcome(hold), Outcome(hold)))
+
+
+@case("a target is leased for 1 to", "microseconds, not 0")
+def lease_of_no_time(_: Path) -> str:
+    return raised(lambda: World().claimed(lease_us=0))
+
+
+@case("a retry waits 0 to", "microseconds, not 9007199254740991")
+def retry_in_a_thousand_years(_: Path) -> str:
+    world = with_order()
+    grant = world.claim_one()
+    return raised(lambda: world.fail(grant, wait_us=2**53 - 1))
+
+
+@case("(1, 0) of target 'a' is not to be delivered")
+def delivered_twice(_: Path) -> str:
+    world = with_order()
+    world.done(world.claim_one())
+    target = world.store.delivery.target(1, "a")
+    assert target is not None
+    return raised(lambda: world.engine._parts.delivery.outcomes.replayed(target, (1, 0)))
+
+
+@case("skip one record of 'r': say the key of its target")
+def skip_of_everything(_: Path) -> str:
+    world = with_order()
+    return raised(lambda: world.operate("skip"))
+
+
+@case("reaction 'r' was retired: a worker that declares it takes it up again")
+def resumed_after_it_was_retired(_: Path) -> str:
+    world = with_order()
+    world.operate("retire")
+    return raised(lambda: world.operate("resume"))
+
+
+@case("lease '$reaction:r:a' is a target's, which is claimed and not acquired. Choose another name.")
+def lease_of_a_target(_: Path) -> str:
+    return raised(lambda: open_engine().acquire_lease("$reaction:r:a", "me", 1))
+
+
+@case("'mine' is the lease of no target")
+def no_target(_: Path) -> str:
+    return raised(lambda: World().engine._parts.delivery.targets.holder_of("mine", 1))
+
+
+@case("lease '$reaction:r:a' with token 1 is no longer held: it is with nobody", "Do not retry it.")
+def ousted(_: Path) -> str:
+    return rejection(with_order().commit(preconditions=(LeaseHeld(lease_name("r", "a"), 1),)))
+
+
+@case("commit 2 delivers to a target twice, or without lease_held. Name the lease of each once.")
+def delivered_without_a_lease(_: Path) -> str:
+    return raised(lambda: with_order().commit(delivered=(Delivered("r", "a", 1, 0),)))
+
+
+@case("commit 2 delivers records on a branch: only those of 'main' are")
+def delivered_on_a_branch(_: Path) -> str:
+    world = with_order()
+    world.engine.fork("side")
+    return raised(lambda: world.commit(branch="side", delivered=(Delivered("r", "a", 1, 0),)))
+
+
+@case("record 7.0 is not one that reaction 'r' is to deliver next to 'a'")
+def delivered_what_there_is_not(_: Path) -> str:
+    world = with_order()
+    hold = world.claim_one().hold
+    return rejection(
+        world.commit(
+            preconditions=(LeaseHeld(lease_name("r", "a"), hold.token),), delivered=(Delivered("r", "a", 7, 0),)
+        )
+    )
+
+
+def _edited(folder: Path, statement: str) -> World:
+    path = folder / "s.space"
+    world = World(SqliteStore(path, synchronous="OFF"))
+    world.subscribe()
+    world.emit("a", 1)
+    world.fail(world.claim_one(), "park")
+    world.engine.close()
+    execute(path, statement)
+    return World(SqliteStore(path, synchronous="OFF"))
+
+
+@case("the row of reaction 1 ('r') does not match its checksum")
+def edited_subscription(folder: Path) -> str:
+    return raised(lambda: _edited(folder, "UPDATE subscriptions SET lane='x'").claim())
+
+
+@case("the row of target 'a' of reaction 1 does not match its checksum")
+def edited_target(folder: Path) -> str:
+    return raised(lambda: _edited(folder, "UPDATE targets SET attempt=7").targets())
+
+
+@case("the row of the record of commit 1 that target 'a' of reaction 1 passed over does not match its checksum")
+def edited_parked(folder: Path) -> str:
+    return raised(lambda: _edited(folder, "UPDATE parked SET at_us=7").operate("replay"))
+
+
+@case("the row of an attempt of target 'a' of reaction 1 at commit 1 does not match its checksum")
+def edited_attempt(folder: Path) -> str:
+    return raised(lambda: _edited(folder, "UPDATE attempts SET message='x'").failures())
+
+
+@case("the lease of 'w' ended")
+def lost_lease(_: Path) -> str:
+    world = with_order()
+    world.claim()
+    world.clock.advance(2_000_000)
+    world.claim()
+    return world.failures().attempts[0].message
