@@ -194,17 +194,19 @@ def test_whoever_takes_it_up_leaves_an_answer_only_where_they_may(tmp_path: Path
         if taker != "bob":
             async with headwater.open(tmp_path, policy=soon) as rt:
                 await taken_up(rt, "")
-        async with serving(tmp_path) as server:
-            async with headwater.connect(address(server), token=new_token(tmp_path, "ann")) as again:
-                peek = again.space("s", user="ann").piece(Peek, "p")
-                if taker == "bob":
-                    for each in (peek.look, peek.say_no):
-                        with pytest.raises(EventExpiredError, match="for the user alone for whom that was, or is not"):
-                            await each.options(id="a").send()
-                else:
-                    assert await peek.look.options(id="a").send() == SECRET
-                    with pytest.raises(Refused, match=SECRET):
-                        await peek.say_no.options(id="a").send()
+        async with (
+            serving(tmp_path) as server,
+            headwater.connect(address(server), token=new_token(tmp_path, "ann")) as again,
+        ):
+            peek = again.space("s", user="ann").piece(Peek, "p")
+            if taker == "bob":
+                for each in (peek.look, peek.say_no):
+                    with pytest.raises(EventExpiredError, match="for the user alone for whom that was, or is not"):
+                        await each.options(id="a").send()
+            else:
+                assert await peek.look.options(id="a").send() == SECRET
+                with pytest.raises(Refused, match=SECRET):
+                    await peek.say_no.options(id="a").send()
 
     run(work)
 

@@ -1,4 +1,4 @@
-"""What restarts once left stale for good, ran for nothing or told wrong: each is a short history over several starts."""
+"""What restarts once left stale for good, ran for nothing or told wrong: each is a short history of some starts."""
 
 from __future__ import annotations
 
@@ -9,14 +9,61 @@ from typing import Any
 import pytest
 
 from headwater import Cell, Input, Link, Piece, cell, computed, each, effect, fold, given, handler, link
+from headwater.data.address import DocKey
 from headwater.engine.directory import Directory
 from headwater.protocol.desk import Question
-from headwater.server.nodes import backlog_form
+from headwater.server.last_run import last_run_form
+from headwater.server.nodes import backlog_form, nodes_form
 from tests.scenario.preview_kit import named, previewed, shadow_of
 from tests.scenario.resume_kit import SPACE, observed, process
 from tests.unit.binding.kit import run
 
 WAS = 2
+
+
+class Row(Piece, name="attacked.Row"):
+    n: Cell[int] = given()
+    rate: Input[int] = given()
+
+    @computed
+    def cost(self) -> int:
+        return self.n.get() * self.rate.get()
+
+
+class WideRow(Piece, name="attacked.Kept"):
+    n: Cell[int] = given()
+
+    @computed
+    def cost(self) -> int:
+        return self.n.get()
+
+    @computed
+    def lost(self) -> int:
+        return self.n.get()
+
+
+class SlimRow(Piece, name="attacked.Kept"):
+    n: Cell[int] = given()
+
+    @computed
+    def cost(self) -> int:
+        return self.n.get()
+
+
+class Wide(Piece, name="attacked.Keeper"):
+    items: Cell[Mapping[str, int]] = cell(default={})
+
+    @each(items)
+    def rows(self, n: Cell[int]) -> WideRow:
+        return WideRow(n=n)
+
+
+class Slim(Piece, name="attacked.Keeper"):
+    items: Cell[Mapping[str, int]] = cell(default={})
+
+    @each(items)
+    def rows(self, n: Cell[int]) -> SlimRow:
+        return SlimRow(n=n)
 
 
 def _rates(default: int) -> tuple[type[Piece], type[Piece]]:
@@ -97,7 +144,7 @@ class TestWhatIsReadWhereNothingWasWritten:
         async def story() -> None:
             await _billed(tmp_path, _rates(WAS))
             await _billed(tmp_path, _rates(WAS))
-            assert (await _billed(tmp_path, _derived_rates()))[0] == 30
+            assert await _billed(tmp_path, _derived_rates()) == (30, {"a:rate", "b:cost", "b:show"})
             for n in (2, 3):
                 async with process(tmp_path) as one:
                     rates_class, bill_class = _derived_rates()
@@ -136,14 +183,6 @@ class TestWhatIsReadWhereNothingWasWritten:
         self, tmp_path: Path
     ) -> None:
         def version(default: int) -> type[Piece]:
-            class Row(Piece, name="attacked.Row"):
-                n: Cell[int] = given()
-                rate: Input[int] = given()
-
-                @computed
-                def cost(self) -> int:
-                    return self.n.get() * self.rate.get()
-
             class Sheet(Piece, name="attacked.Sheet"):
                 items: Cell[Mapping[str, int]] = cell(default={})
                 rate: Cell[int] = cell(default=default)
@@ -267,6 +306,22 @@ class TestAnotherGeneration:
 
         run(story)
 
+    def test_a_member_that_the_class_of_a_child_lost_is_forgotten(self, tmp_path: Path) -> None:
+        async def story() -> None:
+            kept: type[Piece]
+            for kept in (Wide, Slim):
+                async with process(tmp_path) as one:
+                    sheet: Any = await one.space.open(kept, "a", setup=lambda made: made.items.set({"k": 1}))
+                    await one.settled()
+                    (row,) = (await sheet.rows.pull()).values()
+                    await row.cost.pull()
+                    if kept is Wide:
+                        await row.lost.pull()
+                    await one.settled()
+                assert ("lost" in {stored.node.member for stored in await observed(tmp_path)}) is (kept is Wide)
+
+        run(story)
+
     def test_another_piece_of_the_same_name_is_not_what_the_deleted_one_was(self, tmp_path: Path) -> None:
         async def story() -> None:
             async with process(tmp_path) as one:
@@ -292,5 +347,23 @@ class TestPreviews:
             found = await previewed(tmp_path)
             assert (named(found, "rerun"), "b:cost" in named(found, "clean")) == (set(), True)
             assert (await shadow_of(tmp_path)).checked == 1
+
+        run(story)
+
+    def test_what_was_read_of_another_space_is_not_called_clean_by_this_one(self, tmp_path: Path) -> None:
+        async def story() -> None:
+            rates_class, bill_class = _rates(WAS)
+            async with process(tmp_path) as one:
+                rates: Any = await one.rt.space("away").open(rates_class, "a")
+                bill: Any = await one.space.open(bill_class(rate=rates.rate), "b")  # type: ignore[call-arg]
+                assert await bill.cost.pull() == WAS
+                await one.settled()
+            with Directory(tmp_path) as directory:
+                engine = directory.space(SPACE)
+                form: Any = nodes_form(engine, Question("nodes", SPACE, value={"member": "cost", "piece": "b"}))
+                assert [each["state"] for each in form["nodes"]] == ["clean here"]
+                last = last_run_form(engine, DocKey("space", "b:cost"))
+                assert last is not None
+                assert last["elsewhere"] == ["away"]
 
         run(story)

@@ -240,6 +240,9 @@ def _last_run(last: Any) -> list[str]:
         lines.append("  nobody can compare it with a later one: it runs again at a start")
     elif not last["stale"]:
         lines.append(f"  what it read held at seq {last['verified_at']}, and still does")
+    if last["elsewhere"]:
+        spaces = ", ".join(last["elsewhere"])
+        lines.append(f"  that is what it read of this space; headwater preview asks {spaces}, too")
     for each in last["stale"][:_PLACES]:
         lines.append(f"  {each['address']} was written since, at seq {each['seq']}")
     return lines

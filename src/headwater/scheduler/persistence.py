@@ -269,7 +269,7 @@ class Account:
 
 
 def standing_on(fingerprint: str, implied: str | None) -> str:
-    """A fingerprint with what reads stand on where nothing is written; None: nobody knows. Empty: nobody can compare."""
+    """A fingerprint with what reads stand on where nothing is written. Empty: nobody can compare it."""
     if not fingerprint or implied is None:
         return ""
     return derive("standing on", fingerprint, implied) if implied else fingerprint

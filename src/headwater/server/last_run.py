@@ -44,6 +44,7 @@ def last_run_form(engine: Engine, doc: DocKey) -> dict[str, JsonForm] | None:
         "took_us": found.took_us,
         "failed": bool(found.failed),
         "comparable": bool(found.fingerprint),
+        "elsewhere": list(dict.fromkeys([read.space for read in found.foreign])),
         "stale": [
             {"address": doc_text(found.reads[place].doc, found.reads[place].path), "seq": seq}
             for place, seq in found.stale

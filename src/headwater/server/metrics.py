@@ -19,6 +19,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OUTCOME: Final = ("outcome", "reason")
 CAME_BACK: Final = "clean"
 ASLEEP: Final = "asleep"
+WOKEN: Final = "woken"
 """What is counted of whole pieces, not of nodes."""
 CHANGED: Final = frozenset(
     {
@@ -116,7 +117,7 @@ class _Resumed(Collector):
     def collect(self) -> Iterable[Metric]:
         found: dict[tuple[str, str], int] = {}
         counts = dict(self._counts())
-        asleep = counts.pop(ASLEEP, 0)
+        asleep, woken = counts.pop(ASLEEP, 0), counts.pop(WOKEN, 0)
         for reason, count in counts.items():
             told = reason.partition(":")[0]
             outcome = "skipped" if told == CAME_BACK else "rerun" if told in CHANGED else "unknown"
@@ -128,6 +129,7 @@ class _Resumed(Collector):
             family.add_metric([outcome, told], count)
         yield family
         yield CounterMetricFamily("headwater_asleep_pieces", "Pieces that were opened asleep, all clean.", value=asleep)
+        yield CounterMetricFamily("headwater_woken_pieces", "Of these, how many were woken as a whole.", value=woken)
 
 
 class _Spaces(Collector):

@@ -165,7 +165,9 @@ def _state(each: Observed) -> str:
         return "unknown"
     if each.failed:
         return "failed"
-    return "dirty" if each.stale else "clean"
+    if each.stale:
+        return "dirty"
+    return "clean here" if each.foreign else "clean"  # What it read of other spaces is for those to say.
 
 
 def _record(engine: Engine, piece: str, branch: str) -> JsonForm:

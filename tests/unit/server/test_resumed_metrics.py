@@ -50,6 +50,8 @@ def test_reasons_are_told_without_what_they_say_of_one_node() -> None:
     metrics = Metrics(dict)
     counts = {
         "clean": 5,
+        "asleep": 4,
+        "woken": 3,
         "nobody can know what it does: Cart.total -> secret['x']": 1,
         "nobody can know what it does: Cart.other -> FILE": 2,
         **dict.fromkeys(CHANGED, 1),
@@ -59,5 +61,6 @@ def test_reasons_are_told_without_what_they_say_of_one_node() -> None:
     assert '{outcome="skipped",reason="clean"} 5.0' in lines
     assert '{outcome="unknown",reason="nobody can know what it does"} 3.0' in lines
     assert sum('outcome="rerun"' in line for line in lines) == len(CHANGED)
-    assert not any("secret" in line for line in lines)
+    assert not any("secret" in line or "woken" in line or "asleep" in line for line in lines)
+    assert {f"{ASLEEP} 4.0", "headwater_woken_pieces_total 3.0"} <= set(metrics.page().decode().splitlines())
     assert isinstance(metrics.registry, CollectorRegistry)

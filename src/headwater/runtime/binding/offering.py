@@ -16,6 +16,7 @@ from headwater.errors import AbsentError, AuthoringError
 from headwater.pieces.declarations import GivenMember
 from headwater.pieces.piece import Piece
 from headwater.protocol.messages import Query
+from headwater.protocol.observations import About, NodeKey, encode_part
 from headwater.replica.document import NOT_HERE, NotLoaded
 from headwater.runtime.binding.home import Home
 from headwater.runtime.binding.making import cells_of
@@ -176,6 +177,15 @@ async def erase(space: Space, id: str, unless: Callable[[], bool] | None = None)
 
     if found:
         await space.transact(remove)
+        _forget(space, id)
+
+
+def _forget(space: Space, id: str) -> None:
+    """What is known of the nodes of a piece that is no more is no word about another one of its name."""
+    channel = space.pieces.runtime.channel(space.name)
+    if channel is not None and channel.driver.session.runs.is_on:
+        about = encode_part(About(NodeKey(id, 0, "")))
+        channel.driver.session.runs.gone(about, space.local.replica.confirmed.seq)
 
 
 async def find(space: Space, cls: type[PieceT], after: str | None, limit: int) -> Page[PieceT]:

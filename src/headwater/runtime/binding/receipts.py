@@ -6,8 +6,8 @@ would have written nothing, and its sender gets what the first one answered. Own
 never there. The receipt names the pieces that the handling launched. What came of it is in the receipt, for everybody
 who may read the space, unless the handler stood on something that is one user's or one session's, or on a space that
 not everybody may read: then it is in a document beside it, which is theirs alone, if anybody can ask for it. Receipts
-are kept for so long, and deleted some at a time; a deleted one still counts, so that its event is refused as expired and
-never handled again.
+are kept for so long, and deleted some at a time; a deleted one still counts, so that its event is refused as expired
+and never handled again.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from headwater.replica.replica import Replica
 from headwater.runtime.binding import makers
 from headwater.runtime.binding.asking import LATE_MS, PAGE, Asking
 from headwater.runtime.binding.elsewhere import Elsewhere
+from headwater.runtime.binding.generations import with_children
 from headwater.runtime.binding.observed import Codes, about
 from headwater.runtime.binding.onward import nodes_of
 from headwater.runtime.binding.parts import BETWEEN, Part, row_of
@@ -216,11 +217,12 @@ class Resuming:
                 return
 
     def _tell_gone(self, root: Home, phase: Phase, channel: Attached) -> None:
-        """What is known of members that the class does not have any more is to be forgotten."""
+        """What is known of members that its class, or those of its children, have no more is to be forgotten."""
         for key, (observed, _) in [*phase.table.items()]:
             stored = key[0].removesuffix(row_of("")).partition("/")[0]
-            is_own = not key[1].partition(BETWEEN)[0]
-            if is_own and root.outline.get(stored) is None and root.generation >= observed.node.generation:
+            classes = with_children(root.cls) if key[1].partition(BETWEEN)[0] else [root.cls]
+            is_there = any(each.__outline__.get(stored) is not None for each in classes)
+            if not is_there and root.generation >= observed.node.generation:
                 del phase.table[key]
                 channel.driver.session.runs.gone(encode_part(About(observed.node)), root.space.replica.confirmed.seq)
 

@@ -109,7 +109,7 @@ def is_clean(root: Home) -> bool:
 
 
 def _is_own(root: Home, node: Node, given: set[str]) -> bool:
-    """Whether all that it read is the piece's own, or was given to it: then its class, or its inputs, say what it is."""
+    """Whether all that it read is the piece's own, or was given to it: its class and its inputs say what that is."""
     for spot in node.reads:
         if spot is not None:
             key = cast(Document, spot.document).key
