@@ -225,6 +225,13 @@ class TestCommands:
 
 
 class TestCheck:
+    def test_without_a_compiler_the_rest_decides(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(dev, "prepare", lambda: None)
+        monkeypatch.setattr(dev, "run", lambda command, *_, **__: 3 if "tools.compiled" in command else 0)
+        assert dev.main(["check"]) == 0
+        monkeypatch.setattr(dev, "run", lambda command, *_, **__: int("tools.compiled" in command))
+        assert dev.main(["check"]) == 1
+
     def test_it_runs_every_step_and_names_the_ones_that_failed(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
@@ -232,7 +239,7 @@ class TestCheck:
         monkeypatch.setattr(dev, "run", lambda command, *_, **__: int("mypy" in command))
         assert dev.main(["check"]) == 1
         printed = capsys.readouterr().out
-        for step in ("format", "lint", "types", "layers", "tests"):
+        for step in ("format", "lint", "types", "layers", "native", "tests"):
             assert f"\n=== {step}: " in printed
         summary = printed.split("=== summary")[1].splitlines()
         assert [line.split()[:2] for line in summary if line] == [
@@ -240,6 +247,7 @@ class TestCheck:
             ["ok", "lint"],
             ["FAILED", "types"],
             ["ok", "layers"],
+            ["ok", "native"],
             ["ok", "tests"],
         ]
         assert "run it alone: .venv/bin/python -m mypy" in printed
