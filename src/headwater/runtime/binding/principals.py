@@ -125,4 +125,7 @@ class Principals:
             return
         if event.session not in (row.session, derive("session", row.session, event.user)):
             event.session = derive("session", row.session, event.session)
-        event.user = row.principal
+        # What was sent for another user, as the follow-up of an event that was taken up for them, is nobody's here: it
+        # reads nothing of the one who stored it for them, nor of the one it names.
+        is_own = event.user in ("", row.principal)
+        event.user = row.principal if is_own else derive("nobody", row.principal, event.user)
