@@ -363,9 +363,9 @@ class Session:
         error = ProtocolError(f"the engine refused: {message.message}")
         docs = self._watches.failed(message.id)
         if docs is not None:
-            self.on_load_failed(docs, LoadError(message.message))
+            self.on_load_failed(docs, LoadError(message.message, code=message.code))
             return
-        if self.queries.answered(message.id, LoadError(message.message)):
+        if self.queries.answered(message.id, LoadError(message.message, code=message.code)):
             return
         if message.code == "stale_token" and self.link is Link.OPENING and not self._retried:
             # The Open whose answer was lost had been heard: what it chose is the token now.

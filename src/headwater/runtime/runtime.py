@@ -38,6 +38,7 @@ from headwater.runtime.reactions import Reactions
 from headwater.runtime.shared_space import Space
 from headwater.runtime.space import LocalSpace
 from headwater.runtime.tasks import Tasks
+from headwater.runtime.windows import named
 from headwater.scheduler.introspection.causes import Explanation
 from headwater.scheduler.introspection.introspection import Introspection
 from headwater.scheduler.introspection.snapshot import GraphSnapshot
@@ -114,7 +115,7 @@ class Runtime:
     def space(self, name: str, /, *, user: str = "", session: str = "") -> Space:
         """A space, for a user whom the application has authenticated. Connecting goes on by itself."""
         self.core.check_thread()
-        return Space(self, self.core.space(name), user, session)
+        return Space(self, self.core.space(name), user, named(session))
 
     def _open_space(self, name: str) -> LocalSpace:
         if self._closed:

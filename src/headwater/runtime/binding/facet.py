@@ -26,6 +26,7 @@ from headwater.pieces.member import SCOPES, Declaration, Scope
 from headwater.pieces.names import document_id
 from headwater.replica.document import Document
 from headwater.runtime.binding.narrow import Narrow
+from headwater.runtime.windows import called
 
 if TYPE_CHECKING:
     from headwater.pieces.context import Context
@@ -87,7 +88,7 @@ class Facet:
             owner = home.window(self.session) or self
             if self.user and self.user != owner.user:
                 raise AuthoringError(
-                    f"{member!r}: session {self.session!r} is a window of {owner.user!r}. Write rt.space("
+                    f"{member!r}: session {called(self.session)!r} is a window of {owner.user!r}. Write rt.space("
                     f"{home.space.name!r}, user={self.user!r}, session=...) with one of {self.user!r}'s own"
                 )
             if isinstance(member, _COMPUTED) and owner is not self:

@@ -15,6 +15,7 @@ from headwater.data.value import Value, freeze
 from headwater.errors import AuthoringError
 from headwater.runtime.binding.events import Event
 from headwater.runtime.effort import Effort
+from headwater.runtime.windows import beside
 
 if TYPE_CHECKING:
     from headwater.pieces.declarations import HandlerMember
@@ -31,7 +32,7 @@ def event(pieces: Pieces, facet: Facet, member: HandlerMember, payload: Value, o
     minted_us = pieces.core.clock.now_us()
     user, session = facet.user, facet.session
     own = pieces.own_session(home.space.name)
-    is_own = session in (own, derive("session", own, user))
+    is_own = session in (own, beside(own, user))
     is_kept = pieces.runtime.channel(home.space.name) is not None
     if options.durable and not is_kept:
         raise AuthoringError(f"options(durable=True) of {member!r}: {home.space.name} is kept nowhere but here")

@@ -12,7 +12,6 @@ from weakref import WeakValueDictionary
 from headwater.cells.cell import Cell
 from headwater.cells.handle import Input
 from headwater.data.address import SPACE_SCOPE, AddressParts, doc_text, parse_address
-from headwater.data.ids import derive
 from headwater.data.link import Link
 from headwater.errors import AbsentError, AuthoringError
 from headwater.pieces.declarations import ChildMember, EachMember, GivenMember, TopicMember
@@ -38,6 +37,7 @@ from headwater.runtime.binding.resources import Resources
 from headwater.runtime.binding.resting import Resting
 from headwater.runtime.binding.resuming import Resuming
 from headwater.runtime.space import LocalSpace
+from headwater.runtime.windows import beside
 from headwater.scheduler.node import Node
 
 if TYPE_CHECKING:
@@ -309,7 +309,7 @@ class Pieces:
         own = self.own_session(space)
         if not user or self._session_users.setdefault(space, user) == user:
             return own
-        return derive("session", own, user)
+        return beside(own, user)
 
     # ---- for spaces --------------------------------------------------------------------------------
 
