@@ -112,8 +112,13 @@ class Operating:
                     return target
                 return self._outcomes.settled(row, target._replace(attempt=0, failures=0, lost=0))
             case "reset":
-                back = target._replace(seq=0, ordinal=0, attempt=0, failures=0, lost=0, fingerprint="")
-                return self._outcomes.settled(row, back)
+                # It begins where a new target does. What was passed over is ahead of it again, as any other record.
+                self._store.delivery.drop_failures(target.reaction, target.key)
+                seq, ordinal = row.start
+                return self._outcomes.settled(
+                    row,
+                    target._replace(seq=seq, ordinal=ordinal, attempt=0, failures=0, lost=0, replays=0, fingerprint=""),
+                )
             case _:
                 return self._skipped(row, target)
 
@@ -133,15 +138,15 @@ class Operating:
     def _replay(self, wish: Operate, row: SubscriptionRow) -> Operated:
         """Have records tried again that were passed over: one, those of a key, those that failed alike, or all."""
         tables = self._store.delivery
-        rows = tables.parked_after(row.reaction, _first(wish.key, wish.after), self._limits.page)
-        more = len(rows) == self._limits.page
-        if more:  # A key is done as a whole, or by the next call.
-            last = rows[-1].key
-            rows = [each for each in rows if each.key != last] or rows
+        begin = _first(wish.key, wish.after) if wish.place is None else (wish.after or "", *wish.place)
+        rows = tables.parked_after(row.reaction, begin, self._limits.page)
+        last = rows[-1] if len(rows) == self._limits.page and wish.key in (None, rows[-1].key) else None
         wanted = [each for each in rows if _is_meant(wish, each)]
         for each in wanted:
             self._again(row, each)
-        return Operated(wish.id, len(wanted), rows[-1].key if more and wish.key is None else None)
+        if last is None:
+            return Operated(wish.id, len(wanted))
+        return Operated(wish.id, len(wanted), last.key, (last.seq, last.ordinal))
 
     def _again(self, row: SubscriptionRow, passed: ParkedRow) -> None:
         tables = self._store.delivery

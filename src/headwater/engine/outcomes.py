@@ -98,7 +98,7 @@ class Outcomes:
         if failure is not None:
             return self._failed(row, target, failure, was_first=outcome.through is None)
         if outcome.keeps:
-            return target
+            return target._replace(attempt=1)  # The next record is being tried already, by the same claim.
         if outcome.through is None:
             target = target._replace(attempt=max(0, target.attempt - 1))  # Given back: nothing was tried.
         return self.settled(row, target)

@@ -111,7 +111,10 @@ class Finish(Message, frozen=True, tag="finish"):
 
 
 class Operate(Message, frozen=True, tag="operate"):
-    """An operator's wish: about a reaction, one of its targets, one of that one's records, or what failed alike."""
+    """An operator's wish: about a reaction, one of its targets, one of that one's records, or what failed alike.
+
+    `after` and `place` are the `next` and the `place` of the answer before, where many are changed.
+    """
 
     id: Number
     does: Does
@@ -120,6 +123,7 @@ class Operate(Message, frozen=True, tag="operate"):
     record: tuple[Number, Number] | None = None
     fingerprint: str | None = None
     after: str | None = None
+    place: tuple[Number, Number] | None = None
 
 
 class QueryReactions(Message, frozen=True, tag="query_reactions"):
@@ -218,11 +222,12 @@ class Finished(Message, frozen=True, tag="finished"):
 
 
 class Operated(Message, frozen=True, tag="operated"):
-    """So many targets or records were changed; `next` goes on with the rest of many."""
+    """So many targets or records were changed; `next` goes on with the rest of many, in a key behind a `place`."""
 
     id: Number
     count: Number
     next: str | None = None
+    place: tuple[Number, Number] | None = None
 
 
 class ReactionState(Message, frozen=True):

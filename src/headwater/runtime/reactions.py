@@ -168,10 +168,11 @@ class Reactions:
         record: tuple[int, int] | None = None,
         fingerprint: str | None = None,
     ) -> int:
-        name, count, after = self._name(space), 0, None
+        name, count, after, place = self._name(space), 0, None, None
         while True:  # Many are changed some at a time.
-            answer = await self._ask(name, Operate(0, does, reaction, key, record, fingerprint, after), Operated)
-            count, after = count + answer.count, answer.next
+            wish = Operate(0, does, reaction, key, record, fingerprint, after, place)
+            answer = await self._ask(name, wish, Operated)
+            count, after, place = count + answer.count, answer.next, answer.place
             if after is None:
                 return count
 

@@ -61,11 +61,11 @@ def reactions_form(engine: Engine, said: object, limit: int) -> JsonForm:
         return _groups(engine, reaction)
     if does not in DOES:
         raise AuthoringError(f"{does!r} cannot be done with reactions: write list, targets, failures, groups, {_LIST}")
-    count, next_key = 0, None
+    count, next_key, place = 0, None, None
     while True:
-        wish = ("operate", 0, does, reaction, key, asked.get("record"), fingerprint, next_key)
+        wish = ("operate", 0, does, reaction, key, asked.get("record"), fingerprint, next_key, place)
         done = _asked(engine, msgspec.convert(wish, Operate), Operated)
-        count, next_key = count + done.count, done.next
+        count, next_key, place = count + done.count, done.next, done.place
         if next_key is None:
             return {"reaction": reaction, "does": does, "count": count}
 

@@ -117,6 +117,10 @@ class DeliveryTables:
     def drop_parked(self, row: ParkedRow) -> None:
         PARKED.drop(self._db, "reaction=? AND key=? AND seq=? AND ordinal=?", row[:4])
 
+    def drop_failures(self, reaction: int, key: str) -> None:
+        PARKED.drop(self._db, "reaction=? AND key=?", (reaction, key))
+        ATTEMPTS.drop(self._db, "reaction=? AND key=?", (reaction, key))
+
     def parked_after(self, reaction: int, after: tuple[str, int, int], limit: int) -> list[ParkedRow]:
         rows = self._db.all(
             PARKED.select + "WHERE reaction=? AND (key, seq, ordinal)>(?,?,?) ORDER BY key, seq, ordinal LIMIT ?",
