@@ -16,7 +16,7 @@ from tests.scenario.events_kit import commits, outcome, read, told
 from tests.simulation.events_switches import no_receipts
 
 SHOWN: list[str] = []
-IDS = (given_id("cy", "window x", "k", "s/m:start"), given_id("cy", "window x", "k", "s/m:start_two"))
+IDS = (given_id("cy", "x", "k", "s/m:start"), given_id("cy", "x", "k", "s/m:start_two"))
 
 
 class Job(Piece, name="launched.Job"):

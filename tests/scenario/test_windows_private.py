@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,10 +18,14 @@ from headwater.errors import HeadwaterError
 from headwater.protocol.messages import Query
 from headwater.replica.session import Session
 from headwater.runtime import attached
+from headwater.runtime.attachment import Remote
 from headwater.runtime.runtime import Runtime
 from headwater.server.application import Served
 from headwater.server.keys import new_key, new_token
+from tests.scenario.runtime_kit import Cable
+from tests.scenario.test_events_waiting import moments
 from tests.unit.runtime.kit import address, run, serving
+from tests.unit.server.test_attack3_desk import ask
 
 PATIENT = Policy(grace_ms=1_000_000)
 
@@ -97,5 +102,56 @@ def test_nobody_opens_the_window_of_an_application_s_user(
                 assert len(keys) == 3
                 for key in {guess} if guess else keys:
                     assert "secret" not in str(await stolen(where, key))
+
+    run(work)
+
+
+def test_a_mere_reader_who_asks_first_does_not_have_the_application_s_own_window(tmp_path: Path) -> None:
+    async def work() -> None:
+        new_key(tmp_path)
+        async with serving(tmp_path, classes=(Note,), owner="ann") as server:
+            app = server.application().runtime
+            ann = await headwater.connect(address(server), token=new_token(tmp_path, "ann"))
+            await ann.space("s", user="ann").open(Note, "n")
+            founder = ann.channel("s")
+            assert founder is not None
+            await founder.land(lambda tx: tx.write(ACCESS, append(("readers",), ["eve"])), node="grant")
+            await ann.close()
+            note, world, eve = await app.space("s").open(Note, "n"), SimpleNamespace(server=server), "eve"
+
+            async def asks(what: str, value: str | None = None) -> str:
+                question = {"what": what, "space": "s", "place": "n.draft", "value": value}
+                return (await ask(world, question, token=new_token(tmp_path, eve)))[1]  # type: ignore[arg-type]
+
+            assert "n.draft" in await asks("get")
+            await note.write.send("secret")
+            assert "secret" not in await asks("get")
+            await asks("set", "of eve")
+            assert "of eve" in await asks("get")
+            assert await note.draft.pull() == "secret"
+
+    run(work)
+
+
+def test_what_was_sent_from_a_window_that_is_over_is_handled_in_the_one_in_its_place(tmp_path: Path) -> None:
+    """Offline, and then the process ended: its outbox is sent again from the window of the next one."""
+
+    async def work() -> None:
+        new_key(tmp_path)
+        async with serving(tmp_path) as server:
+            where, token, path = address(server), new_token(tmp_path, "ann"), tmp_path / "outbox"
+            cable = Cable(Remote(where, token=token))
+            client = Runtime(cable, outbox=path, close_s=0.01)
+            note = await client.space("s", user="ann").open(Note, "n")
+            await note.write.send("before")
+            cable.unplug()
+            note.write.post("tea")
+            await moments()
+            with pytest.raises(HeadwaterError):
+                await client.close()
+            async with headwater.connect(where, token=token, outbox=path) as rt:
+                again = await rt.space("s", user="ann").open(Note, "n")
+                await rt.idle()
+                assert await again.draft.pull() == "tea"
 
     run(work)

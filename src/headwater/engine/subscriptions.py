@@ -72,7 +72,7 @@ class Subscriptions:
         self._index(rows)
 
     def subscribe(self, question: Subscribe) -> bool:
-        """Make it, or take it up as it is. True: it is new."""
+        """Make it, or take it up as it is. True: it is new, or was retired."""
         rows = self.all()
         known = rows.get(question.reaction)
         if known is None:
@@ -92,7 +92,7 @@ class Subscriptions:
             row = row._replace(state=Listening.LIVE, cursor_seq=seq, cursor_ordinal=ordinal, until_seq=until)
         if row != known:
             self.put(row)
-        return False
+        return known.state == Listening.RETIRED
 
     def _check(self, question: Subscribe) -> None:
         if not question.reaction or ":" in question.reaction or len(question.reaction) > NAME_LENGTH:

@@ -127,9 +127,10 @@ class Operate(Message, frozen=True, tag="operate"):
 
 
 class QueryReactions(Message, frozen=True, tag="query_reactions"):
-    """All subscriptions, and how far they are."""
+    """All subscriptions, and how far they are; and to which of some topics anything was emitted."""
 
     id: Number
+    topics: tuple[str, ...] = ()
 
 
 class QueryTargets(Message, frozen=True, tag="query_targets"):
@@ -143,13 +144,17 @@ class QueryTargets(Message, frozen=True, tag="query_targets"):
 
 
 class QueryFailures(Message, frozen=True, tag="query_failures"):
-    """What failed of a reaction: attempts that are kept, records that were parked or skipped. Of one key, or all."""
+    """What failed of a reaction: attempts that are kept, records that were parked or skipped. Of one key, or all.
+
+    `after` and `place` are the `next` and the `place` of the page before.
+    """
 
     id: Number
     reaction: str
     key: str | None = None
     after: str | None = None
     limit: Number = 100
+    place: tuple[Number, Number] | None = None
 
 
 class QueryDrained(Message, frozen=True, tag="query_drained"):
@@ -251,10 +256,11 @@ class ReactionState(Message, frozen=True):
 
 
 class Reactions(Message, frozen=True, tag="reactions"):
-    """All subscriptions."""
+    """All subscriptions; and of the topics that were asked about, those that have records."""
 
     id: Number
     reactions: tuple[ReactionState, ...]
+    emitted: tuple[str, ...] = ()
 
 
 class TargetState(Message, frozen=True):
@@ -307,12 +313,13 @@ class Parked(Message, frozen=True):
 
 
 class Failures(Message, frozen=True, tag="failures"):
-    """What failed, and what was passed over, by key."""
+    """What failed, and what was passed over, by key and record; more is after record `place` of key `next`."""
 
     id: Number
     attempts: tuple[Attempted, ...]
     parked: tuple[Parked, ...]
     next: str | None = None
+    place: tuple[Number, Number] | None = None
 
 
 class Drained(Message, frozen=True, tag="drained"):

@@ -7,10 +7,11 @@ from itertools import count
 
 import pytest
 
-from headwater.engine.limits import DEFAULT_LIMITS
+from headwater.engine.limits import DEFAULT_LIMITS, Limits
+from headwater.errors import LimitError
 from headwater.protocol.commit import TopicRecord
-from headwater.protocol.reactions import Grant
-from tests.unit.engine.delivery_kit import LEASE_US, World, payloads
+from headwater.protocol.reactions import Failure, Grant, Outcome, QueryReactions, Reactions
+from tests.unit.engine.delivery_kit import LEASE_US, World, as_a, payloads
 
 
 def small(page: int) -> World:
@@ -119,3 +120,50 @@ def test_however_many_were_passed_over_all_of_them_are_replayed(key: str | None)
         assert asked < 9, "each call goes on behind the one before"
     assert changed == (9 if key is None else 8)
     assert sorted(map(str, delivered(world))) == sorted(map(str, [*range(8), *([100] if key is None else [])]))
+
+
+def test_what_was_unblocked_and_is_delivered_leaves_nothing_in_the_list_of_failures() -> None:
+    world = World()
+    world.subscribe()
+    world.emit("a", 1)
+    world.fail(world.claim_one(), "block")
+    world.operate("unblock")
+    world.done(world.claim_one())
+    assert world.failures().attempts == ()
+
+
+def test_nobody_can_say_that_more_was_delivered_than_there_is() -> None:
+    """A position beyond the last record, or at another key's, would pass over what comes without a trace."""
+    world = World()
+    world.subscribe()
+    world.emit("a", 1)
+    seq = world.emit("b", 2)
+    grant = next(grant for grant in world.claim() if grant.hold.key == "a")
+    for place in ((1_000_000, 0), (seq, 0), (grant.records[0].seq, 1)):
+        assert world.finish(Outcome(grant.hold, place)).late == (grant.hold,)
+        failure = Failure(*place, "ValueError", "boom", "boom", "park")
+        assert world.finish(Outcome(grant.hold, None, failure)).late == (grant.hold,)
+    assert world.done(grant).late == ()
+    world.emit("a", 3)
+    assert payloads(world.claim_one()) == [3]
+
+
+def test_how_long_a_target_waits_is_the_age_of_its_next_record() -> None:
+    world = World()
+    world.subscribe()
+    world.emit("a", 0)
+    for number in range(1, 10):
+        world.clock.advance(1_000_000)
+        world.emit("a", number)
+        world.done(world.claim_one(records=1))
+    world.clock.advance(500_000)
+    assert world.targets()["a"].age_us == 500_000
+    assert world.reaction().oldest_us == 500_000
+
+
+def test_a_question_about_too_many_topics_is_refused_and_the_others_say_which_have_records() -> None:
+    world = World(limits=Limits(subscriptions=2))
+    world.emit("a", 1)
+    assert as_a(Reactions, world.engine.deliver(QueryReactions(1, ("orders", "none")))).emitted == ("orders",)
+    with pytest.raises(LimitError, match="at most 2 topics"):
+        world.engine.deliver(QueryReactions(1, ("a", "b", "c")))

@@ -122,6 +122,12 @@ class Facet:
         home = self.home.successor()
         return None if home is None else home.facet(self.scope, self.user, self.session).handle(member)
 
+    def seen_in(self, home: Home, scope: Scope | None = None) -> Facet:
+        """Another piece, for the same user and window."""
+        pieces, here = self.home.pieces, self.home.space.name
+        session = pieces.windows.there(here, home.space.name, self.user, self.session)
+        return home.facet(self.scope if scope is None else scope, self.user, session)
+
     def drop_computed(self) -> list[Declaration]:
         """Forget the handles of what is computed for its session, and say which those were."""
         found: list[Declaration] = []
