@@ -116,8 +116,8 @@ async def _work(url: str, token: str, spaces: tuple[str, ...], pace: object, *, 
         if not json:
             say(f"working for {', '.join(spaces)} at {url}")
         await stopped.wait()
-        for each in looks:
-            each.cancel()
+        for task in looks:
+            task.cancel()
     if refused:
         raise refused[0]
     return OK

@@ -144,7 +144,7 @@ class Reactions:
         self._runtime.pieces.reacting.listen(lambda what: fn(what) if isinstance(what, Attempt) else None)
 
     def trace(self, tracer: Tracer, /) -> None:
-        """Make a span of every attempt of this runtime: `rt.reactions.trace(opentelemetry.trace.get_tracer("shop"))`."""
+        """Make a span of every attempt of this runtime, for a tracer like those of `opentelemetry.trace.get_tracer`."""
         self._runtime.pieces.reacting.listen(traced_by(tracer))
 
     async def pause(self, reaction: str, *, space: str | None = None) -> int:

@@ -318,7 +318,7 @@ def test_a_session_of_the_engine_s_own_cannot_be_used_by_anybody(key: str) -> No
         lambda: engine.acknowledge(key, 1),
     ]
     for call in calls:
-        with pytest.raises(ProtocolError, match="session keys that begin with .*'beside ' are the engine's own"):
+        with pytest.raises(ProtocolError, match=r"session keys that begin with .*'beside ' are the engine's own"):
             call()
     ann.lands(write("d", replace(("y",), 2)), branch="b")
     assert isinstance(engine.merge("b")[1], Accepted)
