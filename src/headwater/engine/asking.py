@@ -32,6 +32,7 @@ from headwater.protocol.observations import (
     QueryWholes,
     Readers,
     WatchMarks,
+    whose_record,
 )
 from headwater.protocol.reactions import (
     Claim,
@@ -121,6 +122,8 @@ class Asking:
             raise LimitError(f"one question is about at most {self._limits.commit_reads} reads. Ask several.")
         if isinstance(question, QueryNodes) and len(question.nodes) > self._limits.query_documents:
             raise LimitError(f"one question is about at most {self._limits.query_documents} nodes. Ask several.")
+        if isinstance(question, QueryMet) and len(question.also) > self._limits.query_documents:
+            raise LimitError(f"one question is about at most {self._limits.query_documents} pieces. Ask several.")
         if isinstance(question, Mirror) and len(question.docs) > self._limits.commit_reads:
             raise LimitError(f"one piece reads at most {self._limits.commit_reads} documents of a space")
         if isinstance(question, Mirror) and _is_long(question):
@@ -219,7 +222,9 @@ class Asking:
             self._news[WatchMarks].update(dict.fromkeys(watching, seq))
 
     def _is_read(self, commit: Commit) -> bool:
-        """Whether a node reads anything that it writes."""
+        """Whether a node reads anything that it writes, or it is about a piece itself."""
+        if any(whose_record(operation.doc) for operation in commit.operations):
+            return True
         asked = [QueryReaders(0, operation.doc, "", 1) for operation in commit.operations]
         found = [self._engine.looked(question, branch=commit.branch) for question in asked]
         return any(isinstance(each, Readers) and each.pieces for each in found)

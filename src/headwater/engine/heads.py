@@ -127,6 +127,10 @@ class Heads:
         found.update({head.doc: head.seq for head in self._unwritten if head.branch == branch.id and head.seq > seq})
         return found
 
+    def unwritten(self, branch: Branch) -> list[Head]:
+        """Those of this very branch whose rows say less than they hold."""
+        return [head for head in self._unwritten if head.branch == branch.id]
+
     def get(self, branch: Branch, key: DocKey) -> Head:
         """The head of a document, which may be absent or inherited from the branch's parent."""
         at = (branch.id, key)

@@ -334,9 +334,9 @@ class Session:
 
     # ---- watching ----------------------------------------------------------------------------------
 
-    def watch(self, docs: Iterable[DocKey], *, follow: bool = False) -> None:
+    def watch(self, docs: Iterable[DocKey], *, follow: bool = False, ahead: Iterable[DocKey] | None = None) -> None:
         """Ask for documents, and for every change of them. Those already asked for are not asked for again."""
-        self._watches.watch(docs, follow=follow)
+        self._watches.watch(docs, follow=follow, ahead=ahead)
 
     def unwatch(self, doc: DocKey) -> bool:
         """Let a document go, with what came by following it. False: a pending commit is on top of one of them."""

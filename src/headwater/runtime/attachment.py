@@ -153,6 +153,11 @@ class Embedded:
             raise
         return ThreadHost(engine, clock=self._clock, limits=self._limits, name=space)
 
+    def newest(self, space: str) -> int | None:
+        """Where the log of a space ends, if it is open here: at least what anybody was told of, perhaps more."""
+        host = self._hosts.get(space)
+        return None if host is None else host.last_seq
+
     async def close(self) -> None:
         async with self._lock:
             if not self.closed:
