@@ -65,7 +65,7 @@ class Queries:
     def declare(self, question: Subscribe, reply: DeliveringReply) -> None:
         """Say of a reaction that it wants records, before any commit that is made from now on.
 
-        Without a connection, it is the first thing on the next one. The reply is called once it is heard, or refused.
+        Without a connection, it is the first thing on the next one. The reply is called once there is an answer.
         """
         self._declared[question.reaction] = (question, reply)
         asked = self._declaring(question.reaction)
@@ -81,7 +81,7 @@ class Queries:
         asked = msgspec.structs.replace(question, id=self._new_number())
 
         def answered(answer: Delivering | LoadError) -> None:
-            if not (isinstance(answer, LoadError) and answer.code in ("", "storage")):
+            if not (isinstance(answer, LoadError) and not answer.code):  # Then the next connection hears of it.
                 self._declared.pop(reaction, None)
                 reply(answer)
 

@@ -106,20 +106,16 @@ class Reacting:
         channel = self._pieces.runtime.channel(home.space.name)
         if channel is None:
             return  # Nobody delivers what is kept nowhere but here.
-        if not channel.is_up():
-            self.emits(home)
-            return
-        desk, serving = SpaceDesk(channel), self._serving.get(home.space.name)
+        serving = self._serving.get(home.space.name)
         for member in reactions_of(home.cls):
             reaction = self.bound(home.space, home.cls, member)
             try:
-                await subscribe(desk, reaction)
+                if not await self._is_heard(channel, reaction):
+                    self.emits(home)
+                    return
             except LoadError as error:
                 if error.code == ACCESS:
                     return  # Whoever may not write the space cannot emit there either. The next handling asks again.
-                if not is_refusal(error):
-                    self.emits(home)
-                    return
                 raise AuthoringError(
                     f"{home.outline.name}.{member.name} cannot be declared to {home.space.name}, so that no handler of "
                     f"its class is called there, lest a record is missed: {error}"
@@ -127,6 +123,21 @@ class Reacting:
             if serving is not None:
                 serving.drain.serve(reaction)
         self._declared.add(key)
+
+    async def _is_heard(self, channel: Attached, reaction: BoundReaction) -> bool:
+        """Declare one, however often the disk fails. False: there is no connection. LoadError: it is refused."""
+        failures = 0
+        while channel.is_up():
+            try:
+                await subscribe(SpaceDesk(channel), reaction)
+                return True
+            except LoadError as error:
+                if is_refusal(error):
+                    raise
+            random = self._pieces.core.clock.randomness(f"declaring {reaction.name}")
+            await self._pieces.runtime.tasks.elapsed(AGAIN.delay_us(min(failures, 20), random))
+            failures += 1
+        return False
 
     def emits(self, home: Home) -> None:
         """Before a commit that emits to a piece's topic, by whoever: nothing is waited for, and nothing is missed."""
@@ -137,7 +148,7 @@ class Reacting:
 
         def heard(name: str, answer: Delivering | LoadError) -> None:
             if isinstance(answer, LoadError):
-                self._declared.discard(key)
+                self._declared.discard(key)  # It is said again with what is emitted next.
                 self._pieces.core.report(name, answer)
 
         for member in reactions_of(home.cls):
