@@ -250,8 +250,8 @@ class Session:
         if self.link is not Link.UP:
             self._wave.clear()  # never sent: reverted and made again on reconnection
             return
-        room = MAX_IN_FLIGHT - self.replica.pending.in_flight()
-        waiting, self._wave = self._wave[: max(room, 0)], self._wave[max(room, 0) :]
+        room = max(MAX_IN_FLIGHT - self.replica.pending.in_flight(), 0) if self._wave else 0
+        waiting, self._wave = self._wave[:room], self._wave[room:]
         wave: list[Layer] = []
         length = 0
         for layer in waiting:

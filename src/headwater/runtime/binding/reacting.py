@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from headwater.errors import AuthoringError, HeadwaterError, LoadError, ProtocolError, ReactionBlockedError
-from headwater.protocol.reactions import Delivering, Delivers, QueryReactions, ReactionState
+from headwater.protocol.reactions import Delivering, Delivers, QueryReactions, ReactionState, TargetsDue
 from headwater.protocol.reactions import Reactions as ReactionStates
 from headwater.reactions.drain import AGAIN, Drain, Pace, subscribe, subscription
 from headwater.reactions.port import DEFAULT_LANE, is_refusal
@@ -197,7 +197,7 @@ class Reacting:
 
     async def stop(self) -> None:
         """Let what runs come to its end for a while, and give the rest back."""
-        await asyncio.gather(*[serving.drain.stop() for serving in self._serving.values()])
+        await asyncio.gather(*[serving.stop() for serving in self._serving.values()])
         self._threads.close()
 
 
@@ -224,19 +224,27 @@ class Serving:
         self._line = -1  # the connection on which it was told what there is,
         self._number = -1  # and how many new reactions there were
         worker = f"{pieces.origin[:8]}"
-        self.drain = Drain(self._desk, (), clock=pieces.core.clock, worker=worker, pace=pace, hears=hears)
+        self.drain = Drain(
+            self._desk, (), clock=pieces.core.clock, worker=worker, pace=pace, hears=hears, leaves_open=True
+        )
         channel.driver.session.queries.watch_targets(self._heard)
 
-    def _heard(self, number: int | LoadError) -> None:
+    async def stop(self) -> None:
+        await self.drain.stop(is_heard=self._channel.is_up())
+
+    def _heard(self, due: TargetsDue | LoadError) -> None:
         """There may be something to claim; the first time on each connection, whatever there is."""
-        if isinstance(number, LoadError):
+        if isinstance(due, LoadError):
             return  # Whoever may not write the space delivers nothing of it.
-        line = self._channel.driver.reconnects
+        if due.grants:
+            self.drain.given(due.grants, due.ago_us)
+        line, number = self._channel.driver.reconnects, due.subscriptions
         if (line, number) != (self._line, self._number):
             self._line, self._number = line, number
             self._looks += 1
             self._pieces.runtime.tasks.begin(self._look(), f"reactions of {self._space.name}")
-        self.drain.notify()
+        if due.is_more:
+            self.drain.notify()
 
     @property
     def is_looking(self) -> bool:
