@@ -155,6 +155,10 @@ class AccessError(HeadwaterError):
 class LoadError(HeadwaterError):
     """A document could not be fetched. The message says why; reading it again asks again."""
 
+    def __init__(self, message: str, *, code: str = "") -> None:
+        super().__init__(message)
+        self.code = code  # what the engine calls its reason; empty: it was not asked
+
 
 class SessionExpiredError(HeadwaterError):
     """A session is over. Its unanswered commits failed; open a new one and look at what landed."""

@@ -187,6 +187,7 @@ class TestSubscriptions:
         world.emit("b", 3)
         assert world.reaction().state == "retired"
         assert world.claim() == []
+        assert world.subscribe().is_new, "it did not hear of anything before, and workers have to know"
         assert not world.subscribe().is_new
         assert {grant.hold.key: payloads(grant) for grant in world.claim()} == {"a": [2], "b": [3]}
 

@@ -18,8 +18,8 @@ from headwater.server.nodes import current_form, nodes_form
 
 
 @contextmanager
-def stored(folder: Path) -> Iterator[tuple[list[Known], Any]]:
-    """What is known of the nodes of a directory, and how its documents are read."""
+def stored(folder: Path, space: str | None = None) -> Iterator[tuple[list[Known], Any]]:
+    """What is known of the nodes of a directory, or of one space and what that reads, and how documents are read."""
     with Directory(folder) as directory:
 
         def asked(question: Question) -> Any:
@@ -29,12 +29,12 @@ def stored(folder: Path) -> Iterator[tuple[list[Known], Any]]:
         def read(space: str, doc: DocKey) -> MaybeValue:
             return directory.space(space).read(doc).value if space in directory.spaces() else ABSENT
 
-        yield known_of(asked, directory.spaces()), read
+        yield known_of(asked, directory.spaces() if space is None else [space], with_read=True), read
 
 
-async def previewed(folder: Path) -> Preview:
-    with stored(folder) as (known, _):
-        return await preview(known)
+async def previewed(folder: Path, space: str | None = None) -> Preview:
+    with stored(folder, space) as (known, _):
+        return await preview(known, None if space is None else [space])
 
 
 async def shadow_of(folder: Path) -> Report:

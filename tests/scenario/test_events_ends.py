@@ -372,7 +372,9 @@ def test_receipts_go_after_the_retention_and_their_events_are_refused_as_expired
 
 def test_a_stored_event_whose_class_is_not_imported_is_parked_until_it_is() -> None:
     def not_imported(name: str) -> Any:
-        raise AuthoringError(f"there is a piece of class {name}, which is not imported: import ends first")
+        raise AuthoringError(
+            f"there is a piece of class {name}, which this program has not imported: import ends first"
+        )
 
     async def story(sim: Simulation) -> list[str]:
         with Front().standing() as front:

@@ -229,7 +229,7 @@ def test_both_go_after_the_retention(tmp_path: Path, monkeypatch: pytest.MonkeyP
                 await diary.write.options(id=f"k{n}").send(f"{SECRET} {n}")
             assert (len(await receipts(rt)), len(await receipts(rt, "user:ann"))) == (10, 10)
             await diary.keep_draft.send(SECRET)  # Nobody can send that again: no answer is kept for anybody.
-            assert await receipts(rt, "session:x") == []
+            assert await receipts(rt, "session:window x") == []
             clock.advance(2 * day_us)
             for n in range(20):
                 await diary.write.options(id=f"then {n}").send(f"{n}")

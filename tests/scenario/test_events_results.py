@@ -258,7 +258,7 @@ def test_what_is_kept_for_a_window_goes_after_its_time_although_the_window_is_cl
         ):
 
             async def left() -> list[int]:
-                return [len(await receipts(rt, f"session:w{window}")) for window in range(12)]
+                return [len(await receipts(rt, f"session:window w{window}")) for window in range(12)]
 
             for window in range(12):
                 note = rt.space("s", user="ann", session=f"w{window}").piece(Note, "n")
@@ -291,7 +291,8 @@ def test_what_is_known_of_closed_windows_is_bounded(tmp_path: Path, monkeypatch:
         async with Embedded(tmp_path / "data", synchronous="OFF") as data, Runtime(data) as rt:
             for n in range(6):
                 await rt.space("s", user="ann", session=f"w{n}").piece(Note, "n").write.options(id="k").send("x")
-            assert [scope for _, scope in rt.pieces.handling.retention._left] == [f"session:w{n}" for n in (3, 4, 5)]
+            left = [scope for _, scope in rt.pieces.handling.retention._left]
+            assert left == [f"session:window w{n}" for n in (3, 4, 5)]
 
     run(work)
 

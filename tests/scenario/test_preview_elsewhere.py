@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from headwater import Cell, Input, Piece, cell, computed, given
 from tests.scenario.preview_kit import previewed, shadow_of
 from tests.scenario.resume_kit import process
@@ -56,5 +58,57 @@ def test_a_preview_asks_the_space_that_was_read(tmp_path: Path) -> None:
         assert (twice.fate, twice.details) == ("rerun", ("away",))
         assert (await shadow_of(tmp_path)).not_clean == 1
         assert await _read(tmp_path) == {"r:twice"}
+
+    run(story)
+
+
+def _taxed(factor: int) -> tuple[type[Piece], type[Piece]]:
+    """A piece that derives something, and one that derives something else of that; the first in versions."""
+
+    class Taxed(Piece, name="away.Taxed"):
+        n: Cell[int] = cell(default=1)
+
+        @computed
+        def cost(self) -> int:
+            return factor * self.n.get()
+
+    class Bill(Piece, name="away.Bill"):
+        cost: Input[int] = given()
+
+        @computed
+        def twice(self) -> int:
+            return 2 * self.cost.get()
+
+    return Taxed, Bill
+
+
+async def _billed(folder: Path, classes: tuple[type[Piece], type[Piece]]) -> set[str]:
+    """A start: a piece of another space is read here, and what that makes of it in a third one."""
+    taxed_class, bill_class = classes
+    async with process(folder) as one:
+        taxed: Any = await one.rt.space("away").open(taxed_class, "t")
+        bill: Any = await one.space.open(bill_class(cost=taxed.cost), "b")  # type: ignore[call-arg]
+        third: Any = await one.rt.space("third").open(bill_class(cost=bill.twice), "c")  # type: ignore[call-arg]
+        await third.twice.pull()
+        await one.settled()
+        return one.taken()
+
+
+@pytest.mark.parametrize("chosen", [None, "shop", "third"])
+def test_a_preview_follows_readers_into_other_spaces(tmp_path: Path, chosen: str | None) -> None:
+    nodes = {("away", "t:cost"): "rerun", ("shop", "b:twice"): "may", ("third", "c:twice"): "may"}
+    expected = {at: fate for at, fate in nodes.items() if chosen in (None, at[0])}
+
+    async def story() -> None:
+        first = _taxed(2)
+        await _billed(tmp_path, first)
+        found = await previewed(tmp_path, chosen)
+        assert {(each.space, each.node): each.fate for each in found.nodes} == dict.fromkeys(expected, "clean")
+        second = _taxed(3)
+        found = await previewed(tmp_path, chosen)
+        assert {(each.space, each.node): each.fate for each in found.nodes} == expected
+        whys = {each.node: each.details for each in found.of("may")}
+        assert whys.get("b:twice", ("away/space:t:cost",)) == ("away/space:t:cost",)
+        assert await _billed(tmp_path, second) == {"away/t:cost", "b:twice", "third/c:twice"}
 
     run(story)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headwater import Cell, Input, Link, Piece, cell, computed, each, effect, fold, given, handler, link
+from headwater import Cell, Input, Link, Model, Piece, cell, computed, each, effect, fold, given, handler, link
 from headwater.data.address import DocKey
 from headwater.engine.directory import Directory
 from headwater.protocol.desk import Question
@@ -116,6 +116,69 @@ def _linked() -> type[Piece]:
     return Linked
 
 
+def _sum(entry: Any) -> int:
+    """All fields of a record, whichever it has."""
+    return 0 if entry is None else sum(getattr(entry, name) for name in entry.__struct_fields__)
+
+
+class Summed(Piece, name="attacked.Summed"):
+    far: Input[int] = given()  # It is given something else: a type checker would say so.
+
+    @computed
+    def sum(self) -> int:
+        return _sum(self.far.get())
+
+    @effect
+    def show(self) -> None:
+        self.sum.get()
+
+
+class Followed(Piece, name="attacked.Followed"):
+    far: Cell[Link[Cell[int]] | None] = cell(default=None)
+
+    @computed
+    def sum(self) -> int:
+        far = self.far.get()
+        return 0 if far is None else _sum(self.ctx.follow(far).get())
+
+    @effect
+    def show(self) -> None:
+        self.sum.get()
+
+
+def _entries_slim() -> type[Piece]:
+    class Entry(Model):
+        n: int
+
+    class Entries(Piece, name="attacked.Entries"):
+        kept: Cell[Entry | None] = cell(default=None)
+
+        @computed
+        def made(self) -> Entry | None:
+            return self.kept.get()
+
+        @staticmethod
+        def start(entries: Any) -> None:
+            entries.kept.set(Entry(n=1))
+
+    return Entries
+
+
+def _entries_wide() -> type[Piece]:
+    class Entry(Model):
+        n: int
+        more: int = 7
+
+    class Entries(Piece, name="attacked.Entries"):
+        kept: Cell[Entry | None] = cell(default=None)
+
+        @computed
+        def made(self) -> Entry | None:
+            return self.kept.get()
+
+    return Entries
+
+
 async def _billed(folder: Path, classes: tuple[type[Piece], type[Piece]]) -> tuple[int, set[str]]:
     """What the bill says after a start, and what ran until then."""
     rates_class, bill_class = classes
@@ -214,6 +277,32 @@ class TestWhatIsReadWhereNothingWasWritten:
 
         run(story)
 
+    @pytest.mark.parametrize("name", ["kept", "made"])
+    @pytest.mark.parametrize("way", ["given", "link"])
+    def test_another_field_of_a_type_reaches_whoever_reads_it_without_naming_it(
+        self, tmp_path: Path, name: str, way: str
+    ) -> None:
+        async def started(version: Any, *, is_first: bool = False) -> tuple[int, set[str]]:
+            async with process(tmp_path) as one:
+                entries: Any = await one.space.open(version, "a")
+                if is_first:
+                    entries.start(entries)
+                    await one.settled()
+                far = getattr(entries, name)
+                reader: Any = await one.space.open(Summed(far=far) if way == "given" else Followed, "b")
+                if is_first and way == "link":
+                    reader.far.set(link(far))
+                await one.settled()
+                return await reader.sum.pull(), one.taken() & {"b:sum", "b:show"}
+
+        async def story() -> None:
+            assert await started(_entries_slim(), is_first=True) == (1, {"b:sum", "b:show"})
+            assert await started(_entries_slim()) == (1, set())
+            assert await started(_entries_wide()) == (8, {"b:sum", "b:show"})
+            assert await started(_entries_wide()) == (8, set())
+
+        run(story)
+
     @pytest.mark.parametrize("kind", ["fold", "each"])
     def test_what_goes_over_a_cell_goes_over_its_new_default(self, tmp_path: Path, kind: str) -> None:
         def version(n: int) -> type[Piece]:
@@ -295,9 +384,9 @@ class TestAnotherGeneration:
 
     def test_no_tool_says_that_its_nodes_are_dirty(self, tmp_path: Path) -> None:
         async def story() -> None:
-            for version in (1, 2):
+            for newest in (_counted(1), _counted(2)):
                 async with process(tmp_path) as one:
-                    await one.open("a", _counted(version))
+                    await one.open("a", newest)
             assert {stored.stale for stored in await observed(tmp_path)} == {()}
             assert named(await previewed(tmp_path), "rerun") == set()
             assert (await shadow_of(tmp_path)).not_clean == 0
@@ -343,10 +432,12 @@ class TestAnotherGeneration:
 class TestPreviews:
     def test_what_a_piece_was_given_by_one_without_nodes_is_no_reason_to_run(self, tmp_path: Path) -> None:
         async def story() -> None:
-            await _billed(tmp_path, _rates(WAS))
+            classes = _rates(WAS)  # The newest of their names, as long as they are held.
+            await _billed(tmp_path, classes)
             found = await previewed(tmp_path)
             assert (named(found, "rerun"), "b:cost" in named(found, "clean")) == (set(), True)
             assert (await shadow_of(tmp_path)).checked == 1
+            assert classes
 
         run(story)
 
@@ -361,9 +452,13 @@ class TestPreviews:
             with Directory(tmp_path) as directory:
                 engine = directory.space(SPACE)
                 form: Any = nodes_form(engine, Question("nodes", SPACE, value={"member": "cost", "piece": "b"}))
-                assert [each["state"] for each in form["nodes"]] == ["clean here"]
+                assert [(each["state"], each["unasked"]) for each in form["nodes"]] == [("unknown", ["away"])]
+                backlog: Any = backlog_form(engine, Question("backlog", SPACE))
+                assert [(each["piece"], each["dirty"], each["unasked"]) for each in backlog["pieces"]] == [
+                    ("b", 1, ["away"])
+                ]
                 last = last_run_form(engine, DocKey("space", "b:cost"))
                 assert last is not None
-                assert last["elsewhere"] == ["away"]
+                assert (last["elsewhere"], last["unasked"]) == (["away"], ["away"])
 
         run(story)

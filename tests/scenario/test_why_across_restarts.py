@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from headwater import Cell, Piece, cell, computed, effect
 from headwater.cli.app import run as command
+from headwater.errors import AuthoringError
 from tests.scenario.resume_kit import SPACE, Shop, filled, process
 from tests.scenario.test_preview import Blind
 from tests.unit.binding.kit import run
@@ -45,6 +47,43 @@ def test_the_runtime_tells_cause_and_commits_of_the_run_before_it(tmp_path: Path
             assert (told.runs, told.remembered) == (1, None)
             assert told.steps[0].cause.address == "space:a:sub"
             assert "it has not run" not in str(told)
+
+    run(story)
+
+
+def test_of_a_node_whose_piece_sleeps_the_runtime_says_that_it_does(tmp_path: Path) -> None:
+    class Meter(Piece, name="why.Meter"):
+        units: Cell[int] = cell(default=2)
+
+        @computed
+        def cost(self) -> int:
+            return 3 * self.units.get()
+
+        @effect
+        def show(self) -> None:
+            self.cost.get()
+
+    async def story() -> None:
+        for _ in range(2):
+            async with process(tmp_path) as one:
+                meter: Any = await one.open("m", Meter)
+        async with process(tmp_path) as one:
+            meter = await one.open("m", Meter)
+            assert one.counts["asleep"] == 1
+            for name, kind in (("cost", "computation"), ("show", "effect")):
+                told = one.rt.why(f"{SPACE}/m:{name}")
+                assert (told.kind, told.status, told.runs, told.remembered) == (kind, "asleep", 0, None)
+                assert told.asleep_since == told.as_json()["asleep_since"] > 0
+                assert "its piece sleeps" in str(told)
+            for name in ("nothing", "units"):
+                with pytest.raises(AuthoringError, match="there is no node"):
+                    one.rt.why(f"{SPACE}/m:{name}")
+            assert await meter.cost.pull() == 6
+            told = one.rt.why(f"{SPACE}/m:cost")
+            assert (told.status, told.asleep_since, told.remembered is None) == ("clean", 0, False)
+            meter.units.set(4)
+            await one.settled()
+            assert one.rt.why(f"{SPACE}/m:cost").runs == 1
 
     run(story)
 

@@ -76,13 +76,13 @@ def a_timer_only_sets_a_flag() -> Iterator[None]:
 
 @bug
 def what_failed_is_passed_over_silently() -> Iterator[None]:
-    real = Delivering._fail
+    real = Delivering._failed
 
-    async def fail(self: Delivering, record: Any, attempt: int, error: BaseException) -> None:
+    async def failed(self: Delivering, record: Any, attempt: int, failure: Any) -> None:
         self._through = (record.seq, record.ordinal)
-        await real(self, record, attempt, error)
+        await real(self, record, attempt, failure)
 
-    with patch.object(Delivering, "_fail", fail), patch.object(Outcomes, "_is_possible", lambda *_: True):
+    with patch.object(Delivering, "_failed", failed), patch.object(Outcomes, "_is_possible", lambda *_: True):
         yield
 
 

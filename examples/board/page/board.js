@@ -21,9 +21,21 @@ for (const name of COLUMNS) {
     input.value = "";
     tell(board.add.send({ column: name, title }).catch(error => { input.value = title; throw error; }));
   });
-  list.addEventListener("dragover", event => { event.preventDefault(); list.classList.add("over"); });
-  list.addEventListener("dragleave", () => list.classList.remove("over"));
-  list.addEventListener("drop", event => { event.preventDefault(); list.classList.remove("over"); drop(name, list, event.clientY); });
+  // All of a column takes a card, with its heading and its field: below the last card is where people drop.
+  section.addEventListener("dragover", event => {
+    if (dragged === null) return;
+    event.preventDefault();
+    list.classList.add("over");
+  });
+  section.addEventListener("dragleave", event => {
+    if (!section.contains(event.relatedTarget)) list.classList.remove("over");
+  });
+  section.addEventListener("drop", event => {
+    if (dragged === null) return;
+    event.preventDefault();
+    list.classList.remove("over");
+    drop(name, event.clientY);
+  });
   columns.set(name, { section, list, items: new Map() });
   at("columns").append(section);
 }
@@ -82,13 +94,13 @@ function make(key) {
   item.addEventListener("dragstart", event => {
     dragged = key;
     item.classList.add("dragged");
-    event.dataTransfer.setData("text/plain", key);
+    event.dataTransfer.setData("application/x-card", key);  // no text: a field would take that as typed
   });
   item.addEventListener("dragend", () => { dragged = null; item.classList.remove("dragged"); });
   return item;
 }
 
-function drop(column, list, y) {
+function drop(column, y) {
   if (dragged === null) return;
   const others = sorted(column).filter(([key]) => key !== dragged);
   const items = columns.get(column).items;

@@ -238,11 +238,12 @@ def _last_run(last: Any) -> list[str]:
     lines = [f"last run: {because}; it took {last['took_us']} us{', and failed' if last['failed'] else ''}"]
     if not last["comparable"]:
         lines.append("  nobody can compare it with a later one: it runs again at a start")
+    elif not last["stale"] and not last["unasked"]:
+        also = f", also in {', '.join(last['elsewhere'])}" if last["elsewhere"] else ""
+        lines.append(f"  what it read held at seq {last['verified_at']}, and still does{also}")
     elif not last["stale"]:
-        lines.append(f"  what it read held at seq {last['verified_at']}, and still does")
-    if last["elsewhere"]:
-        spaces = ", ".join(last["elsewhere"])
-        lines.append(f"  that is what it read of this space; headwater preview asks {spaces}, too")
+        spaces = ", ".join(last["unasked"])
+        lines.append(f"  what it read of this space still holds; unknown: read {spaces}, which could not be asked")
     for each in last["stale"][:_PLACES]:
         lines.append(f"  {each['address']} was written since, at seq {each['seq']}")
     return lines

@@ -15,7 +15,7 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
@@ -28,6 +28,9 @@ from headwater.engine.engine import Engine
 from headwater.errors import AbsentError, AuthoringError, DirectoryInUseError, HeadwaterError, StorageError
 from headwater.protocol.commit import MAIN
 from headwater.protocol.desk import DESK_PATH, Question, Told
+
+if TYPE_CHECKING:
+    from headwater.server.abroad import Abroad
 
 T = TypeVar("T")
 TOKEN: Final = "HEADWATER_TOKEN"
@@ -57,16 +60,33 @@ def ask(where: str, question: Question, *, app: str = "", token: str = "") -> An
 
 def _by_engine(directory: Path, asked: Question) -> Any:
     """What stands in the log needs no application."""
-    from headwater.server.branching import branch_form  # noqa: PLC0415 (help is quick)
-    from headwater.server.forms import compact_form, log_form, read_form, why_form  # noqa: PLC0415
-    from headwater.server.nodes import backlog_form, current_form, nodes_form  # noqa: PLC0415
-    from headwater.server.reactions import reactions_form  # noqa: PLC0415
+    from headwater.server.abroad import Abroad  # noqa: PLC0415 (help is quick)
+    from headwater.server.nodes import current_form  # noqa: PLC0415
 
     if asked.what == "spaces":
         with open_directory(directory):
             return [{"name": name, "bytes": size} for name, size in sizes_in(directory).items()]
     if asked.what == "intents":
         return _stored(directory, [asked.space] if asked.space else list(sizes_in(directory)))
+    abroad = Abroad()
+    made = _looked(directory, asked, abroad)
+    for question, reads in abroad.questions():
+        try:
+            with open_space(directory, question.space) as engine:
+                abroad.told(reads, current_form(engine, question))
+        except HeadwaterError:
+            continue  # It is told that this space was not asked.
+    abroad.settle()
+    return made
+
+
+def _looked(directory: Path, asked: Question, abroad: Abroad) -> Any:
+    """What one space knows. `abroad` hears what others are to be asked."""
+    from headwater.server.branching import branch_form  # noqa: PLC0415 (help is quick)
+    from headwater.server.forms import compact_form, log_form, read_form, why_form  # noqa: PLC0415
+    from headwater.server.nodes import backlog_form, current_form, nodes_form  # noqa: PLC0415
+    from headwater.server.reactions import reactions_form  # noqa: PLC0415
+
     with open_space(directory, asked.space) as engine:
         if asked.what == "log":
             return log_form(engine, asked.since, asked.branch, asked.limit)
@@ -75,9 +95,9 @@ def _by_engine(directory: Path, asked: Question) -> Any:
         if asked.what == "branch":
             return branch_form(engine, asked)
         if asked.what == "nodes":
-            return nodes_form(engine, asked)
+            return nodes_form(engine, asked, abroad)
         if asked.what == "backlog":
-            return backlog_form(engine, asked)
+            return backlog_form(engine, asked, abroad)
         if asked.what == "current":
             return current_form(engine, asked)
         if asked.what == "reactions":
@@ -90,7 +110,7 @@ def _by_engine(directory: Path, asked: Question) -> Any:
             if parts.space is not None and parts.space != asked.space:
                 raise AuthoringError(f"{address!r} is in space {parts.space!r}, and the command reads {asked.space!r}")
             if asked.what == "why":
-                return why_form(engine, parts, asked.limit)
+                return why_form(engine, parts, asked.limit, abroad)
             return read_form(engine, parts, asked.branch or MAIN, asked.at)
     raise AbsentError(f"{asked.what} needs the application: say which, with --app shop.py, or let it run")
 

@@ -5,6 +5,7 @@ Owns the way from a question's answer to what `previewing` compares. Asks only; 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -41,10 +42,32 @@ def spaces_of(asked: Ask, named: Sequence[str]) -> list[str]:
     return list(named) or [str(each["name"]) for each in asked(Question("spaces", ""))]
 
 
-def known_of(asked: Ask, spaces: Sequence[str], branch: str | None = None) -> list[Known]:
-    """Everything that is stored of the nodes of these spaces, and of their pieces."""
+def known_of(asked: Ask, spaces: Sequence[str], branch: str | None = None, *, with_read: bool = False) -> list[Known]:
+    """Everything that is stored of the nodes of these spaces, and of their pieces.
+
+    `with_read`: also of the spaces that these nodes read, as far as they may be asked.
+    """
     found = [_of_space(asked, space, branch) for space in spaces]
+    if with_read:
+        found += _read_by(asked, found, branch)
     return [_held(asked, _with_named(asked, each, found, branch)) for each in found]
+
+
+def _read_by(asked: Ask, known: Sequence[Known], branch: str | None) -> list[Known]:
+    """The spaces that nodes of others read, and those that theirs read."""
+    found: list[Known] = []
+    seen, waiting = {each.space for each in known}, deque(known)
+    while waiting:
+        for space in dict.fromkeys([read.space for each in waiting.popleft().observed for read in each.foreign]):
+            if space in seen:
+                continue
+            seen.add(space)
+            try:
+                found.append(_of_space(asked, space, branch))
+            except HeadwaterError:
+                continue  # What is read of it is told to be unknown.
+            waiting.append(found[-1])
+    return found
 
 
 def _with_named(asked: Ask, known: Known, everything: Sequence[Known], branch: str | None) -> Known:

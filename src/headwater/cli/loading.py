@@ -28,11 +28,15 @@ def load(app: str) -> tuple[ModuleType, list[type[Piece]], Path]:
     module, file = _loaded(name)
     classes = [each for each in vars(module).values() if isinstance(each, type) and issubclass(each, Piece)]
     found = list(dict.fromkeys(each for each in classes if each is not Piece))
-    if wanted:
-        found = [each for each in found if each.__name__ == wanted]
     if not found:
-        raise AuthoringError(f"{name} has no class {wanted or 'of pieces'}: write class Cart(headwater.Piece)")
-    return module, found, file
+        raise AuthoringError(f"{name} has no class of pieces: write class Cart(headwater.Piece)")
+    if not wanted:
+        return module, found, file
+    named = [each for each in found if each.__name__ == wanted]
+    if not named:
+        has = ", ".join(sorted({each.__name__ for each in found}))
+        raise AuthoringError(f"{name} has no class {wanted}. Its classes of pieces: {has}.")
+    return module, named, file
 
 
 def _loaded(name: str) -> tuple[ModuleType, Path]:
@@ -41,6 +45,10 @@ def _loaded(name: str) -> tuple[ModuleType, Path]:
         file /= MAIN
     if file.suffix == ".py" and file.is_file():
         return _import(file), file
+    if file.suffix == ".py":
+        raise AbsentError(
+            f"{name} is no Python file: nothing is there. Write the file of the application, like shop.py"
+        )
     if all(part.isidentifier() for part in name.split(".")):
         return _import_path(name)
     raise AbsentError(f"{name} is no Python file: write the file of the application, like shop.py")

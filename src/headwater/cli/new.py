@@ -32,7 +32,7 @@ def new(name: str, /, *, json: Json = False) -> int:
     Parameters
     ----------
     name
-        The folder to make. Its last part names the space of the application too: lower-case letters, digits and -.
+        The folder to make. Its last part names the space of the application too: lower-case letters, digits, - and _.
     """
     folder = Path(name)
     space = check_space(folder.name)

@@ -78,7 +78,7 @@ def nodes(
                 each["node"],
                 each["kind"],
                 str(each["generation"]),
-                each["state"],
+                _state(each),
                 took(each["took_us"]),
                 f"seq {each['changed_at']}" if each["changed_at"] else "",
                 f"seq {each['verified_at']}",
@@ -132,7 +132,10 @@ def backlog(
                     str(each["dirty"]),
                     str(each["nodes"]),
                     took(each["took_us"]),
-                    _some([f"{cause['address']} at seq {cause['seq']}" for cause in each["causes"]]),
+                    _some(
+                        [f"{cause['address']} at seq {cause['seq']}" for cause in each["causes"]]
+                        + [f"unknown: read {space}" for space in each["unasked"]]
+                    ),
                 )
                 for each in found["pieces"]
             ],
@@ -144,6 +147,12 @@ def backlog(
     if found["next"] is not None:
         say(f"more: --after {found['next']}")
     return OK
+
+
+def _state(each: Any) -> str:
+    """With the spaces that it read, and that nobody here could ask whether that holds."""
+    unasked = ", ".join(each["unasked"])
+    return f"unknown: read {unasked}" if unasked and each["state"] == "unknown" else str(each["state"])
 
 
 def _because(each: Any) -> list[str]:

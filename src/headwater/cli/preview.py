@@ -30,7 +30,7 @@ def preview(
     *,
     data: Path = Path("./data"),
     url: str = "",
-    space: tuple[str, ...] = (),
+    space: Annotated[tuple[str, ...], Parameter(negative=())] = (),
     branch: str | None = None,
     everything: Annotated[bool, Parameter(name="--all", negative=())] = False,
     check: Annotated[bool, Parameter(negative=())] = False,
@@ -82,9 +82,10 @@ def preview(
         complain(str(error))
         return BAD_USAGE
     asked = asker(url or str(data), user, token)
-    known = known_of(asked, spaces_of(asked, space), branch)
+    shown = spaces_of(asked, space)
+    known = known_of(asked, shown, branch, with_read=True)  # What other spaces make decides what becomes of readers.
     with contextlib.redirect_stdout(sys.stderr):
-        found = asyncio.run(previewed(known))
+        found = asyncio.run(previewed(known, shown))
     totals = found.totals()
     if json:
         listed: list[Any] = [each.as_json() for each in found.nodes if everything or each.fate != "clean"]

@@ -34,7 +34,7 @@ Action = Literal[
 def reactions(
     where: Where,
     space: Annotated[str, Parameter(help="The name of the space.")],
-    action: Action = "list",
+    action: Annotated[Action, Parameter(help="What to ask, or to do.")] = "list",
     reaction: Annotated[str, Parameter(help="Its name, or the end of it: charge.")] = "",
     /,
     *,
@@ -66,13 +66,15 @@ def reactions(
     key
         One target, by its key.
     record
-        With `replay`: one record, as `failures` names it: 17.0.
+        With `replay`: one record, as `failures` names it: 17.0. With `failures`: go on after this one.
     fingerprint
         Only what failed alike.
     state
         With `targets`: only those in this state.
     after
         Go on after this key.
+    limit
+        At most this many rows.
     """
     said: dict[str, Any] = {
         "does": action,
@@ -122,7 +124,8 @@ def _print(action: str, told: Any) -> None:
         case _:
             say(f"{told['does']} {told['reaction']}: {told['count']}")
     if action in ("targets", "failures") and told["next"] is not None:
-        say(f"more: --after {told['next']!r}")
+        record = told.get("record")
+        say(f"more: --after {told['next']!r}{f' --record {record[0]}.{record[1]}' if record else ''}")
 
 
 def _print_targets(told: Any) -> None:

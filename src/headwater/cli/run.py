@@ -19,18 +19,20 @@ from headwater.cli.keys import server_extra
 from headwater.cli.output import FAILED, OK, complain, print_json, remark, say
 from headwater.cli.parameters import Json
 from headwater.cli.serve import SWITCH_INTERVAL_S
+from headwater.errors import AuthoringError
 
 if TYPE_CHECKING:
     from headwater.cli.reload import Reload
     from headwater.runtime.runtime import Runtime
     from headwater.server.serve import Server
 
+START: Final = "async def start(rt: headwater.Runtime) -> None"
 START_AGAIN: Final = -1
 """Not an exit code: the program is to be started again, with its new code, on the same data."""
 
 
 def run(
-    app: str,
+    app: Annotated[str, Parameter(help="The file of the application, or one class of it.")],
     /,
     *,
     data: Path = Path("./data"),
@@ -131,7 +133,7 @@ async def _serve(server: Server, module: ModuleType, data: Path, *, json: bool, 
         with entry.served(data, server.application().attachment), announced(data, url):
             begin, beside = getattr(module, "start", None), _beside(module, runtime)
             if begin is not None:
-                begun = loop.create_task(begin(runtime))
+                begun = loop.create_task(_start(begin, runtime))
                 await asyncio.wait([begun, served], return_when=asyncio.FIRST_COMPLETED)
                 if begun.done():
                     error = begun.exception()
@@ -141,6 +143,8 @@ async def _serve(server: Server, module: ModuleType, data: Path, *, json: bool, 
             if beside is not None and not broken and (begun is None or begun.done()):
                 begun = loop.create_task(beside())
                 begun.add_done_callback(ended)
+            if begin is None and beside is None:
+                remark(f"nothing is open: write {START}, which opens what is to run")
             if json:
                 print_json({"name": module.__name__, "url": url, "data": str(data)})
             else:
@@ -165,6 +169,18 @@ async def _serve(server: Server, module: ModuleType, data: Path, *, json: bool, 
         remark("starting again, on the same data")
         return START_AGAIN
     return FAILED if failures else OK
+
+
+async def _start(begin: Callable[..., object], runtime: Runtime) -> None:
+    """The application's own beginning, if it is written as one."""
+    try:
+        inspect.signature(begin).bind(runtime)
+    except TypeError as error:
+        raise AuthoringError(f"start cannot be called with the runtime ({error}): write {START}") from None
+    made = begin(runtime)
+    if not inspect.isawaitable(made):
+        raise AuthoringError(f"start is not awaited, and opens nothing: write {START}")
+    await made
 
 
 def _beside(module: ModuleType, runtime: Runtime) -> Callable[[], Coroutine[Any, Any, None]] | None:

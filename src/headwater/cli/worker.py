@@ -15,7 +15,7 @@ from cyclopts import Parameter
 from headwater.cli.asking import TOKEN
 from headwater.cli.output import OK, print_json, remark, say
 from headwater.cli.parameters import Json
-from headwater.errors import AuthoringError
+from headwater.errors import AuthoringError, HeadwaterError
 
 
 def worker(
@@ -39,7 +39,7 @@ def worker(
     url
         The address of the server.
     space
-        The spaces to work for.
+        A space to work for, at least one. May be said several times.
     slots
         Targets at once, in each lane.
     lane
@@ -53,7 +53,7 @@ def worker(
     from headwater.reactions.drain import Pace  # noqa: PLC0415
 
     if not space:
-        raise AuthoringError("headwater worker: say which spaces to work for, with --space shop")
+        raise AuthoringError("say which spaces to work for: --space shop, once for each")
     load(app)
     pace = Pace(slots=slots, lanes=dict(map(_lane, lane)), lease_ms=lease_ms)
     return asyncio.run(_work(url, token or os.environ.get(TOKEN, ""), space, pace, json=json))
@@ -68,6 +68,7 @@ def _lane(said: str) -> tuple[str, int]:
 
 async def _work(url: str, token: str, spaces: tuple[str, ...], pace: object, *, json: bool) -> int:
     from headwater.reactions.drain import Pace  # noqa: PLC0415
+    from headwater.reactions.port import is_refusal  # noqa: PLC0415
     from headwater.reactions.traces import Attempt, Traced  # noqa: PLC0415
     from headwater.runtime.runtime import Runtime  # noqa: PLC0415
 
@@ -87,16 +88,36 @@ async def _work(url: str, token: str, spaces: tuple[str, ...], pace: object, *, 
                 print_json(told)
             else:
                 remark(
-                    f"{what.reaction} for {what.key!r}: {what.how}{f', {what.then}' if what.then else ''} {what.error}"
+                    f"{what.reaction} for {what.key!r}: {what.how}{f', {what.then}' if what.then else ''} "
+                    f"{what.error}{f': {what.message}' if what.message else ''}"
                 )
 
     runtime = Runtime(address, token=token, reacts=True, pace=pace)
     runtime.on_error(lambda error: remark(f"error: {type(error).__name__}: {error}"))
     runtime.pieces.reacting.listen(heard)
+    refused: list[HeadwaterError] = []
+
+    async def look(space: str) -> None:
+        """Whoever may not work there ends, so that somebody looks; a space without reactions may be misspelt."""
+        try:
+            known = await runtime.reactions.list(space=space)
+        except HeadwaterError as error:
+            if is_refusal(error):
+                refused.append(error)
+                stopped.set()
+            return
+        if not known:
+            remark(f"{space} has no reactions yet: is that its name?")
+
     async with runtime:
         for space in spaces:
             runtime.space(space)
+        looks = [asyncio.ensure_future(look(space)) for space in spaces]
         if not json:
             say(f"working for {', '.join(spaces)} at {url}")
         await stopped.wait()
+        for task in looks:
+            task.cancel()
+    if refused:
+        raise refused[0]
     return OK

@@ -5,7 +5,7 @@ A page that has no room for all that was asked for is a shorter page; what comes
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import assert_never
 
 from headwater.data.address import NAME_LENGTH, DocKey
@@ -38,9 +38,9 @@ from headwater.protocol.reactions import (
     Claimed,
     Delivers,
     Finish,
+    Finished,
     Looking,
     Operate,
-    Outcome,
     QueryDrained,
     QueryFailures,
     QueryReactions,
@@ -59,13 +59,14 @@ Kind = type[WatchEvents] | type[WatchMarks] | type[WatchTargets]
 class Asking:
     """Answers the questions of all peers of one space."""
 
-    __slots__ = ("_engine", "_limits", "_news", "_room", "_subscribed", "_watching")
+    __slots__ = ("_engine", "_limits", "_news", "_room", "_subscribed", "_watching", "on_subscribed")
 
     def __init__(self, engine: Engine, limits: Limits, room: Room) -> None:
         self._engine = engine
         self._limits = limits
         self._room = room
         self._subscribed = 0  # reactions that are new since this is open
+        self.on_subscribed: Callable[[], object] = _nobody  # on the engine's thread
         # Those who want to be told, and the number of their question; and the newest commit to tell them of.
         self._watching: dict[Kind, dict[Peer, int]] = {WatchEvents: {}, WatchMarks: {}, WatchTargets: {}}
         self._news: dict[Kind, dict[Peer, int]] = {WatchEvents: {}, WatchMarks: {}, WatchTargets: {}}
@@ -155,26 +156,29 @@ class Asking:
     # ---- reactions -------------------------------------------------------------------------------
 
     def _deliver(self, peer: Peer, question: Delivers) -> None:
-        """Records leave the space by whoever may write it. What an operator changes may be claimable now."""
+        """Records leave the space by whoever may write it; to have them sent once more is for its owners."""
         self._check_may_write(peer, "reactions")
+        if isinstance(question, Operate) and self._engine.right_of(peer.principal) < Right.OWN:
+            raise AccessError(f"reactions are operated by owners of this space, and {peer.principal!r} is none")
         if peer.branch != MAIN and not isinstance(question, Looking):
             raise ProtocolError(f"only what is emitted on branch {MAIN!r} is delivered, and this session is on another")
         answer = self._engine.deliver(question)
         if isinstance(answer, Subscribed):
             self._subscribed += answer.is_new
+            self.on_subscribed()
         self._room.begin()
         for grant in answer.grants if isinstance(answer, Claimed) else ():
             for record in grant.records:
                 self._room.take(size_of(record.payload))
         peer.send(answer)
-        if isinstance(question, Operate) or (
-            isinstance(question, Finish) and any(map(_is_given_back, question.outcomes))
-        ):
+        if isinstance(question, Operate):
             self.targets_due()
+        elif isinstance(answer, Finished) and answer.next_us == 0:
+            self.targets_due(but=peer)  # which hears it by the answer, and may have no room, or stop
 
-    def targets_due(self) -> None:
+    def targets_due(self, *, but: Peer | None = None) -> None:
         """There may be something to claim: whoever watches is told, with the next telling."""
-        self._news[WatchTargets].update(dict.fromkeys(self._watching[WatchTargets], 0))
+        self._news[WatchTargets].update({peer: 0 for peer in self._watching[WatchTargets] if peer is not but})
 
     def _check_may_write(self, peer: Peer, what: str = "stored events") -> None:
         """What is sent, and where to, tells how a program is made: that is for those who may write the space."""
@@ -207,7 +211,8 @@ class Asking:
         for peer in self._watching[WatchEvents] if commit.events else ():
             if peer.session != author and peer.branch == commit.branch:
                 self._news[WatchEvents][peer] = seq
-        if commit.records and commit.branch == MAIN:  # To all, the emitter included: who will claim is not known.
+        # To all, the author included: who will claim is not known. One that was delivered is free, and may have more.
+        if commit.branch == MAIN and (commit.records or any(not each.keeps for each in commit.delivered)):
             self._news[WatchTargets].update(dict.fromkeys(self._watching[WatchTargets], seq))
         watching = [peer for peer in self._watching[WatchMarks] if peer.branch == commit.branch]
         if watching and self._is_read(commit):
@@ -251,8 +256,8 @@ class Asking:
             peers.pop(peer, None)
 
 
-def _is_given_back(outcome: Outcome) -> bool:
-    return outcome.failure is None and outcome.through is None and not outcome.keeps
+def _nobody() -> None:
+    """Nobody wants to know."""
 
 
 def _is_long(said: Mirror) -> bool:

@@ -12,6 +12,7 @@ from headwater.engine.limits import Limits
 from headwater.engine.log import Log
 from headwater.engine.operating import Operating
 from headwater.engine.outcomes import Outcomes
+from headwater.engine.steady import Steady
 from headwater.engine.store.port import Store
 from headwater.engine.subscriptions import Subscriptions
 from headwater.engine.targets import Targets
@@ -44,11 +45,11 @@ class Delivery:
 
     def __init__(self, store: Store, log: Log, clock: Clock, limits: Limits) -> None:
         self._log = log
-        self._clock = clock
         self.subscriptions = Subscriptions(store, log, clock, limits)
-        self.targets = Targets(store, self.subscriptions, clock, limits)
-        self.outcomes = Outcomes(store, self.subscriptions, self.targets, clock, limits)
-        self._operating = Operating(store, self.subscriptions, self.targets, self.outcomes, clock, limits)
+        self._clock = steady = Steady(clock, lambda: self.targets.last_known_us())
+        self.targets = Targets(store, self.subscriptions, steady, limits)
+        self.outcomes = Outcomes(store, self.subscriptions, self.targets, steady, limits)
+        self._operating = Operating(store, self.subscriptions, self.targets, self.outcomes, steady, limits)
 
     def forget(self) -> None:
         """What is in memory may not be on the disk."""
@@ -102,6 +103,7 @@ class Delivery:
             case QueryFailures():
                 return self._operating.failures(question)
             case QueryDrained(id=id, through=through):
-                return Drained(id, self._operating.is_drained(through))
+                is_there = through is None or through < self._log.next_seq
+                return Drained(id, is_there and self._operating.is_drained(through))
             case _:
                 assert_never(question)

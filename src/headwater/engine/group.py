@@ -23,6 +23,7 @@ from headwater.engine.log import Log
 from headwater.engine.observing import Observing
 from headwater.engine.outgoing import Outgoing
 from headwater.engine.reader_index import ReaderIndex
+from headwater.engine.remade import Remade
 from headwater.engine.sessions import MERGES, Landed, Session, Sessions
 from headwater.engine.snapshots import Snapshots
 from headwater.engine.store.port import Store
@@ -66,6 +67,7 @@ class Group:
         "_observing",
         "_outgoing",
         "_readers",
+        "_remade",
         "_sessions",
         "_snapshots",
         "_store",
@@ -96,6 +98,7 @@ class Group:
         self._snapshots = snapshots
         self._outgoing = outgoing
         self._observing = observing
+        self._remade = Remade(store, observing)
         self._readers = readers
         self._access = access
         self._clock = clock
@@ -233,6 +236,7 @@ class Group:
                 continue
             seq = self._log.admit(commit.local_seq, encoded, tuple([planned[0].seq for planned in plan]))
             self._apply(session, branch, commit, seq, plan, len(encoded))
+            self._remade.look(branch, commit)
             run = runs.get(commit.local_seq)
             if run is not None:
                 # I5: as of its own commit, so that what it wrote itself does not make it dirty.

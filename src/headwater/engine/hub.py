@@ -51,7 +51,6 @@ class Hub:
 
     __slots__ = (
         "_access_changed",
-        "_asking",
         "_clock",
         "_engine",
         "_founded",
@@ -65,6 +64,7 @@ class Hub:
         "_told",
         "_watching",
         "_windows",
+        "asking",
         "on_answered",
         "turns",
     )
@@ -80,7 +80,7 @@ class Hub:
         self._watching = Watching(engine, limits)
         self._windows = Windows()
         self._room = Room(limits.answer_bytes)
-        self._asking = Asking(engine, limits, self._room)
+        self.asking = Asking(engine, limits, self._room)
         self.turns = Turns()
         self._frames: list[tuple[Peer, Transact]] = []
         self._told = engine.last_seq  # commits up to here were spread
@@ -136,7 +136,7 @@ class Hub:
 
     def told(self) -> None:
         """Somebody may have changed something without a message: whoever watches hears of it."""
-        self._asking.targets_due()
+        self.asking.targets_due()
         self.process(())
 
     def settle(self) -> None:
@@ -191,7 +191,7 @@ class Hub:
             case Hello():
                 raise ProtocolError("Hello has no place here")
             case _:
-                self._asking.answer(self._opened(peer), message)
+                self.asking.answer(self._opened(peer), message)
 
     def _opened(self, peer: Peer) -> Peer:
         if peer.state is not PeerState.OPEN:
@@ -207,7 +207,7 @@ class Hub:
         peer.state = PeerState.CLOSED
         self.turns.leave(peer)
         self._windows.forget(peer)
-        self._asking.forget(peer)
+        self.asking.forget(peer)
         peer.take()  # On its next connection it is told what it has not seen, whatever was noted here.
 
     # ---- opening -----------------------------------------------------------------------------------
@@ -320,7 +320,7 @@ class Hub:
 
     def _spread(self, author: str, commit: Commit, seq: int) -> None:
         """C9: everyone who watches hears of it, in the order of the log."""
-        self._asking.spread(author, commit, seq)
+        self.asking.spread(author, commit, seq)
         for operation in commit.operations:
             self._access_changed = self._access_changed or operation.doc == ACCESS
             watchers = self._watching.watchers.get((commit.branch, operation.doc))
@@ -359,7 +359,7 @@ class Hub:
 
     def flush(self) -> None:
         """Tell every peer what it is owed, as far as its window allows."""
-        self._asking.tell()
+        self.asking.tell()
         owed, self._owed = self._owed, {}
         now_us = self._clock.monotonic_us() if len(self.turns) else 0
         for peer in owed:

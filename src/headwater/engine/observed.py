@@ -297,15 +297,18 @@ class Observed:
             after = piece
             nodes = 0
             dirty: list[ObservedNode] = []
+            elsewhere: list[ObservedNode] = []
             place = first_of(branch.id, piece)
             while rows := [r for r in self._store.observations_after(place, self._limits.page) if r.piece == piece]:
                 place = rows[-1].key
                 rows = [row for row in rows if row.member != whole]
                 nodes += len(rows)
-                dirty += [node for node in self._shown(branch, rows, texts) if node.stale or not node.fingerprint]
+                shown = [(node, _is_clean(node)) for node in self._shown(branch, rows, texts)]
+                dirty += [node for node, is_clean in shown if not is_clean]
+                elsewhere += [node for node, is_clean in shown if is_clean and node.foreign]
             looked += nodes
-            if dirty:
-                found.append(_summed_up(texts.name(piece), nodes, dirty))
+            if dirty or elsewhere:
+                found.append(_summed_up(texts.name(piece), nodes, dirty, elsewhere))
             if looked >= self._limits.page:
                 break
         more = len(pieces) == size or bool(pieces and after != pieces[-1])
@@ -362,11 +365,17 @@ class Observed:
         return Mirrored(asked.id, seq, tuple(found), more)
 
 
-def _summed_up(piece: str, nodes: int, dirty: list[ObservedNode]) -> PieceBacklog:
+def _is_clean(node: ObservedNode) -> bool:
+    """As far as this space knows."""
+    return bool(node.fingerprint) and not node.failed and not node.stale
+
+
+def _summed_up(piece: str, nodes: int, dirty: list[ObservedNode], elsewhere: list[ObservedNode]) -> PieceBacklog:
     causes: dict[DocKey, int] = {}
     for node in dirty:
         for place, seq in node.stale:
             doc = node.reads[place].doc
             causes[doc] = max(seq, causes.get(doc, 0))
     listed = sorted(causes.items(), key=lambda cause: (-cause[1], cause[0]))[:MOST_CAUSES]
-    return PieceBacklog(piece, nodes, len(dirty), sum([node.took_us for node in dirty]), tuple(listed))
+    took_us, others = sum([node.took_us for node in dirty]), tuple([(node.took_us, node.foreign) for node in elsewhere])
+    return PieceBacklog(piece, nodes, len(dirty), took_us, tuple(listed), others)

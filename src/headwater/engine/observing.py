@@ -183,7 +183,7 @@ class Observing:
         seen = seq if observation.local_seq or observation.layers else observation.seq
         node, said = about.node, (session.id, observation.order, seen)
         if observation.gone:
-            self._remove(node, whole_piece=not about.has_member, is_over=lambda state: not _is_later(state, said))
+            self.remove(node, whole_piece=not about.has_member, is_over=lambda state: not _is_later(state, said))
             self._wholes.counted(session)
             return
         if self._generations.get(node[:2]) != node.generation and not self._is_of_this_generation(node):
@@ -300,7 +300,8 @@ class Observing:
             for row in older:
                 self._known.pop(row.key, None)
 
-    def _remove(self, node: NodeNumbers, *, whole_piece: bool, is_over: Callable[[State], bool]) -> None:
+    def remove(self, node: NodeNumbers, *, whole_piece: bool, is_over: Callable[[State], bool]) -> None:
+        """Forget one node, or all of a piece, as far as what is known of them is over."""
         self._write()  # What was kept in this group may be part of it.
         if whole_piece:
             after = first_of(node.branch, node.piece)

@@ -6,15 +6,16 @@ lease. Counts are bounded. Writes inside the open store transaction.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, Literal
 
-from headwater.clock import Clock
 from headwater.data.value import MAX_INT
 from headwater.engine.branches import MAIN_ID
 from headwater.engine.limits import Limits
 from headwater.engine.outcomes import Outcomes
+from headwater.engine.steady import Steady
 from headwater.engine.store.delivery_port import (
-    NEVER,
+    AttemptRow,
     Listening,
     ParkedRow,
     Passed,
@@ -24,8 +25,8 @@ from headwater.engine.store.delivery_port import (
 )
 from headwater.engine.store.port import Store
 from headwater.engine.subscriptions import Subscriptions
-from headwater.engine.targets import FAILED, Targets
-from headwater.errors import ProtocolError
+from headwater.engine.targets import FAILED, KEPT, Targets
+from headwater.errors import LimitError, ProtocolError
 from headwater.protocol.reactions import (
     Attempted,
     Failures,
@@ -42,6 +43,9 @@ from headwater.protocol.reactions import (
 )
 from headwater.protocol.reactions import Targets as TargetsPage
 
+PAGES: Final = 100
+"""Of targets that are due, which are looked through for what was emitted up to a commit. More of them are much."""
+
 
 class Operating:
     """An operator's side of the reactions of one space."""
@@ -54,7 +58,7 @@ class Operating:
         subscriptions: Subscriptions,
         targets: Targets,
         outcomes: Outcomes,
-        clock: Clock,
+        clock: Steady,
         limits: Limits,
     ) -> None:
         self._store = store
@@ -112,8 +116,13 @@ class Operating:
                     return target
                 return self._outcomes.settled(row, target._replace(attempt=0, failures=0, lost=0))
             case "reset":
-                back = target._replace(seq=0, ordinal=0, attempt=0, failures=0, lost=0, fingerprint="")
-                return self._outcomes.settled(row, back)
+                # It begins where a new target does. What was passed over is ahead of it again, as any other record.
+                self._store.delivery.drop_failures(target.reaction, target.key)
+                seq, ordinal = row.start
+                return self._outcomes.settled(
+                    row,
+                    target._replace(seq=seq, ordinal=ordinal, attempt=0, failures=0, lost=0, replays=0, fingerprint=""),
+                )
             case _:
                 return self._skipped(row, target)
 
@@ -133,15 +142,15 @@ class Operating:
     def _replay(self, wish: Operate, row: SubscriptionRow) -> Operated:
         """Have records tried again that were passed over: one, those of a key, those that failed alike, or all."""
         tables = self._store.delivery
-        rows = tables.parked_after(row.reaction, _first(wish.key, wish.after), self._limits.page)
-        more = len(rows) == self._limits.page
-        if more:  # A key is done as a whole, or by the next call.
-            last = rows[-1].key
-            rows = [each for each in rows if each.key != last] or rows
+        begin = _first(wish.key, wish.after) if wish.place is None else (wish.after or "", *wish.place)
+        rows = tables.parked_after(row.reaction, begin, self._limits.page)
+        last = rows[-1] if len(rows) == self._limits.page and wish.key in (None, rows[-1].key) else None
         wanted = [each for each in rows if _is_meant(wish, each)]
         for each in wanted:
             self._again(row, each)
-        return Operated(wish.id, len(wanted), rows[-1].key if more and wish.key is None else None)
+        if last is None:
+            return Operated(wish.id, len(wanted))
+        return Operated(wish.id, len(wanted), last.key, (last.seq, last.ordinal))
 
     def _again(self, row: SubscriptionRow, passed: ParkedRow) -> None:
         tables = self._store.delivery
@@ -157,18 +166,20 @@ class Operating:
     # ---- looking ---------------------------------------------------------------------------------
 
     def reactions(self, question: QueryReactions) -> Reactions:
+        if len(question.topics) > self._limits.subscriptions:
+            raise LimitError(f"one question is about at most {self._limits.subscriptions} topics. Ask several.")
         rows = self._subscriptions.all().values()
-        return Reactions(question.id, tuple([self._state(row) for row in rows]))
+        emitted = [topic for topic in question.topics if self._store.records_after(topic, (0, 0), 1)]
+        return Reactions(question.id, tuple([self._state(row) for row in rows]), tuple(emitted))
 
     def _state(self, row: SubscriptionRow) -> ReactionState:
         tables, most = self._store.delivery, self._limits.page
-        now_us = self._clock.now_us()
         oldest = tables.oldest(row.reaction, most)
         next_us = self._targets.next_us([row])
         tally = self._targets.tally(row.reaction)
         unserved = None
         if next_us == 0 and row.state == Listening.LIVE and oldest is not None:
-            unserved = max(0, now_us - max(self.served.get(row.name, 0), oldest))
+            unserved = min(self._clock.age_us(self.served.get(row.name, 0)), self._clock.age_us(oldest))
         return ReactionState(
             row.name,
             row.topic,
@@ -179,7 +190,7 @@ class Operating:
             tables.count_blocked(row.reaction, most),
             tables.count_parked(row.reaction, most),
             row.is_filling,
-            None if oldest is None else max(0, now_us - oldest),
+            None if oldest is None else self._clock.age_us(oldest),
             next_us,
             unserved,
             tally.delivered,
@@ -189,20 +200,16 @@ class Operating:
 
     def is_drained(self, through: int | None) -> bool:
         """Whether nothing is left to be delivered, of what was emitted up to a seq or of all. What is much is not."""
-        tables, page = self._store.delivery, self._limits.page
+        tables, most = self._store.delivery, PAGES * self._limits.page
         for row in self._subscriptions.all().values():
-            if row.state == Listening.RETIRED:
-                continue
-            due = tables.claimable(row.reaction, NEVER, page)
-            if row.is_filling or len(due) == page or (due and through is None):
+            if row.state != Listening.LIVE:
+                continue  # Nothing of it is delivered, however long one waits.
+            due = tables.count_due(row.reaction, most)
+            if row.is_filling or due == most or (due and through is None):
                 return False
-            if any(self._is_behind(row, target, through or 0) for target in due):
+            if due and tables.is_behind(row.reaction, row.topic, MAIN_ID, through or 0):
                 return False
         return True
-
-    def _is_behind(self, row: SubscriptionRow, target: TargetRow, through: int) -> bool:
-        first = self._store.delivery.records_of(row.topic, MAIN_ID, target.key, target.position, 1)
-        return bool(target.replays) or bool(first and first[0].seq <= through)
 
     def targets(self, question: QueryTargets) -> TargetsPage:
         row = self._subscriptions.get(question.reaction)
@@ -210,10 +217,11 @@ class Operating:
         limit = max(1, min(question.limit, self._limits.page))
         if question.state == "blocked":
             rows = tables.blocked_after(row.reaction, question.after, limit)
+        elif question.state in ("due", "leased"):
+            rows = tables.due_after(row.reaction, question.after, limit)
         else:
             rows = tables.targets_after(row.reaction, question.after, limit)
-        now_us = self._clock.now_us()
-        shown = [_shown(target, now_us) for target in rows]
+        shown = [_shown(target, self._clock) for target in rows]
         meant = [each for each in shown if question.state in (None, each.state)]
         return TargetsPage(question.id, tuple(meant), rows[-1].key if len(rows) == limit else None)
 
@@ -222,16 +230,18 @@ class Operating:
         tables, now_us = self._store.delivery, self._clock.now_us()
         limit = max(1, min(question.limit, self._limits.page))
         begin = _first(question.key, question.after)
-        attempts = tables.attempts_after(row.reaction, (*begin, -1), limit)
-        parked = tables.parked_after(row.reaction, begin, limit)
-        # A page ends before the first key that one of them has not come to the end of; one alone is cut.
-        ends = [each[-1].key for each in (attempts[limit - 1 :], parked[limit - 1 :]) if each]
-        last = min(ends) if ends and question.key is None else None
-        keys = {each.key for each in attempts} | {each.key for each in parked}
-        if question.key is not None:
-            keys &= {question.key}
-        elif last is not None:
-            keys = {key for key in keys if key < last} or {last}
+        if question.place is not None:
+            begin = (question.after or question.key or "", *question.place)
+        most = max(limit, KEPT) + 1  # All of one record at least, and whether there is more.
+        tried = tables.attempts_after(row.reaction, (*begin, MAX_INT), most)
+        passed = tables.parked_after(row.reaction, begin, most)
+        # A page ends before the first record that one of them has no room for.
+        end = min([each for each in (_end(tried, limit), _end(passed, limit)) if each is not None], default=None)
+        attempts = [each for each in tried if _is_shown(each, question.key, end)]
+        parked = [each for each in passed if _is_shown(each, question.key, end)]
+        last = None
+        if end is not None and question.key in (None, end[0]):
+            last = max([*map(_place, attempts[-1:]), *map(_place, parked[-1:])])
         return Failures(
             question.id,
             tuple(
@@ -248,16 +258,15 @@ class Operating:
                     max(0, each.ended_us - each.began_us),
                 )
                 for each in attempts
-                if each.key in keys
             ),
             tuple(
                 Parked(
                     each.key, each.seq, each.ordinal, _HOW[each.state], each.fingerprint, max(0, now_us - each.at_us)
                 )
                 for each in parked
-                if each.key in keys
             ),
-            max(keys) if last is not None else None,
+            None if last is None else last[0],
+            None if last is None else last[1:],
         )
 
 
@@ -281,6 +290,19 @@ def _first(key: str | None, after: str | None) -> tuple[str, int, int]:
     return ("", -1, -1) if after is None else (after, MAX_INT, MAX_INT)
 
 
+def _is_shown(each: AttemptRow | ParkedRow, key: str | None, end: tuple[str, int, int] | None) -> bool:
+    return (key is None or each.key == key) and (end is None or _place(each) < end)
+
+
+def _end(rows: Sequence[AttemptRow] | Sequence[ParkedRow], limit: int) -> tuple[str, int, int] | None:
+    """The first record that is not among so many rows, all of one record counting as one. None: there is none."""
+    return next((_place(each) for each in rows[limit:] if _place(each) > _place(rows[0])), None)
+
+
+def _place(each: AttemptRow | ParkedRow) -> tuple[str, int, int]:
+    return each.key, each.seq, each.ordinal
+
+
 def _is_meant(wish: Operate, passed: ParkedRow) -> bool:
     if passed.state == Passed.REPLAY or (wish.key is not None and passed.key != wish.key):
         return False
@@ -289,7 +311,7 @@ def _is_meant(wish: Operate, passed: ParkedRow) -> bool:
     return wish.fingerprint is None or passed.fingerprint == wish.fingerprint
 
 
-def _shown(target: TargetRow, now_us: int) -> TargetState:
+def _shown(target: TargetRow, clock: Steady) -> TargetState:
     is_waiting = target.state in (Standing.DUE, Standing.LEASED)
     return TargetState(
         target.key,
@@ -299,7 +321,7 @@ def _shown(target: TargetRow, now_us: int) -> TargetState:
         target.failures,
         target.lost,
         target.holder,
-        max(0, target.due_us - now_us) if is_waiting else 0,
-        max(0, now_us - target.since_us) if target.state != Standing.IDLE else 0,
+        max(0, target.due_us - clock.now_us()) if is_waiting else 0,
+        clock.age_us(target.since_us) if target.state != Standing.IDLE else 0,
         target.fingerprint,
     )

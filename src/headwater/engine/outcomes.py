@@ -44,17 +44,20 @@ class Outcomes:
         moved: list[TargetRow] = []
         for outcome in question.outcomes:
             target = self._targets.held(outcome.hold)
-            if target is None or not self._is_possible(target, outcome):
+            row = self._subscriptions.all().get(outcome.hold.reaction)
+            if row is None or target is None or not self._is_possible(row, target, outcome):
                 late.append(outcome.hold)
             else:
-                moved.append(self._moved(self._subscriptions.get(outcome.hold.reaction), target, outcome))
+                moved.append(self._moved(row, target, outcome))
         self._store.delivery.put_targets(moved)
         return tuple(late)
 
-    def _is_possible(self, target: TargetRow, outcome: Outcome) -> bool:
+    def _is_possible(self, row: SubscriptionRow, target: TargetRow, outcome: Outcome) -> bool:
         """Whether it speaks of records that a target is still to deliver. One that does not takes no other along."""
         failure, place = outcome.failure, outcome.through
-        if place is not None and not self._is_open(target, place):
+        if place is not None and not (self._is_open(target, place) and self._is_of(row, target.key, place)):
+            return False
+        if failure is not None and not self._is_of(row, target.key, (failure.seq, failure.ordinal)):
             return False
         after = target.position if place is None else max(place, target.position)
         if failure is None:
@@ -75,10 +78,12 @@ class Outcomes:
         if row is None or target is None:
             return False
         place = (each.seq, each.ordinal)
+        return self._is_of(row, each.key, place) and self._is_open(target, place)
+
+    def _is_of(self, row: SubscriptionRow, key: str, place: Place) -> bool:
+        """Whether there is such a record, and it is the target's."""
         record = self._store.delivery.record(row.topic, place)
-        if record is None or record.key != each.key or record.branch != MAIN_ID:
-            return False
-        return self._is_open(target, place)
+        return record is not None and record.key == key and record.branch == MAIN_ID
 
     def delivered(self, records: Iterable[Delivered]) -> None:
         """C7: a position moves with the commit that says so. That its lease is held was a condition of it."""
@@ -98,7 +103,7 @@ class Outcomes:
         if failure is not None:
             return self._failed(row, target, failure, was_first=outcome.through is None)
         if outcome.keeps:
-            return target
+            return target._replace(attempt=1)  # The next record is being tried already, by the same claim.
         if outcome.through is None:
             target = target._replace(attempt=max(0, target.attempt - 1))  # Given back: nothing was tried.
         return self.settled(row, target)
@@ -108,7 +113,7 @@ class Outcomes:
         self._targets.tally(target.reaction).delivered += 1
         is_next = place > target.position
         target = target._replace(seq=place[0], ordinal=place[1]) if is_next else self.replayed(target, place)
-        if target.failures or target.lost or not is_next:
+        if target.failures or target.lost or target.fingerprint or not is_next:
             self._store.delivery.drop_attempts(target.reaction, target.key, place)
         return target._replace(attempt=0, failures=0, lost=0, fingerprint="")
 
@@ -133,7 +138,7 @@ class Outcomes:
         self._targets.attempted(target, place, number, FAILED, now_us, failure.message, failure.error)
         match failure.then:
             case "retry":
-                return target._replace(state=Standing.DUE, due_us=now_us + failure.wait_us, holder="")
+                return target._replace(state=Standing.DUE, due_us=now_us + failure.wait_us, holder="", began_us=now_us)
             case "block":
                 return target._replace(state=Standing.BLOCKED, due_us=NEVER, holder="")
             case "park":
@@ -154,7 +159,9 @@ class Outcomes:
 
     def settled(self, row: SubscriptionRow, target: TargetRow) -> TargetRow:
         """Nobody has it: it is due if there is more, after those that are due already."""
-        more = bool(target.replays) or self._store.delivery.has_record(row.topic, MAIN_ID, target.key, target.position)
-        if not more:
+        next_us = self._store.delivery.next_emitted(row.topic, MAIN_ID, target.key, target.position)
+        if next_us is None and not target.replays:
             return target._replace(state=Standing.IDLE, due_us=NEVER, holder="")
-        return target._replace(state=Standing.DUE, due_us=self._clock.now_us(), holder="")
+        since_us = target.since_us if next_us is None else next_us
+        now_us = self._clock.now_us()
+        return target._replace(state=Standing.DUE, due_us=now_us, holder="", since_us=since_us, began_us=now_us)

@@ -25,7 +25,9 @@ from headwater.protocol.verdict import Conflict, Rejection
 MERGES: Final = "merge of "
 FOUNDER: Final = "founding of the space"
 PAGES: Final = "page "  # Nobody takes up the session of a page: only the server knows whose it is.
-RESERVED: Final = (MERGES, "founding of ", PAGES)
+WINDOWS: Final = "window "  # Nor that of a window that an application has a name for: nobody ever opens it.
+BESIDE: Final = "beside "  # Nor one that a runtime has beside its own.
+RESERVED: Final = (MERGES, "founding of ", PAGES, WINDOWS, BESIDE)
 ACKS_TOGETHER: Final = 256
 MANY_COLLISIONS: Final = 64  # more of one rejection are not remembered for a replay
 

@@ -72,7 +72,7 @@ class Subscriptions:
         self._index(rows)
 
     def subscribe(self, question: Subscribe) -> bool:
-        """Make it, or take it up as it is. True: it is new."""
+        """Make it, or take it up as it is. True: it is new, or was retired."""
         rows = self.all()
         known = rows.get(question.reaction)
         if known is None:
@@ -87,10 +87,12 @@ class Subscriptions:
         row = known._replace(lane=question.lane, priority=question.priority)
         if known.state == Listening.RETIRED:
             # What was emitted meanwhile has no targets: it is looked through again. Targets keep their positions.
-            row = row._replace(state=Listening.LIVE, cursor_seq=0, cursor_ordinal=0, until_seq=self._log.next_seq - 1)
+            until = self._log.next_seq - 1
+            seq, ordinal = _cursor(until)
+            row = row._replace(state=Listening.LIVE, cursor_seq=seq, cursor_ordinal=ordinal, until_seq=until)
         if row != known:
             self.put(row)
-        return False
+        return known.state == Listening.RETIRED
 
     def _check(self, question: Subscribe) -> None:
         if not question.reaction or ":" in question.reaction or len(question.reaction) > NAME_LENGTH:
@@ -102,8 +104,9 @@ class Subscriptions:
 
     def _new(self, question: Subscribe, number: int) -> SubscriptionRow:
         until = self._log.next_seq - 1
-        start = _ALL if question.since == "beginning" else (until, MAX_INT)
-        cursor = _ALL if question.since == "beginning" else (until, 0)
+        is_all = question.since == "beginning"
+        start = _ALL if is_all else (until, MAX_INT)
+        cursor = _cursor(until) if is_all else start
         return SubscriptionRow(
             number,
             question.reaction,
@@ -116,3 +119,8 @@ class Subscriptions:
             until,
             self._clock.now_us(),
         )
+
+
+def _cursor(until: int) -> Place:
+    """Where looking through the records up to a commit begins. Where there is no commit, it is over."""
+    return _ALL if until else (until, MAX_INT)

@@ -12,12 +12,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from headwater.clock import Clock
 from headwater.data.codec import decode
 from headwater.data.value import MAX_INT
 from headwater.engine.branches import MAIN_ID
 from headwater.engine.limits import Limits
 from headwater.engine.log import number_in_meta
+from headwater.engine.steady import Steady
 from headwater.engine.store.delivery_port import (
     CLAIMS_EPOCH,
     NEVER,
@@ -58,7 +58,7 @@ class Targets:
 
     __slots__ = ("_clock", "_epoch", "_given", "_limits", "_store", "_subscriptions", "tallies")
 
-    def __init__(self, store: Store, subscriptions: Subscriptions, clock: Clock, limits: Limits) -> None:
+    def __init__(self, store: Store, subscriptions: Subscriptions, clock: Steady, limits: Limits) -> None:
         self._store = store
         self._subscriptions = subscriptions
         self._clock = clock
@@ -73,6 +73,11 @@ class Targets:
     def forget(self) -> None:
         """The disk may not have what was given: no token is given twice."""
         self._epoch = None
+
+    def last_known_us(self) -> int:
+        """The last moment that something is known of: what waits was claimed, let go or emitted then."""
+        rows = self._subscriptions.all().values()
+        return max([self._store.delivery.last_known(row.reaction, self._limits.page) for row in rows], default=0)
 
     @property
     def has_epoch(self) -> bool:
@@ -151,7 +156,7 @@ class Targets:
             )
             taken.append(held)
             hold = Hold(row.name, held.key, held.token)
-            age_us = max(0, now_us - records[0].emitted_us)
+            age_us = self._clock.age_us(records[0].emitted_us)
             given = tuple(map(_granted, records))
             grants.append(Grant(hold, target.attempt, target.lost, given, is_replay, age_us))
         self._store.delivery.put_targets(taken)

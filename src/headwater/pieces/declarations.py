@@ -249,8 +249,9 @@ class ReactionMember(FunctionMember):
         batch: int = 1,
         budget_ms: float | None = None,
         errors: Mapping[type[BaseException], Backoff | Literal["permanent"]] | None = None,
+        was: str | None = None,
     ) -> None:
-        super().__init__(fn)
+        super().__init__(fn, was=was)
         if not isinstance(on, TopicMember):
             raise AuthoringError(f"@reaction {fn.__name__}: on={shown(on)}: name a topic of this class")
         if then is not None and not isinstance(then, HandlerMember):

@@ -112,11 +112,12 @@ class Reaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """One record on its way to one reaction."""
+    """One record on its way to one reaction; or a batch of them."""
 
     id: str
     attempt: int
     emitted_at: datetime
+    ids: tuple[str, ...] = ()  # of each record by itself, however it is batched
 
 
 class Intent:

@@ -243,6 +243,7 @@ class ReactionOptions(TypedDict, total=False):
     since: Literal["now", "beginning"]  # what a new reaction gets
     lane: str  # reactions of one lane share the slots of a worker
     priority: int  # a higher one counts as waiting a second longer for each step
+    was: str  # the name it had before: what it has not delivered yet is still its own
 
 
 @overload

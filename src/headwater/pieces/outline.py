@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from headwater.cells.cell import Cell
 from headwater.cells.handle import Input
 from headwater.cells.typecodec import TypeCodec
+from headwater.data.address import NAME_LENGTH
 from headwater.data.text import shown
 from headwater.errors import AuthoringError
 from headwater.pieces.annotations import Unresolved, annotations_of
@@ -232,6 +233,12 @@ class Outline:
             case EffectMember():
                 member.takes(0, f"def {member.name}(self) -> None")
             case ReactionMember():
+                name = f"{self.was or self.name}.{member.stored}"
+                if ":" in name or len(name) > NAME_LENGTH:
+                    raise member.fault(
+                        f"a reaction is known as {name!r}, which has at most {NAME_LENGTH} characters and no colon",
+                        f"class {self.cls.__name__}(Piece, name=...) without one",
+                    )
                 if len(member.parameters()) not in (1, 2):
                     raise member.fault(
                         "its function takes the record, and the delivery if it wants it",
@@ -243,13 +250,19 @@ class Outline:
                 self.typing.elements(member)
                 self.typing.types(member)
                 self.typing.check_start(member, self.typing.codec(member))
-            case EachMember() | ChildMember():
+            case EachMember():
+                self.typing.elements(member)
+                self.typing.types(member)
+            case ChildMember():
                 self.typing.elements(member)
             case ComputedMember() | MaterializerMember():
                 member.takes(0, f"def {member.name}(self) -> int")
                 self.typing.codec(member)
             case _:
                 self.typing.codec(member)
+        # Fingerprints need the types as they were written: what was local where the class was made is not kept.
+        if not isinstance(member, (EffectMember, HandlerMember, ReactionMember)):
+            self.typing.read_as(member)
 
 
 def _names_a_handle(said: Any) -> bool:

@@ -81,8 +81,8 @@ class Typing:
     def codec(self, member: Declaration) -> TypeCodec[Any]:
         return self._once(member, "codec", Typing._codec)  # type: ignore[no-any-return]
 
-    def types(self, member: FoldMember) -> tuple[Any, Any]:
-        """The types of what a fold goes over and of what it adds up to, as they were written; None: not at all."""
+    def types(self, member: EachMember | FoldMember) -> tuple[Any, Any]:
+        """The types of what is gone over and of what comes out of it, as they were written; None: not at all."""
         return self._once(member, "types", Typing._types)  # type: ignore[no-any-return]
 
     def read_as(self, member: Declaration) -> tuple[Any, ...]:
@@ -243,7 +243,7 @@ class Typing:
         value = None if pieces else self._stored_as(member, returned)
         return Elements(source=source, value=value, is_optional=len(made) < len(parts), pieces=tuple(pieces))
 
-    def _types(self, member: FoldMember) -> tuple[Any, Any]:
+    def _types(self, member: EachMember | FoldMember) -> tuple[Any, Any]:
         return self._home_of(member.source)._type(member.source), self._type(member)
 
     def _read_as(self, member: Declaration) -> tuple[Any, ...]:

@@ -295,13 +295,18 @@ class Met(Message, frozen=True, tag="met"):
 
 
 class PieceBacklog(Message, frozen=True):
-    """A piece with nodes that are not clean: how many of how many, what they took when they last ran, and causes."""
+    """A piece with nodes that are not clean: how many of how many, what they took when they last ran, and causes.
+
+    `elsewhere` are nodes beside these that are clean only if what they read of other spaces still holds: what each took
+    when it last ran, and those reads.
+    """
 
     piece: str
     nodes: Number
     dirty: Number
     took_us: Number
     causes: tuple[tuple[DocKey, Number], ...]  # documents that were written since, each with its seq; a few of them
+    elsewhere: tuple[tuple[Number, tuple[ForeignRead, ...]], ...] = ()
 
 
 class Backlog(Message, frozen=True, tag="backlog"):

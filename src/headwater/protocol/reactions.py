@@ -111,7 +111,10 @@ class Finish(Message, frozen=True, tag="finish"):
 
 
 class Operate(Message, frozen=True, tag="operate"):
-    """An operator's wish: about a reaction, one of its targets, one of that one's records, or what failed alike."""
+    """An operator's wish: about a reaction, one of its targets, one of that one's records, or what failed alike.
+
+    `after` and `place` are the `next` and the `place` of the answer before, where many are changed.
+    """
 
     id: Number
     does: Does
@@ -120,12 +123,14 @@ class Operate(Message, frozen=True, tag="operate"):
     record: tuple[Number, Number] | None = None
     fingerprint: str | None = None
     after: str | None = None
+    place: tuple[Number, Number] | None = None
 
 
 class QueryReactions(Message, frozen=True, tag="query_reactions"):
-    """All subscriptions, and how far they are."""
+    """All subscriptions, and how far they are; and to which of some topics anything was emitted."""
 
     id: Number
+    topics: tuple[str, ...] = ()
 
 
 class QueryTargets(Message, frozen=True, tag="query_targets"):
@@ -139,13 +144,17 @@ class QueryTargets(Message, frozen=True, tag="query_targets"):
 
 
 class QueryFailures(Message, frozen=True, tag="query_failures"):
-    """What failed of a reaction: attempts that are kept, records that were parked or skipped. Of one key, or all."""
+    """What failed of a reaction: attempts that are kept, records that were parked or skipped. Of one key, or all.
+
+    `after` and `place` are the `next` and the `place` of the page before.
+    """
 
     id: Number
     reaction: str
     key: str | None = None
     after: str | None = None
     limit: Number = 100
+    place: tuple[Number, Number] | None = None
 
 
 class QueryDrained(Message, frozen=True, tag="query_drained"):
@@ -218,11 +227,12 @@ class Finished(Message, frozen=True, tag="finished"):
 
 
 class Operated(Message, frozen=True, tag="operated"):
-    """So many targets or records were changed; `next` goes on with the rest of many."""
+    """So many targets or records were changed; `next` goes on with the rest of many, in a key behind a `place`."""
 
     id: Number
     count: Number
     next: str | None = None
+    place: tuple[Number, Number] | None = None
 
 
 class ReactionState(Message, frozen=True):
@@ -246,10 +256,11 @@ class ReactionState(Message, frozen=True):
 
 
 class Reactions(Message, frozen=True, tag="reactions"):
-    """All subscriptions."""
+    """All subscriptions; and of the topics that were asked about, those that have records."""
 
     id: Number
     reactions: tuple[ReactionState, ...]
+    emitted: tuple[str, ...] = ()
 
 
 class TargetState(Message, frozen=True):
@@ -302,12 +313,13 @@ class Parked(Message, frozen=True):
 
 
 class Failures(Message, frozen=True, tag="failures"):
-    """What failed, and what was passed over, by key."""
+    """What failed, and what was passed over, by key and record; more is after record `place` of key `next`."""
 
     id: Number
     attempts: tuple[Attempted, ...]
     parked: tuple[Parked, ...]
     next: str | None = None
+    place: tuple[Number, Number] | None = None
 
 
 class Drained(Message, frozen=True, tag="drained"):

@@ -1,17 +1,20 @@
 """Delivering: what was claimed of one target, record after record, until it is done or one of them fails.
 
 Outside any transaction. What a reaction's result is for is committed together with the position; otherwise the position
-moves when the target is finished, with all that was delivered. Whoever lost the lease says nothing more.
+moves when the target is finished, with all that was delivered. Whoever lost the lease says nothing more; whoever is to
+stop comes to the end of the record that runs, and gives the rest back.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
+from dataclasses import replace
 
 from headwater.clock import Clock, Random
-from headwater.protocol.reactions import Grant, Granted, Outcome
+from headwater.protocol.reactions import Failure, Grant, Granted, Outcome
 from headwater.reactions.finishing import Finishing
-from headwater.reactions.port import Batch, LeaseLostError, Reaction
+from headwater.reactions.port import Batch, LeaseLostError, Reaction, StillRunsError
 from headwater.reactions.rules import Tried, judged
 from headwater.reactions.traces import Attempt, Hears
 
@@ -20,11 +23,16 @@ class LostLeases(Exception):
     """Attempts that ended with their lease, one after the other, are all that the reaction has."""
 
 
+class BudgetSpent(Exception):
+    """The time that a reaction gives to a record was over before it could be tried again."""
+
+
 class Delivering:
     """One target while this worker has it."""
 
     __slots__ = (
         "_began_us",
+        "_claimed_us",
         "_clock",
         "_finishing",
         "_grant",
@@ -33,6 +41,7 @@ class Delivering:
         "_is_terse",
         "_random",
         "_reaction",
+        "_stops",
         "_through",
     )
 
@@ -56,7 +65,12 @@ class Delivering:
         self._hears = hears
         self._is_lost = False
         self._through: tuple[int, int] | None = None  # delivered, and not said yet
-        self._began_us = clock.monotonic_us()
+        self._stops = False
+        self._began_us = self._claimed_us = clock.monotonic_us()
+
+    def stop(self) -> None:
+        """Begin no further record."""
+        self._stops = True
 
     def oust(self, task: asyncio.Task[None]) -> None:
         """The lease is somebody else's."""
@@ -75,41 +89,82 @@ class Delivering:
             await self._finishing.tell(Outcome(self._grant.hold, self._through))
             raise
 
+    async def _leave(self) -> None:
+        """What goes on here is nobody else's to begin: the lease ends by itself. What was delivered before is said."""
+        self._told(self._grant.records[0], 0, "lost")
+        if self._through is not None and not self._is_lost:
+            await self._finishing.tell(Outcome(self._grant.hold, self._through, keeps=True))
+
     async def _run(self) -> None:
-        grant, rules = self._grant, self._reaction.rules
-        if grant.attempt > rules.max_retries and rules.on_exhausted != "never":
-            # Nobody was left to say so: its attempts ended with their leases.
-            why = f"{grant.lost} of {grant.attempt} attempts ended with their lease: does it stop its worker?"
-            lost = LostLeases(why)
-            await self._fail(grant.records[0], grant.attempt, lost)
+        grant = self._grant
+        spent = self._spent()
+        if spent is not None:
+            first = grant.records[0]
+            await self._failed(first, grant.attempt, self._judged(first, grant.attempt, spent))
             return
-        for batch in self._batches():
-            self._began_us = self._clock.monotonic_us()
+        batches = deque(self._batches())
+        while batches:
+            batch = batches.popleft()
+            if self._stops:
+                # The rest is for others, unspent; they are told so.
+                self._told(batch.records[0], batch.attempt, "given back")
+                await self._finishing.tell(Outcome(grant.hold, self._through))
+                return
             try:
-                result = await self._reaction.run(batch)
-                if self._reaction.lands:
-                    await self._reaction.land(batch, result)
+                error = await self._tried(batch)
+            except StillRunsError:
+                await self._leave()
+                return
             except LeaseLostError:
                 self._is_lost = True
                 self._told(batch.records[0], batch.attempt, "lost")
                 return
-            except asyncio.CancelledError as error:
-                task = asyncio.current_task()
-                if task is None or task.cancelling():
-                    raise
-                await self._fail(
-                    batch.records[0], batch.attempt, error
-                )  # Nobody stops it: what it awaits was cancelled.
-                return
-            except Exception as error:  # Whatever a reaction raises is what failed.
-                await self._fail(batch.records[0], batch.attempt, error)
-                return
+            if error is not None:
+                failure = self._judged(batch.records[0], batch.attempt, error)
+                if len(batch.records) == 1 or failure.then == "retry":
+                    await self._failed(batch.records[0], batch.attempt, failure)
+                    return
+                # Hopeless is one record of them, and not known which: none is given up that was not tried alone.
+                self._told(batch.records[0], batch.attempt, "failed", len(batch.records), failure, "retry")
+                batches.extendleft(reversed(_one_by_one(batch)))
+                continue
             if not self._is_terse:
-                self._told(batch.records[0], batch.attempt, "delivered", records=len(batch.records))
+                self._told(batch.records[0], batch.attempt, "delivered", len(batch.records))
             last = batch.records[-1]
             self._through = None if self._reaction.lands else (last.seq, last.ordinal)
-        if not self._reaction.lands:
-            await self._finishing.tell(Outcome(grant.hold, self._through))
+        if not self._reaction.lands and not await self._finishing.tell(Outcome(grant.hold, self._through)):
+            self._told(grant.records[-1], 0, "lost")  # It was somebody else's by then, and did not count.
+
+    def _spent(self) -> Exception | None:
+        """Why there is no further attempt, though nobody said so: whoever would have was gone."""
+        grant, rules = self._grant, self._reaction.rules
+        if grant.attempt > rules.max_retries and rules.on_exhausted != "never":
+            why = f"{grant.lost} of {grant.attempt} attempts ended with their lease: does it stop its worker?"
+            return LostLeases(why)
+        # What was never tried is tried at least once.
+        if grant.attempt and rules.is_over(age_us := self._age_us(grant.records[0])):
+            return BudgetSpent(f"{age_us / 1e6:.3g} s after it was emitted there is no further attempt")
+        return None
+
+    async def _tried(self, batch: Batch) -> BaseException | None:
+        """Have it delivered; answers what was raised. LeaseLostError: somebody else has the target."""
+        self._began_us = self._clock.monotonic_us()
+        try:
+            result = await self._reaction.run(batch)
+            if self._is_lost:
+                raise LeaseLostError  # It was told to end, and came to its end all the same.
+            if self._reaction.lands:
+                await self._reaction.land(batch, result)
+        except (LeaseLostError, StillRunsError):
+            raise
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            return error  # Nobody stops it: what it awaits was cancelled.
+        except Exception as error:  # Whatever a reaction raises is what failed.
+            return error
+        return None
 
     def _batches(self) -> list[Batch]:
         """One by one; or for a batch reaction so many at once. Only the first has been tried before."""
@@ -124,19 +179,22 @@ class Delivering:
             for at in range(0, len(records), size)
         ]
 
-    async def _fail(self, record: Granted, attempt: int, error: BaseException) -> None:
+    def _judged(self, record: Granted, attempt: int, error: BaseException) -> Failure:
         tried = Tried(attempt=attempt, age_us=self._age_us(record), error=error)
-        failure = judged(self._reaction.rules, record, tried, self._random)
-        self._told(record, attempt, "failed", then=failure.then, error=failure.error)
+        return judged(self._reaction.rules, record, tried, self._random)
+
+    async def _failed(self, record: Granted, attempt: int, failure: Failure) -> None:
+        self._told(record, attempt, "failed", failure=failure)
         await self._finishing.tell(Outcome(self._grant.hold, self._through, failure))
 
     def _age_us(self, record: Granted) -> int:
         """How old a record is by the engine's clock, as far as this one can tell."""
         first = self._grant.records[0]
-        return max(0, self._grant.age_us - (record.emitted_us - first.emitted_us))
+        since_us = self._clock.monotonic_us() - self._claimed_us
+        return max(0, self._grant.age_us - (record.emitted_us - first.emitted_us) + since_us)
 
     def _told(
-        self, record: Granted, attempt: int, how: str, *, records: int = 1, then: str = "", error: str = ""
+        self, record: Granted, attempt: int, how: str, records: int = 1, failure: Failure | None = None, then: str = ""
     ) -> None:
         took_us = self._clock.monotonic_us() - self._began_us
         hold = self._grant.hold
@@ -149,7 +207,16 @@ class Delivering:
                 began_us=self._clock.now_us() - took_us,
                 took_us=took_us,
                 how=how,
-                then=then,
-                error=error,
+                then=then or ("" if failure is None else failure.then),
+                error="" if failure is None else failure.error,
+                message="" if failure is None else failure.message,
             )
         )
+
+
+def _one_by_one(batch: Batch) -> list[Batch]:
+    last = len(batch.records) - 1
+    return [
+        replace(batch, records=(record,), attempt=0 if at else batch.attempt, is_last=batch.is_last and at == last)
+        for at, record in enumerate(batch.records)
+    ]

@@ -15,12 +15,12 @@ from typing import Any, Final
 from headwater.backoff import Backoff
 from headwater.clock import Clock
 from headwater.errors import AuthoringError, HeadwaterError
-from headwater.protocol.reactions import Claim, Claimed, Finished, Grant, Outcome, Subscribe, Subscribed
+from headwater.protocol.reactions import Claim, Claimed, Finished, Grant, Hold, Outcome, Subscribe, Subscribed
 from headwater.reactions.delivering import Delivering
 from headwater.reactions.finishing import Finishing
 from headwater.reactions.holding import Holding
 from headwater.reactions.port import DEFAULT_LANE, Desk, Reaction
-from headwater.reactions.traces import Hears, Late
+from headwater.reactions.traces import Hears, Late, Unheard
 
 AGAIN: Final = Backoff.exponential(base_ms=50, max_ms=5_000, jitter=0.2)
 """After a claim that was not answered."""
@@ -79,6 +79,7 @@ class Drain:
         "_stopping",
         "_tasks",
         "_timer",
+        "_works",
         "is_terse",
         "worker",
     )
@@ -101,15 +102,16 @@ class Drain:
         self._clock = clock
         self._random = clock.randomness(f"worker {worker}")
         self._pace = pace or Pace()
-        self._hears = hears or _unheard
+        self._hears = hears or _nobody
         self._reactions = {each.name: each for each in reactions}
         self._lanes: dict[str, _Lane] = {}
         self._of_reaction: dict[str, _Lane] = {}
         for each in self._reactions.values():
             self._enter(each)
         self._holding = Holding(desk, self._pace.lease_ms * 1_000)
-        self._finishing = Finishing(desk, self._random, self._finished)
+        self._finishing = Finishing(desk, self._random, self._finished, self._unheard)
         self._tasks: set[asyncio.Task[None]] = set()  # what is being delivered
+        self._works: dict[tuple[str, str], tuple[Delivering, Hold]] = {}  # by target, the last one of each
         self._claims: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._stopping = False
@@ -143,9 +145,11 @@ class Drain:
         return name in self._reactions
 
     async def stop(self) -> None:
-        """Claim nothing more, let what runs come to its end for a while, and give the rest back."""
+        """Claim and begin nothing more, let what runs come to its end for a while, and give the rest back."""
         self._stopping = True
         self._arm()
+        for work, _ in self._works.values():
+            work.stop()
         grace_s = self._pace.grace_ms / 1_000
         await self._ended(self._claims, min(grace_s, ANSWER_S))  # What is given now is given back.
         await self._ended(self._tasks, grace_s)
@@ -256,11 +260,18 @@ class Drain:
         work = Delivering(
             reaction, grant, self._finishing, self._clock, self._random, self._hears, is_terse=self.is_terse
         )
+        target = (grant.hold.reaction, grant.hold.key)
+        before = self._works.get(target)
+        if before is not None:
+            self._holding.doubt(before[1])  # It is about to end, or an operator took the target away.
         task = self._spawn(work.run(), f"{grant.hold.reaction} for {grant.hold.key}", self._tasks)
+        self._works[target] = (work, grant.hold)
         self._holding.hold(grant.hold, asked_at, lambda: work.oust(task))
 
         def over(_: object) -> None:
             lane.busy -= 1
+            if self._works.get(target) == (work, grant.hold):
+                del self._works[target]
             self._holding.let_go(grant.hold)
             if not self._stopping:
                 self._look()
@@ -284,13 +295,19 @@ class Drain:
             if not self._stopping:
                 self._look()
 
+    def _unheard(self, hold: Hold, why: str) -> None:
+        self._hears(Unheard(reaction=hold.reaction, key=hold.key, error=why))
+
 
 async def subscribe(desk: Desk, each: Reaction) -> None:
     """Have every record of its topic be for it, from now on. HeadwaterError: the desk did not answer, or refuses."""
-    lane = each.lane or DEFAULT_LANE
-    answer = await desk.ask(Subscribe(0, each.name, each.topic, each.since, lane, each.priority))
+    answer = await desk.ask(subscription(each))
     assert isinstance(answer, Subscribed)
 
 
-def _unheard(_: object) -> None:
+def subscription(each: Reaction) -> Subscribe:
+    return Subscribe(0, each.name, each.topic, each.since, each.lane or DEFAULT_LANE, each.priority)
+
+
+def _nobody(_: object) -> None:
     """Nobody counts."""

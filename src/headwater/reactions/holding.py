@@ -1,8 +1,8 @@
 """Holding: leases are renewed while somebody works under them, and whoever lost one is told.
 
 One message renews all of them, three times in the time of a lease. A lease that could not be renewed for as long as it
-lasts may be somebody else's: it counts as lost then. Time is this process's own, from the moment a question was asked,
-so that it ends here before it ends there.
+lasts may be somebody else's: it counts as lost then, by a timer, whatever else is waited for. Time is this process's
+own, from the moment a question was asked, so that it ends here before it ends there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MOST = 1_000
 class Holding:
     """The leases of one drain."""
 
-    __slots__ = ("_desk", "_ends", "_held", "_lease_us", "_task")
+    __slots__ = ("_desk", "_doubts", "_ends", "_held", "_lease_us", "_task", "_timer")
 
     def __init__(self, desk: Desk, lease_us: int) -> None:
         self._desk = desk
@@ -29,6 +29,8 @@ class Holding:
         self._held: dict[Hold, Callable[[], object]] = {}  # whom it concerns when one is lost
         self._ends: dict[Hold, float] = {}  # when, by the loop's clock
         self._task: asyncio.Task[None] | None = None
+        self._doubts: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None  # for the first end, or one that was moved since
 
     def __len__(self) -> int:
         return len(self._held)
@@ -37,12 +39,22 @@ class Holding:
         """A target was claimed by a question that was asked then."""
         self._held[hold] = on_lost
         self._ends[hold] = asked_at + self._lease_us / 1e6
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_at(self._ends[hold], self._end)
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._run(), name="renewing leases")
 
     def let_go(self, hold: Hold) -> None:
         self._held.pop(hold, None)
         self._ends.pop(hold, None)
+
+    def doubt(self, hold: Hold) -> None:
+        """It may be somebody else's by now: ask at once."""
+        loop = asyncio.get_running_loop()
+        if hold in self._held:
+            task = loop.create_task(self._renew((hold,), loop.time()), name=f"asking whose {hold.key} is")
+            self._doubts.add(task)
+            task.add_done_callback(self._doubts.discard)
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -52,9 +64,16 @@ class Holding:
             holds = tuple(self._held)
             for at in range(0, len(holds), MOST):
                 await self._renew(holds[at : at + MOST], asked_at)
-            now = loop.time()
-            for hold in [hold for hold, ends in self._ends.items() if ends <= now]:
-                self._lost(hold)
+
+    def _end(self) -> None:
+        """The time of a lease may be over; those that follow end later."""
+        loop = asyncio.get_running_loop()
+        self._timer = None
+        now = loop.time()
+        for hold in [hold for hold, ends in self._ends.items() if ends <= now]:
+            self._lost(hold)
+        if self._ends and self._timer is None:
+            self._timer = loop.call_at(min(self._ends.values()), self._end)
 
     async def _renew(self, holds: tuple[Hold, ...], asked_at: float) -> None:
         try:
@@ -76,7 +95,10 @@ class Holding:
             on_lost()
 
     def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
+        for task in (*self._doubts, *((self._task,) if self._task is not None else ())):
+            task.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         self._held.clear()
         self._ends.clear()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from headwater.errors import AbsentError, AccessError, HeadwaterError, LimitError, LoadError, ProtocolError
 from headwater.protocol.reactions import Delivering, Delivers, Granted, Hold, Since
 from headwater.reactions.rules import Rules
 
@@ -13,6 +14,10 @@ DEFAULT_LANE: Final = "default"
 
 class LeaseLostError(Exception):
     """Somebody else has the target by now: what was done for it counts for nothing. Never leaves this package."""
+
+
+class StillRunsError(Exception):
+    """What a reaction does was to end, and goes on: in a thread it cannot be stopped. Never leaves this package."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,10 +60,17 @@ class Reaction(Protocol):
         """Whether its result is committed together with the position, by `land`."""
 
     async def run(self, batch: Batch) -> Any:
-        """Do it, outside any transaction. Raises what failed."""
+        """Do it, outside any transaction. Raises what failed. StillRunsError: it was cancelled, and goes on."""
 
     async def land(self, batch: Batch, result: Any) -> None:
         """Commit the result together with the position. LeaseLostError: somebody else has the target by now."""
+
+
+def is_refusal(error: HeadwaterError) -> bool:
+    """Whether a question was answered with no: asking it again is no use. Without an answer it may be."""
+    if isinstance(error, LoadError):
+        return error.code not in ("", "storage")
+    return isinstance(error, AbsentError | AccessError | LimitError | ProtocolError)
 
 
 class Desk(Protocol):

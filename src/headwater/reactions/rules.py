@@ -34,6 +34,10 @@ class Rules:
     budget_ms: float | None = None  # since the record was emitted; beyond it there is no further attempt
     errors: Mapping[type[BaseException], Rule] = field(default_factory=dict)  # the first kind that fits counts
 
+    def is_over(self, age_us: int) -> bool:
+        """Whether a record of that age is not tried again."""
+        return self.budget_ms is not None and age_us > self.budget_ms * 1_000 and self.on_exhausted != "never"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
@@ -51,12 +55,26 @@ def judged(rules: Rules, record: Granted, tried: Tried, random: Random) -> Failu
     return Failure(
         record.seq,
         record.ordinal,
-        type(error).__qualname__,
-        str(error)[:TEXT],
+        _kept(type(error).__qualname__),
+        said(error),
         fingerprint(error),
         then,
         wait_us,
     )
+
+
+def said(error: BaseException) -> str:
+    """What an error says, as it can be kept. Its author's code makes the words, and may fail at that, too."""
+    try:
+        text = str(error)
+    except Exception as failed:
+        text = f"what it says cannot be told: its __str__ raised {type(failed).__qualname__}"
+    return _kept(text)
+
+
+def _kept(text: str) -> str:
+    """Without what no message can hold: names of files bring half characters along."""
+    return text[:TEXT].encode("utf-8", "backslashreplace").decode()[:TEXT]
 
 
 def _next(rules: Rules, tried: Tried, random: Random) -> tuple[Then, int]:
@@ -69,8 +87,7 @@ def _next(rules: Rules, tried: Tried, random: Random) -> tuple[Then, int]:
     said_us = retry_after_us(tried.error)
     if said_us is not None:
         wait_us = max(wait_us, said_us)
-    is_late = rules.budget_ms is not None and tried.age_us + wait_us > rules.budget_ms * 1_000
-    if (tried.attempt >= rules.max_retries or is_late) and not never:
+    if (tried.attempt >= rules.max_retries and not never) or rules.is_over(tried.age_us + wait_us):
         return _given_up(rules), 0
     return "retry", wait_us
 
@@ -95,21 +112,20 @@ def retry_after_us(error: BaseException) -> int | None:
 
     None: it does not say, or nothing that can be understood.
     """
-    said = getattr(error, "retry_after", None)
-    if isinstance(said, timedelta):
-        said = said.total_seconds()
-    if isinstance(said, bool) or not isinstance(said, (int, float)) or not 0 <= said <= LONGEST_MS / 1_000:
+    try:
+        after = getattr(error, "retry_after", None)
+    except Exception:  # A property of its author's that fails says nothing.
         return None
-    return round(said * 1_000_000)
+    if isinstance(after, timedelta):
+        after = after.total_seconds()
+    if isinstance(after, bool) or not isinstance(after, (int, float)) or not 0 <= after <= LONGEST_MS / 1_000:
+        return None
+    return round(after * 1_000_000)
 
 
 def fingerprint(error: BaseException) -> str:
     """What failures have in common that failed alike: the kind of error, and where it was raised; not its message."""
-    frames = [(frame.name, frame.filename.rpartition("/")[2]) for frame, _ in _walked(error)]
-    text = repr((type(error).__module__, type(error).__qualname__, frames[-3:]))
-    return hashlib.blake2s(text.encode(), digest_size=6).hexdigest()
-
-
-def _walked(error: BaseException) -> list[tuple[traceback.FrameSummary, int]]:
-    found = traceback.extract_tb(error.__traceback__)
-    return [(frame, frame.lineno or 0) for frame in found]
+    codes = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
+    frames = [(code.co_name, code.co_filename.rpartition("/")[2]) for code in codes[-3:]]
+    text = repr((type(error).__module__, type(error).__qualname__, frames))
+    return hashlib.blake2s(text.encode("utf-8", "backslashreplace"), digest_size=6).hexdigest()

@@ -18,7 +18,8 @@ class Attempt:
     took_us: int
     how: str  # delivered, failed, lost, given back
     then: str = ""  # of one that failed: retry, block, park, skip
-    error: str = ""
+    error: str = ""  # what kind of error it was,
+    message: str = ""  # and what it said
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,5 +30,14 @@ class Late:
     key: str
 
 
-Traced = Attempt | Late
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unheard:
+    """What came of a target cannot be told: its lease ends by itself, and it is tried again."""
+
+    reaction: str
+    key: str
+    error: str
+
+
+Traced = Attempt | Late | Unheard
 Hears = Callable[[Traced], object]

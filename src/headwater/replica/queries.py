@@ -15,7 +15,7 @@ from headwater.data.value import MAX_INT
 from headwater.errors import LoadError
 from headwater.protocol.messages import Answer, FromReplica, Looks, Query, Seen, Told
 from headwater.protocol.observations import Marked, WatchMarks
-from headwater.protocol.reactions import Delivering, Delivers, TargetsDue, WatchTargets
+from headwater.protocol.reactions import Delivering, Delivers, Subscribe, TargetsDue, WatchTargets
 from headwater.protocol.stored_events import Events, EventsStored, QueryEvents, WatchEvents
 
 Reply = Callable[[Answer | LoadError], object]
@@ -30,13 +30,14 @@ Heard = Callable[[int | LoadError], object]
 class Queries:
     """The questions of one session that have no answer yet. `say` answers whether there was a connection for it."""
 
-    __slots__ = ("_heard", "_new_number", "_say", "_waiting")
+    __slots__ = ("_declared", "_heard", "_new_number", "_say", "_waiting")
 
     def __init__(self, say: Callable[[FromReplica], bool], new_number: Callable[[], int]) -> None:
         self._say = say
         self._new_number = new_number
         self._waiting: dict[int, tuple[str, Callable[[Any], object]]] = {}  # what was asked for, and who
         self._heard: dict[Watches, tuple[int, Heard]] = {}  # the number of the question
+        self._declared: dict[str, tuple[Subscribe, DeliveringReply]] = {}  # that nobody has heard yet, by reaction
 
     def ask(self, query: Query, reply: Reply) -> None:
         """Ask once for documents. `query.id` is chosen here, as in all of these."""
@@ -60,6 +61,32 @@ class Queries:
     def deliver(self, question: Delivers, reply: DeliveringReply) -> None:
         """Ask for targets, say what came of them, or what an operator wants of reactions."""
         self._ask(question, "reactions", reply)
+
+    def declare(self, question: Subscribe, reply: DeliveringReply) -> None:
+        """Say of a reaction that it wants records, before any commit that is made from now on.
+
+        Without a connection, it is the first thing on the next one. The reply is called once it is heard, or refused.
+        """
+        self._declared[question.reaction] = (question, reply)
+        asked = self._declaring(question.reaction)
+        if not self._say(asked):
+            del self._waiting[asked.id]
+
+    def first(self) -> list[FromReplica]:
+        """What goes out on a new connection before what it replays: commits that emit may be among that."""
+        return [self._declaring(reaction) for reaction in self._declared]
+
+    def _declaring(self, reaction: str) -> Subscribe:
+        question, reply = self._declared[reaction]
+        asked = msgspec.structs.replace(question, id=self._new_number())
+
+        def answered(answer: Delivering | LoadError) -> None:
+            if not (isinstance(answer, LoadError) and answer.code in ("", "storage")):
+                self._declared.pop(reaction, None)
+                reply(answer)
+
+        self._waiting[asked.id] = ("reactions", answered)
+        return asked
 
     def _ask(self, question: Query | QueryEvents | Looks | Delivers, what: str, reply: Callable[[Any], object]) -> None:
         asked = msgspec.structs.replace(question, id=self._new_number())

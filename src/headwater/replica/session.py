@@ -215,9 +215,9 @@ class Session:
         self._resume, self._following = self._following, ""
         self.replica.skip_to(message.judged + 1)
         landed = dict(message.landed)
-        # C5: the replays go out first, whatever the callbacks below make.
-        sent = [layer for layer in self.replica.pending.undecided() if layer.local_seq not in landed]
-        self.outgoing.extend([self.runs.with_frame(frame, again=True) for frame in replayed(sent)])
+        # C5: the replays go out first, whatever the callbacks below make; but for who hears of what they emit.
+        sent = replayed([layer for layer in self.replica.pending.undecided() if layer.local_seq not in landed])
+        self.outgoing.extend([*self.queries.first(), *[self.runs.with_frame(frame, again=True) for frame in sent]])
         self.link = Link.UP
         self._watches.reopened(message)
         self.queries.connected()
@@ -363,9 +363,9 @@ class Session:
         error = ProtocolError(f"the engine refused: {message.message}")
         docs = self._watches.failed(message.id)
         if docs is not None:
-            self.on_load_failed(docs, LoadError(message.message))
+            self.on_load_failed(docs, LoadError(message.message, code=message.code))
             return
-        if self.queries.answered(message.id, LoadError(message.message)):
+        if self.queries.answered(message.id, LoadError(message.message, code=message.code)):
             return
         if message.code == "stale_token" and self.link is Link.OPENING and not self._retried:
             # The Open whose answer was lost had been heard: what it chose is the token now.

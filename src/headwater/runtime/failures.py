@@ -1,12 +1,14 @@
 """The error channel of a runtime: every failure that nobody awaits, told to whoever listens.
 
-What happens before somebody listens is kept, the last of it. A failure is told once: whoever only reads what could not
-be computed adds nothing to what was said of that. A listener that fails is told to the others. It decides nothing.
+Where nobody listens it is logged, as `headwater`, which is standard error unless a program says otherwise; and the last
+of it is kept for whoever listens later. A failure is told once: whoever only reads what could not be computed adds
+nothing to what was said of that. A listener that fails is told to the others. It decides nothing.
 """
 
 from __future__ import annotations
 
 import inspect
+import logging
 from collections import deque
 from collections.abc import Callable
 from typing import Final
@@ -19,6 +21,7 @@ from headwater.scheduler.scheduler import Failure
 MAX_UNHEARD: Final = 1_000
 """Failures that are kept for whoever asks to hear them first after they happened."""
 LISTENER: Final = "a listener of errors"
+_LOG: Final = logging.getLogger("headwater")
 
 
 class Failures:
@@ -48,7 +51,7 @@ class Failures:
         if isinstance(failure.error, UpstreamFailedError) and failure.error.__cause__ is not None:
             return
         if not self._listeners:
-            self._unheard.append(failure)
+            self._log(failure)
         for listener in tuple(self._listeners):
             self._tell(listener, failure)
 
@@ -64,7 +67,13 @@ class Failures:
             told = Failure(LISTENER, as_failure(error), (f"it was told of {failure.node}: {failure.error}",))
             others = [other for other in self._listeners if other is not listener]
             if not others or failure.node == LISTENER:
-                self._unheard.append(told)
+                self._log(told)
             else:
                 for other in others:
                     self._tell(other, told)
+
+    def _log(self, failure: Failure) -> None:
+        """Nobody listens: it is said all the same, and whoever listens later hears of it."""
+        self._unheard.append(failure)
+        because = f" (because of {', '.join(failure.causes)})" if failure.causes else ""
+        _LOG.error("%s failed%s", failure.node, because, exc_info=failure.error)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from headwater.errors import AuthoringError
+from headwater.errors import AuthoringError, LoadError
 from headwater.protocol.reactions import (
     Attempted,
     Does,
@@ -27,6 +27,8 @@ from headwater.protocol.reactions import (
     TargetState,
 )
 from headwater.protocol.reactions import Reactions as ReactionStates
+from headwater.reactions.port import is_refusal
+from headwater.reactions.spans import Tracer, traced_by
 from headwater.reactions.traces import Attempt
 from headwater.runtime.binding.reacting import SpaceDesk
 
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MOST: Final = 1_000
-"""Attempts that are looked through for what failed alike."""
+"""Attempts, or targets, in one answer."""
 FIRST_US: Final = 2_000
 LONGEST_US: Final = 250_000
 """How long until it is asked again whether all is delivered, by whomever: twice as long each time."""
@@ -62,15 +64,26 @@ class Reactions:
         self._runtime = runtime
 
     async def drained(self, *, through: int | None = None, space: str | None = None) -> None:
-        """Everything that was emitted up to a commit, or at all, is delivered; but for what is blocked or parked.
+        """Everything that was emitted up to a commit, or at all, is delivered, by whichever worker.
 
-        By whichever worker: this runtime need not be one.
+        But for what is blocked or parked, or of a reaction that is paused. A commit that is not there yet is waited
+        for, and so is a reaction that nobody serves: `list` says which (`unserved_us`).
         """
         for name in self._names(space):
             wait_us = FIRST_US
-            while not (await self._ask(name, QueryDrained(0, through), Drained)).is_drained:
+            while not (await self._is_drained(name, through)):
                 await self._runtime.tasks.elapsed(wait_us)
                 wait_us = min(2 * wait_us, LONGEST_US)
+
+    async def _is_drained(self, space: str, through: int | None) -> bool:
+        """What is new here counts as soon as it is known to the space."""
+        try:
+            answer = await self._ask(space, QueryDrained(0, through), Drained)
+        except LoadError as error:
+            if is_refusal(error):
+                raise
+            return False  # The connection was lost: it is asked again.
+        return answer.is_drained and not self._runtime.pieces.reacting.is_looking(space)
 
     async def list(self, *, space: str | None = None) -> tuple[ReactionState, ...]:
         """Every reaction of a space, and how far it is."""
@@ -85,8 +98,15 @@ class Reactions:
         limit: int = 100,
         space: str | None = None,
     ) -> tuple[TargetState, ...]:
-        """The targets of a reaction by key: all, or those in a state."""
-        return (await self._ask(self._name(space), QueryTargets(0, reaction, state, after, limit), Targets)).targets
+        """The targets of a reaction by key: all, or those in a state, up to so many."""
+        name, found = self._name(space), list[TargetState]()
+        while len(found) < limit:  # A page has those of a state that are among so many.
+            question = QueryTargets(0, reaction, state, after, min(limit, MOST))
+            page = await self._ask(name, question, Targets)
+            found, after = [*found, *page.targets], page.next
+            if after is None:
+                break
+        return tuple(found[:limit])
 
     async def failures(
         self,
@@ -94,33 +114,38 @@ class Reactions:
         *,
         key: str | None = None,
         after: str | None = None,
+        place: tuple[int, int] | None = None,
         limit: int = 100,
         space: str | None = None,
     ) -> Failures:
-        """Attempts that failed and are kept, and records that were passed over."""
-        return await self._ask(self._name(space), QueryFailures(0, reaction, key, after, limit), Failures)
+        """Attempts that failed and are kept, and records that were passed over.
+
+        More of them are asked for with `after` and `place`, the `next` and the `place` of the answer before.
+        """
+        return await self._ask(self._name(space), QueryFailures(0, reaction, key, after, limit, place), Failures)
 
     async def groups(self, reaction: str, *, space: str | None = None) -> tuple[FailedAlike, ...]:
         """What failed alike, by its fingerprint: the one with the most targets first."""
-        failed = await self.failures(reaction, limit=MOST, space=space)
-        found: dict[str, list[Attempted]] = {}
-        for each in failed.attempts:
-            found.setdefault(each.fingerprint, []).append(each)
-        groups = [
-            FailedAlike(
-                fingerprint=fingerprint,
-                error=each[-1].error,
-                message=each[-1].message,
-                attempts=len(each),
-                keys=tuple(dict.fromkeys(one.key for one in each)),
-            )
-            for fingerprint, each in found.items()
-        ]
-        return tuple(sorted(groups, key=lambda group: -len(group.keys)))
+        found: dict[str, FailedAlike] = {}
+        after, place = None, None
+        while True:  # By keys and records, so that it ends.
+            failed = await self.failures(reaction, after=after, place=place, limit=MOST, space=space)
+            alike: dict[str, list[Attempted]] = {}
+            for each in failed.attempts:
+                alike.setdefault(each.fingerprint, []).append(each)
+            for fingerprint, attempts in alike.items():
+                found[fingerprint] = _joined(found.get(fingerprint), fingerprint, attempts)
+            after, place = failed.next, failed.place
+            if after is None:
+                return tuple(sorted(found.values(), key=lambda group: -len(group.keys)))
 
     def on_attempt(self, fn: Callable[[Attempt], object], /) -> None:
         """Hear of every attempt that this runtime makes, when it is over: whose it was, how long it took, its end."""
         self._runtime.pieces.reacting.listen(lambda what: fn(what) if isinstance(what, Attempt) else None)
+
+    def trace(self, tracer: Tracer, /) -> None:
+        """Make a span of every attempt of this runtime, for a tracer like those of `opentelemetry.trace.get_tracer`."""
+        self._runtime.pieces.reacting.listen(traced_by(tracer))
 
     async def pause(self, reaction: str, *, space: str | None = None) -> int:
         """Deliver nothing of it until it is resumed. What is emitted meanwhile waits."""
@@ -168,10 +193,11 @@ class Reactions:
         record: tuple[int, int] | None = None,
         fingerprint: str | None = None,
     ) -> int:
-        name, count, after = self._name(space), 0, None
+        name, count, after, place = self._name(space), 0, None, None
         while True:  # Many are changed some at a time.
-            answer = await self._ask(name, Operate(0, does, reaction, key, record, fingerprint, after), Operated)
-            count, after = count + answer.count, answer.next
+            wish = Operate(0, does, reaction, key, record, fingerprint, after, place)
+            answer = await self._ask(name, wish, Operated)
+            count, after, place = count + answer.count, answer.next, answer.place
             if after is None:
                 return count
 
@@ -194,3 +220,15 @@ class Reactions:
         if space is not None:
             return (self._runtime.core.space(space).name,)
         return tuple(each.name for each in self._runtime.core.spaces() if self._runtime.channel(each.name) is not None)
+
+
+def _joined(before: FailedAlike | None, fingerprint: str, attempts: list[Attempted]) -> FailedAlike:
+    """The attempts of a page that failed alike, with those of the pages before it."""
+    keys = () if before is None else before.keys
+    return FailedAlike(
+        fingerprint=fingerprint,
+        error=attempts[-1].error,
+        message=attempts[-1].message,
+        attempts=len(attempts) + (0 if before is None else before.attempts),
+        keys=tuple(dict.fromkeys([*keys, *[one.key for one in attempts]])),
+    )

@@ -26,6 +26,7 @@ from headwater.replica.detached import Detached
 from headwater.replica.replica import Replica
 from headwater.runtime.attached import Attached
 from headwater.runtime.attachment import Alone, Attachment, Embedded, Remote
+from headwater.runtime.binding.drowsing import explained
 from headwater.runtime.binding.intents import IntentRow
 from headwater.runtime.binding.pieces import Pieces
 from headwater.runtime.calling import Calls, called_here, check_function
@@ -113,6 +114,12 @@ class Runtime:
 
     def space(self, name: str, /, *, user: str = "", session: str = "") -> Space:
         """A space, for a user whom the application has authenticated. Connecting goes on by itself."""
+        self.core.check_thread()
+        local = self.core.space(name)
+        return Space(self, local, user, self.pieces.windows.called(name, user, session))
+
+    def acting(self, name: str, user: str, session: str) -> Space:
+        """A space, for the session of a run or of a page, which no application named."""
         self.core.check_thread()
         return Space(self, self.core.space(name), user, session)
 
@@ -269,8 +276,11 @@ class Runtime:
         return self.core.scheduler.introspection
 
     def why(self, node: NodeHandle | str) -> Explanation:
-        """The chain of causes of a node's last run."""
-        return self.introspection.why(node.node if isinstance(node, NodeHandle) else node)
+        """The chain of causes of a node's last run. Of one whose piece sleeps: that it does."""
+        if isinstance(node, NodeHandle):
+            return self.introspection.why(node.node)
+        asleep = None if self.introspection.has(node) else explained(self.pieces, node)
+        return asleep or self.introspection.why(node)
 
     def intents(self) -> tuple[IntentRow, ...]:
         """Every event that was sent here, from its sending to its end: what it waits for, and to whom it lost."""

@@ -6,6 +6,7 @@ the application opens itself run as long as the process.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import Any
 
@@ -23,6 +24,7 @@ from headwater.replica.document import NOT_HERE
 from headwater.runtime.loopback import Loopback, LoopbackConnection
 from headwater.runtime.runtime import Runtime
 from headwater.runtime.transport import Heard, Lost, Transport
+from headwater.server.attending import Attending
 from headwater.server.keys import LOCAL
 from headwater.server.rate import Rate
 from headwater.server.service import Service
@@ -72,7 +74,7 @@ class _ToService:
 class Application:
     """The application of one server."""
 
-    __slots__ = ("_classes", "_service", "attachment", "hello_s", "runtime")
+    __slots__ = ("_classes", "_service", "attachment", "attending", "hello_s", "runtime")
 
     def __init__(self, service: Service, classes: Iterable[type[Piece]]) -> None:
         self._service = service
@@ -80,6 +82,9 @@ class Application:
         self.hello_s = service.limits.hello_s
         self.attachment = Served(service)
         self.runtime = Runtime(self.attachment, clock=service.clock, reacts=bool(self._classes))
+        self.attending = Attending(service, self.attachment, self.runtime)
+        if self._classes:
+            self.attending.begin()
         service.metrics.count_resumed(lambda: self.runtime.pieces.resuming.counts)
 
     def authenticate(self, token: str, user: str) -> tuple[str, float | None]:
@@ -109,7 +114,7 @@ class Application:
                 raise AuthoringError(f"this application has no class {place.cls!r}")
             cls = known
         self.check_space(place.space)
-        space = self.runtime.space(place.space, user=user, session=session)
+        space = self.runtime.acting(place.space, user, session)
         if place.id:
             home = self.runtime.pieces.known(place.space, place.id)
             if home is None or home.cls is not cls:
@@ -124,7 +129,10 @@ class Application:
     def check_space(self, name: str) -> None:
         """Naming a space opens it, which is for the application to do, not for whoever comes along."""
         if name not in {each.name for each in self.runtime.core.spaces()}:
-            raise AccessError(f"this application has no space {name!r}")
+            raise AccessError(
+                f"this application has no space {name!r}: let its start(rt) open what pages look at, as in "
+                f"await rt.space({name!r}).open(Class, 'name')"
+            )
 
     def is_there(self, name: str) -> bool:
         """Whether there is such a space, here or in the directory. Asking opens nothing."""
@@ -154,4 +162,7 @@ class Application:
         return self.runtime.cell(space, ACCESS.id, Json, scope=ACCESS.scope)
 
     async def close(self) -> None:
-        await self.runtime.close()
+        ends = await asyncio.gather(self.attending.close(), self.runtime.close(), return_exceptions=True)
+        for error in ends:
+            if error is not None:
+                raise error

@@ -7,6 +7,7 @@ for pages; what stands in the log is answered by the engine, everything else by 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 from headwater.cells.cell import Cell
@@ -20,7 +21,7 @@ from headwater.data.path import parse_path
 from headwater.data.value import ABSENT
 from headwater.engine.access import ACCESS, Right, wrong_with
 from headwater.engine.engine import Engine
-from headwater.errors import AbsentError, AuthoringError, InvalidValueError, RuleRefusedError
+from headwater.errors import AbsentError, AuthoringError, HeadwaterError, InvalidValueError, RuleRefusedError
 from headwater.pieces.declarations import HandlerMember
 from headwater.pieces.handles import Effect, Handler, Options
 from headwater.pieces.names import document_id, piece_id
@@ -35,6 +36,7 @@ from headwater.runtime.binding.records import class_named, classes
 from headwater.runtime.entry import taking_part
 from headwater.runtime.runtime import Runtime
 from headwater.scheduler.node import Node
+from headwater.server.abroad import Abroad
 from headwater.server.branching import branch_form
 from headwater.server.forms import compact_form, log_form, read_form, why_form
 from headwater.server.intents import intents_form, stored_form
@@ -103,8 +105,10 @@ class Desk:
                 await check(asked.space, Right.OWN)
                 parts = await self._address(asked, user)
                 is_declared = not is_address(asked.place)
-                return await self._engines.ask(
-                    asked.space, lambda engine: why_form(engine, parts, asked.limit, is_declared=is_declared)
+                return await self._asked_abroad(
+                    asked.space,
+                    lambda engine, abroad: why_form(engine, parts, asked.limit, abroad, is_declared=is_declared),
+                    check,
                 )
             case "graph":
                 await check(asked.space, Right.OWN)
@@ -123,10 +127,14 @@ class Desk:
                 return await self._intents([asked.space] if asked.space else list(self._engines.sizes()))
             case "nodes":
                 await check(asked.space, Right.OWN)
-                return await self._engines.ask(asked.space, lambda engine: nodes_form(engine, asked))
+                return await self._asked_abroad(
+                    asked.space, lambda engine, abroad: nodes_form(engine, asked, abroad), check
+                )
             case "backlog":
                 await check(asked.space, Right.OWN)
-                return await self._engines.ask(asked.space, lambda engine: backlog_form(engine, asked))
+                return await self._asked_abroad(
+                    asked.space, lambda engine, abroad: backlog_form(engine, asked, abroad), check
+                )
             case "current":
                 await check(asked.space, Right.OWN)
                 return await self._engines.ask(asked.space, lambda engine: current_form(engine, asked))
@@ -154,6 +162,23 @@ class Desk:
             case "send":
                 return await self._send(asked, user, check)
 
+    async def _asked_abroad(
+        self, space: str, form: Callable[[Engine, Abroad], dict[str, JsonForm]], check: Check
+    ) -> JsonForm:
+        """What a space knows of nodes, with what others say of what these read there, as far as they may be asked."""
+        abroad = Abroad()
+        made = await self._engines.ask(space, lambda engine: form(engine, abroad))
+        for question, reads in abroad.questions():
+            try:
+                self._check_there(question.space)
+                await check(question.space, Right.OWN)
+                said = await self._engines.ask(question.space, partial(current_form, asked=question))
+            except HeadwaterError:
+                continue  # It is told that this space was not asked.
+            abroad.told(reads, said)
+        abroad.settle()
+        return made
+
     # ---- members -----------------------------------------------------------------------------------
 
     async def _get(self, asked: Question, user: str, check: Check) -> JsonForm:
@@ -161,7 +186,7 @@ class Desk:
         _, handle = await self._member(asked, user, whole)
         space = await self._check_handle(asked, handle, user, Right.READ, check)
         found = await handle.pull()
-        check_way(handle, user, self._runtime.pieces.session_for(space, user))
+        check_way(handle, user, self._runtime.pieces.windows.asked(space, user))
         value: Any = shown_form(handle, found)
         if isinstance(handle, Each_):
             value = {str(each["key"]): {name: of for name, of in each.items() if name != "key"} for each in value}
@@ -203,7 +228,7 @@ class Desk:
     def _written(self, handle: Cell[Any], value: Any, user: str) -> None:
         """Inside a transaction. The serving runtime may write everything, so that what nobody could mend is refused."""
         space = self._runtime.core.space_name(handle.document)
-        write(handle, user, self._runtime.pieces.session_for(space, user), "set", value)
+        write(handle, user, self._runtime.pieces.windows.asked(space, user), "set", value)
         document = handle.document
         if document.key == ACCESS:
             access: Cell[Any] = Cell(self._runtime.core, document, codec_for(Json))
@@ -249,7 +274,7 @@ class Desk:
         if member is None:
             there = ", ".join(home.outline.members)
             raise AuthoringError(f"{home.outline.name} has no member {name!r}. It has: {there}.")
-        session = self._runtime.pieces.session_for(asked.space, user)
+        session = self._runtime.pieces.windows.asked(asked.space, user)
         handle = getattr(home.facet("session", user, session).piece, name)
         return home, part_of(handle, parse_path(pointer), name)
 
@@ -258,7 +283,7 @@ class Desk:
         if not isinstance(handle, Input):
             raise AuthoringError(f"{asked.place} is nothing to look at")
         space = self._runtime.core.space_name(handle.document)
-        await check(space, needed(handle, user, self._runtime.pieces.session_for(space, user), shared))
+        await check(space, needed(handle, user, self._runtime.pieces.windows.asked(space, user), shared))
         return space
 
     def _check_there(self, space: str) -> None:

@@ -42,12 +42,12 @@ class ServedEngines:
 
     async def ask(self, space: str, question: Callable[[Engine], T]) -> T:
         spaces = self._service.spaces
-        await spaces.enter(space)
+        await spaces.enter(space, visits=True)
         try:
             host = spaces.host_of(space)
             return await asyncio.to_thread(host.call, lambda engine, hub: _asked(engine, hub, question))
         finally:
-            spaces.leave(space)
+            spaces.leave(space)  # Not as one who only looked: there may be more to deliver now.
 
     async def copy(self, space: str) -> str:
         """Its engine stands still meanwhile."""

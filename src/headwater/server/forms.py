@@ -11,6 +11,7 @@ from headwater.engine.chain import End, chain
 from headwater.engine.engine import Engine
 from headwater.engine.reads import Logged, every
 from headwater.errors import AbsentError
+from headwater.server.abroad import Abroad
 from headwater.server.last_run import last_run_form
 
 _ENDS = {
@@ -92,11 +93,13 @@ def read_form(engine: Engine, parts: AddressParts, branch: str, at: int | None) 
     }
 
 
-def why_form(engine: Engine, parts: AddressParts, most: int, *, is_declared: bool = False) -> dict[str, JsonForm]:
+def why_form(
+    engine: Engine, parts: AddressParts, most: int, abroad: Abroad | None = None, *, is_declared: bool = False
+) -> dict[str, JsonForm]:
     """The chain of commits that made a document what it is. AbsentError: nobody declared or wrote it."""
     key = DocKey(parts.scope, parts.id)
     found = chain(engine, key, parts.path, most=most)
-    last = last_run_form(engine, key)
+    last = last_run_form(engine, key, abroad)
     if (
         last is None
         and not is_declared

@@ -14,6 +14,7 @@ from headwater.pieces.names import SEPARATOR
 from headwater.protocol.commit import MAIN
 from headwater.protocol.observations import Observations, Observed, QueryObservations
 from headwater.runtime.binding.ingredients import kind_of
+from headwater.server.abroad import Abroad, Fate, spaces_of, unsure
 
 __all__ = ["last_run_form"]
 
@@ -21,8 +22,11 @@ MOST = 100
 """Nodes of one name that are looked at: an effect has one for each user and runtime."""
 
 
-def last_run_form(engine: Engine, doc: DocKey) -> dict[str, JsonForm] | None:
-    """What was observed of the last run of the node behind a document. None: nothing is known of such a node."""
+def last_run_form(engine: Engine, doc: DocKey, abroad: Abroad | None = None) -> dict[str, JsonForm] | None:
+    """What was observed of the last run of the node behind a document. None: nothing is known of such a node.
+
+    `abroad` hears what is to be asked of other spaces that it read.
+    """
     found = _observed(engine, doc)
     if found is None:
         return None
@@ -36,7 +40,8 @@ def last_run_form(engine: Engine, doc: DocKey) -> dict[str, JsonForm] | None:
             "session": None if wrote is None else wrote.session,
             "node": None if wrote is None else wrote.commit.provenance.node,
         }
-    return {
+    stale = [(doc_text(found.reads[place].doc, found.reads[place].path), seq) for place, seq in found.stale]
+    made: dict[str, JsonForm] = {
         "kind": kind_of(found.kind),
         "cause": cause,
         "changed_at": found.changed_at,
@@ -44,12 +49,17 @@ def last_run_form(engine: Engine, doc: DocKey) -> dict[str, JsonForm] | None:
         "took_us": found.took_us,
         "failed": bool(found.failed),
         "comparable": bool(found.fingerprint),
-        "elsewhere": list(dict.fromkeys([read.space for read in found.foreign])),
-        "stale": [
-            {"address": doc_text(found.reads[place].doc, found.reads[place].path), "seq": seq}
-            for place, seq in found.stale
-        ],
+        "elsewhere": list(spaces_of(found.foreign)),
     }
+
+    def settle(fate: Fate) -> None:
+        made["stale"] = [{"address": address, "seq": seq} for address, seq in (*stale, *fate.written)]
+        made["unasked"] = list(fate.unasked)
+
+    settle(unsure(found.foreign))
+    if abroad is not None:
+        abroad.add(found.foreign, settle)
+    return made
 
 
 def _observed(engine: Engine, doc: DocKey) -> Observed | None:

@@ -27,6 +27,7 @@ CHANGED: Final = frozenset(
         "its times are others",
         "it failed",
         "what it read was written",
+        "what it read in another space was written",
         "written since it was asked for",
     }
 )

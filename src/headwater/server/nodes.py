@@ -1,14 +1,15 @@
 """What is known of nodes, as commands ask about it and as plain JSON: a page of them, and what is not clean by piece.
 
-Owns these forms and the place where a page goes on. Whether a node's reads would be admitted now is the engine's word;
-what its code is today is known to whoever has the code, and not here. For owners only, which whoever calls this checks:
-addresses reveal how a program is made. Decides nothing.
+Owns these forms and the place where a page goes on. Whether a node's reads would be admitted now is the engine's word,
+and of what it read of other spaces theirs; what its code is today is known to whoever has the code, and not here. For
+owners only, which whoever calls this checks: addresses reveal how a program is made. Decides nothing.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -29,6 +30,7 @@ from headwater.protocol.observations import (
     NodeKey,
     Observations,
     Observed,
+    PieceBacklog,
     QueryBacklog,
     QueryCurrent,
     QueryObservations,
@@ -36,6 +38,7 @@ from headwater.protocol.observations import (
 from headwater.runtime.binding.ingredients import kind_of
 from headwater.runtime.binding.parts import BETWEEN
 from headwater.runtime.binding.previewing import label_of
+from headwater.server.abroad import Abroad, Fate, unsure
 
 __all__ = ["backlog_form", "current_form", "nodes_form", "place_after"]
 
@@ -58,8 +61,11 @@ class Chosen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     also: tuple[str, ...] = ()
 
 
-def nodes_form(engine: Engine, asked: Question) -> dict[str, JsonForm]:
-    """A page of what is known of nodes, in the order of piece, generation, member and child."""
+def nodes_form(engine: Engine, asked: Question, abroad: Abroad | None = None) -> dict[str, JsonForm]:
+    """A page of what is known of nodes, in the order of piece, generation, member and child.
+
+    `abroad` hears what is to be asked of other spaces; until that is settled, nodes that read them are unknown.
+    """
     try:
         chosen = msgspec.convert(asked.value or {}, Chosen)
     except msgspec.ValidationError as error:
@@ -81,7 +87,7 @@ def nodes_form(engine: Engine, asked: Question) -> dict[str, JsonForm]:
     )
     page = engine.looked(question, branch=branch)
     assert isinstance(page, Observations)
-    nodes: list[JsonForm] = [] if chosen.records else [_node_form(each) for each in page.observed]
+    nodes: list[JsonForm] = [] if chosen.records else [_node_form(each, abroad) for each in page.observed]
     made: dict[str, JsonForm] = {
         "seq": page.seq,
         "branch": branch,
@@ -108,27 +114,67 @@ def current_form(engine: Engine, asked: Question) -> dict[str, JsonForm]:
     return {"seq": found.seq, "stale": [list(each) for each in found.stale]}
 
 
-def backlog_form(engine: Engine, asked: Question) -> dict[str, JsonForm]:
-    """The pieces with nodes that are not clean: how many, what they took when they last ran, and what was written."""
+def backlog_form(engine: Engine, asked: Question, abroad: Abroad | None = None) -> dict[str, JsonForm]:
+    """The pieces with nodes that are not clean: how many, what they took when they last ran, and what was written.
+
+    Nodes that read other spaces are counted as clean by none but those: `abroad`, as above.
+    """
     page = engine.looked(QueryBacklog(0, _piece(asked.after), max(1, asked.limit)), branch=asked.branch or MAIN)
     assert isinstance(page, Backlog)
-    pieces: list[JsonForm] = [
-        {
-            "piece": each.piece,
-            "nodes": each.nodes,
-            "dirty": each.dirty,
-            "took_us": each.took_us,
-            "causes": [{"address": doc_text(doc), "seq": seq} for doc, seq in each.causes],
+    counts = [_Counted(each) for each in page.pieces]
+    made: dict[str, JsonForm] = {"seq": page.seq, "branch": asked.branch or MAIN, "pieces": [], "next": page.next}
+
+    def settle() -> None:
+        made["pieces"] = [each.form() for each in counts if each.dirty]
+
+    for each in counts:
+        for took_us, reads in each.stored.elsewhere:
+            if abroad is None:
+                each.add(took_us, unsure(reads))
+            else:
+                abroad.add(reads, partial(each.add, took_us))
+    settle()
+    if abroad is not None:
+        abroad.add((), lambda _: settle())  # When all of them are counted.
+    return made
+
+
+class _Counted:
+    """What is not clean of one piece, which grows with what other spaces say."""
+
+    __slots__ = ("_causes", "_took_us", "_unasked", "dirty", "stored")
+
+    def __init__(self, stored: PieceBacklog) -> None:
+        self.stored = stored
+        self.dirty = stored.dirty
+        self._took_us = stored.took_us
+        self._causes = {doc_text(doc): seq for doc, seq in stored.causes}
+        self._unasked: dict[str, None] = {}
+
+    def add(self, took_us: int, fate: Fate) -> None:
+        if fate.holds:
+            return
+        self.dirty += 1
+        self._took_us += took_us
+        self._causes.update(fate.written)
+        self._unasked.update(dict.fromkeys(fate.unasked))
+
+    def form(self) -> dict[str, JsonForm]:
+        return {
+            "piece": self.stored.piece,
+            "nodes": self.stored.nodes,
+            "dirty": self.dirty,
+            "took_us": self._took_us,
+            "causes": [{"address": address, "seq": seq} for address, seq in self._causes.items()],
+            "unasked": list(self._unasked),
         }
-        for each in page.pieces
-    ]
-    return {"seq": page.seq, "branch": asked.branch or MAIN, "pieces": pieces, "next": page.next}
 
 
-def _node_form(each: Observed) -> dict[str, JsonForm]:
+def _node_form(each: Observed, abroad: Abroad | None) -> dict[str, JsonForm]:
     node = each.node
     child, _, element = node.child.partition(BETWEEN)
-    return {
+    stale = [(doc_text(each.reads[place].doc, each.reads[place].path), seq) for place, seq in each.stale]
+    made: dict[str, JsonForm] = {
         "node": label_of(node),
         "piece": node.piece,
         "generation": node.generation,
@@ -138,7 +184,6 @@ def _node_form(each: Observed) -> dict[str, JsonForm]:
         "scope": node.scope or SPACE_SCOPE,
         "principal": node.principal,
         "kind": kind_of(each.kind),
-        "state": _state(each),
         "fingerprint": each.fingerprint,
         "gate": each.gate,
         "failed": each.failed,
@@ -152,22 +197,28 @@ def _node_form(each: Observed) -> dict[str, JsonForm]:
         "took_us": each.took_us,
         "changed_at": each.changed_at,
         "verified_at": each.verified_at,
-        "stale": [
-            {"address": doc_text(each.reads[place].doc, each.reads[place].path), "seq": seq}
-            for place, seq in each.stale
-        ],
     }
 
+    def settle(fate: Fate) -> None:
+        made["state"] = _state(each, fate)
+        made["stale"] = [{"address": address, "seq": seq} for address, seq in (*stale, *fate.written)]
+        made["unasked"] = list(fate.unasked)
 
-def _state(each: Observed) -> str:
-    """As far as the engine can tell, which does not know what the code is today."""
+    settle(unsure(each.foreign))
+    if abroad is not None:
+        abroad.add(each.foreign, settle)
+    return made
+
+
+def _state(each: Observed, fate: Fate) -> str:
+    """As far as the spaces can tell, which do not know what the code is today."""
     if not each.fingerprint:
         return "unknown"
     if each.failed:
         return "failed"
-    if each.stale:
+    if each.stale or fate.written:
         return "dirty"
-    return "clean here" if each.foreign else "clean"  # What it read of other spaces is for those to say.
+    return "unknown" if fate.unasked else "clean"
 
 
 def _record(engine: Engine, piece: str, branch: str) -> JsonForm:

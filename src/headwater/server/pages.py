@@ -311,7 +311,7 @@ class Page:
             if call_in(core.current, core.space(name).replica, transaction, core.visible, once):
                 self._made(message.id, document)  # It is committed next, before anybody looks.
 
-        await self._runtime.space(name, user=self._user, session=self._session).land(attempt)
+        await self._runtime.acting(name, self._user, self._session).land(attempt)
 
     # ---- where it is, and who may ------------------------------------------------------------------
 

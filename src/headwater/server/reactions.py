@@ -49,23 +49,25 @@ def reactions_form(engine: Engine, said: object, limit: int) -> JsonForm:
         page = _asked(engine, question, Targets)
         return {"reaction": reaction, "targets": [_plain(each) for each in page.targets], "next": page.next}
     if does == "failures":
-        about = msgspec.convert(("query_failures", 0, reaction, key, after, limit), QueryFailures)
+        place = asked.get("record")
+        about = msgspec.convert(("query_failures", 0, reaction, key, after, limit, place), QueryFailures)
         failed = _asked(engine, about, Failures)
         return {
             "reaction": reaction,
             "attempts": [_plain(each) for each in failed.attempts],
             "parked": [_plain(each) for each in failed.parked],
             "next": failed.next,
+            "record": None if failed.place is None else list(failed.place),
         }
     if does == "groups":
         return _groups(engine, reaction)
     if does not in DOES:
         raise AuthoringError(f"{does!r} cannot be done with reactions: write list, targets, failures, groups, {_LIST}")
-    count, next_key = 0, None
+    count, next_key, place = 0, None, None
     while True:
-        wish = ("operate", 0, does, reaction, key, asked.get("record"), fingerprint, next_key)
+        wish = ("operate", 0, does, reaction, key, asked.get("record"), fingerprint, next_key, place)
         done = _asked(engine, msgspec.convert(wish, Operate), Operated)
-        count, next_key = count + done.count, done.next
+        count, next_key, place = count + done.count, done.next, done.place
         if next_key is None:
             return {"reaction": reaction, "does": does, "count": count}
 
@@ -75,16 +77,20 @@ _LIST: Final = ", ".join(DOES)
 
 def _groups(engine: Engine, reaction: str) -> JsonForm:
     """What failed alike, the most frequent first, with what was said last."""
-    failed = _asked(engine, QueryFailures(0, reaction, None, None, MOST), Failures)
     groups: dict[str, dict[str, Any]] = {}
-    for each in failed.attempts:
-        group = groups.setdefault(
-            each.fingerprint,
-            {"fingerprint": each.fingerprint, "error": each.error, "message": each.message, "attempts": 0, "keys": []},
-        )
-        group["attempts"] += 1
-        if each.key not in group["keys"]:
-            group["keys"].append(each.key)
+    keys: dict[str, dict[str, None]] = {}
+    after, place = None, None
+    while True:  # By keys and records, so that it ends.
+        failed = _asked(engine, QueryFailures(0, reaction, None, after, MOST, place), Failures)
+        for each in failed.attempts:
+            group = groups.setdefault(each.fingerprint, {"fingerprint": each.fingerprint, "attempts": 0})
+            group.update(error=each.error, message=each.message, attempts=group["attempts"] + 1)
+            keys.setdefault(each.fingerprint, {})[each.key] = None
+        after, place = failed.next, failed.place
+        if after is None:
+            break
+    for fingerprint, group in groups.items():
+        group["keys"] = [*keys[fingerprint]]
     found = sorted(groups.values(), key=lambda group: -len(group["keys"]))
     return {"reaction": reaction, "groups": [*found]}
 

@@ -12,6 +12,7 @@ import signal
 import socket
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from errno import EADDRINUSE
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -67,7 +68,9 @@ def listen(host: str, port: int) -> socket.socket:
         listener.bind((host, port))
     except (OSError, OverflowError, UnicodeError) as error:
         listener.close()
-        raise StorageError(f"cannot listen on {host}:{port}: {error}") from error
+        is_taken = getattr(error, "errno", 0) == EADDRINUSE
+        instead = ". Stop what listens there, or name another --port" if is_taken else ""
+        raise StorageError(f"cannot listen on {host}:{port}: {error}{instead}") from error
     listener.listen(BACKLOG)
     listener.setblocking(False)
     return listener

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from headwater.clock import Clock
@@ -16,6 +17,7 @@ from headwater.data.address import check_space
 from headwater.engine.directory import Directory
 from headwater.engine.engine import Engine
 from headwater.engine.host import ThreadHost
+from headwater.engine.hub import Hub
 from headwater.engine.store.deferred import DeferredStore
 from headwater.errors import InvalidValueError, LimitError, ProtocolError, StorageError
 from headwater.server.limits import ServerLimits
@@ -23,6 +25,7 @@ from headwater.server.outbox import Outbox
 
 OnFailed = Callable[[str, BaseException], object]
 OnPeerFailed = Callable[[str, Exception], object]
+Attends = Callable[[str, bool], object]
 
 
 class Spaces:
@@ -40,6 +43,7 @@ class Spaces:
         "_outboxes",
         "_owner",
         "_users",
+        "attends",
         "closed",
     )
 
@@ -68,6 +72,8 @@ class Spaces:
         self._users: dict[str, int] = {}  # space -> connections that use it, those that wait for it included
         self._opening: dict[str, asyncio.Task[None]] = {}
         self._closing: dict[str, asyncio.Task[None]] = {}  # spaces whose host gives its file back
+        # Hears of spaces that somebody enters (True) or leaves (False), or declares a reaction to.
+        self.attends: Attends = _nobody
         self.closed = False
 
     def hosts(self) -> dict[str, ThreadHost]:
@@ -89,8 +95,8 @@ class Spaces:
         """Where that host's thread puts what it says."""
         return self._outboxes[space]
 
-    async def enter(self, space: str) -> None:
-        """Open a space for one more connection, which calls `leave` at its end."""
+    async def enter(self, space: str, *, visits: bool = False) -> None:
+        """Open a space for one more connection, which calls `leave` at its end. `visits`: only to look at it."""
         try:
             check_space(space)
         except InvalidValueError as error:
@@ -99,13 +105,17 @@ class Spaces:
         try:
             await self._open(space)
         except BaseException:
-            self.leave(space)
+            self.leave(space, visits=True)
             raise
+        if not visits:
+            self.attends(space, True)
 
-    def leave(self, space: str) -> None:
+    def leave(self, space: str, *, visits: bool = False) -> None:
         self._users[space] -= 1
         if not self._users[space]:
             del self._users[space]
+        if not (visits or self.closed):
+            self.attends(space, False)
 
     async def _open(self, space: str) -> None:
         host = self._hosts.get(space)
@@ -138,7 +148,7 @@ class Spaces:
         if space in self._closing:
             # Its file is another host's until that is done; how it ended is told to whoever closed it.
             await asyncio.wait([self._closing[space]])
-        return await asyncio.to_thread(self._make, space)
+        return await asyncio.to_thread(self._make, space, asyncio.get_running_loop())
 
     def _taken_before(self, space: str) -> int:
         """How many places are taken, by spaces that are open, still open, or were asked for before this one."""
@@ -165,7 +175,7 @@ class Spaces:
         finally:
             del self._closing[space]
 
-    def _make(self, space: str) -> tuple[ThreadHost, Outbox]:
+    def _make(self, space: str, loop: asyncio.AbstractEventLoop) -> tuple[ThreadHost, Outbox]:
         store = DeferredStore(self._directory.file_of(space))
         try:
             engine = Engine(store, clock=self._clock, limits=self._limits.engine, access=True, owner=self._owner)
@@ -182,7 +192,20 @@ class Spaces:
             on_failed=lambda error: self._on_failed(space, error),
             on_peer_failed=lambda error: self._on_peer_failed(space, error),
         )
+
+        def subscribed() -> None:
+            with suppress(RuntimeError):  # The loop is closed, and this with it.
+                loop.call_soon_threadsafe(self._subscribed, space)
+
+        def listen(_: Engine, hub: Hub) -> None:
+            hub.asking.on_subscribed = subscribed
+
+        host.call(listen)
         return host, outbox
+
+    def _subscribed(self, space: str) -> None:
+        if not self.closed:
+            self.attends(space, True)
 
     def drain(self) -> list[tuple[str, Exception]]:
         """Wait until everything taken in so far is answered. Blocks; not for the event loop's thread.
@@ -218,3 +241,7 @@ class Spaces:
         self._directory.close()
         if errors:
             raise errors[0]
+
+
+def _nobody(_: str, __: bool) -> None:
+    """No application delivers here."""

@@ -298,9 +298,11 @@ def test_a_fold_over_what_is_given_goes_on_in_its_own_space(where: str, tmp_path
         site.runtimes.clear()
         calls()
         again: Any = Sub
-        sub = await site.runtime().space(where).open(again, "sub")
+        rt = site.runtime()
+        book = rt.space("s").piece(Book, "b")  # Of which class it is: tests before this one may have left others.
+        sub = await rt.space(where).open(again, "sub")
         assert await sub.total.pull() == sum(range(100, 110))
-        assert len(calls()) == (0 if where == "s" else 10)  # Another space has numbers of its own.
+        assert calls() == []  # It comes back, wherever what it was given is.
 
     stored(test, "embedded", tmp_path)
 

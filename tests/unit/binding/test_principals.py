@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from headwater.data.value import freeze
+from headwater.errors import LoadError
 from headwater.protocol.stored_events import StoredEvent
 from headwater.runtime.binding.principals import Principals
 
@@ -28,3 +32,46 @@ def test_the_follow_up_of_anothers_event_is_neither_theirs_nor_that_others() -> 
     user = believed("eve", "ann")
     assert user not in ("", "ann", "eve")
     assert user == believed("eve", "ann")
+
+
+class Line:
+    """A connection that answers what is one user's alone as it is told to."""
+
+    def __init__(self, *answers: LoadError | None) -> None:
+        self.reconnects = 0
+        self.driver = self
+        self.asked: list[str] = []
+        self._answers = list(answers)
+
+    async def query(self, query: Any) -> None:
+        self.asked.append(query.scope)
+        answer = self._answers.pop(0)
+        if answer is not None:
+            raise answer
+
+
+def test_a_question_that_could_not_be_answered_makes_nobody_somebody() -> None:
+    """The application's own connection, and a disk that fails once: eve's row is not believed for that."""
+    line = Line(LoadError("the disk is full", code="storage"), None)
+    core = SimpleNamespace(clock=SimpleNamespace(new_token=lambda: "anybody"))
+    principals = Principals(cast(Any, SimpleNamespace(core=core)), "s", cast(Any, line))
+    row = StoredEvent("e", 1, "s/b:publish", freeze({"user": "ann", "session": ""}), 0, 0, "eve", "key")
+    with pytest.raises(LoadError, match="full"):
+        asyncio.run(principals.find_out(row))
+    asyncio.run(principals.find_out(row))
+    assert line.asked == ["user:anybody", "user:anybody"]
+    event: Any = SimpleNamespace(id="e", user="ann", session="", principal="", row="")
+    principals.believe(event, row)
+    assert event.user not in ("ann", "eve", "")
+
+
+def test_what_may_not_be_read_is_not_one_s_own_and_the_first_that_may_is() -> None:
+    refused = LoadError("not for 'eve'", code="access")
+    line = Line(refused, None)
+    core = SimpleNamespace(clock=SimpleNamespace(new_token=lambda: "anybody"))
+    principals = Principals(cast(Any, SimpleNamespace(core=core)), "s", cast(Any, line))
+    row = StoredEvent("e", 1, "s/b:publish", freeze({"user": "ann", "session": ""}), 0, 0, "eve", "key")
+    asyncio.run(principals.find_out(row))
+    event: Any = SimpleNamespace(id="e", user="ann", session="", principal="", row="")
+    principals.believe(event, row)
+    assert (line.asked, event.user) == (["user:anybody", "user:eve"], "ann")

@@ -299,7 +299,7 @@ def somebody_else_s_session(_: Path) -> str:
     return raised(lambda: engine.open_session("s", "bob"))
 
 
-@case("session keys that begin with 'merge of ', 'founding of ' or 'page ' are the engine's own")
+@case("session keys that begin with 'merge of ', 'founding of ', 'page ', 'window ' or 'beside ' are the engine's own")
 def session_of_the_engine(_: Path) -> str:
     return raised(lambda: open_engine().open_session("merge of b"))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from headwater.engine.limits import Limits
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.protocol.commit import Delivered, LeaseHeld
-from headwater.protocol.reactions import Outcome, lease_name
+from headwater.protocol.reactions import Outcome, QueryReactions, lease_name
 from tests.unit.engine.delivery_kit import World
 from tests.unit.engine.kit import open_engine
 from tests.unit.engine.messages import case, execute, raised, rejection
@@ -23,6 +23,12 @@ def with_order(limits: Limits | None = None) -> World:
 @case("there is no reaction 'other' here", "`headwater reactions` lists those that there are")
 def unknown_reaction(_: Path) -> str:
     return raised(lambda: World().operate("pause", "other"))
+
+
+@case("one question is about at most 1 topics", "Ask several")
+def too_many_topics(_: Path) -> str:
+    world = World(limits=Limits(subscriptions=1))
+    return raised(lambda: world.engine.deliver(QueryReactions(1, ("a", "b"))))
 
 
 @case("reaction 'r' is for the records of 'orders', not of 'bills'", "Give the other one a name of its own")

@@ -149,8 +149,8 @@ class TestBeingTold:
         world.hub.lost(will.peer)
         ann.say(Transact((Commit(3, events=sending("a")),)))
         assert newest(will) == [0]
-        assert not any(world.hub._asking._watching.values())
-        assert not any(world.hub._asking._news.values())
+        assert not any(world.hub.asking._watching.values())
+        assert not any(world.hub.asking._news.values())
 
     def test_events_that_a_merge_or_the_host_itself_stored_are_told_too(self) -> None:
         world, _, will, _ = space()

@@ -401,7 +401,7 @@ def test_scopes_need_somebody_whose_they_are() -> None:
                 rt.space("shop").cell("x", int, scope="user")
             mine = rt.space("shop", user="ann", session="s1")
             assert repr(mine.cell("x", int, scope="user")) == "<Cell user:ann:x>"
-            assert repr(mine.cell("x", int, scope="session")) == "<Cell session:s1:x>"
+            assert repr(mine.cell("x", int, scope="session")) == "<Cell session:window s1:x>"
 
     run(work)
 

@@ -64,6 +64,25 @@ class DeliveryTables:
         row = self._db.one(f"SELECT due_us FROM targets {_DUE} ORDER BY due_us LIMIT 1", (reaction,))
         return int(row[0]) if row else None
 
+    def last_known(self, reaction: int, among: int) -> int:
+        ends = [f"SELECT began_us, since_us FROM targets {_DUE} ORDER BY due_us {way} LIMIT ?" for way in ("", "DESC")]
+        both = " UNION ALL ".join([f"SELECT max(began_us, since_us) AS at FROM ({each})" for each in ends])
+        return self._db.number(f"SELECT coalesce(max(at), 0) FROM ({both})", (reaction, among, reaction, among))
+
+    def is_behind(self, reaction: int, topic: str, branch: int, through: int) -> bool:
+        some = f"SELECT key AS target, seq AS at, ordinal AS nth, replays FROM targets {_DUE}"
+        behind = (
+            "SELECT 1 FROM records INDEXED BY records_by_key WHERE topic=? AND branch=? AND key=target"
+            " AND (seq, ordinal)>(at, nth) AND seq<=?"
+        )
+        found = f"SELECT 1 FROM ({some}) WHERE replays>0 OR EXISTS ({behind}) LIMIT 1"
+        return self._db.one(found, (reaction, topic, branch, through)) is not None
+
+    def due_after(self, reaction: int, after: str | None, limit: int) -> list[TargetRow]:
+        found = f"{TARGETS.select}{_DUE} AND key{_than(after)}? ORDER BY key LIMIT ?"
+        rows = self._db.all(found, (reaction, after or "", limit))
+        return [TargetRow._make(TARGETS.opened(row)) for row in rows]
+
     def targets_after(self, reaction: int, after: str | None, limit: int) -> list[TargetRow]:
         found = f"{TARGETS.select}WHERE reaction=? AND key{_than(after)}? ORDER BY key LIMIT ?"
         rows = self._db.all(found, (reaction, after or "", limit))
@@ -99,6 +118,11 @@ class DeliveryTables:
     def has_record(self, topic: str, branch: int, key: str, after: Place) -> bool:
         return self._db.one(f"SELECT seq FROM records {_KEYED} LIMIT 1", (topic, branch, key, *after)) is not None
 
+    def next_emitted(self, topic: str, branch: int, key: str, after: Place) -> int | None:
+        found = f"SELECT emitted_us FROM records {_KEYED} ORDER BY seq, ordinal LIMIT 1"
+        row = self._db.one(found, (topic, branch, key, *after))
+        return int(row[0]) if row else None
+
     def record(self, topic: str, place: Place) -> RecordRow | None:
         row = self._db.one(RECORDS.select + "WHERE topic=? AND seq=? AND ordinal=?", (topic, *place))
         return RecordRow._make(RECORDS.opened(row)) if row else None
@@ -116,6 +140,10 @@ class DeliveryTables:
 
     def drop_parked(self, row: ParkedRow) -> None:
         PARKED.drop(self._db, "reaction=? AND key=? AND seq=? AND ordinal=?", row[:4])
+
+    def drop_failures(self, reaction: int, key: str) -> None:
+        PARKED.drop(self._db, "reaction=? AND key=?", (reaction, key))
+        ATTEMPTS.drop(self._db, "reaction=? AND key=?", (reaction, key))
 
     def parked_after(self, reaction: int, after: tuple[str, int, int], limit: int) -> list[ParkedRow]:
         rows = self._db.all(

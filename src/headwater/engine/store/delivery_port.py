@@ -74,7 +74,7 @@ class SubscriptionRow(NamedTuple):
 
     @property
     def is_filling(self) -> bool:
-        return self.cursor_seq < self.until_seq and self.state != Listening.RETIRED
+        return self.cursor < (self.until_seq, MAX_INT) and self.state != Listening.RETIRED
 
 
 class TargetRow(NamedTuple):
@@ -91,7 +91,7 @@ class TargetRow(NamedTuple):
     token: int  # of its last lease
     holder: str  # who has it
     since_us: int  # since when it has had something to deliver
-    began_us: int  # when it was claimed last
+    began_us: int  # when it was claimed last, or let go to be due again
     fingerprint: str  # of its last failure
 
     @property
@@ -141,7 +141,14 @@ class DeliveryStore(Protocol):
     def next_due(self, reaction: int) -> int | None:
         """When the first is due, or was."""
 
+    def last_known(self, reaction: int, among: int) -> int:
+        """When something was last stored of the first and the last so many that are due, as far as they say; or 0."""
+
+    def is_behind(self, reaction: int, topic: str, branch: int, through: int) -> bool:
+        """Whether one of those that are due has a record up to that commit to deliver, or again."""
+
     def targets_after(self, reaction: int, after: str | None, limit: int) -> list[TargetRow]: ...
+    def due_after(self, reaction: int, after: str | None, limit: int) -> list[TargetRow]: ...
     def blocked_after(self, reaction: int, after: str | None, limit: int) -> list[TargetRow]: ...
     def count_due(self, reaction: int, most: int) -> int: ...
     def count_blocked(self, reaction: int, most: int) -> int: ...
@@ -153,10 +160,16 @@ class DeliveryStore(Protocol):
         """The records of a key, in their order."""
 
     def has_record(self, topic: str, branch: int, key: str, after: Place) -> bool: ...
+    def next_emitted(self, topic: str, branch: int, key: str, after: Place) -> int | None:
+        """When the next record of a key was emitted. None: there is none."""
+
     def record(self, topic: str, place: Place) -> RecordRow | None: ...
     def parked(self, reaction: int, key: str, place: Place) -> ParkedRow | None: ...
     def put_parked(self, row: ParkedRow) -> None: ...
     def drop_parked(self, row: ParkedRow) -> None: ...
+    def drop_failures(self, reaction: int, key: str) -> None:
+        """All that is kept of a target: what was passed over, and what was tried."""
+
     def parked_after(self, reaction: int, after: tuple[str, int, int], limit: int) -> list[ParkedRow]: ...
     def parked_of(self, reaction: int, key: str, state: int, limit: int) -> list[ParkedRow]: ...
     def put_attempt(self, row: AttemptRow) -> None: ...

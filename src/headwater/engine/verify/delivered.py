@@ -98,8 +98,11 @@ def _check_passed(store: Store, row: SubscriptionRow) -> None:
                 store.delivery.target(row.reaction, each.key),
                 store.delivery.record(row.topic, (each.seq, each.ordinal)),
             )
-            if target is None or record is None or record.key != each.key or each.state not in tuple(Passed):
+            is_known = target is not None and record is not None and record.key == each.key
+            if target is None or not is_known or each.state not in tuple(Passed):
                 raise Broken("parked", each.seq, f"{row.name!r} passed over a record that {each.key!r} does not have")
+            if (each.seq, each.ordinal) > target.position:
+                raise Broken("parked", each.seq, f"{row.name!r} passed over a record that {each.key!r} comes to yet")
         places = (parked[-1].key, parked[-1].seq, parked[-1].ordinal)
     slots = ("", -1, -1, -1)
     while attempts := store.delivery.attempts_after(row.reaction, slots, _PAGE):

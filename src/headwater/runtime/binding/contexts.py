@@ -15,6 +15,7 @@ from headwater.data.link import Link
 from headwater.errors import AuthoringError
 from headwater.pieces.names import piece_id
 from headwater.pieces.piece import Piece
+from headwater.runtime.windows import called
 
 if TYPE_CHECKING:
     from headwater.runtime.binding.events import Event
@@ -80,7 +81,7 @@ class NodeContext(_Context):
     def session(self) -> str:
         if not self._facet.session:
             self._refuse("session", "declare @computed(scope='session'), or read it in a handler")
-        return self._facet.session
+        return called(self._facet.session)
 
     def now(self, *, every_ms: int | None = None) -> datetime:
         """The time, rounded down; its reader wakes at each step. Without a step, as it was when the run began."""
@@ -120,7 +121,7 @@ class EventContext(_Context):
 
     @property
     def session(self) -> str:
-        return self._event.session
+        return called(self._event.session)
 
     @property
     def user_or_none(self) -> str:

@@ -107,7 +107,9 @@ class Event:
     @property
     def may_coalesce(self) -> bool:
         """Whether a later one may be handled in its place, and it in an earlier one's. Nothing of it may still fall."""
-        return self.origin is None and not (self.is_stored or self.is_durable or self.is_withdrawn or self.is_known)
+        if self.origin is not None or self.delivers is not None:  # A result moves the position of its own target.
+            return False
+        return not (self.is_stored or self.is_durable or self.is_withdrawn or self.is_known)
 
     @property
     def is_away(self) -> bool:
@@ -172,7 +174,7 @@ class Sender:
 
     def seen_by(self, facet: Facet) -> Sender:
         """The same piece, for the user and the session of another view."""
-        return Sender(self._handling, self._facet.home.facet("session", facet.user, facet.session))
+        return Sender(self._handling, facet.seen_in(self._facet.home, "session"))
 
     def same(self, other: object) -> bool:
         """Whether it sends to the same piece for the same user and session."""

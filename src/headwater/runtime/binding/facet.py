@@ -26,6 +26,7 @@ from headwater.pieces.member import SCOPES, Declaration, Scope
 from headwater.pieces.names import document_id
 from headwater.replica.document import Document
 from headwater.runtime.binding.narrow import Narrow
+from headwater.runtime.windows import called
 
 if TYPE_CHECKING:
     from headwater.pieces.context import Context
@@ -87,7 +88,7 @@ class Facet:
             owner = home.window(self.session) or self
             if self.user and self.user != owner.user:
                 raise AuthoringError(
-                    f"{member!r}: session {self.session!r} is a window of {owner.user!r}. Write rt.space("
+                    f"{member!r}: session {called(self.session)!r} is a window of {owner.user!r}. Write rt.space("
                     f"{home.space.name!r}, user={self.user!r}, session=...) with one of {self.user!r}'s own"
                 )
             if isinstance(member, _COMPUTED) and owner is not self:
@@ -120,6 +121,12 @@ class Facet:
         """The same member of the child that is kept now in the place of one that is over."""
         home = self.home.successor()
         return None if home is None else home.facet(self.scope, self.user, self.session).handle(member)
+
+    def seen_in(self, home: Home, scope: Scope | None = None) -> Facet:
+        """Another piece, for the same user and window."""
+        pieces, here = self.home.pieces, self.home.space.name
+        session = pieces.windows.there(here, home.space.name, self.user, self.session)
+        return home.facet(self.scope if scope is None else scope, self.user, session)
 
     def drop_computed(self) -> list[Declaration]:
         """Forget the handles of what is computed for its session, and say which those were."""

@@ -47,7 +47,7 @@ class Following:
         if whose is None:
             return
         key = target.key
-        if key.id.startswith("$") or key.scope not in whose:
+        if key.id.startswith("$") or not self._is_seen(*whose, target):
             kept = "who has access" if key == ACCESS else f"what is kept for {key.scope}"
             raise AccessError(
                 f"a link in {document!r} leads to {kept}, which is not for this run: let it point at what is shared"
@@ -104,7 +104,7 @@ class Following:
                 )
         elif isinstance(handle, Input):
             key = handle.document.key
-            if key.id.startswith("$") or key.scope not in facet.scopes():
+            if key.id.startswith("$") or not self._is_seen(home.space.name, facet.scopes(), handle.document):
                 kept = "who has access" if key == ACCESS else f"what is kept for {key.scope}"
                 raise AccessError(
                     f"{what} leads to {kept}, which is not for this run: open the piece with it, as in "
@@ -121,19 +121,29 @@ class Following:
         is_plain = isinstance(handle, Input) and handle.document.home is home.space.replica
         return not is_plain or handle.document.key.scope != SPACE_SCOPE or handle.document.key.id.startswith("$")
 
-    def _whose(self) -> tuple[str, ...] | None:
-        """The scopes that the open run may see. None: it is a program's own."""
+    def _whose(self) -> tuple[str, tuple[str, ...]] | None:
+        """The space of the open run, and the scopes of it that the run may see. None: it is a program's own."""
         run = self._pieces.core.current.run
         if run is None:
             return None
         current = self._pieces.handling.current
         if current is not None:
-            return SPACE_SCOPE, f"user:{current[0].user}", f"session:{current[0].session}"
+            event = current[0]
+            return event.home.space.name, (SPACE_SCOPE, f"user:{event.user}", f"session:{event.session}")
         node = run.node
         if not isinstance(node, Node) or not node.outputs:
             return None
         output = node.outputs[0]
-        return SPACE_SCOPE, output.key.scope, *self._user_of(output)
+        return self._pieces.core.space_name(output), (SPACE_SCOPE, output.key.scope, *self._user_of(output))
+
+    def _is_seen(self, here: str, whose: tuple[str, ...], target: Document) -> bool:
+        """Whether one of these scopes of a space is that of a document. A window has another name in another space."""
+        scope, space = target.key.scope, self._pieces.core.space_name(target)
+        if not scope.startswith("session:") or space == here:
+            return scope in whose
+        said = {kind: name for kind, _, name in [each.partition(":") for each in whose]}
+        window = self._pieces.windows.there(here, space, said.get("user", ""), said.get("session", ""))
+        return bool(window) and scope == f"session:{window}"
 
     def _user_of(self, output: Document) -> tuple[str, ...]:
         """Whose window something is derived for: what is that user's is wider."""

@@ -1,8 +1,9 @@
-"""What is there as long as nothing was written: the defaults of the cells that nodes read, and what pieces were given.
+"""How what nodes read is declared: the defaults of cells, the types of members, and what pieces were given.
 
-A default belongs to the class that declares a cell. Whoever reads the cell through an input or a link does not name it,
-so it is no part of that one's code: it is told beside it, by the documents that were read. So is whether they are cells
-at all. A class is found by the record of its piece; what cannot be known is None. Compares nothing and runs nothing.
+A default, and a type with all its fields, belong to the class that declares a member. Whoever reads it through an input
+or a link does not name it, so it is no part of that one's code: it is told beside it, by the documents that were read.
+So is whether they are cells at all. A class is found by the record of its piece; what cannot be known is None. Compares
+nothing and runs nothing.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from headwater.data.ids import derive
 from headwater.data.value import ABSENT, MaybeValue
 from headwater.errors import AuthoringError, HeadwaterError
 from headwater.pieces.declarations import CellMember, GivenMember
+from headwater.pieces.fingerprint import Fingerprinter
 from headwater.pieces.names import SEPARATOR, document_id
 from headwater.pieces.piece import Piece
 from headwater.replica.document import NOT_HERE, Document
 from headwater.runtime.binding.generations import with_children
 from headwater.runtime.binding.inputs import HANDLER, written
+from headwater.runtime.binding.makers import DERIVED
 from headwater.runtime.binding.narrow import Narrow
 from headwater.runtime.binding.records import RECORD, class_named
 
@@ -30,25 +33,29 @@ if TYPE_CHECKING:
     from headwater.runtime.binding.pieces import Pieces
     from headwater.runtime.space import LocalSpace
 
+READ: Final = (CellMember, *DERIVED)
+"""Members that have a value for others to read."""
 MOST: Final = 100_000
 """Pieces whose classes are remembered."""
 
 
 class Defaults:
-    """What cells of a program are by default. Each class is looked at once, until `forget` is called."""
+    """How members of a program are declared. Each class is looked at once, until `forget` is called."""
 
-    __slots__ = ("_classes", "_members")
+    __slots__ = ("_classes", "_maker", "_members")
 
     def __init__(self) -> None:
         self._classes: dict[tuple[str, str], type[Piece]] = {}  # of pieces that are not here, by space and id
-        self._members: dict[tuple[type[Piece], str, bool], str] = {}
+        self._members: dict[tuple[type[Piece], str, bool], str | None] = {}
+        self._maker = Fingerprinter()
 
     def forget(self) -> None:
         self._classes.clear()
         self._members.clear()
+        self._maker = Fingerprinter()
 
     def of_reads(self, pieces: Pieces, reads: Iterable[tuple[str, DocKey]]) -> str | None:
-        """What some documents are by default, each named with its space. None: that is not known here."""
+        """How some documents are declared, each named with its space. None: that is not known here."""
         found: list[str] = []
         for space, doc in dict.fromkeys(reads):
             said = self._of_document(pieces, pieces.core.space(space), doc)
@@ -68,14 +75,32 @@ class Defaults:
             return "" if is_known else None
         return self.of_member(cls, stored, is_child=bool(is_child))
 
-    def of_member(self, cls: type[Piece], stored: str, *, is_child: bool = False) -> str:
-        """What a member of a class is by default, or of the children that it may have. Empty: it is no cell."""
-        said = self._members.get((cls, stored, is_child))
-        if said is None:
-            # Which of its classes a child is of is for its maker's run to say: a cell of that name counts in all.
-            found = [_said(each, stored) for each in (with_children(cls) if is_child else (cls,))]
-            said = self._members[cls, stored, is_child] = " ".join(dict.fromkeys([each for each in found if each]))
-        return said
+    def of_member(self, cls: type[Piece], stored: str, *, is_child: bool = False) -> str | None:
+        """How a member of a class is declared, or of the children that it may have. Empty: there is none.
+
+        None: nobody can know what it is read as.
+        """
+        at = (cls, stored, is_child)
+        if at not in self._members:
+            # Which of its classes a child is of is for its maker's run to say: a member of that name counts in all.
+            found = [self._declared(each, stored) for each in (with_children(cls) if is_child else (cls,))]
+            is_known = None not in found
+            self._members[at] = " ".join(dict.fromkeys([each for each in found if each])) if is_known else None
+        return self._members[at]
+
+    def _declared(self, cls: type[Piece], stored: str) -> str | None:
+        outline = cls.__outline__
+        member = outline.get(stored)
+        if not isinstance(member, READ):
+            return ""
+        # By its fields: a type of the same name may have others, and would read the same bytes as something else.
+        types = self._maker.of(_read, types=member.read_as()).digest
+        if types is None:
+            return None
+        if not isinstance(member, CellMember):
+            return f"{member.kind} {types}"
+        codec: Any = outline.codec(member)
+        return f"{member.kind} {types} {_default(codec.encode(member.default), codec.expected)}"
 
     def _class(self, pieces: Pieces, space: LocalSpace, id: str) -> tuple[bool, type[Piece] | None]:
         """Whether it is known here of which class a piece is, and which that is. None: of none that is imported."""
@@ -125,13 +150,8 @@ def _record(pieces: Pieces, space: LocalSpace, id: str) -> Document:
     return space.document(document_id(id, RECORD))
 
 
-def _said(cls: type[Piece], stored: str) -> str:
-    outline = cls.__outline__
-    member = outline.get(stored)
-    if not isinstance(member, CellMember):
-        return ""
-    codec: Any = outline.codec(member)
-    return _default(codec.encode(member.default), codec.expected)
+def _read() -> None:
+    """In the place of the code of a fingerprint that is of types alone."""
 
 
 def _default(value: MaybeValue, expected: str) -> str:

@@ -15,6 +15,7 @@ from headwater.data.value import Value, freeze
 from headwater.errors import AuthoringError
 from headwater.runtime.binding.events import Event
 from headwater.runtime.effort import Effort
+from headwater.runtime.windows import called
 
 if TYPE_CHECKING:
     from headwater.pieces.declarations import HandlerMember
@@ -30,8 +31,7 @@ def event(pieces: Pieces, facet: Facet, member: HandlerMember, payload: Value, o
     stream = home.place(member)
     minted_us = pieces.core.clock.now_us()
     user, session = facet.user, facet.session
-    own = pieces.own_session(home.space.name)
-    is_own = session in (own, derive("session", own, user))
+    is_own = pieces.windows.is_own(home.space.name, user, session)
     is_kept = pieces.runtime.channel(home.space.name) is not None
     if options.durable and not is_kept:
         raise AuthoringError(f"options(durable=True) of {member!r}: {home.space.name} is kept nowhere but here")
@@ -39,17 +39,15 @@ def event(pieces: Pieces, facet: Facet, member: HandlerMember, payload: Value, o
         parent = current[0]
         attempt = parent.attempt
         assert attempt is not None
-        user, session, is_own = (
-            parent.user,
-            parent.session,
-            parent.is_own,
-        )  # A follow-up is sent for whoever sent the first.
+        # A follow-up is sent for whoever sent the first.
+        user, is_own = parent.user, parent.is_own
+        session = pieces.windows.there(parent.home.space.name, home.space.name, user, parent.session)
         cause = f"{parent.id} {pieces.origin} {parent.calls}"
         id = event_id(cause, stream, attempt.minted, minted_us)
         attempt.minted += 1
     else:
         id = event_id(pieces.origin, stream, pieces.handling.next_stamp(), minted_us)
-    given = "" if options.id is None else given_id(user, "" if is_own else session, options.id, stream)
+    given = "" if options.id is None else given_id(user, "" if is_own else called(session), options.id, stream)
     return Event(
         id=given or id,
         row=id if given else "",

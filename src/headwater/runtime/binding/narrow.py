@@ -55,7 +55,7 @@ class Narrow(NotAValue):
 
     def seen_by(self, facet: Facet) -> Any:
         """The handle that it is for a user or a session."""
-        handle = self._home.facet(facet.scope, facet.user, facet.session).handle(self._member)
+        handle = facet.seen_in(self._home).handle(self._member)
         for step, argument in self._way:
             handle = getattr(handle, step)(argument)
         return handle

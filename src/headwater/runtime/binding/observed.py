@@ -63,7 +63,7 @@ class Codes:
             for member in outline.of(EachMember):
                 # Which elements there are depends on how they are stored, too: their types are part of it.
                 keys = found.get(KEYS + member.stored, UNKNOWN)
-                gone_over = outline.typing.types(member)[0]  # type: ignore[arg-type]  # It has a source, as a fold has.
+                gone_over = outline.typing.types(member)[0]
                 types = Fingerprinter().of(member.fn, owner=cls, types=(gone_over,))
                 is_known = keys.digest is not None and types.digest is not None
                 found[KEYS + member.stored] = Fingerprint(

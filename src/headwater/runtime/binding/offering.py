@@ -16,7 +16,6 @@ from headwater.errors import AbsentError, AuthoringError
 from headwater.pieces.declarations import GivenMember
 from headwater.pieces.piece import Piece
 from headwater.protocol.messages import Query
-from headwater.protocol.observations import About, NodeKey, encode_part
 from headwater.replica.document import NOT_HERE, NotLoaded
 from headwater.runtime.binding.home import Home
 from headwater.runtime.binding.making import cells_of
@@ -67,7 +66,7 @@ def piece(space: Space, cls: type[PieceT], name: str) -> PieceT:
 
 def _session(space: Space) -> str:
     """The session that a program acts for: the one it names, or its own."""
-    return space.session or space.pieces.session_for(space.name, space.user)
+    return space.session or space.pieces.windows.of(space.name, space.user)
 
 
 async def open_piece(space: Space, what: Any, name: str, setup: Callable[[Any], object] | None, *, new: bool) -> Any:
@@ -177,15 +176,6 @@ async def erase(space: Space, id: str, unless: Callable[[], bool] | None = None)
 
     if found:
         await space.transact(remove)
-        _forget(space, id)
-
-
-def _forget(space: Space, id: str) -> None:
-    """What is known of the nodes of a piece that is no more is no word about another one of its name."""
-    channel = space.pieces.runtime.channel(space.name)
-    if channel is not None and channel.driver.session.runs.is_on:
-        about = encode_part(About(NodeKey(id, 0, "")))
-        channel.driver.session.runs.gone(about, space.local.replica.confirmed.seq)
 
 
 async def find(space: Space, cls: type[PieceT], after: str | None, limit: int) -> Page[PieceT]:

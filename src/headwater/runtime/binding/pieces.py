@@ -12,7 +12,6 @@ from weakref import WeakValueDictionary
 from headwater.cells.cell import Cell
 from headwater.cells.handle import Input
 from headwater.data.address import SPACE_SCOPE, AddressParts, doc_text, parse_address
-from headwater.data.ids import derive
 from headwater.data.link import Link
 from headwater.errors import AbsentError, AuthoringError
 from headwater.pieces.declarations import ChildMember, EachMember, GivenMember, TopicMember
@@ -20,6 +19,7 @@ from headwater.pieces.names import SEPARATOR, piece_id
 from headwater.pieces.piece import Piece
 from headwater.protocol.commit import TopicRecord
 from headwater.runtime.binding.ahead import Ahead
+from headwater.runtime.binding.bound_reaction import topic_name
 from headwater.runtime.binding.claims import Worker
 from headwater.runtime.binding.contexts import EventContext, NodeContext
 from headwater.runtime.binding.coordinator import Coordinator
@@ -33,12 +33,13 @@ from headwater.runtime.binding.home import Home
 from headwater.runtime.binding.inputs import HANDLER
 from headwater.runtime.binding.offering import erase
 from headwater.runtime.binding.past import Past
-from headwater.runtime.binding.reacting import Reacting, topic_name
+from headwater.runtime.binding.reacting import Reacting
 from headwater.runtime.binding.records import Records
 from headwater.runtime.binding.resources import Resources
 from headwater.runtime.binding.resting import Resting
 from headwater.runtime.binding.resuming import Resuming
 from headwater.runtime.space import LocalSpace
+from headwater.runtime.windows import Windows
 from headwater.scheduler.node import Node
 
 if TYPE_CHECKING:
@@ -63,7 +64,6 @@ class Pieces:
         "_kept",
         "_pasts",
         "_resources",
-        "_session_users",
         "ahead",
         "core",
         "following",
@@ -75,6 +75,7 @@ class Pieces:
         "resting",
         "resuming",
         "runtime",
+        "windows",
         "worker",
     )
 
@@ -83,11 +84,11 @@ class Pieces:
         self.core: Core = runtime.core
         self.origin = self.core.clock.new_token()  # whose sends have ids of their own
         self.worker = Worker(runtime.attachment, self.origin)
+        self.windows = Windows(runtime, self.origin)
         # Homes that somebody refers to: a program, a node, an event, its parent. Those that run here are kept.
         self._homes: WeakValueDictionary[tuple[str, str], Home] = WeakValueDictionary()
         self._kept: dict[Home, None] = {}
         self._pasts: dict[str, Past] = {}  # by space, once somebody goes on from there
-        self._session_users: dict[str, str] = {}  # whose this runtime's own session is, by space
         self.handling = Handling(self)
         self.reacting = Reacting(self)
         self.records = Records(self)
@@ -293,6 +294,7 @@ class Pieces:
         declared = owner.outline.get(stored)
         if not isinstance(declared, TopicMember):
             return TopicRecord(doc_text(topic.document.key), owner.id, record, owner.id)
+        self.reacting.emits(owner)
         name = topic_name(owner.cls, declared)
         if declared.key is None:
             return TopicRecord(name, owner.id, record, owner.id)
@@ -301,22 +303,10 @@ class Pieces:
             raise AuthoringError(f"{declared!r}: its key= answered {made!r}: answer a text")
         return TopicRecord(name, made, record, owner.id)
 
-    def own_session(self, space: str) -> str:
-        """The session that this runtime is to a space."""
-        channel = self.runtime.channel(space)
-        return self.origin if channel is None else channel.driver.session.key
-
-    def session_for(self, space: str, user: str) -> str:
-        """The session that this runtime is for a user: its own, and for a second user one beside it."""
-        own = self.own_session(space)
-        if not user or self._session_users.setdefault(space, user) == user:
-            return own
-        return derive("session", own, user)
-
     # ---- for spaces --------------------------------------------------------------------------------
 
     def space(self, name: str, user: str, session: str) -> Space:
-        return self.runtime.space(name, user=user, session=session)
+        return self.runtime.acting(name, user, session)
 
     def keep(self, home: Home, user: str, session: str, *, is_launch: bool = False) -> None:
         """Run a piece here, until it is stopped. Whoever opens it has it, whatever becomes of a handler's launch."""
@@ -366,10 +356,10 @@ class Pieces:
             raise AuthoringError(f"{link!r} points at no piece and at no member of one")
         self.following.cross(facet.home.space, space)
         home = self.home_of(space, id)
-        seen = home.facet(facet.scope, facet.user, facet.session)
+        seen = facet.seen_in(home)
         if stored == "@":
             return seen.piece
-        if link.scope not in (SPACE_SCOPE, f"user:{facet.user}", f"session:{facet.session}"):
+        if link.scope not in (SPACE_SCOPE, f"user:{facet.user}", f"session:{seen.session}"):
             raise AuthoringError(f"{link!r} points at what is kept for {link.scope}: only that one may follow it")
         member = home.outline.get(stored)
         if member is None:

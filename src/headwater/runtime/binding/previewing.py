@@ -8,7 +8,7 @@ reads what such a node makes runs again if that comes out differently, which nob
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -126,8 +126,11 @@ def label_of(node: NodeKey) -> str:
     return f"{home}:{member}{whose}"
 
 
-async def preview(known: Iterable[Known]) -> Preview:
-    """What would become of the nodes that are known, with the classes that are imported now. Nothing runs."""
+async def preview(known: Iterable[Known], shown: Container[str] | None = None) -> Preview:
+    """What would become of the nodes that are known, with the classes that are imported now. Nothing runs.
+
+    `shown`: the spaces whose nodes are wanted; the others are there for what is read of them. None: all.
+    """
     found, everything = Preview(), list(known)
     raw = {(each.space, document_id(piece, RECORD)): said for each in everything for piece, said in each.raw.items()}
 
@@ -140,9 +143,14 @@ async def preview(known: Iterable[Known]) -> Preview:
         standing = stand_in(rt, record)
         for each in everything:
             put_up(rt, standing, each)
-            found.fresh += _fresh(rt, each)
-        for each in everything:
-            _judge(rt, standing, each, found)
+            if shown is None or each.space in shown:
+                found.fresh += _fresh(rt, each)
+        fates = {each.space: _judged(rt, standing, each) for each in everything}
+        _follow(rt, standing, everything, fates)
+    for each in everything:
+        if shown is None or each.space in shown:
+            of_space = fates[each.space]
+            found.nodes += [_as_told(each.space, observed, of_space[observed.node]) for observed in each.observed]
     return found
 
 
@@ -209,29 +217,30 @@ def fates_of(standing: Standing, known: Known) -> dict[NodeKey, Fate]:
     return fates
 
 
-def _judge(rt: Runtime, standing: Standing, known: Known, found: Preview) -> None:
+def _judged(rt: Runtime, standing: Standing, known: Known) -> dict[NodeKey, Fate]:
+    """What becomes of each node of a space, but for what follows from others."""
     fates = fates_of(standing, known)
     if PIECES_RUN_WHOLE:
         renewed = _renewed(rt, known)
         for node, (is_now, _, _) in list(fates.items()):
             if is_now == CLEAN and node.piece in renewed:
                 fates[node] = (RERUN, WHOLE, ())
-    _wait_for_makers(known, fates)
-    _follow(standing, known, fates)
-    for each in known.observed:
-        fate, reason, details = fates[each.node]
-        found.nodes.append(
-            Judged(
-                space=known.space,
-                piece=each.node.piece,
-                node=label_of(each.node),
-                kind=kind_of(each.kind),
-                fate=fate,
-                reason=reason,
-                details=tuple([text for text in details if text]),
-                took_us=each.took_us,
-            )
-        )
+    _wait_for_makers(fates)
+    return fates
+
+
+def _as_told(space: str, observed: Observed, fate: Fate) -> Judged:
+    is_now, reason, details = fate
+    return Judged(
+        space=space,
+        piece=observed.node.piece,
+        node=label_of(observed.node),
+        kind=kind_of(observed.kind),
+        fate=is_now,
+        reason=reason,
+        details=tuple([text for text in details if text]),
+        took_us=observed.took_us,
+    )
 
 
 def judged(standing: Standing, stood: Stood, *, is_held: bool) -> Fate:
@@ -270,7 +279,7 @@ def judged(standing: Standing, stood: Stood, *, is_held: bool) -> Fate:
 # ---- who stands on them --------------------------------------------------------------------------------
 
 
-def _wait_for_makers(known: Known, fates: dict[NodeKey, Fate]) -> None:
+def _wait_for_makers(fates: dict[NodeKey, Fate]) -> None:
     """What is below a row that has to run first is looked at again once its child is there."""
     again = [node for node, fate in fates.items() if fate[1] in (KEEPS, CODE, UNKNOWN, UNCOMPARED)]
     rows = {node.piece for node in again if node.member.endswith(" row")}
@@ -279,22 +288,28 @@ def _wait_for_makers(known: Known, fates: dict[NodeKey, Fate]) -> None:
             fates[node] = (MAY, MAKER, ())
 
 
-def _follow(standing: Standing, known: Known, fates: dict[NodeKey, Fate]) -> None:
-    """Whoever reads what is made anew, directly or through others."""
-    readers: dict[DocKey, list[Observed]] = {}
-    for each in known.observed:
-        for doc in dict.fromkeys(read.doc for read in each.reads):
-            readers.setdefault(doc, []).append(each)
-    waiting = deque(node for node, fate in fates.items() if fate[0] in (RERUN, MAY))
+def _follow(
+    rt: Runtime, standing: Standing, everything: Iterable[Known], fates: Mapping[str, dict[NodeKey, Fate]]
+) -> None:
+    """Whoever reads what is made anew, directly or through others, in whatever space."""
+    readers: dict[tuple[str, DocKey], list[tuple[str, NodeKey]]] = {}
+    for known in everything:
+        for each in known.observed:
+            reads = [(known.space, read.doc) for read in each.reads] + [(read.space, read.doc) for read in each.foreign]
+            for place in dict.fromkeys(reads):
+                readers.setdefault(place, []).append((known.space, each.node))
+    waiting = deque(
+        (space, node) for space, of_space in fates.items() for node, fate in of_space.items() if fate[0] in (RERUN, MAY)
+    )
     while waiting:
-        node = waiting.popleft()
-        at = (known.space, node.piece, (node.member, node.child, node.scope, node.principal))
-        stood = standing.stood.get(at)
+        space, node = waiting.popleft()
+        stood = standing.stood.get((space, node.piece, (node.member, node.child, node.scope, node.principal)))
         if stood is None or stood.node.kind is NodeKind.EFFECT:
             continue
-        places = [*stood.node.outputs, *(inside for inside, _ in stood.node.envelope)]
-        for document in places:
-            for reader in readers.get(document.key, ()):
-                if fates[reader.node][0] == CLEAN:
-                    fates[reader.node] = (MAY, FOLLOWS, (doc_text(document.key),))
-                    waiting.append(reader.node)
+        for document in [*stood.node.outputs, *(inside for inside, _ in stood.node.envelope)]:
+            at = rt.core.name_of(document.home) or space
+            for where, reader in readers.get((at, document.key), ()):
+                if fates[where][reader][0] == CLEAN:
+                    text = doc_text(document.key)
+                    fates[where][reader] = (MAY, FOLLOWS, (text if where == at else f"{at}/{text}",))
+                    waiting.append((where, reader))

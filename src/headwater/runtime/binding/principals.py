@@ -18,6 +18,7 @@ from headwater.errors import HeadwaterError, InvalidValueError, LoadError
 from headwater.protocol.messages import Query
 from headwater.runtime.binding import stored
 from headwater.runtime.binding.minting import stranger_id
+from headwater.runtime.windows import beside
 
 if TYPE_CHECKING:
     from headwater.protocol.stored_events import StoredEvent
@@ -38,7 +39,7 @@ class Principals:
         self._line = -1  # the connection that this was found out on
         self._is_everybody: bool | None = None  # it may read what is anybody's; None: it was not asked yet
         self._own = ""  # the name that it has, if that is known
-        self._rights: dict[tuple[str, str], Right] = {}  # by space and user, as of the last look
+        self._rights: dict[tuple[str, str], Right | None] = {}  # by space and user, as of the last look
 
     def begin(self) -> None:
         """Rights are asked for anew with each look."""
@@ -63,13 +64,11 @@ class Principals:
             scope = check_scope(f"user:{name}")
         except InvalidValueError:
             return False
-        driver = self._channel.driver
-        line = driver.reconnects
         try:
-            await driver.query(Query(0, scope, limit=1))
-        except LoadError:
-            if driver.reconnects != line or not self._channel.is_up():
-                raise
+            await self._channel.driver.query(Query(0, scope, limit=1))
+        except LoadError as error:
+            if error.code != "access":
+                raise  # Whatever else it was, it says nothing about whose connection this is.
             return False
         return True
 
@@ -81,6 +80,7 @@ class Principals:
         channel = self._pieces.runtime.channel(space) if is_space_name(space) else None
         if channel is None:
             return
+        self._rights[space, row.principal] = None
         line = self._channel.driver.reconnects
         try:
             answer = await channel.driver.query(Query(0, ACCESS.scope, ACCESS.id))
@@ -123,8 +123,8 @@ class Principals:
         event.row = "" if event.id == row.id else row.id
         if self._is_believed(row):
             return
-        if event.session not in (row.session, derive("session", row.session, event.user)):
-            event.session = derive("session", row.session, event.session)
+        if event.session not in (row.session, beside(row.session, event.user)):
+            event.session = beside(row.session, event.session)
         # What was sent for another user, as the follow-up of an event that was taken up for them, is nobody's here: it
         # reads nothing of the one who stored it for them, nor of the one it names.
         is_own = event.user in ("", row.principal)

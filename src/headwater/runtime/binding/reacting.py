@@ -1,40 +1,29 @@
 """Reacting: the reactions of pieces, bound to a runtime that delivers to them.
 
 A class's reactions are declared to a space before its first handler there can emit anything, so that no record is
-missed. A runtime that reacts serves those that its space knows and whose classes are imported. A reaction's function is
-called outside any run, on the loop or, if it is a plain function, in a thread; what it returns goes to its handler in
-the transaction that acknowledges the record. What is due, and for whom, is said elsewhere.
+missed; where that is refused, no handler of the class is called. A runtime that reacts serves those that its space
+knows and whose classes are imported, and declares those that are new to a topic with records. What is due, and for
+whom, is said elsewhere; what is called for a record, too (`bound_reaction`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import inspect
-from collections.abc import Iterator
-from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
-from headwater.data.ids import derive, event_id
-from headwater.data.value import freeze
-from headwater.errors import HeadwaterError, LoadError, PreconditionFailedError, ReactionBlockedError
-from headwater.pieces.declarations import HandlerMember, ReactionMember, TopicMember
-from headwater.pieces.handles import Delivery
-from headwater.pieces.names import SEPARATOR
-from headwater.protocol.commit import Delivered
-from headwater.protocol.reactions import Delivering, Delivers, Granted, QueryReactions, Since
+from headwater.errors import AuthoringError, HeadwaterError, LoadError, ProtocolError, ReactionBlockedError
+from headwater.protocol.reactions import Delivering, Delivers, QueryReactions, ReactionState
 from headwater.protocol.reactions import Reactions as ReactionStates
-from headwater.reactions.drain import Drain, Pace, subscribe
-from headwater.reactions.port import Batch, LeaseLostError
-from headwater.reactions.rules import Rules
-from headwater.reactions.traces import Attempt, Hears, Traced
-from headwater.runtime.binding.contexts import EPOCH
-from headwater.runtime.binding.events import Event
+from headwater.reactions.drain import AGAIN, Drain, Pace, subscribe, subscription
+from headwater.reactions.port import DEFAULT_LANE, is_refusal
+from headwater.reactions.traces import Attempt, Hears, Traced, Unheard
+from headwater.runtime.binding.bound_reaction import BoundReaction, reaction_name, reactions_of
+from headwater.runtime.binding.lane_threads import Threads
 from headwater.runtime.binding.records import classes
-from headwater.runtime.binding.stored import Unavailable
-from headwater.runtime.effort import Effort
 
 if TYPE_CHECKING:
+    from headwater.pieces.declarations import ReactionMember
     from headwater.pieces.piece import Piece
     from headwater.runtime.attached import Attached
     from headwater.runtime.binding.home import Home
@@ -42,17 +31,9 @@ if TYPE_CHECKING:
     from headwater.runtime.space import LocalSpace
 
 
-def topic_name(cls: type[Piece], topic: TopicMember) -> str:
-    """What subscriptions call a topic: its class and the member."""
-    return f"{cls.__outline__.name}.{topic.stored}"
-
-
-def reaction_name(cls: type[Piece], member: ReactionMember) -> str:
-    return f"{cls.__outline__.name}.{member.stored}"
-
-
-def reactions_of(cls: type[Piece]) -> Iterator[ReactionMember]:
-    return (each for each in cls.__outline__.members.values() if isinstance(each, ReactionMember))
+ACCESS: Final = "access"
+TOPICS: Final = 500
+"""Topics that are asked about at once."""
 
 
 class SpaceDesk:
@@ -81,115 +62,10 @@ class SpaceDesk:
         return answer
 
 
-class BoundReaction:
-    """One reaction of a class, in one space."""
-
-    __slots__ = ("_cls", "_is_async", "_member", "_pieces", "_space", "_wants_delivery", "name", "rules", "topic")
-
-    def __init__(self, pieces: Pieces, space: LocalSpace, cls: type[Piece], member: ReactionMember) -> None:
-        self._pieces = pieces
-        self._space = space
-        self._cls = cls
-        self._member = member
-        self._is_async = inspect.iscoroutinefunction(member.fn)
-        self._wants_delivery = len(member.parameters()) > 1
-        assert isinstance(member.on, TopicMember)
-        self.name = reaction_name(cls, member)
-        self.topic = topic_name(cls, member.on)
-        self.rules = Rules(
-            max_retries=member.max_retries,
-            backoff=member.backoff,
-            on_exhausted=member.on_exhausted,
-            budget_ms=member.budget_ms,
-            errors=member.errors,
-        )
-
-    @property
-    def since(self) -> Since:
-        return self._member.since
-
-    @property
-    def lane(self) -> str:
-        return self._member.lane
-
-    @property
-    def priority(self) -> int:
-        return self._member.priority
-
-    @property
-    def batch(self) -> int:
-        return self._member.batch
-
-    @property
-    def lands(self) -> bool:
-        return self._member.then is not None
-
-    async def run(self, batch: Batch) -> Any:
-        """Call the function of the author's, outside any run."""
-        member = self._member
-        source = batch.records[0].source
-        home = self._pieces.known(self._space.name, source) or await self._home(source)
-        codec = home.outline.codec(member.on)
-        values = tuple([codec.decode(record.payload) for record in batch.records])
-        arguments: list[Any] = [values if member.batch > 1 else values[0]]
-        if self._wants_delivery:
-            arguments.append(self._delivery(batch.records[0], batch.attempt))
-        piece = home.facet("space").piece
-        if self._is_async:
-            return await member.fn(piece, *arguments)
-        return await asyncio.get_running_loop().run_in_executor(None, partial(member.fn, piece, *arguments))
-
-    def _delivery(self, record: Granted, attempt: int) -> Delivery:
-        id = derive("delivery", self._space.name, self.name, record.seq, record.ordinal)
-        return Delivery(id=id, attempt=attempt, emitted_at=EPOCH + timedelta(microseconds=record.emitted_us))
-
-    async def _home(self, id: str) -> Home:
-        """The piece that emitted a record."""
-        known = self._pieces.known(self._space.name, id)
-        if known is not None:
-            return known
-        if SEPARATOR in id:
-            raise Unavailable(f"{self._space.name}/{id} is part of a piece that is not open here")
-        document = self._pieces.records.cell(self._space, id).document
-        await self._pieces.core.loaded(document)
-        try:
-            return self._pieces.records.found(self._space, id)
-        finally:
-            self._space.let_be(document)
-
-    async def land(self, batch: Batch, result: Any) -> None:
-        """Have the handler named by `then` commit together with the position."""
-        member, last = self._member.then, batch.records[-1]
-        assert isinstance(member, HandlerMember)
-        home = await self._home(batch.records[0].source)
-        stream = home.place(member)
-        # Of one claim: what is delivered anew, as after a reset, is handled anew. Only the lease makes it once.
-        delivery = derive("delivery", self.name, last.seq, last.ordinal, batch.hold.token)
-        event = Event(
-            id=event_id(delivery, stream, 0, last.emitted_us),
-            home=home,
-            member=member,
-            stream=stream,
-            payload=freeze(home.outline.signature(member).encode((result,), {})),
-            user="",
-            session="",
-            minted_us=self._pieces.core.clock.now_us(),
-            effort=Effort(member.retries),
-            delivers=(
-                batch.hold,
-                Delivered(batch.hold.reaction, batch.hold.key, last.seq, last.ordinal, not batch.is_last),
-            ),
-        )
-        try:
-            await self._pieces.handling.sent(event)
-        except PreconditionFailedError as error:
-            raise LeaseLostError from error
-
-
 class Reacting:
     """The reactions of one runtime."""
 
-    __slots__ = ("_declared", "_hears", "_pace", "_pieces", "_serving", "is_on")
+    __slots__ = ("_declared", "_hears", "_pace", "_pieces", "_serving", "_threads", "is_on")
 
     def __init__(self, pieces: Pieces) -> None:
         self._pieces = pieces
@@ -198,6 +74,7 @@ class Reacting:
         self.is_on = False
         self._pace = Pace()
         self._hears: list[Hears] = []
+        self._threads = Threads()
 
     def use(self, pace: Pace | None) -> None:
         """Deliver in this runtime."""
@@ -213,7 +90,7 @@ class Reacting:
     def attend(self, channel: Attached, space: LocalSpace) -> None:
         """A space is opened."""
         if self.is_on and space.name not in self._serving:
-            serving = Serving(self._pieces, space, channel, self._pace, self._heard)
+            serving = Serving(self, self._pieces, space, channel, self._pace, self._heard)
             serving.drain.is_terse = not self._hears
             self._serving[space.name] = serving
 
@@ -227,30 +104,72 @@ class Reacting:
         if key in self._declared:
             return
         channel = self._pieces.runtime.channel(home.space.name)
-        if channel is None or not channel.is_up():
-            return  # Nobody delivers what is kept nowhere but here; without a connection it is declared the next time.
-        desk = SpaceDesk(channel)
+        if channel is None:
+            return  # Nobody delivers what is kept nowhere but here.
+        if not channel.is_up():
+            self.emits(home)
+            return
+        desk, serving = SpaceDesk(channel), self._serving.get(home.space.name)
         for member in reactions_of(home.cls):
-            reaction = BoundReaction(self._pieces, home.space, home.cls, member)
+            reaction = self.bound(home.space, home.cls, member)
             try:
                 await subscribe(desk, reaction)
-            except LoadError:
-                if not channel.is_up():
-                    return  # The next handling asks again.
-                break  # Whoever may not write the space cannot emit there either.
-            serving = self._serving.get(home.space.name)
+            except LoadError as error:
+                if error.code == ACCESS:
+                    return  # Whoever may not write the space cannot emit there either. The next handling asks again.
+                if not is_refusal(error):
+                    self.emits(home)
+                    return
+                raise AuthoringError(
+                    f"{home.outline.name}.{member.name} cannot be declared to {home.space.name}, so that no handler of "
+                    f"its class is called there, lest a record is missed: {error}"
+                ) from error
             if serving is not None:
                 serving.drain.serve(reaction)
         self._declared.add(key)
 
+    def emits(self, home: Home) -> None:
+        """Before a commit that emits to a piece's topic, by whoever: nothing is waited for, and nothing is missed."""
+        key = (home.space.name, home.cls)
+        channel = self._pieces.runtime.channel(home.space.name)
+        if key in self._declared or channel is None:
+            return
+
+        def heard(name: str, answer: Delivering | LoadError) -> None:
+            if isinstance(answer, LoadError):
+                self._declared.discard(key)
+                self._pieces.core.report(name, answer)
+
+        for member in reactions_of(home.cls):
+            reaction = self.bound(home.space, home.cls, member)
+            channel.driver.session.queries.declare(subscription(reaction), partial(heard, reaction.name))
+        self._declared.add(key)
+
+    def bound(self, space: LocalSpace, cls: type[Piece], member: ReactionMember) -> BoundReaction:
+        lane = member.lane or DEFAULT_LANE
+        slots = self._pace.lanes.get(lane, self._pace.slots)
+        threads = self._threads.of(space.name, lane, slots) if self.is_on else None
+        return BoundReaction(self._pieces, space, cls, member, threads)
+
+    def is_looking(self, space: str) -> bool:
+        """Whether it is not known yet which reactions a space has, and which of those that are here are new to it."""
+        serving = self._serving.get(space)
+        return serving is not None and serving.is_looking
+
     def _heard(self, what: Traced) -> None:
         for hears in self._hears:
-            hears(what)
+            try:
+                hears(what)
+            except Exception as failed:  # Whoever listens keeps nothing from being acknowledged.
+                self._pieces.core.report(what.reaction, failed)
+        if isinstance(what, Unheard):
+            why = f"what came of {what.reaction} for {what.key!r} was not taken in, and it is tried again: {what.error}"
+            self._pieces.core.report(what.reaction, ProtocolError(why))
         if isinstance(what, Attempt) and what.how == "failed" and what.then != "retry":
             stopped = {"block": "is blocked", "park": "was parked", "skip": "was skipped"}[what.then]
             error = ReactionBlockedError(
-                f"{what.reaction} for {what.key!r} {stopped} after attempt {what.attempt}: {what.error}. "
-                "`headwater reactions failures` says more."
+                f"{what.reaction} for {what.key!r} {stopped} after attempt {what.attempt}: {what.error}: "
+                f"{what.message}. `headwater reactions failures` says more."
             )
             self._pieces.core.report(what.reaction, error)
 
@@ -263,19 +182,30 @@ class Reacting:
         """End at once, as a process does that dies."""
         for serving in self._serving.values():
             serving.drain.kill()
+        self._threads.close()
 
     async def stop(self) -> None:
         """Let what runs come to its end for a while, and give the rest back."""
-        for serving in tuple(self._serving.values()):
-            await serving.drain.stop()
+        await asyncio.gather(*[serving.drain.stop() for serving in self._serving.values()])
+        self._threads.close()
 
 
 class Serving:
     """The worker of one space."""
 
-    __slots__ = ("_channel", "_desk", "_line", "_number", "_pieces", "_space", "drain")
+    __slots__ = ("_channel", "_desk", "_line", "_looks", "_number", "_pieces", "_reacting", "_space", "drain")
 
-    def __init__(self, pieces: Pieces, space: LocalSpace, channel: Attached, pace: Pace, hears: Hears) -> None:
+    def __init__(
+        self,
+        reacting: Reacting,
+        pieces: Pieces,
+        space: LocalSpace,
+        channel: Attached,
+        pace: Pace,
+        hears: Hears,
+    ) -> None:
+        self._reacting = reacting
+        self._looks = 0  # that are under way
         self._pieces = pieces
         self._space = space
         self._channel = channel
@@ -293,19 +223,66 @@ class Serving:
         line = self._channel.driver.reconnects
         if (line, number) != (self._line, self._number):
             self._line, self._number = line, number
+            self._looks += 1
             self._pieces.runtime.tasks.begin(self._look(), f"reactions of {self._space.name}")
         self.drain.notify()
 
+    @property
+    def is_looking(self) -> bool:
+        return self._looks > 0
+
     async def _look(self) -> None:
-        """Serve what the space knows, and whose class is imported."""
+        """Until it is answered, on one connection: the next one is told again."""
+        line, failures = self._line, 0
+        random = self._pieces.core.clock.randomness(f"reactions of {self._space.name}")
         try:
-            answer = await self._desk.ask(QueryReactions(0))
-        except HeadwaterError:
-            return  # The next connection is told again.
-        assert isinstance(answer, ReactionStates)
-        wanted = {state.name for state in answer.reactions if state.state != "retired"}
-        for cls in classes():
-            for member in reactions_of(cls):
-                if reaction_name(cls, member) in wanted:
-                    self.drain.serve(BoundReaction(self._pieces, self._space, cls, member))
+            while self._channel.is_up() and line == self._line:
+                try:
+                    await self._serve()
+                    break
+                except HeadwaterError as error:
+                    if is_refusal(error):
+                        self._pieces.core.report(f"reactions of {self._space.name}", error)
+                        break
+                await self._pieces.runtime.tasks.elapsed(AGAIN.delay_us(min(failures, 20), random))
+                failures += 1
+        finally:
+            self._looks -= 1
         self.drain.notify()
+
+    async def _is_declared(self, reaction: BoundReaction) -> bool:
+        """Have it be one of the space's. What is refused keeps no other from that."""
+        try:
+            await subscribe(self._desk, reaction)
+        except HeadwaterError as error:
+            if not is_refusal(error):
+                raise
+            self._pieces.core.report(reaction.name, error)
+            return False
+        return True
+
+    async def _serve(self) -> None:
+        """Serve what the space knows and whose class is imported; declare what is new, where its topic has records."""
+        here = {reaction_name(cls, each): (cls, each) for cls in classes() for each in reactions_of(cls)}
+        bound = {name: self._reacting.bound(self._space, cls, each) for name, (cls, each) in here.items()}
+        topics = sorted({each.topic for each in bound.values()})
+        known: dict[str, ReactionState] = {}
+        emitted: set[str] = set()
+        for at in range(0, max(1, len(topics)), TOPICS):
+            answer = await self._desk.ask(QueryReactions(0, tuple(topics[at : at + TOPICS])))
+            assert isinstance(answer, ReactionStates)
+            known.update({state.name: state for state in answer.reactions})
+            emitted.update(answer.emitted)
+        for name, reaction in bound.items():
+            state = known.get(name)
+            if state is None and reaction.topic in emitted:
+                if not await self._is_declared(reaction):
+                    continue
+            elif state is None or state.state == "retired":
+                continue
+            elif state.topic != reaction.topic:
+                # Its records are another type's. A handler that would emit to the other topic is refused.
+                why = f"{name} is for {state.topic} there, and for {reaction.topic} here: give it another name"
+                self._pieces.core.report(name, AuthoringError(why))
+                continue
+            self.drain.serve(reaction)

@@ -159,5 +159,8 @@ def class_named(name: str) -> type[Piece]:
             found = cls
     if found is None:
         module = name.rpartition(".")[0]
-        raise AuthoringError(f"there is a piece of class {name}, which is not imported: import {module} first")
+        raise AuthoringError(
+            f"there is a piece of class {name}, which this program has not imported: import {module} first. Where a "
+            "server answers, start it with the application: headwater run APP.py"
+        )
     return found

@@ -118,6 +118,8 @@ class Sleeping:
         known = (followed.wholes or {}).pop(home.id, None)
         if known is None or known.fingerprint != fingerprint or home.phase is not None or home.is_open:
             return
+        if resuming.pieces.records.cell(home.space, home.id).document.written > known.as_of:
+            return  # I7: it may be another piece of that name, made since it was asked.
         home.phase = resuming.asking.asleep(home, known.as_of)
         followed.homes[home.id] = home
         resuming.counts["asleep"] += 1

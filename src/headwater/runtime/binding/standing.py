@@ -145,14 +145,16 @@ class Standing(Resuming):
         """Nobody asks what is not there any more."""
 
     def has_makers(self, stood: Stood) -> bool:
-        """Whether everything that a node read of its own space has somebody here who makes it, or needs nobody."""
-        space, docs = stood.home.space, dict.fromkeys(read.doc for read in stood.observed.reads)
-        for doc in docs:
-            home = None if SEPARATOR in doc.id else makers.named(self._pieces, space, doc)
+        """Whether everything that a node read has somebody here who makes it, or needs nobody."""
+        pieces, observed = self._pieces, stood.observed
+        places = [(stood.home.space, read.doc) for read in observed.reads]
+        places += [(pieces.core.space(read.space), read.doc) for read in observed.foreign]
+        for space, doc in dict.fromkeys(places):
+            home = None if SEPARATOR in doc.id else makers.named(pieces, space, doc)
             if home is not None:
                 self._named[home] = None
-            self._pieces.outside(lambda doc=doc: makers.have_made(self._pieces, space, doc))  # type: ignore[misc]
-        return all(makers.is_told(self._pieces, space, doc) for doc in docs)
+            pieces.outside(lambda space=space, doc=doc: makers.have_made(pieces, space, doc))  # type: ignore[misc]
+        return all(makers.is_told(pieces, space, doc) for space, doc in places)
 
     # ---- putting up ----------------------------------------------------------------------------------
 

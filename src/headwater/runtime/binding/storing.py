@@ -54,8 +54,8 @@ class Storing:
 
     def accept(self, event: Event, *, is_later: bool = False) -> None:
         """Begin to store it, if it is to be stored; what is due later always is. StorageError: the outbox cannot."""
-        if event.is_stored or event.origin is not None or event.period is not None:
-            return
+        if event.is_stored or event.origin is not None or event.period is not None or event.delivers is not None:
+            return  # The result of a reaction: whoever has the target next makes it again.
         if self.outbox is not None and not event.is_taken:
             self.outbox.put(event.home.space.name, stored.row(event))
         # What an outbox keeps is as durable as it can be before it is handled; what is due later is not handled here.

@@ -260,8 +260,12 @@ class Attending:
                 after = page.next
             if page.next_due_us is not None:
                 next_us = min(next_us, page.next_due_us + self._pieces.handling.takeover.spread_us())
-        except HeadwaterError:
-            return  # The connection is gone, or it may not be asked: the next one is told again what there is.
+        except HeadwaterError as error:
+            # The connection is gone, or it may not be asked: the next one is told again what there is. Whatever else
+            # kept the engine from answering may pass.
+            if self._channel.is_up() and not (isinstance(error, LoadError) and error.code == "access"):
+                self.look_at(now_us + PARKED_US[1])
+            return
         finally:
             self._is_looking = False
         if is_rest and not is_full:

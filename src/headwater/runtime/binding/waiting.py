@@ -79,6 +79,8 @@ class Waiting:
             event = stored.read(pieces, row.id, row.stream, row.payload, row.due_us, "")
         except Unavailable as error:
             return str(error)
+        if event.is_own:  # The window that it was sent from ended with its process: this one is in its place.
+            event.session = pieces.windows.of(event.home.space.name, event.user)
         event.is_late = bool(event.due_us)
         pieces.handling.resume(event)
         return None

@@ -62,7 +62,10 @@ def _code(codes: Codes, cls: type[Piece], identity: str | None) -> str:
             is_child = each is not cls
             if isinstance(member, CellMember):
                 # A link may lead to it, from where nobody names it.
-                said.append(f"{outline.name}.{member.stored} {codes.defaults.of_member(each, member.stored)}")
+                declared = codes.defaults.of_member(each, member.stored)
+                if declared is None:
+                    return ""
+                said.append(f"{outline.name}.{member.stored} {declared}")
             if isinstance(member, (ResourceMember, ReactionMember)):
                 return ""  # What it waits for is not known to the engine.
             if isinstance(member, HandlerMember):

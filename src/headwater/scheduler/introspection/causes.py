@@ -109,6 +109,7 @@ class Explanation:
     pending: tuple[Cause, ...]  # why it is invalid now, if it is
     left_out: int  # causes beyond the bound, of runs that are in the chain
     remembered: Remembered | None = None  # its last run, if that was in a process before this one
+    asleep_since: int = 0  # it is not here: what was live of its piece was clean at this seq, in a process before
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -123,6 +124,7 @@ class Explanation:
             "pending": [cause.as_json() for cause in self.pending],
             "left_out": self.left_out,
             "remembered": None if self.remembered is None else _remembered_json(self.remembered),
+            "asleep_since": self.asleep_since,
         }
 
     def __str__(self) -> str:
@@ -132,6 +134,8 @@ class Explanation:
         lines = [f"{self.kind} {self.node}, {self.status}, {self.runs} runs"]
         if not self.runs and self.remembered is not None:
             lines += _remembered_lines(self.remembered)
+        elif self.asleep_since:
+            lines += _asleep_lines(self.asleep_since)
         elif not self.runs:
             lines.append("  it has not run")
         elif not self.steps:
@@ -150,6 +154,15 @@ class Explanation:
 
 
 _FAILURE = "failure"
+ASLEEP = "asleep"
+"""The status of a node that is not here."""
+
+
+def _asleep_lines(seq: int) -> list[str]:
+    return [
+        f"  it has not run here: its piece sleeps, since all of it that somebody wanted was clean at seq {seq}",
+        "  `await pull()` brings it here, and with it what made its last run; `headwater why` tells that, too",
+    ]
 
 
 def _remembered_json(last: Remembered) -> dict[str, Any]:

@@ -90,6 +90,10 @@ class Introspection:
         """The chain of causes of a node's last run."""
         return why(self._node(node), self._limits.causes_shown)
 
+    def has(self, node: str) -> bool:
+        """Whether there is a node of this id."""
+        return self._registry.get(node) is not None
+
     def _node(self, node: Node | str) -> Node:
         found = self._registry.get(node) if isinstance(node, str) else node
         if found is None:

@@ -1,0 +1,133 @@
+"""Attending: an application delivers what any space of its server has for its reactions, whoever emitted it there.
+
+At the start every space of the directory is looked at, one after the other; from then on those that somebody enters,
+leaves or declares a reaction to. What has something for the application is opened in a runtime of its own, so that the
+application's runtime has no space that it did not open. Owns that runtime, and which spaces it has: at most half of
+those that the server opens at once, since it keeps them open. What is due, and when, is the engine's to say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from headwater.errors import HeadwaterError
+from headwater.protocol.reactions import QueryReactions, Reactions, ReactionState
+from headwater.runtime.attachment import Attachment
+from headwater.runtime.binding.bound_reaction import reaction_name, reactions_of, topic_name
+from headwater.runtime.binding.records import classes
+from headwater.runtime.entry import taking_part
+from headwater.runtime.runtime import Runtime
+from headwater.server.service import Service
+
+TOPICS: Final = 500
+"""Topics that are asked about at once."""
+
+
+class Attending:
+    """The spaces that an application delivers in, besides those that it opened itself."""
+
+    __slots__ = ("_attachment", "_is_closed", "_looks", "_runtime", "_service", "_task", "_worker")
+
+    def __init__(self, service: Service, attachment: Attachment, runtime: Runtime) -> None:
+        """`runtime` is the application's, which delivers in its own spaces, and is told of errors."""
+        self._service = service
+        self._attachment = attachment
+        self._runtime = runtime
+        self._worker: Runtime | None = None  # made for the first space
+        self._looks: dict[str, bool] = {}  # spaces to look at, in order, and whether somebody stays there
+        self._task: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    def begin(self) -> None:
+        self._service.spaces.attends = self._attend
+        if _wanted():
+            for space in self._service.spaces.there():
+                self._attend(space, False)
+
+    @property
+    def spaces(self) -> frozenset[str]:
+        """Those that are attended."""
+        return frozenset() if self._worker is None else _names(self._worker)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no space is to be looked at."""
+        return self._task is None or self._task.done()
+
+    def _attend(self, space: str, stays: bool) -> None:
+        if self._is_closed or space in self.spaces or space in _names(self._runtime):
+            return
+        self._looks[space] = self._looks.pop(space, False) or stays
+        if self.is_idle:
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="looking for what is to be delivered")
+
+    async def _run(self) -> None:
+        while self._looks:
+            space = next(iter(self._looks))
+            stays = self._looks.pop(space)
+            try:
+                is_awaited = await self._is_awaited(space, stays)
+            except HeadwaterError as error:  # Whoever enters it next has it looked at again.
+                self._runtime.core.report(f"reactions of {space}", error)
+                continue
+            if is_awaited and not any(space in _names(each) for each in (self._runtime, *taking_part())):
+                self._open(space)
+
+    async def _is_awaited(self, space: str, stays: bool) -> bool:
+        """Whether the application has something to deliver there; or may have, because somebody stays there."""
+        wanted = _wanted()
+        topics = tuple(dict.fromkeys(wanted.values()))
+        known: dict[str, ReactionState] = {}
+        emitted: set[str] = set()
+        for at in range(0, len(topics), TOPICS):
+            answer = await self._asked(space, topics[at : at + TOPICS])
+            known.update({state.name: state for state in answer.reactions})
+            emitted.update(answer.emitted)
+        for name, topic in wanted.items():
+            state = known.get(name)
+            if state is None:
+                if topic in emitted:  # It is new there, and may be for all of them.
+                    return True
+            elif state.state == "live" and (stays or state.due or state.is_filling):
+                return True
+        return False
+
+    async def _asked(self, space: str, topics: tuple[str, ...]) -> Reactions:
+        spaces = self._service.spaces
+        await spaces.enter(space, visits=True)
+        try:
+            host, question = spaces.host_of(space), QueryReactions(0, topics)
+            answer = await asyncio.to_thread(host.call, lambda engine, _: engine.deliver(question))
+        finally:
+            spaces.leave(space, visits=True)
+        assert isinstance(answer, Reactions)
+        return answer
+
+    def _open(self, space: str) -> None:
+        most = max(1, self._service.limits.spaces // 2)
+        if len(self.spaces) >= most:
+            self._service.log.warning("not attended", space=space, most=most, instead="start headwater worker for it")
+            return
+        if self._worker is None:
+            self._worker = Runtime(self._attachment, clock=self._service.clock, reacts=True)
+            self._worker.core.on_error(self._runtime.core.on_failure)
+        self._worker.space(space)
+
+    async def close(self) -> None:
+        """Finish what runs, and give the rest back."""
+        self._is_closed = True
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        if self._worker is not None:
+            await self._worker.close()
+
+
+def _wanted() -> dict[str, str]:
+    """The reactions of the classes that are imported, and their topics."""
+    return {reaction_name(cls, each): topic_name(cls, each.on) for cls in classes() for each in reactions_of(cls)}
+
+
+def _names(runtime: Runtime) -> frozenset[str]:
+    return frozenset(each.name for each in runtime.core.spaces())
