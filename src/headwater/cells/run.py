@@ -87,9 +87,11 @@ class Run:
         self.causes = causes
 
     def prepare(self, document: Document) -> None:
-        """Something of a document is about to be looked at, and nothing of it was yet: it may still change."""
+        """Something of a document is about to be looked at. What the last run looked at here was seen to before."""
         if document.writers and self.prepares is not None and get_ident() == self.thread:
-            self.prepares(self, document)
+            foreseen = self.reads[self.place]
+            if foreseen is None or foreseen.document is not document:
+                self.prepares(self, document)
 
     def look(self, spot: Spot) -> Spot:
         """Note that a spot is read; the one to remember for the next time."""

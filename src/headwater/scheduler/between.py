@@ -135,7 +135,7 @@ class Between:
             outer.parted, outer.away_us = outer.number, 0
         outer.away_us += self._gates.now_us() - began_us
         if node is not None:
-            self._go_on(outer, node)
+            node.status = CLEAN if node.causes is None else INVALID if node.is_known else NEVER_RAN
         return is_over
 
     def _is_plain(self, target: Node) -> bool:
@@ -174,12 +174,3 @@ class Between:
         elif target.loading is None:
             self._pass.enqueue(target)
         return True
-
-    def _go_on(self, outer: Run, node: Node) -> None:
-        """What it read last time may differ now, which is one more reason why it runs; it has not read that yet."""
-        node.status = CLEAN
-        if node.causes is not None:
-            outer.causes = {**(outer.causes or {}), **node.causes}
-            node.causes = None
-        if node.due > node.impulse:
-            node.pass_runs, node.impulse = 0, node.due

@@ -113,8 +113,8 @@ class Freshness:
             has_run = self._attempts.run_between(run, wanted[-1], node.stops)
         finally:
             self.stopped, self.saw_failure = None, failed
-        if node.removed or self._marks.beside != beside:
-            # I1: what anybody else changed meanwhile may be what it has looked at.
+        if node.removed or node.causes is not None or self._marks.beside != beside:
+            # I1: what changed meanwhile may be what it has looked at: it reads it, or somebody else changed it.
             self.stop(Suspension(targets=wanted, is_late=True))
         return has_run
 

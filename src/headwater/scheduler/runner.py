@@ -121,9 +121,8 @@ class Runner:
             self.clean_up(node)
             return None
         stopped = self._fresh.stopped  # Not as it was above: the run may have been stopped.
-        if run.parted == run.number:  # Others ran meanwhile: it may have been told of that.
-            causes, hops, node.hops, began_us = run.causes, max(hops, node.hops), 0, began_us + run.away_us
-            run.log = None if run.log is None else self._graph.united(run.log)
+        if run.parted == run.number:  # Others ran meanwhile, and may have looked at the same places.
+            run.log, began_us = None if run.log is None else self._graph.united(run.log), began_us + run.away_us
         if hops:
             self._carry(node, run, hops, stopped is not None)
         if stopped is not None:
