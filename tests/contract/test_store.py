@@ -894,6 +894,41 @@ class TestObservations:
         assert store.head_seqs(1, [*keys, 5_000]) == {number: number + 5 for number in keys}
         assert store.head_seqs(2, keys) == {}
         assert store.keys_of([*keys, 5_000]) == keys
+        ids = [key.id for key in keys.values()]
+        assert store.written_of(1, "space", [*ids, "none"]) == {f"d{number}": number + 5 for number in keys}
+        assert (store.written_of(2, "space", ids), store.written_of(1, "user:ann", ids)) == ({}, {})
+
+    def test_names_of_many_numbers_and_numbers_of_many_names_are_read_at_once(self, open_store: Store) -> None:
+        store = open_store
+        named = {store.add_name(f"n{number}"): f"n{number}" for number in range(1_100)}
+        assert store.names_of([*named, 5_000]) == named
+        assert store.numbers_of([*named.values(), "none"]) == {name: number for number, name in named.items()}
+
+    def test_rows_of_several_pieces_are_found_by_what_they_hold(self, open_store: Store) -> None:
+        store = open_store
+        rows = [observation(piece, 1)._replace(body=b"read %d and" % (piece % 3)) for piece in range(1, 1_300)]
+        store.put_observations(rows, len(rows))
+        found = store.observations_holding(1, range(1, 1_200), 2_000, [b"read 1", b"d 2 a"])
+        assert sorted(found) == [row for row in rows if row.piece < 1_200 and row.piece % 3]
+        assert len(store.observations_holding(1, range(1, 1_200), 7, [b"read"])) == 7
+        assert store.observations_holding(2, range(1, 1_200), 7, [b"read"]) == []
+        wholes = [observation(piece, 9, generation=0) for piece in (3, 5)]
+        store.put_observations(wholes, 2)
+        assert store.observations_of(1, 9, range(1, 1_200)) == wholes
+        assert store.observed_pieces(1, 0, 5_000) == [row.piece for row in rows]
+
+    def test_pieces_are_found_by_what_was_written_of_what_they_read(self, open_store: Store) -> None:
+        store = open_store
+        store.put_heads([head_row(1, 1, 10), head_row(1, 2, 20), head_row(2, 2, 30)])
+        store.put_readers(
+            [ReaderRow(1, 1, 4, 1), ReaderRow(2, 1, 4, 2), ReaderRow(1, 1, 5, 3), ReaderRow(9, 1, 6, 1)], 4
+        )
+        assert [store.readers_met(1, seq) for seq in (0, 10, 20)] == [{4: 20, 5: 10}, {4: 20}, {}]
+        assert store.counted_readers(1, 1, range(1, 1_000)) == {4: 1, 5: 3}
+        before = store.changes_made
+        assert store.changes_made == before
+        store.put_readers([ReaderRow(1, 1, 7, 1)], 1)
+        assert store.changes_made > before
 
 
 class TestRecords:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
@@ -167,9 +169,9 @@ def test_what_is_emitted_without_a_connection_by_a_class_that_is_new_is_delivere
 
 
 @contextmanager
-def failing(kind: type[object], error: Exception) -> Iterator[None]:
-    """The engine fails at the first question of a kind, and goes on."""
-    real, left = Engine.deliver, [error]
+def failing(kind: type[object], error: Exception, times: int = 1) -> Iterator[None]:
+    """The engine fails at the first questions of a kind, and goes on."""
+    real, left = Engine.deliver, [error] * times
 
     def deliver(self: Engine, question: Delivers) -> Delivering:
         if isinstance(question, kind) and left:
@@ -184,7 +186,7 @@ def test_a_disk_that_fails_while_reactions_are_declared_costs_no_record() -> Non
     BEGAN.clear()
 
     async def story(sim: Simulation) -> list[str]:
-        with failing(Subscribe, StorageError("the disk is full (planted)")):
+        with failing(Subscribe, StorageError("the disk is full (planted)"), 5):
             rt = sim.runtime("ann")
             table = await rt.space("s").open(Table, "a")
             await table.shout.send("1")
@@ -203,6 +205,7 @@ def test_a_worker_whose_first_look_fails_looks_again() -> None:
         table = await sim.runtime("ann").space("s").open(Table, "a")
         sim.runtime("ann").pieces.reacting.kill()
         await table.shout.send("1")
+        await sim.advance(seconds=1)
         with failing(QueryReactions, StorageError("the disk is busy (planted)")):
             sim.runtime("bob").space("s")
             await sim.runtime("bob").reactions.drained()
@@ -437,6 +440,9 @@ def test_a_coroutine_function_under_a_plain_decorator_is_awaited() -> None:
 
 
 OPEN = threading.Event()
+FULL = threading.Semaphore(0)
+THREADS = min(32, (os.cpu_count() or 1) + 4)
+"""That a loop has of its own."""
 
 
 class Plain(Piece):
@@ -447,11 +453,15 @@ class Plain(Piece):
     def go(self, most: int) -> None:
         for number in range(most):
             self.slow.emit(str(number))
+
+    @handler
+    def go_fast(self) -> None:
         self.fast.emit("fast")
 
     @reaction(on=slow, lane="slow")
     def waits(self, text: str) -> None:
-        assert OPEN.wait(30)
+        FULL.release()
+        assert OPEN.wait(10)
 
     @reaction(on=fast, lane="fast")
     def goes(self, text: str) -> None:
@@ -466,6 +476,11 @@ def test_plain_functions_of_a_slow_lane_hold_up_no_other(tmp_path: Path) -> None
         async with Runtime(tmp_path / "data", pace=Pace(slots=40)) as rt:
             piece = await rt.space("s").open(Plain, "a")
             await piece.go.send(40)
+            own = ThreadPoolExecutor(1)
+            for _ in range(THREADS):  # So many wait, and hold up whoever needs one of those threads.
+                assert await asyncio.get_running_loop().run_in_executor(own, FULL.acquire, True, 10)
+            own.shutdown()
+            await piece.go_fast.send()
             await rt.reactions.drained()
             assert [each.failed for each in await rt.reactions.list()] == [0, 0]
 

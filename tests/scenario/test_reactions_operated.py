@@ -80,6 +80,8 @@ def test_an_application_delivers_what_clients_emit_in_a_space_that_it_never_open
             await until(lambda: HEARD == ["1", "2"])
             # Pages still may not name it: the application did not open it.
             assert not server.application().runtime.core.spaces()
+            # Commands, and code that changes while it runs, find whoever delivers.
+            assert [[each.name for each in rt.core.spaces()] for rt in entry.taking_part()] == [["s"]]
 
     run(story)
 

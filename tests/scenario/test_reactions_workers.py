@@ -158,3 +158,15 @@ def test_an_operator_finds_what_blocks_mends_it_and_has_it_tried_again(
         told = shop.asked(capsys, "unblock", "charge", "--fingerprint", fingerprint)
         assert told == {"reaction": "shop.Cart.charge", "does": "unblock", "count": 1}
         assert shop.client("ann=16") == "ann paid 13 paid 14 paid 16\n"
+
+
+@pytest.mark.slow
+def test_a_worker_that_may_not_work_there_ends_with_an_error(tmp_path: Path) -> None:
+    """A supervisor sees that, and does not take it for one that has nothing to do."""
+    shop = Shop(tmp_path)
+    data = str(tmp_path / "data")
+    assert run(["keys", "new", data]) == 0
+    with shop.process("-m", "headwater.cli", "serve", data, "--port", "0") as server:
+        shop.url = f"http://127.0.0.1:{json.loads(out(server).readline())['port']}"
+        with shop.worker(HEADWATER_TOKEN="nonsense") as worker:
+            assert worker.wait(30) != 0

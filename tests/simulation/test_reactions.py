@@ -18,7 +18,7 @@ from headwater.engine.engine import Engine
 from headwater.engine.verify.history import verify_store
 from headwater.errors import StorageError
 from headwater.protocol.commit import Delivered, LeaseHeld, TopicRecord
-from headwater.protocol.reactions import Delivering, Delivers, QueryDrained, lease_name
+from headwater.protocol.reactions import Claim, Claimed, Delivering, Delivers, Grant, QueryDrained, lease_name
 from headwater.protocol.verdict import Accepted
 from headwater.reactions.drain import Drain, Pace
 from headwater.reactions.port import Batch, LeaseLostError
@@ -60,16 +60,28 @@ class FlakyDesk(EngineDesk):
         super().__init__(world)
         self._draws = draws
         self.loses = 0.1
+        self.is_gone = False  # with its worker
 
     async def ask(self, question: Delivers) -> Delivering:
         await asyncio.sleep(self._draws.random() * 0.05)
         if self._draws.random() < self.loses:
             raise StorageError("the question was lost (planted)")
         answer = self.world.engine.deliver(question)
+        if isinstance(question, Claim) and isinstance(answer, Claimed) and not self.is_gone:
+            self.world.engine.delivery.offers.put(
+                self, question, question.limit - len(answer.grants) if question.lane else 0
+            )
         await asyncio.sleep(self._draws.random() * 0.05)
         if self._draws.random() < self.loses:
             raise StorageError("the answer was lost (planted)")
         return answer
+
+    async def tell(self, drain: Drain, grants: list[Grant]) -> None:
+        """What a commit gave arrives a moment later, or not at all."""
+        wait_s = self._draws.random() * 0.05
+        await asyncio.sleep(wait_s)
+        if self._draws.random() >= self.loses and not self.is_gone:
+            drain.given(grants, round(wait_s * 1e6))
 
 
 @dataclass
@@ -96,6 +108,9 @@ class Chaos:
         self.draws = VirtualClock(seed=seed).randomness("chaos")
         self.seen = Seen()
         self.desks: list[FlakyDesk] = []
+        self.of_desk: dict[object, Drain] = {}
+        self.told: set[asyncio.Task[None]] = set()
+        self.given = 0
         self.names = 0
 
     def stub(self, name: str) -> Stub:
@@ -152,7 +167,9 @@ class Chaos:
             clock=Skewed(self.story.clock, self.draws.randrange(-(10**9), 10**9)),
             worker=f"w{self.names}",
             pace=_pace(self.draws),
+            leaves_open=self.draws.random() < 0.7,
         )
+        self.of_desk[desk] = drain
         self.story.drains.append(drain)
         drain.notify()  # Subscribed already.
 
@@ -163,8 +180,16 @@ class Chaos:
         verdict = self.story.world.commit(*records)
         assert isinstance(verdict, Accepted)
         self.seen.emitted[key] += numbers
+        given, is_more = self.story.world.engine.delivery.offers.take()
+        for by, what in given.items():
+            assert isinstance(by, FlakyDesk)
+            self.given += 1
+            task = asyncio.get_running_loop().create_task(by.tell(self.of_desk[by], what.grants))
+            self.told.add(task)
+            task.add_done_callback(self.told.discard)
+        alone = [self.of_desk[by] for by in given if isinstance(by, FlakyDesk)] if len(given) == 1 else []
         for drain in self.story.drains:
-            if self.draws.random() < 0.8:  # A notification is lost sometimes.
+            if (is_more or drain not in alone) and self.draws.random() < 0.8:  # A notification is lost sometimes.
                 drain.notify()
 
     async def run(self) -> None:
@@ -180,7 +205,12 @@ class Chaos:
             self.emit()
             chance = self.draws.random()
             if chance < 0.08 and self.story.drains:
-                self.story.drains.pop(self.draws.randrange(len(self.story.drains))).kill()
+                dead = self.story.drains.pop(self.draws.randrange(len(self.story.drains)))
+                dead.kill()
+                for desk in [desk for desk in self.desks if self.of_desk[desk] is dead]:
+                    desk.is_gone = True
+                    if self.draws.random() < 0.5:  # Or nobody has noticed yet: it is given what it cannot hear of.
+                        world.engine.delivery.offers.drop(desk)
                 await self.worker()
             elif chance < 0.12:
                 world.engine = Engine(world.store, clock=world.clock)  # It starts again: what it had in memory is gone.

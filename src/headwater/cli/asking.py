@@ -109,10 +109,26 @@ def _looked(directory: Path, asked: Question, abroad: Abroad) -> Any:
             parts = parse_address(address)
             if parts.space is not None and parts.space != asked.space:
                 raise AuthoringError(f"{address!r} is in space {parts.space!r}, and the command reads {asked.space!r}")
-            if asked.what == "why":
-                return why_form(engine, parts, asked.limit, abroad)
-            return read_form(engine, parts, asked.branch or MAIN, asked.at)
+            try:
+                if asked.what == "why":
+                    return why_form(engine, parts, asked.limit, abroad)
+                return read_form(engine, parts, asked.branch or MAIN, asked.at)
+            except AbsentError as error:
+                raise AbsentError(f"{error}.{_there(engine, asked)}") from None
     raise AbsentError(f"{asked.what} needs the application: say which, with --app shop.py, or let it run")
+
+
+def _there(engine: Engine, asked: Question) -> str:
+    """What somebody may have meant who named a member that is not there."""
+    from headwater.pieces.names import piece_id  # noqa: PLC0415 (help is quick)
+    from headwater.server.desk import is_address, place_of  # noqa: PLC0415
+    from headwater.server.hints import members_there, pieces_there  # noqa: PLC0415
+
+    if is_address(asked.place):
+        return ""
+    _, piece, member, _ = place_of(asked.place)
+    branch, id = asked.branch or MAIN, piece if "/" in piece else piece_id(piece)
+    return members_there(engine, id, member, branch) or pieces_there(engine, piece, branch)
 
 
 def _stored(directory: Path, spaces: list[str]) -> list[JsonForm]:

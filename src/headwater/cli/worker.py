@@ -98,16 +98,13 @@ async def _work(url: str, token: str, spaces: tuple[str, ...], pace: object, *, 
     refused: list[HeadwaterError] = []
 
     async def look(space: str) -> None:
-        """Whoever may not work there ends, so that somebody looks; a space without reactions may be misspelt."""
+        """Whoever may not work there ends, so that somebody looks."""
         try:
-            known = await runtime.reactions.list(space=space)
+            await runtime.reactions.list(space=space)
         except HeadwaterError as error:
             if is_refusal(error):
                 refused.append(error)
                 stopped.set()
-            return
-        if not known:
-            remark(f"{space} has no reactions yet: is that its name?")
 
     async with runtime:
         for space in spaces:

@@ -6,13 +6,14 @@ A page that has no room for all that was asked for is a shorter page; what comes
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import assert_never
+from typing import Final, assert_never
 
 from headwater.data.address import NAME_LENGTH, DocKey
 from headwater.data.value import size_of
 from headwater.engine.access import Right
 from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
+from headwater.engine.offers import Given
 from headwater.engine.peer import Peer
 from headwater.engine.problems import problem_code
 from headwater.engine.room import Room
@@ -32,10 +33,12 @@ from headwater.protocol.observations import (
     QueryWholes,
     Readers,
     WatchMarks,
+    whose_record,
 )
 from headwater.protocol.reactions import (
     Claim,
     Claimed,
+    Delivering,
     Delivers,
     Finish,
     Finished,
@@ -53,19 +56,35 @@ from headwater.protocol.reactions import (
 )
 from headwater.protocol.stored_events import Events, EventsStored, QueryEvents, WatchEvents
 
+MORE: Final = 1
+"""Of targets it is told that there may be more to claim than was given."""
 Kind = type[WatchEvents] | type[WatchMarks] | type[WatchTargets]
 
 
 class Asking:
     """Answers the questions of all peers of one space."""
 
-    __slots__ = ("_engine", "_limits", "_news", "_room", "_subscribed", "_watching", "on_subscribed")
+    __slots__ = (
+        "_answers",
+        "_engine",
+        "_finishes",
+        "_given",
+        "_limits",
+        "_news",
+        "_room",
+        "_subscribed",
+        "_watching",
+        "on_subscribed",
+    )
 
     def __init__(self, engine: Engine, limits: Limits, room: Room) -> None:
         self._engine = engine
         self._limits = limits
         self._room = room
         self._subscribed = 0  # reactions that are new since this is open
+        self._given: dict[Peer, list[Given]] = {}  # what commits gave to whom, and is not told yet
+        self._finishes: list[tuple[Peer, Finish]] = []  # not done yet: commits may come along
+        self._answers: list[tuple[Peer, Finish, Delivering | HeadwaterError]] = []  # done, and not told
         self.on_subscribed: Callable[[], object] = _nobody  # on the engine's thread
         # Those who want to be told, and the number of their question; and the newest commit to tell them of.
         self._watching: dict[Kind, dict[Peer, int]] = {WatchEvents: {}, WatchMarks: {}, WatchTargets: {}}
@@ -97,11 +116,13 @@ class Asking:
                 case QueryBacklog() | QueryReaders() | QueryMarks() | QueryElsewhere():
                     self._check_owns(peer)
                     self._look(peer, question)
+                case Finish():
+                    self._check_may_deliver(peer, question)
+                    self._finishes.append((peer, question))
                 case (
                     Subscribe()
                     | Claim()
                     | RenewLeases()
-                    | Finish()
                     | Operate()
                     | QueryReactions()
                     | QueryTargets()
@@ -121,6 +142,8 @@ class Asking:
             raise LimitError(f"one question is about at most {self._limits.commit_reads} reads. Ask several.")
         if isinstance(question, QueryNodes) and len(question.nodes) > self._limits.query_documents:
             raise LimitError(f"one question is about at most {self._limits.query_documents} nodes. Ask several.")
+        if isinstance(question, QueryMet) and len(question.also) > self._limits.query_documents:
+            raise LimitError(f"one question is about at most {self._limits.query_documents} pieces. Ask several.")
         if isinstance(question, Mirror) and len(question.docs) > self._limits.commit_reads:
             raise LimitError(f"one piece reads at most {self._limits.commit_reads} documents of a space")
         if isinstance(question, Mirror) and _is_long(question):
@@ -157,11 +180,7 @@ class Asking:
 
     def _deliver(self, peer: Peer, question: Delivers) -> None:
         """Records leave the space by whoever may write it; to have them sent once more is for its owners."""
-        self._check_may_write(peer, "reactions")
-        if isinstance(question, Operate) and self._engine.right_of(peer.principal) < Right.OWN:
-            raise AccessError(f"reactions are operated by owners of this space, and {peer.principal!r} is none")
-        if peer.branch != MAIN and not isinstance(question, Looking):
-            raise ProtocolError(f"only what is emitted on branch {MAIN!r} is delivered, and this session is on another")
+        self._check_may_deliver(peer, question)
         answer = self._engine.deliver(question)
         if isinstance(answer, Subscribed):
             self._subscribed += answer.is_new
@@ -171,14 +190,54 @@ class Asking:
             for record in grant.records:
                 self._room.take(size_of(record.payload))
         peer.send(answer)
+        if isinstance(answer, Claimed) and isinstance(question, Claim) and peer in self._watching[WatchTargets]:
+            room = min(question.limit, self._limits.claim_targets) - len(answer.grants)
+            self._engine.delivery.offers.put(peer, question, room if question.lane else 0)
         if isinstance(question, Operate):
             self.targets_due()
-        elif isinstance(answer, Finished) and answer.next_us == 0:
+
+    def _check_may_deliver(self, peer: Peer, question: Delivers) -> None:
+        self._check_may_write(peer, "reactions")
+        if isinstance(question, Operate) and self._engine.right_of(peer.principal) < Right.OWN:
+            raise AccessError(f"reactions are operated by owners of this space, and {peer.principal!r} is none")
+        if peer.branch != MAIN and not isinstance(question, Looking):
+            raise ProtocolError(f"only what is emitted on branch {MAIN!r} is delivered, and this session is on another")
+
+    def finish(self) -> None:
+        """What came of targets, where no commit came after it: each by itself."""
+        finishes, self._finishes = self._finishes, []
+        for peer, question in finishes:
+            answer: Delivering | HeadwaterError
+            try:
+                answer = self._engine.deliver(question)
+            except HeadwaterError as error:
+                answer = error
+            self._finished(peer, question, answer)
+
+    def finish_first(self) -> bool:
+        """The same in the transaction of commits that came after it: they share an fsync. `finished` tells."""
+        finishes, self._finishes = self._finishes, []
+        answered_to = self._engine.delivery.answer_among_others
+        self._answers = [(peer, question, answered_to(question)) for peer, question in finishes]
+        return bool(finishes)
+
+    def finished(self) -> None:
+        """What `finish_first` did is on the disk."""
+        answers, self._answers = self._answers, []
+        for each in answers:
+            self._finished(*each)
+
+    def _finished(self, peer: Peer, question: Finish, answer: Delivering | HeadwaterError) -> None:
+        if isinstance(answer, HeadwaterError):
+            peer.send(Problem(problem_code(answer), str(answer), False, question.id))
+            return
+        peer.send(answer)
+        if isinstance(answer, Finished) and answer.next_us == 0:
             self.targets_due(but=peer)  # which hears it by the answer, and may have no room, or stop
 
     def targets_due(self, *, but: Peer | None = None) -> None:
         """There may be something to claim: whoever watches is told, with the next telling."""
-        self._news[WatchTargets].update({peer: 0 for peer in self._watching[WatchTargets] if peer is not but})
+        self._news[WatchTargets].update({peer: MORE for peer in self._watching[WatchTargets] if peer is not but})
 
     def _check_may_write(self, peer: Peer, what: str = "stored events") -> None:
         """What is sent, and where to, tells how a program is made: that is for those who may write the space."""
@@ -192,13 +251,16 @@ class Asking:
         self._watching[kind].pop(peer, None)
         self._news[kind].pop(peer, None)
         if not question.on:
+            if kind is WatchTargets:
+                self._engine.delivery.offers.drop(peer)
             return
         self._check_may_watch(peer, kind)
         self._watching[kind][peer] = question.id
-        if kind is WatchEvents:
-            peer.send(EventsStored(question.id, self._engine.newest_event(peer.branch)))
+        if kind is WatchTargets:
+            peer.send(self._due(peer, question.id, MORE))
         else:
-            peer.send(self._told(kind, question.id, self._engine.last_seq))
+            seq = self._engine.newest_event(peer.branch) if kind is WatchEvents else self._engine.last_seq
+            peer.send(_told(kind, question.id, seq))
 
     def _check_may_watch(self, peer: Peer, kind: Kind) -> None:
         if kind is WatchMarks:
@@ -211,15 +273,34 @@ class Asking:
         for peer in self._watching[WatchEvents] if commit.events else ():
             if peer.session != author and peer.branch == commit.branch:
                 self._news[WatchEvents][peer] = seq
-        # To all, the author included: who will claim is not known. One that was delivered is free, and may have more.
-        if commit.branch == MAIN and (commit.records or any(not each.keeps for each in commit.delivered)):
-            self._news[WatchTargets].update(dict.fromkeys(self._watching[WatchTargets], seq))
+        if commit.branch == MAIN and commit.records:
+            self._emitted()
+        if commit.branch == MAIN and any(not each.keeps for each in commit.delivered):
+            self.targets_due()  # One that was delivered is free, and may have more.
         watching = [peer for peer in self._watching[WatchMarks] if peer.branch == commit.branch]
         if watching and self._is_read(commit):
             self._news[WatchMarks].update(dict.fromkeys(watching, seq))
 
+    def _emitted(self) -> None:
+        """Whoever was given something hears of it, and need not ask. All others are told, the emitter included:
+
+        who will claim is not known, and those who wait have to know when a lease ends that somebody else was given.
+        """
+        given, is_more = self._engine.delivery.offers.take()
+        news = self._news[WatchTargets]
+        for peer in self._watching[WatchTargets] if given or is_more else ():
+            what = given.get(peer)
+            if what is not None:
+                self._given.setdefault(peer, []).append(what)
+            if is_more or len(given) > (what is not None):
+                news[peer] = MORE
+            else:
+                news.setdefault(peer, 0)
+
     def _is_read(self, commit: Commit) -> bool:
-        """Whether a node reads anything that it writes."""
+        """Whether a node reads anything that it writes, or it is about a piece itself."""
+        if any(whose_record(operation.doc) for operation in commit.operations):
+            return True
         asked = [QueryReaders(0, operation.doc, "", 1) for operation in commit.operations]
         found = [self._engine.looked(question, branch=commit.branch) for question in asked]
         return any(isinstance(each, Readers) and each.pieces for each in found)
@@ -241,19 +322,36 @@ class Asking:
         except HeadwaterError as error:
             # It may not any more: it hears that, and nothing further.
             del self._watching[kind][peer]
+            self._give_up(peer)
             peer.send(Problem(problem_code(error), str(error), False, number))
             return
-        peer.send(self._told(kind, number, seq))
+        peer.send(self._due(peer, number, seq) if kind is WatchTargets else _told(kind, number, seq))
 
-    def _told(self, kind: Kind, number: int, seq: int) -> EventsStored | Marked | TargetsDue:
-        if kind is WatchTargets:
-            return TargetsDue(number, self._subscribed)
-        return EventsStored(number, seq) if kind is WatchEvents else Marked(number, seq)
+    def _due(self, peer: Peer, number: int, more: int) -> TargetsDue:
+        """What commits gave to a worker leaves with the news that there may be more."""
+        given = self._given.pop(peer, ())
+        grants = tuple([grant for each in given for grant in each.grants])
+        self._room.begin()
+        for grant in grants:
+            for record in grant.records:
+                self._room.take(size_of(record.payload))
+        ago_us = self._engine.delivery.offers.ago_us(given[0]) if given else 0
+        return TargetsDue(number, self._subscribed, grants, ago_us, more == MORE)
+
+    def _give_up(self, peer: Peer) -> None:
+        """Nothing more is given to it. What was, and was not told, is somebody else's when its lease ends."""
+        self._engine.delivery.offers.drop(peer)
+        self._given.pop(peer, None)
 
     def forget(self, peer: Peer) -> None:
         """The peer is gone."""
+        self._give_up(peer)
         for peers in (*self._watching.values(), *self._news.values()):
             peers.pop(peer, None)
+
+
+def _told(kind: Kind, number: int, seq: int) -> EventsStored | Marked:
+    return EventsStored(number, seq) if kind is WatchEvents else Marked(number, seq)
 
 
 def _nobody() -> None:

@@ -16,6 +16,7 @@ from headwater.engine.steady import Steady
 from headwater.engine.store.port import Store
 from headwater.engine.subscriptions import Subscriptions
 from headwater.engine.targets import Targets
+from headwater.errors import HeadwaterError, StorageError
 from headwater.protocol.commit import Commit
 from headwater.protocol.reactions import (
     Claim,
@@ -41,13 +42,15 @@ from headwater.protocol.verdict import RuleRefused
 class Delivery:
     """The reactions of one space."""
 
-    __slots__ = ("_clock", "_log", "_operating", "outcomes", "subscriptions", "targets")
+    __slots__ = ("_clock", "_log", "_operating", "_store", "offers", "outcomes", "subscriptions", "targets")
 
     def __init__(self, store: Store, log: Log, clock: Clock, limits: Limits) -> None:
+        self._store = store
         self._log = log
         self.subscriptions = Subscriptions(store, log, clock, limits)
         self._clock = steady = Steady(clock, lambda: self.targets.last_known_us())
         self.targets = Targets(store, self.subscriptions, steady, limits)
+        self.offers = self.targets.offers
         self.outcomes = Outcomes(store, self.subscriptions, self.targets, steady, limits)
         self._operating = Operating(store, self.subscriptions, self.targets, self.outcomes, steady, limits)
 
@@ -76,6 +79,19 @@ class Delivery:
         if isinstance(question, Claim):
             return not self.targets.has_epoch
         return isinstance(question, Subscribe | Finish | Operate)
+
+    def answer_among_others(self, question: Delivers) -> Delivering | HeadwaterError:
+        """The same in a transaction that others have a part in: one that is refused takes none of them along."""
+        self._store.savepoint()
+        try:
+            answer = self.answer(question)
+        except StorageError:
+            raise
+        except HeadwaterError as error:
+            self._store.rollback_to_savepoint()
+            return error
+        self._store.release()
+        return answer
 
     def answer(self, question: Delivers) -> Delivering:
         match question:

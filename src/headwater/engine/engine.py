@@ -35,13 +35,15 @@ from headwater.protocol.verdict import Verdict
 
 T = TypeVar("T")
 Runs = tuple[str, tuple[Observation, ...]]  # what was observed with a frame, and on which branch
+Batch = Sequence[tuple[str, Frame]]  # whose session, and what it sent
+First = Callable[[], bool]
 _NONE: Final[Runs] = (MAIN, ())
 
 
 class Engine:
     """One space. Accepts exactly the commits it should, durably, at a cost that does not grow with history."""
 
-    __slots__ = ("_broken", "_clock", "_closed", "_parts", "_store")
+    __slots__ = ("_broken", "_clock", "_closed", "_parts", "_store", "delivery")
 
     def __init__(
         self,
@@ -58,6 +60,7 @@ class Engine:
         self._clock = clock or RealClock()
         self._broken = self._closed = False
         self._parts = Parts(store, self._clock, limits, owner if access else None, observes)
+        self.delivery = self._parts.delivery
         self._parts.recovery.run()
         if not self._parts.branches.find(MAIN):
             with self._transaction():
@@ -109,26 +112,25 @@ class Engine:
         return outcome
 
     def submit_group(
-        self, batch: Sequence[tuple[str, Frame]], *, founds: bool = False, observed: Mapping[int, Runs] | None = None
+        self, batch: Batch, *, founds: bool = False, observed: Mapping[int, Runs] | None = None, first: First = bool
     ) -> list[Outcome]:
         """Many frames, one fsync. Verdicts leave only when all that was accepted is on the disk.
 
         `founds`: the space belongs to the first whose commit is accepted, unless it has an owner. `observed`: what was
-        observed with a frame, by its place; such a frame may be empty.
+        observed with a frame, by its place; such a frame may be empty. `first` is done before, with the same fsync, and
+        answers whether it was anything.
         """
         self._mend()
         store, group = self._store, self._parts.group
         try:
             store.begin()
             group.begin()
+            is_written = first()
             alone = len(batch) == 1 and not founds
             take = self._take_founding if founds else self._take
             runs = observed or {}
             outcomes = [take(key, frame, alone, runs.get(at, _NONE)) for at, (key, frame) in enumerate(batch)]
-            if group.finish():
-                store.commit()
-            else:
-                store.rollback()
+            (store.commit if group.finish() or is_written else store.rollback)()
         except BaseException as error:
             # C6: something may have been admitted in memory that the disk does not have.
             self._recover(error, admitted=True)
@@ -250,8 +252,8 @@ class Engine:
 
     def deliver(self, question: Delivers) -> Delivering:
         """What a worker or an operator asks of reactions, and what they are told."""
-        with self._transaction(synced=self._parts.delivery.is_urgent(question)):
-            return self._parts.delivery.answer(question)
+        with self._transaction(synced=self.delivery.is_urgent(question)):
+            return self.delivery.answer(question)
 
     # ---- branches --------------------------------------------------------------------------------
 
@@ -385,11 +387,8 @@ class Engine:
             raise StorageError("this engine is closed. Open the space again.")
         if self._broken:
             self._store.reopen()
-            self._reload()
-
-    def _reload(self) -> None:
-        self._parts.sessions.forget()
-        self._reload_documents()
+            self._parts.sessions.forget()
+            self._reload_documents()
 
     def _reload_documents(self) -> None:
         self._parts.log.reload()

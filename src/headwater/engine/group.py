@@ -304,7 +304,9 @@ class Group:
         written: list[tuple[DocKey, tuple[Touch, ...]]] = []
         for head, value, touched in plan:
             if not head.doc:
-                head.doc = self._store.doc_of(head.key) or self._new_doc(head.key)
+                # No document was made since: there is still none of this name, on whichever branch.
+                is_new = head.absent_of == self._heads.next_doc
+                head.doc = (0 if is_new else self._store.doc_of(head.key) or 0) or self._new_doc(head.key)
             head.value = value
             head.seq = seq
             head.patches += 1

@@ -29,6 +29,7 @@ class Head:
     """The current state of one document on one branch."""
 
     __slots__ = (
+        "absent_of",
         "base_bytes",
         "base_seq",
         "branch",
@@ -49,6 +50,7 @@ class Head:
     def __init__(self, branch: int, doc: int, key: DocKey, value: MaybeValue, marks: Marks) -> None:
         self.branch = branch
         self.doc = doc  # 0 until the document is first written in this space
+        self.absent_of = 0  # how many documents there were, and one, when this one was looked for in vain
         self.key = key
         self.value = value
         self.marks = marks
@@ -127,6 +129,10 @@ class Heads:
         found.update({head.doc: head.seq for head in self._unwritten if head.branch == branch.id and head.seq > seq})
         return found
 
+    def unwritten(self, branch: Branch) -> list[Head]:
+        """Those of this very branch whose rows say less than they hold."""
+        return [head for head in self._unwritten if head.branch == branch.id]
+
     def get(self, branch: Branch, key: DocKey) -> Head:
         """The head of a document, which may be absent or inherited from the branch's parent."""
         at = (branch.id, key)
@@ -183,7 +189,9 @@ class Heads:
     def _load(self, branch: Branch, key: DocKey) -> Head:
         doc = self._store.doc_of(key)
         if doc is None:
-            return Head(branch.id, 0, key, ABSENT, Marks(0, self._limits.marks_per_document))
+            head = Head(branch.id, 0, key, ABSENT, Marks(0, self._limits.marks_per_document))
+            head.absent_of = self.next_doc
+            return head
         row = self._store.head(branch.id, doc)
         if row is None:
             value, written = self._inherited(branch, key, doc)

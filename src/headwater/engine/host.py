@@ -152,6 +152,11 @@ class ThreadHost:
         return len(self._inbox) + self._hub.turns.held
 
     @property
+    def last_seq(self) -> int:
+        """Where the log ends, as any thread may look at it: it never names less than what somebody was told of."""
+        return self._engine.last_seq
+
+    @property
     def failed(self) -> BaseException | None:
         """The bug or the damage that stopped this host, if one did."""
         return self._failed

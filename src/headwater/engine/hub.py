@@ -42,6 +42,7 @@ from headwater.protocol.messages import (
     Watch,
     Watched,
 )
+from headwater.protocol.reactions import Finish
 from headwater.protocol.verdict import Accepted, Conflict
 from headwater.protocol.ways import patched_of
 
@@ -88,7 +89,7 @@ class Hub:
         self._founded = False  # known to be; nothing takes that back but a group that was lost
         self._owed: dict[Peer, None] = {}  # peers that something may have to be told
         # Called when what was said should leave before more is: those whose turn it is were told, or it is much.
-        self.on_answered: Callable[[], object] = _nothing
+        self.on_answered: Callable[[], object] = lambda: None
 
     @property
     def sessions(self) -> int:
@@ -115,7 +116,7 @@ class Hub:
         for peer, message in batch:
             if peer.is_closed():
                 continue
-            if not isinstance(message, Transact | Ack):
+            if not isinstance(message, Transact | Ack) and (self._frames or not isinstance(message, Finish)):
                 self._commit()  # what follows may look at what they wrote; an acknowledgement does not
             try:
                 if not peer.is_closed():  # by the failure of what it had sent before
@@ -255,13 +256,15 @@ class Hub:
     def _commit(self) -> None:
         """Judge what has gathered in one group, answer, and note what the watchers have to hear."""
         if not self._frames:
+            self.asking.finish()
             return
         frames, self._frames = self._frames, []
         try:
             self._catch_up()
             batch = [(peer.session, frame.commits) for peer, frame in frames]
             runs = {at: (peer.branch, f.observations) for at, (peer, f) in enumerate(frames) if f.observations}
-            outcomes = self._engine.submit_group(batch, founds=not self._founded, observed=runs)
+            first = self.asking.finish_first
+            outcomes = self._engine.submit_group(batch, founds=not self._founded, observed=runs, first=first)
             self._founded = self._founded or self._engine.is_founded
         except StorageError as error:
             self._founded = False
@@ -272,6 +275,7 @@ class Hub:
                     self._refuse(peer, error)
             self._catch_up()  # recovery may have found that some of it landed
             return
+        self.asking.finished()
         for (peer, frame), outcome in zip(frames, outcomes, strict=True):
             self._answer(peer, frame.commits, outcome)
         self._catch_up()
@@ -392,7 +396,3 @@ class Hub:
         peer.sent_seq = sync.seq
         self._windows.sent(peer, sync.seq)
         peer.send(sync)
-
-
-def _nothing() -> None:
-    """Whoever is told is told at once."""

@@ -7,20 +7,20 @@ compared by whoever asks. Owns the bytes that are looked for, and what of a reco
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from msgspec import structs
 
-from headwater.data.address import DocKey
+from headwater.data.address import SPACE_SCOPE, DocKey
 from headwater.data.path import Path
 from headwater.engine.branches import Branch
 from headwater.engine.heads import Heads
 from headwater.engine.limits import Limits
 from headwater.engine.log import Log
 from headwater.engine.observed_form import StoredDoc, encode_form, number_of_absent
-from headwater.engine.observed_rows import first_of
 from headwater.engine.store.port import ObservationRow, Store
-from headwater.protocol.observations import Observed, generation_of
+from headwater.protocol.observations import Observed, generation_of, whose_record
 
 MOST_PLACES: Final = 16
 """Of one document. If more of it were written, whoever reads anything of it is opened."""
@@ -39,13 +39,15 @@ MOST_PIECES: Final = 100_000
 class Meeting:
     """Looks through the log and the rows of one space."""
 
-    __slots__ = ("_heads", "_limits", "_log", "_store")
+    __slots__ = ("_by_head", "_heads", "_limits", "_log", "_store")
 
     def __init__(self, store: Store, log: Log, heads: Heads, limits: Limits) -> None:
         self._store = store
         self._log = log
         self._heads = heads
         self._limits = limits
+        # What was last found by heads: on which branch, as of which change, written since when, and who reads it.
+        self._by_head: tuple[int, int, int, dict[int, int]] = (0, 0, 0, {})
 
     def is_kept(self, branch: Branch, since: int) -> bool:
         """Whether it is known what was written on a branch since then."""
@@ -55,30 +57,60 @@ class Meeting:
         """Whether there are so few commits since then that looking through them costs little."""
         return self._log.last_seq - since <= self._limits.page
 
-    def pieces(self, branch: Branch, since: int) -> dict[int, int] | None:
-        """The pieces whose nodes read what was written since, each with when that was last. None: it is too much."""
-        written = self._written(branch, since)
-        if written is None:
-            return None
-        found: dict[int, int] = {}
-        for key, seq in written.items():
-            doc = self._store.doc_of(key)
-            for piece in [] if doc is None else self._store.readers_of(doc, branch.id, 0, MOST_PIECES):
+    def pieces(self, branch: Branch, since: int) -> dict[int, int]:
+        """The pieces whose nodes read what was written since, each with when that was last."""
+        if not self.is_near(since):
+            return self._by_heads(branch, since)
+        written = self._written(branch, since) or {}
+        docs = {self._store.doc_of(key): seq for key, seq in written.items()}
+        return self._readers({doc: seq for doc, seq in docs.items() if doc is not None}, branch, {})
+
+    def _by_heads(self, branch: Branch, since: int) -> dict[int, int]:
+        """The same from what is stored, and what is about to be."""
+        at = (branch.id, self._store.changes_made)
+        if self._by_head[:2] != at or self._by_head[2] > since:
+            found = self._store.readers_met(branch.id, since)
+            heads = {head.doc: head.seq for head in self._heads.unwritten(branch) if head.seq > since}
+            # Whoever asks page by page asks the same again.
+            self._by_head = (*at, since, self._readers(heads, branch, found))
+        return self._by_head[3]
+
+    def _readers(self, docs: dict[int, int], branch: Branch, found: dict[int, int]) -> dict[int, int]:
+        for doc, seq in docs.items():
+            for piece in self._store.readers_of(doc, branch.id, 0, MOST_PIECES):
                 found[piece] = max(seq, found.get(piece, 0))
         return found
 
+    def records(self, branch: Branch, pieces: Iterable[str]) -> dict[str, int]:
+        """When the records of pieces were last written on this very branch. Those that were not are left out."""
+        found = self._store.written_of(branch.id, SPACE_SCOPE, [generation_of(piece)[0].id for piece in pieces])
+        found.update({head.key.id: head.seq for head in self._heads.unwritten(branch) if head.key.scope == SPACE_SCOPE})
+        return {piece: seq for id, seq in found.items() if (piece := whose_record(DocKey(SPACE_SCOPE, id)))}
+
     def rows(
-        self, branch: Branch, piece: int, since: int, made: tuple[DocKey, ...], most: int
+        self, branch: Branch, pieces: dict[int, str], since: int, made: tuple[DocKey, ...], most: int
     ) -> list[ObservationRow] | None:
-        """The rows of a piece that may have read what was written since. None: that is too much."""
+        """The rows of pieces that may have read what was written since. None: that is too much."""
         written = self._written(branch, since)
         if written is None:
             return None
-        parts: dict[bytes, None] = {}
+        by_piece: dict[int, dict[bytes, None]] = {}
         for key, seq in written.items():
-            if self._is_read(branch, piece, key, made):
-                parts.update(dict.fromkeys(self._parts(key, self._places(key, seq, since))))
-        return self._with(branch, piece, [*parts], most)
+            number = self._store.doc_of(key) or number_of_absent(key)
+            counts = self._store.counted_readers(number, branch.id, pieces)
+            # A node that makes a result looks at it, too: with one reader, that is the one.
+            makes = {piece for piece in counts if key in made and (len(pieces) == 1 or _is_of(key, pieces[piece]))}
+            read = [piece for piece, nodes in counts.items() if nodes > int(piece in makes)]
+            parts = dict.fromkeys(self._parts(key, self._places(key, seq, since))) if read else {}
+            for piece in read:
+                by_piece.setdefault(piece, {}).update(parts)
+        alike: dict[tuple[bytes, ...], list[int]] = {}
+        for piece, held in by_piece.items():
+            alike.setdefault(tuple(held), []).append(piece)
+        found: list[ObservationRow] = []
+        for held_by, some in alike.items():  # Those that read the same are looked through at once.
+            found += self._with(branch, some, [*held_by], most)
+        return found
 
     def _written(self, branch: Branch, since: int) -> dict[DocKey, int] | None:
         """The documents that were written since, each with the last seq that did."""
@@ -134,18 +166,17 @@ class Meeting:
     ) -> list[ObservationRow]:
         """The rows of a piece that may have read anything of these documents."""
         read = [key for key in docs if self._is_read(branch, piece, key, made)]
-        return self._with(branch, piece, [part for key in read for part in self._parts(key, {()})], most)
+        return self._with(branch, [piece], [part for key in read for part in self._parts(key, {()})], most)
 
     def _is_read(self, branch: Branch, piece: int, key: DocKey, made: tuple[DocKey, ...]) -> bool:
         """Whether a node reads it, besides the one that makes it: a result is among what its node looked at."""
         doc = self._store.doc_of(key) or number_of_absent(key)
         return self._store.reader(doc, branch.id, piece) > int(key in made)
 
-    def _with(self, branch: Branch, piece: int, parts: list[bytes], most: int) -> list[ObservationRow]:
+    def _with(self, branch: Branch, pieces: list[int], parts: list[bytes], most: int) -> list[ObservationRow]:
         found: dict[tuple[object, ...], ObservationRow] = {}
         for first in range(0, len(parts), MOST_PARTS):
-            some = parts[first : first + MOST_PARTS]
-            rows = self._store.observations_after(first_of(branch.id, piece), most + 1, some)
+            rows = self._store.observations_holding(branch.id, pieces, most + 1, parts[first : first + MOST_PARTS])
             found.update({row.key: row for row in rows})
         return [*found.values()]
 
@@ -164,3 +195,8 @@ class Meeting:
         above = {path[:length] for path in paths for length in range(len(path))}
         found = [name + encode_form(path) for name in named for path in above]
         return found + [b"".join(map(encode_form, path)) for path in paths]
+
+
+def _is_of(key: DocKey, piece: str) -> bool:
+    """Whether a document is a member of a piece, or of one of its children."""
+    return key.id.startswith((f"{piece}:", f"{piece}/"))

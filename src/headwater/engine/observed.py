@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, assert_never
 
+from msgspec import structs
+
 from headwater.data.address import Depth, DocKey
 from headwater.engine.admission import Admission
 from headwater.engine.branches import Branch
@@ -55,6 +57,7 @@ from headwater.protocol.observations import (
     Readers,
     WholePiece,
     Wholes,
+    whose_record,
 )
 from headwater.protocol.observations import (
     Observed as ObservedNode,
@@ -250,24 +253,25 @@ class Observed:
         pieces, member = self._store.observed_pieces(branch.id, after, size), self._store.number_of(WHOLE)
         if not pieces or member is None:
             return [], None
-        keys = [NodeNumbers(branch.id, piece, 0, member, "", 0) for piece in pieces]
-        rows = [row for row in map(self._store.observation, keys) if row is not None]
-        said = {row.piece: decode_state(row.state) for row in rows}
+        said = {row.piece: decode_state(row.state) for row in self._store.observations_of(branch.id, member, pieces)}
         kept = {p: state for p, state in said.items() if self._meeting.is_kept(branch, state.verified_at)}
         written = self._meeting.pieces(branch, min([state.verified_at for state in kept.values()])) if kept else {}
-        if written is None:  # Too much since the oldest of them: those that were clean of late are found in the log.
-            kept = {p: state for p, state in kept.items() if self._meeting.is_near(state.verified_at)}
-            written = self._meeting.pieces(branch, min([state.verified_at for state in kept.values()])) if kept else {}
         texts, found = Texts(self._store), list[WholePiece]()
+        texts.load_names([*kept, pieces[-1]])
+        records = self._meeting.records(branch, [texts.name(piece) for piece in kept])
         for piece, state in kept.items():
-            as_of, fingerprint = state.verified_at, texts.name(state.fingerprint)
-            found.append(WholePiece(texts.name(piece), fingerprint, as_of, (written or {}).get(piece, 0) > as_of))
+            name, as_of = texts.name(piece), state.verified_at
+            generation = state.changed_at if records.get(name, 0) <= as_of else 0
+            is_met = written.get(piece, 0) > as_of
+            found.append(WholePiece(name, texts.name(state.fingerprint), as_of, is_met, generation))
         return found, texts.name(pieces[-1]) if len(pieces) == size else None
 
     def _met(self, branch: Branch, asked: QueryMet) -> Met:
-        """The nodes of a piece that are stale because of what was written since, or that read some documents."""
+        """The nodes of pieces that are stale because of what was written since, or that read some documents."""
         seq, most = self._log.last_seq, max(1, min(asked.limit, self._limits.query_documents))
         piece = self._store.number_of(asked.piece)
+        if piece is None and asked.also:
+            return self._met(branch, structs.replace(asked, piece=asked.also[0], also=asked.also[1:]))
         if piece is None or not (asked.docs or self._meeting.is_kept(branch, asked.since)):
             return Met(asked.id, seq, (), piece is None)
         rows: list[ObservationRow] | None
@@ -277,7 +281,9 @@ class Observed:
             found = self._shown(branch, rows[: most + 1], Texts(self._store))
             found = [node for node in found if any(read.doc in named for read in node.reads)]
         else:
-            rows = self._meeting.rows(branch, piece, asked.since, asked.made, most)
+            also = self._store.numbers_of(asked.also) if asked.also else {}
+            pieces = {piece: asked.piece} | {number: name for name, number in also.items()}
+            rows = self._meeting.rows(branch, pieces, asked.since, asked.made, most)
             if rows is None:
                 return Met(asked.id, seq, (), False)
             texts, some = Texts(self._store), rows[: most + 1]
@@ -336,9 +342,12 @@ class Observed:
         for doc, seq in written.items():
             number = self._store.doc_of(doc)
             pieces = self._store.readers_of(number, branch.id, 0, size + 1) if number is not None else []
-            if pieces:
-                names = tuple([texts.name(piece) for piece in pieces[:size]])
-                marks.append(Mark(doc, seq, names, len(pieces) > size))
+            texts.load_names(pieces[:size])
+            names = [texts.name(piece) for piece in pieces[:size]]
+            if (owner := whose_record(doc)) and owner not in names:
+                names = [owner, *names]  # Whoever goes on from the last of them misses none.
+            if names:
+                marks.append(Mark(doc, seq, tuple(names), len(pieces) > size))
         return marks, through
 
     # ---- other spaces ----------------------------------------------------------------------------

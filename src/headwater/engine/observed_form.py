@@ -28,7 +28,7 @@ class State(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
     gate: int
     failed: int
     took_us: int
-    changed_at: int  # the last commit that wrote its outputs
+    changed_at: int  # the last commit that wrote its outputs; of a whole piece, its generation
     verified_at: int  # its reads were current then
     session: int  # who observed it
     order: int  # which of that session's runs it was

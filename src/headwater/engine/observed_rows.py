@@ -53,6 +53,9 @@ class Texts:
         self._names: dict[int, str] = {0: ""}
         self._docs: dict[int, DocKey] = {}
 
+    def load_names(self, numbers: list[int]) -> None:
+        self._names.update(self._store.names_of([number for number in numbers if number not in self._names]))
+
     def load(self, docs: list[int]) -> None:
         self._docs.update(self._store.keys_of([doc for doc in docs if doc not in self._docs]))
 

@@ -15,18 +15,19 @@ from headwater.clock import Clock, Random
 class Steady:
     """A clock for durations that outlive the process."""
 
-    __slots__ = ("_ahead_us", "_clock", "_last_known_us")
+    __slots__ = ("_ahead_us", "_clock", "_last_known_us", "_opened_us")
 
     def __init__(self, clock: Clock, last_known_us: Callable[[], int]) -> None:
         """`last_known_us` is asked once, when time is asked for first: what was stored last, and when."""
         self._clock = clock
+        self._opened_us = clock.now_us()
         self._last_known_us = last_known_us
         self._ahead_us: int | None = None
 
     def now_us(self) -> int:
         now_us = self._clock.now_us()
         if self._ahead_us is None:
-            self._ahead_us = max(0, self._last_known_us() - now_us)
+            self._ahead_us = max(0, self._last_known_us() - self._opened_us)
         return now_us + self._ahead_us
 
     def age_us(self, since_us: int) -> int:

@@ -17,6 +17,7 @@ from headwater.data.value import MAX_INT
 from headwater.engine.branches import MAIN_ID
 from headwater.engine.limits import Limits
 from headwater.engine.log import number_in_meta
+from headwater.engine.offers import Offers
 from headwater.engine.steady import Steady
 from headwater.engine.store.delivery_port import (
     CLAIMS_EPOCH,
@@ -56,9 +57,10 @@ class Tally:
 class Targets:
     """What is to be delivered in one space, and who does it."""
 
-    __slots__ = ("_clock", "_epoch", "_given", "_limits", "_store", "_subscriptions", "tallies")
+    __slots__ = ("_clock", "_epoch", "_given", "_limits", "_store", "_subscriptions", "offers", "tallies")
 
     def __init__(self, store: Store, subscriptions: Subscriptions, clock: Steady, limits: Limits) -> None:
+        self.offers = Offers(clock, limits.claim_bytes)
         self._store = store
         self._subscriptions = subscriptions
         self._clock = clock
@@ -73,6 +75,7 @@ class Targets:
     def forget(self) -> None:
         """The disk may not have what was given: no token is given twice."""
         self._epoch = None
+        self.offers.forget()
 
     def last_known_us(self) -> int:
         """The last moment that something is known of: what waits was claimed, let go or emitted then."""
@@ -89,20 +92,48 @@ class Targets:
     def mark(self, records: Iterable[RecordRow]) -> None:
         """C7: what was emitted has its targets with the commit that emits it."""
         now_us = self._clock.now_us()
-        wanted: dict[tuple[str, str], None] = {(record.topic, record.key): None for record in records}
-        for topic, key in wanted:
+        wanted: dict[tuple[str, str], list[RecordRow]] = {}
+        for record in records:
+            wanted.setdefault((record.topic, record.key), []).append(record)
+        for (topic, key), theirs in wanted.items():
             for row in self._subscriptions.of_topic(topic):
-                self._mark(row, key, now_us, now_us)
+                self._mark(row, key, now_us, now_us, theirs)
 
-    def _mark(self, row: SubscriptionRow, key: str, due_us: int, since_us: int) -> None:
+    def _mark(
+        self, row: SubscriptionRow, key: str, due_us: int, since_us: int, records: list[RecordRow] | None = None
+    ) -> None:
+        """`records`: all that it has to deliver, unless it has to look through those from before."""
         tables = self._store.delivery
         known = tables.target(row.reaction, key)
+        if known is not None and known.state != Standing.IDLE:
+            self.offers.is_more = True
+            return
+        due = (
+            TargetRow(row.reaction, key, *row.start, Standing.DUE, due_us, 0, 0, 0, 0, 0, "", since_us, 0, "")
+            if known is None
+            else known._replace(state=Standing.DUE, due_us=due_us, since_us=since_us)
+        )
+        held = self._offered(row, due, records, due_us) if records and not row.is_filling else None
+        if held is None:
+            self.offers.is_more = True
         if known is None:
-            tables.add_targets(
-                [TargetRow(row.reaction, key, *row.start, Standing.DUE, due_us, 0, 0, 0, 0, 0, "", since_us, 0, "")]
-            )
-        elif known.state == Standing.IDLE:
-            tables.put_targets([known._replace(state=Standing.DUE, due_us=due_us, since_us=since_us)])
+            tables.add_targets([held or due])
+        else:
+            tables.put_targets([held or due])
+
+    def _offered(self, row: SubscriptionRow, due: TargetRow, records: list[RecordRow], now_us: int) -> TargetRow | None:
+        """The same, given to a worker that waits for it. C7: that is on the disk with the commit, or neither is."""
+        if row.state != Listening.LIVE or due.attempt or due.replays:
+            return None
+        records = _fitting(records[: self._limits.claim_records], self._limits.claim_bytes)
+        size = sum([len(record.payload) for record in records])
+        offer = self.offers.find(row.name, size)
+        if offer is None:
+            return None
+        question = offer.question
+        held, grant = self._given_to(question, row, due, records[: max(1, question.records)], now_us)
+        self.offers.give(offer, grant, size, now_us)
+        return held
 
     def fill(self, row: SubscriptionRow) -> bool:
         """Give some of the records from before a subscription their targets. False: all of them have."""
@@ -146,21 +177,33 @@ class Targets:
                 break
             if target.state == Standing.LEASED:
                 target = self._lost(target, records[0], now_us)
-            held = target._replace(
-                state=Standing.LEASED,
-                due_us=now_us + question.lease_us,
-                attempt=target.attempt + 1,
-                token=self._new_token(),
-                holder=question.worker,
-                began_us=now_us,
-            )
+            held, grant = self._given_to(question, row, target, records, now_us, is_replay=is_replay)
             taken.append(held)
-            hold = Hold(row.name, held.key, held.token)
-            age_us = self._clock.age_us(records[0].emitted_us)
-            given = tuple(map(_granted, records))
-            grants.append(Grant(hold, target.attempt, target.lost, given, is_replay, age_us))
+            grants.append(grant)
         self._store.delivery.put_targets(taken)
         return grants, 0 if filling else self.next_us(live)
+
+    def _given_to(
+        self,
+        question: Claim,
+        row: SubscriptionRow,
+        target: TargetRow,
+        records: list[RecordRow],
+        now_us: int,
+        *,
+        is_replay: bool = False,
+    ) -> tuple[TargetRow, Grant]:
+        held = target._replace(
+            state=Standing.LEASED,
+            due_us=now_us + question.lease_us,
+            attempt=target.attempt + 1,
+            token=self._new_token(),
+            holder=question.worker,
+            began_us=now_us,
+        )
+        age_us = self._clock.age_us(records[0].emitted_us)
+        given = tuple(map(_granted, records))
+        return held, Grant(Hold(row.name, held.key, held.token), target.attempt, target.lost, given, is_replay, age_us)
 
     def _due(self, live: list[SubscriptionRow], now_us: int, limit: int) -> list[tuple[SubscriptionRow, TargetRow]]:
         """The earliest of all reactions. One of a higher priority counts as earlier than it is, by so much at most."""

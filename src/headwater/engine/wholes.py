@@ -58,7 +58,7 @@ class Wholes:
         before = self._store.observation(key)
         if before is not None and decode_state(before.state).verified_at > said.seq:
             return
-        state = encode_form(State(0, fingerprint, 0, 0, 0, 0, said.seq, session.id, said.order))
+        state = encode_form(State(0, fingerprint, 0, 0, 0, node.generation, said.seq, session.id, said.order))
         self._store.put_observations([ObservationRow(*key, state, NO_READS)], int(before is None))
         self._known[branch.id, node.piece] = True
 

@@ -50,7 +50,7 @@ RESERVED = ("ctx",)
 class Outline:
     """What is declared in a class and in those it derives from."""
 
-    __slots__ = ("_is_known", "cls", "digests", "members", "name", "typing", "was")
+    __slots__ = ("_is_known", "_kinds", "cls", "digests", "members", "name", "typing", "was")
 
     def __init__(self, cls: type[Piece], *, name: str | None, was: str | None, around: Mapping[str, Any]) -> None:
         for what, said in (("name", name), ("was", was)):
@@ -63,6 +63,7 @@ class Outline:
         # that all runtimes of a process say the same of one class, whatever a global holds when the second one starts.
         self.digests: tuple[tuple[object, ...], dict[str, str]] | None = None
         self.members: dict[str, Declaration] = {}
+        self._kinds: dict[type[Declaration], list[Any]] = {}  # those of a kind, once they were asked for
         for base in reversed(cls.__mro__[1:]):
             outline = vars(base).get("__outline__")
             self._inherit(base, {} if outline is None else outline.members)
@@ -91,7 +92,10 @@ class Outline:
 
     def of(self, kind: type[D]) -> list[D]:
         """The members of a kind, in the order in which they were declared."""
-        return [each for each in self.members.values() if isinstance(each, kind)]
+        found = self._kinds.get(kind)
+        if found is None:
+            found = self._kinds[kind] = [each for each in self.members.values() if isinstance(each, kind)]
+        return found
 
     def get(self, stored: str) -> Declaration | None:
         """The member that is stored under a name."""

@@ -48,6 +48,7 @@ from headwater.protocol.reactions import (
     TargetsDue,
     WatchTargets,
     frozen_claimed,
+    frozen_due,
 )
 from headwater.protocol.stored_events import Events, EventsStored, QueryEvents, WatchEvents, frozen_events
 from headwater.protocol.verdict import Verdict
@@ -324,6 +325,8 @@ def decode_from_engine(
                 return frozen_events(message, limits)
             case Claimed():
                 return frozen_claimed(message, limits)
+            case TargetsDue():
+                return frozen_due(message, limits) if message.grants else message
             case Sync(seq, changes, arrived, by, left, turn, chain):
                 frozen = tuple(_frozen_change(change, limits) for change in changes)
                 return Sync(seq, frozen, _frozen_states(arrived, limits), by, left, turn, chain)

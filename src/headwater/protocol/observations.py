@@ -29,6 +29,11 @@ def generation_of(piece: str) -> tuple[DocKey, Path]:
     return DocKey(SPACE_SCOPE, f"{piece}:@"), ("generation",)
 
 
+def whose_record(doc: DocKey) -> str:
+    """The piece whose record a document is. Empty: it is none."""
+    return doc.id[:-2] if doc.id.endswith(":@") and doc.scope == SPACE_SCOPE else ""
+
+
 class NodeKey(Message, frozen=True, gc=False):
     """Which node: the member of a piece in one of its generations, or of its child with a key, for whom."""
 
@@ -174,6 +179,7 @@ class QueryMet(Message, frozen=True, tag="query_met"):
     be admitted now; or, with `docs`, of all that read one of those. For owners.
 
     `made` are documents that nodes make of which the asker knows: with one reader, that is the one that makes it.
+    `also`: the same is asked of these pieces, of what was written after the seq.
     """
 
     id: Number
@@ -182,6 +188,7 @@ class QueryMet(Message, frozen=True, tag="query_met"):
     docs: tuple[DocKey, ...] = ()
     made: tuple[DocKey, ...] = ()
     limit: Number = 1_000
+    also: tuple[str, ...] = ()
 
 
 class QueryBacklog(Message, frozen=True, tag="query_backlog"):
@@ -202,8 +209,8 @@ class QueryReaders(Message, frozen=True, tag="query_readers"):
 
 
 class QueryMarks(Message, frozen=True, tag="query_marks"):
-    """Ask once which documents that nodes read were written on the session's branch after a seq, and by which pieces
-    they are read. The next page is asked for with the `through` of this one. For owners."""
+    """Ask once which documents that nodes read, and which records of pieces, were written on the session's branch after
+    a seq, and by which pieces they are read. The next page is asked for with the `through` of this one. For owners."""
 
     id: Number
     since: Number
@@ -211,7 +218,7 @@ class QueryMarks(Message, frozen=True, tag="query_marks"):
 
 
 class WatchMarks(Message, frozen=True, tag="watch_marks"):
-    """Tell when anybody writes a document of the session's branch that nodes read. For owners.
+    """Tell when anybody writes a document of the session's branch that nodes read, or a piece's record. For owners.
 
     The last one that was said counts; `on` False: no more of it.
     """
@@ -268,12 +275,16 @@ class Observations(Message, frozen=True, tag="observations"):
 
 
 class WholePiece(Message, frozen=True):
-    """A piece that was clean as a whole as of `as_of`; `met`: something that its nodes read was written since then."""
+    """A piece that was clean as a whole as of `as_of`; `met`: something that its nodes read was written since then.
+
+    `generation` is the one that its record named then. 0: its record was written since, or that is not known.
+    """
 
     piece: str
     fingerprint: str
     as_of: Number
     met: bool
+    generation: Number = 0
 
 
 class Wholes(Message, frozen=True, tag="wholes"):
@@ -328,7 +339,10 @@ class Readers(Message, frozen=True, tag="readers"):
 
 
 class Mark(Message, frozen=True):
-    """A document that nodes read and that was last written at `seq`; `more`: not all of its pieces are named."""
+    """A document that nodes read and that was last written at `seq`; `more`: not all of its pieces are named.
+
+    Of the record of a piece, that piece is named, too, whoever reads it.
+    """
 
     doc: DocKey
     seq: Number

@@ -53,7 +53,11 @@ class Subscribe(Message, frozen=True, tag="subscribe"):
 
 
 class Claim(Message, frozen=True, tag="claim"):
-    """Give me up to so many targets of these reactions, with up to so many records each, for so long."""
+    """Give me up to so many targets of these reactions, with up to so many records each, for so long.
+
+    `lane`: what room is left stays open under this name, until another claim with it. What becomes due meanwhile may be
+    given with the commit that emits it: `TargetsDue` tells. Only for one that watches targets.
+    """
 
     id: Number
     worker: str
@@ -61,6 +65,7 @@ class Claim(Message, frozen=True, tag="claim"):
     limit: Number = 1
     records: Number = 1
     lease_us: Number = 30_000_000
+    lane: str = ""
 
 
 class Hold(Message, frozen=True):
@@ -332,16 +337,30 @@ class Drained(Message, frozen=True, tag="drained"):
 class TargetsDue(Message, frozen=True, tag="targets_due"):
     """There may be something to claim. The answer to `WatchTargets`, and from then on whenever that is so.
 
-    Another number of `subscriptions` than before, on one connection, says that there are new ones.
+    Another number of `subscriptions` than before, on one connection, says that there are new ones. `grants` were given
+    by commits to whoever left room open, so long ago; without `is_more` they are all that there is.
     """
 
     id: Number
     subscriptions: Number = 0
+    grants: tuple[Grant, ...] = ()
+    ago_us: Number = 0
+    is_more: bool = True
 
 
 def frozen_claimed(message: Claimed, limits: ValueLimits) -> Claimed:
     """The same with every payload checked and frozen. InvalidValueError: no document can hold one of them."""
-    grants = tuple(
+    return Claimed(message.id, _frozen_grants(message.grants, limits), message.next_us)
+
+
+def frozen_due(message: TargetsDue, limits: ValueLimits) -> TargetsDue:
+    """The same, as above."""
+    grants = _frozen_grants(message.grants, limits)
+    return TargetsDue(message.id, message.subscriptions, grants, message.ago_us, message.is_more)
+
+
+def _frozen_grants(grants: tuple[Grant, ...], limits: ValueLimits) -> tuple[Grant, ...]:
+    return tuple(
         Grant(
             each.hold,
             each.attempt,
@@ -350,9 +369,8 @@ def frozen_claimed(message: Claimed, limits: ValueLimits) -> Claimed:
             each.replayed,
             each.age_us,
         )
-        for each in message.grants
+        for each in grants
     )
-    return Claimed(message.id, grants, message.next_us)
 
 
 Looking = QueryReactions | QueryTargets | QueryFailures | QueryDrained

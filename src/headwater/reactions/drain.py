@@ -48,7 +48,7 @@ class Pace:
 class _Lane:
     """Reactions that share slots."""
 
-    __slots__ = ("busy", "claiming", "failures", "name", "next_at", "reactions", "records", "slots")
+    __slots__ = ("busy", "claiming", "failures", "is_open", "name", "next_at", "reactions", "records", "slots")
 
     def __init__(self, name: str, slots: int) -> None:
         self.name = name
@@ -58,6 +58,7 @@ class _Lane:
         self.busy = 0  # slots in use
         self.next_at: float | None = None  # when there may be something to claim, by the loop's clock
         self.claiming = False
+        self.is_open = False  # room was left open: something may be given without being asked for
         self.failures = 0
 
 
@@ -72,6 +73,7 @@ class Drain:
         "_hears",
         "_holding",
         "_lanes",
+        "_leaves_open",
         "_of_reaction",
         "_pace",
         "_random",
@@ -94,8 +96,13 @@ class Drain:
         pace: Pace | None = None,
         hears: Hears | None = None,
         is_terse: bool = False,
+        leaves_open: bool = False,
     ) -> None:
-        """`is_terse`: of what is delivered nothing is reported, which is most of it."""
+        """`is_terse`: of what is delivered nothing is reported, which is most of it.
+
+        `leaves_open`: whoever has the desk is told what a commit gives to a worker with room, and calls `given`.
+        """
+        self._leaves_open = leaves_open
         self.worker = worker
         self.is_terse = is_terse
         self._desk = desk
@@ -144,12 +151,19 @@ class Drain:
     def serves(self, name: str) -> bool:
         return name in self._reactions
 
-    async def stop(self) -> None:
-        """Claim and begin nothing more, let what runs come to its end for a while, and give the rest back."""
+    async def stop(self, *, is_heard: bool = True) -> None:
+        """Claim and begin nothing more, let what runs come to its end for a while, and give the rest back.
+
+        `is_heard`: somebody hears that no room is open any more. Otherwise whoever knew of it knows that it is gone.
+        """
         self._stopping = True
         self._arm()
         for work, _ in self._works.values():
             work.stop()
+        for lane in self._lanes.values():
+            if lane.is_open and is_heard:
+                task = self._spawn(self._claim(lane), f"closing {lane.name}", self._claims)
+                assert not task.done()
         grace_s = self._pace.grace_ms / 1_000
         await self._ended(self._claims, min(grace_s, ANSWER_S))  # What is given now is given back.
         await self._ended(self._tasks, grace_s)
@@ -219,10 +233,12 @@ class Drain:
             0,
             self.worker,
             tuple(lane.reactions),
-            lane.slots - lane.busy,
+            0 if self._stopping else max(0, lane.slots - lane.busy),
             lane.records,
             self._pace.lease_ms * 1_000,
+            lane.name if self._leaves_open else "",
         )
+        lane.is_open = self._leaves_open and not self._stopping
         try:
             answer = await self._desk.ask(question)
         except HeadwaterError:
@@ -235,15 +251,27 @@ class Drain:
             if answer.next_us is not None:
                 self._due(lane, loop.time() + answer.next_us / 1e6)
             for grant in answer.grants:
-                if self._stopping:
-                    task = self._spawn(self._give_back(grant), f"giving {grant.hold.key} back", self._tasks)
-                    assert not task.done()
-                else:
-                    self._deliver(lane, grant, asked_at)
+                self._take(lane, grant, asked_at)
         finally:
             lane.claiming = False
         if not self._stopping:
             self._look()
+
+    def given(self, grants: Iterable[Grant], ago_us: int) -> None:
+        """Targets that a commit gave to this worker, so long ago, since it had left room open."""
+        since = asyncio.get_running_loop().time() - ago_us / 1e6
+        for grant in grants:
+            lane = self._of_reaction.get(grant.hold.reaction)
+            if lane is not None:  # Otherwise it was never asked for, and is somebody's when its lease ends.
+                self._take(lane, grant, since)
+
+    def _take(self, lane: _Lane, grant: Grant, since: float) -> None:
+        """Have it delivered; unless the worker stops, or its room was taken while this was on its way."""
+        if self._stopping or lane.busy >= lane.slots:
+            task = self._spawn(self._give_back(grant), f"giving {grant.hold.key} back", self._tasks)
+            assert not task.done()
+        else:
+            self._deliver(lane, grant, since)
 
     async def _give_back(self, grant: Grant) -> None:
         """It came when nothing was to be begun any more."""
@@ -262,7 +290,7 @@ class Drain:
         )
         target = (grant.hold.reaction, grant.hold.key)
         before = self._works.get(target)
-        if before is not None:
+        if before is not None and not self._finishing.is_telling(before[1]):
             self._holding.doubt(before[1])  # It is about to end, or an operator took the target away.
         task = self._spawn(work.run(), f"{grant.hold.reaction} for {grant.hold.key}", self._tasks)
         self._works[target] = (work, grant.hold)
@@ -286,6 +314,11 @@ class Drain:
 
     def _finished(self, told: tuple[Outcome, ...], answer: Finished) -> None:
         """What was told was heard; the lanes concerned may have more."""
+        for outcome in told:
+            target = (outcome.hold.reaction, outcome.hold.key)
+            known = self._works.get(target)
+            if known is not None and known[1] == outcome.hold:
+                del self._works[target]  # It ends in a moment, and is nobody's doubt.
         for hold in answer.late:
             self._hears(Late(reaction=hold.reaction, key=hold.key))
         if answer.next_us is not None:

@@ -44,6 +44,10 @@ class Finishing:
     def __len__(self) -> int:
         return len(self._waiting)
 
+    def is_telling(self, hold: Hold) -> bool:
+        """Whether what came of a target is on its way: whose it is by then is heard with that."""
+        return hold in self._waiting
+
     async def tell(self, outcome: Outcome) -> bool:
         """Tell what came of a target, and wait until it is heard. False: it was somebody else's by then, or refused."""
         if self._is_stopped:

@@ -20,6 +20,8 @@ from headwater.protocol.reactions import Failure, Granted, Then
 
 Exhausted = Literal["block", "park", "skip", "never"]
 Rule = Backoff | Literal["permanent"]
+NEVER_US: Final = 1_000_000
+"""How long whoever never gives up, and has no backoff, waits between the tries after the last one of others."""
 TEXT: Final = 2_000
 """Characters of an error's message that are kept."""
 
@@ -89,6 +91,8 @@ def _next(rules: Rules, tried: Tried, random: Random) -> tuple[Then, int]:
         wait_us = max(wait_us, said_us)
     if (tried.attempt >= rules.max_retries and not never) or rules.is_over(tried.age_us + wait_us):
         return _given_up(rules), 0
+    if tried.attempt >= rules.max_retries and not wait_us:
+        return "retry", NEVER_US
     return "retry", wait_us
 
 

@@ -23,6 +23,7 @@ EventsReply = Callable[[Events | LoadError], object]
 SeenReply = Callable[[Seen | LoadError], object]
 DeliveringReply = Callable[[Delivering | LoadError], object]
 Watches = type[WatchEvents] | type[WatchMarks] | type[WatchTargets]
+DueHeard = Callable[[TargetsDue | LoadError], object]
 Heard = Callable[[int | LoadError], object]
 """Called with the seq of the newest commit that stored events, or marked pieces; with an error where it is refused."""
 
@@ -36,7 +37,7 @@ class Queries:
         self._say = say
         self._new_number = new_number
         self._waiting: dict[int, tuple[str, Callable[[Any], object]]] = {}  # what was asked for, and who
-        self._heard: dict[Watches, tuple[int, Heard]] = {}  # the number of the question
+        self._heard: dict[Watches, tuple[int, Callable[[Any], object]]] = {}  # the number of the question
         self._declared: dict[str, tuple[Subscribe, DeliveringReply]] = {}  # that nobody has heard yet, by reaction
 
     def ask(self, query: Query, reply: Reply) -> None:
@@ -65,7 +66,7 @@ class Queries:
     def declare(self, question: Subscribe, reply: DeliveringReply) -> None:
         """Say of a reaction that it wants records, before any commit that is made from now on.
 
-        Without a connection, it is the first thing on the next one. The reply is called once it is heard, or refused.
+        Without a connection, it is the first thing on the next one. The reply is called once there is an answer.
         """
         self._declared[question.reaction] = (question, reply)
         asked = self._declaring(question.reaction)
@@ -81,7 +82,7 @@ class Queries:
         asked = msgspec.structs.replace(question, id=self._new_number())
 
         def answered(answer: Delivering | LoadError) -> None:
-            if not (isinstance(answer, LoadError) and answer.code in ("", "storage")):
+            if not (isinstance(answer, LoadError) and not answer.code):  # Then the next connection hears of it.
                 self._declared.pop(reaction, None)
                 reply(answer)
 
@@ -111,14 +112,14 @@ class Queries:
         """
         self._watch(WatchMarks, heard)
 
-    def watch_targets(self, heard: Heard | None) -> None:
+    def watch_targets(self, heard: DueHeard | None) -> None:
         """Be told when there may be something for a worker to claim: now, on every connection, and from then on.
 
-        With it comes a number, which is another one when there are new reactions. None: no longer.
+        With it comes what was given to a worker that left room open. None: no longer.
         """
         self._watch(WatchTargets, heard)
 
-    def _watch(self, kind: Watches, heard: Heard | None) -> None:
+    def _watch(self, kind: Watches, heard: Callable[[Any], object] | None) -> None:
         former = self._heard.pop(kind, None)
         if heard is not None:
             number = self._new_number()
@@ -139,7 +140,7 @@ class Queries:
         if isinstance(answer, EventsStored | Marked | TargetsDue | LoadError):
             for known, heard in list(self._heard.values()):
                 if known == number:
-                    heard(answer.newest if isinstance(answer, EventsStored | Marked) else _news(answer))
+                    heard(answer.newest if isinstance(answer, EventsStored | Marked) else answer)
                     return True
         waiting = self._waiting.pop(number, None)
         if waiting is not None:
@@ -151,8 +152,3 @@ class Queries:
         waiting, self._waiting = self._waiting, {}
         for what, reply in waiting.values():
             reply(LoadError(f"{what} cannot be read: {why}"))
-
-
-def _news(answer: TargetsDue | LoadError) -> int | LoadError:
-    """Of targets nothing is told but whether there are new reactions."""
-    return answer if isinstance(answer, LoadError) else answer.subscriptions

@@ -250,8 +250,8 @@ class Session:
         if self.link is not Link.UP:
             self._wave.clear()  # never sent: reverted and made again on reconnection
             return
-        room = MAX_IN_FLIGHT - self.replica.pending.in_flight()
-        waiting, self._wave = self._wave[: max(room, 0)], self._wave[max(room, 0) :]
+        room = max(MAX_IN_FLIGHT - self.replica.pending.in_flight(), 0) if self._wave else 0
+        waiting, self._wave = self._wave[:room], self._wave[room:]
         wave: list[Layer] = []
         length = 0
         for layer in waiting:
@@ -334,9 +334,9 @@ class Session:
 
     # ---- watching ----------------------------------------------------------------------------------
 
-    def watch(self, docs: Iterable[DocKey], *, follow: bool = False) -> None:
+    def watch(self, docs: Iterable[DocKey], *, follow: bool = False, ahead: Iterable[DocKey] | None = None) -> None:
         """Ask for documents, and for every change of them. Those already asked for are not asked for again."""
-        self._watches.watch(docs, follow=follow)
+        self._watches.watch(docs, follow=follow, ahead=ahead)
 
     def unwatch(self, doc: DocKey) -> bool:
         """Let a document go, with what came by following it. False: a pending commit is on top of one of them."""

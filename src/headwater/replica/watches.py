@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from msgspec import structs
+
 from headwater.data.address import DocKey
 from headwater.protocol.messages import FromReplica, Opened, Selector, Sync, Unwatch, Watch, Watched
 from headwater.replica.replica import Replica
@@ -23,6 +25,7 @@ class Watches:
         "_next",
         "_replica",
         "_say",
+        "_together",
         "_watch_of",
         "_watches",
         "generation",
@@ -37,6 +40,7 @@ class Watches:
         self._followed: dict[DocKey, int] = {}  # came with the watch of another document
         self._loading: dict[int, tuple[Selector, ...]] = {}
         self._narrower: dict[int, tuple[Selector, ...]] = {}  # watches that are being widened, as they were
+        self._together: dict[int, set[DocKey]] = {}  # watches of many documents, with those that somebody waits for
         self._next = 1
 
     def new_number(self) -> int:
@@ -52,10 +56,22 @@ class Watches:
 
     # ---- asking ------------------------------------------------------------------------------------
 
-    def watch(self, docs: Iterable[DocKey], *, follow: bool = False) -> None:
-        """Ask for documents, and for every change of them. Those already asked for are not asked for again."""
+    def watch(self, docs: Iterable[DocKey], *, follow: bool = False, ahead: Iterable[DocKey] | None = None) -> None:
+        """Ask for documents, and for every change of them. Those already asked for are not asked for again.
+
+        `ahead`: they are asked for as one, with these, which nobody waits for and which may fail to come.
+        """
+        if ahead is not None:
+            self._watch_together(docs, ahead)
+            docs = ()
         for doc in docs:
             number = self._watch_of.get(doc)
+            if number is not None and number in self._together:
+                self._together[number].add(doc)
+                if not follow:
+                    continue
+                self._part(doc, number)
+                number = None
             follows = number is not None and any(selector.follow for selector in self._watches[number])
             asked = self._replica.is_here(doc) or number in self._loading
             if number is not None and asked and (follows or not follow):
@@ -73,9 +89,35 @@ class Watches:
             self.generation += 1
             self._say(Watch(number, self._watches[number]))
 
+    def _watch_together(self, docs: Iterable[DocKey], ahead: Iterable[DocKey]) -> None:
+        wanted, more = ([doc for doc in each if doc not in self._watch_of] for each in (docs, ahead))
+        selectors = tuple([Selector(doc) for doc in dict.fromkeys([*wanted, *more])])
+        if not selectors:
+            return
+        number = self.new_number()
+        self._watch_of.update({selector.doc: number for selector in selectors})
+        self._watches[number] = self._loading[number] = selectors
+        self._together[number] = set(wanted)
+        self.generation += 1
+        self._say(Watch(number, selectors))
+
+    def _part(self, doc: DocKey, number: int) -> None:
+        """A document is no more part of a watch of many. The engine is told when none is left of them."""
+        del self._watch_of[doc]
+        left = self._watches[number] = tuple([each for each in self._watches[number] if each.doc != doc])
+        if not left:
+            del self._watches[number], self._together[number]
+            self._loading.pop(number, None)
+            self._say(Unwatch(number))
+
     def unwatch(self, doc: DocKey) -> bool:
         """Let a document go, with what came by following it. False: a pending commit is on top of one of them."""
         number = self._watch_of.get(doc)
+        if number is not None and number in self._together:
+            if number in self._loading or not self._replica.let_go(doc):
+                return False
+            self._part(doc, number)
+            return True
         if number is None:
             return self._replica.let_go(doc)  # if it came by following, its changes are still heard
         followed = [other for other, by in self._followed.items() if by == number and other not in self._watch_of]
@@ -118,6 +160,11 @@ class Watches:
         if selectors is None:
             return False
         self.generation += 1
+        if (together := self._together.get(message.id)) is not None:
+            together.clear()
+            mine = {each.doc for each in self._watches[message.id]}
+            if len(mine) < len(message.documents):  # Some have a watch of their own by now.
+                message = structs.replace(message, documents=tuple([s for s in message.documents if s.doc in mine]))
         asked = {selector.doc for selector in selectors}
         self._followed.update({state.doc: message.id for state in message.documents if state.doc not in asked})
         self._replica.arrive(message.documents, message.seq)
@@ -139,6 +186,14 @@ class Watches:
             return None
         self.generation += 1
         docs = tuple(selector.doc for selector in selectors)
+        wanted = self._together.pop(number, None)
+        if wanted is not None:  # It was too much at once: those that somebody waits for are asked for one by one.
+            del self._watches[number]
+            for doc in docs:
+                if self._watch_of.get(doc) == number:
+                    del self._watch_of[doc]
+            self.watch([doc for doc in docs if doc in wanted])
+            return ()
         narrower = self._narrower.pop(number, None)
         if narrower is not None:
             self._watches[number] = narrower  # It could not be widened: what was watched is watched on.

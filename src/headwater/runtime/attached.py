@@ -124,6 +124,11 @@ class Attached:
         self.driver.session.watch(docs)
         self._core.request_tick()  # Everything that one slice asks for travels together.
 
+    def watch_together(self, docs: Iterable[DocKey], ahead: Iterable[DocKey]) -> None:
+        """Ask for many documents at once, with some that will perhaps be asked for next."""
+        self.driver.session.watch(docs, ahead=ahead)
+        self.driver.flush()
+
     def unwatch(self, doc: DocKey) -> bool:
         return self.driver.session.unwatch(doc)
 

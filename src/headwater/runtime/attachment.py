@@ -153,6 +153,11 @@ class Embedded:
             raise
         return ThreadHost(engine, clock=self._clock, limits=self._limits, name=space)
 
+    def newest(self, space: str) -> int | None:
+        """Where the log of a space ends, if it is open here: at least what anybody was told of, perhaps more."""
+        host = self._hosts.get(space)
+        return None if host is None else host.last_seq
+
     async def close(self) -> None:
         async with self._lock:
             if not self.closed:
@@ -180,4 +185,5 @@ class _ToHost:
         except HeadwaterError as error:
             # It is told, and tried again: a disk may be mended while the program runs.
             raise ConnectionError(f"space {self._space!r} cannot be opened: {error}") from error
+        host.work_here(asyncio.get_running_loop().call_soon)  # As long as the disk is quick: no thread is woken.
         return await Loopback(lambda _: host).connect(heard, lost)

@@ -92,6 +92,11 @@ def taking_part() -> tuple[Runtime, ...]:
     return tuple(each for each in _TAKING_PART if not each.core.is_closed)
 
 
+def takes_part(runtime: Runtime) -> None:
+    """One more of them, that whoever serves opened itself."""
+    _TAKING_PART.add(runtime)
+
+
 def connect(
     url: str, /, *, token: str, policy: Policy | None = None, outbox: str | PathLike[str] | None = None
 ) -> Opening[Runtime]:

@@ -40,7 +40,18 @@ class Channel(Protocol):
 class LocalSpace:
     """A space as one runtime has it."""
 
-    __slots__ = ("_ahead", "_deferred", "_unread", "channel", "ended", "failed_loads", "name", "replica", "retry")
+    __slots__ = (
+        "_ahead",
+        "_deferred",
+        "_held",
+        "_unread",
+        "channel",
+        "ended",
+        "failed_loads",
+        "name",
+        "replica",
+        "retry",
+    )
 
     def __init__(self, name: str, replica: Replica, channel: Channel) -> None:
         self.name = name
@@ -52,6 +63,7 @@ class LocalSpace:
         self.failed_loads: dict[Document, HeadwaterError] = {}  # refused by the engine; the next read asks again
         self._ahead: dict[Document, None] = {}  # asked for, and nobody has missed it
         self._unread: OrderedDict[Document, None] = OrderedDict()
+        self._held: dict[Document, None] = {}  # what stays here although nobody reads it
         # What is done when a document has arrived, and what instead if it will not.
         self._deferred: dict[Document, list[tuple[Callable[[], object], Callable[[], object]]]] = {}
 
@@ -72,6 +84,23 @@ class LocalSpace:
             self._ahead[document] = None
         self.channel.watch([document.key for document in documents])
 
+    def hold(self, documents: Iterable[Document]) -> None:
+        """Whether or not somebody reads them, they stay here from now on."""
+        for document in documents:
+            self._held[document] = None
+            self._unread.pop(document, None)
+
+    def let_loose(self, documents: Iterable[Document]) -> None:
+        """They stay no longer than somebody reads them."""
+        for document in documents:
+            if document in self._held:
+                del self._held[document]
+                self.let_be(document)
+
+    def come(self, documents: Iterable[Document]) -> None:
+        """They were asked for before anybody wanted them, and may be let go as if somebody had."""
+        self._unread.update([(each, None) for each in documents if each not in self._held and each.twig is None])
+
     def let_be(self, document: Document) -> None:
         """It was loaded for a moment only: if nobody reads or computes it, it may be let go."""
         if document.twig is None and not document.writers:
@@ -80,6 +109,8 @@ class LocalSpace:
     def release(self, document: Document) -> None:
         """Nobody does any more. It stays for a while, since it may be looked at again."""
         self._ahead.pop(document, None)
+        if document in self._held:
+            return
         self._unread[document] = None
         self.trim(2)
 

@@ -16,7 +16,7 @@ from headwater.data.path import Path
 from headwater.data.spots import Spot
 from headwater.data.value import MaybeValue
 from headwater.errors import InvariantViolation
-from headwater.protocol.observations import About
+from headwater.protocol.observations import About, Observed
 from headwater.replica.document import Document
 from headwater.replica.feed import Notification
 from headwater.replica.layer import Layer
@@ -84,6 +84,9 @@ class Account(Protocol):
 
     def said(self) -> About:
         """Which node it is, and what its code does."""
+
+    def because(self, observed: Observed) -> None:
+        """What it read was written since this was observed: it runs for that."""
 
 
 class NodeKind(Enum):

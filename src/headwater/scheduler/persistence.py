@@ -13,12 +13,12 @@ from typing import Final, NamedTuple, cast
 
 import msgspec
 
-from headwater.data.address import Depth
+from headwater.data.address import Depth, DocKey
 from headwater.data.ids import derive
 from headwater.data.path import Path
 from headwater.data.spots import Spot
 from headwater.protocol.commit import Read
-from headwater.protocol.observations import About, Footprint, ForeignRead, Layers, Touched, encode_part
+from headwater.protocol.observations import About, Footprint, ForeignRead, Layers, Observed, Touched, encode_part
 from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.layer import Fate, Layer
 from headwater.replica.replica import Replica
@@ -40,6 +40,7 @@ class Account:
         "_abouts",
         "_chain_of",
         "_describe",
+        "_due",
         "_footprint",
         "_foreign",
         "_found",
@@ -90,6 +91,7 @@ class Account:
         self._foreign: list[Spot] = []
         self._footprint = b""
         self._is_comparable = False
+        self._due: tuple[DocKey, Path] | None = None  # what was written since its last run, if it runs for that
         self.is_told = False  # its last run was told, and can be compared by this space alone
 
     def forget(self) -> None:
@@ -99,6 +101,11 @@ class Account:
     def said(self) -> About:
         """Which node it is, and what its code does."""
         return self._describe()
+
+    def because(self, observed: Observed) -> None:
+        """It is to run because of what was written since this was observed. The last write is told."""
+        place, _ = max(observed.stale, key=lambda each: each[1])
+        self._due = (observed.reads[place].doc, observed.reads[place].path)
 
     def _about(self, is_known: bool) -> bytes:
         if self._abouts is None:
@@ -142,7 +149,9 @@ class Account:
         foreign = self._seen_elsewhere() if self._foreign else ()
         failed = "" if failure is None else derive("failure", type(failure).__name__, str(failure)[:1_000])
         cause = self._cause(node, causes)
-        self._unsure = None
+        if cause is None:
+            cause = self._due
+        self._due = self._unsure = None
         if foreign is None:
             if is_known and failure is None and self._on_unsure is not None and not self._stays_local():
                 self._unsure = (cause, took_us)

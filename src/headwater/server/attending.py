@@ -16,7 +16,7 @@ from headwater.protocol.reactions import QueryReactions, Reactions, ReactionStat
 from headwater.runtime.attachment import Attachment
 from headwater.runtime.binding.bound_reaction import reaction_name, reactions_of, topic_name
 from headwater.runtime.binding.records import classes
-from headwater.runtime.entry import taking_part
+from headwater.runtime.entry import takes_part, taking_part
 from headwater.runtime.runtime import Runtime
 from headwater.server.service import Service
 
@@ -71,7 +71,8 @@ class Attending:
             except HeadwaterError as error:  # Whoever enters it next has it looked at again.
                 self._runtime.core.report(f"reactions of {space}", error)
                 continue
-            if is_awaited and not any(space in _names(each) for each in (self._runtime, *taking_part())):
+            others = [each for each in taking_part() if each.attachment is self._attachment]
+            if is_awaited and not any(space in _names(each) for each in (self._runtime, *others)):
                 self._open(space)
 
     async def _is_awaited(self, space: str, stays: bool) -> bool:
@@ -112,6 +113,7 @@ class Attending:
         if self._worker is None:
             self._worker = Runtime(self._attachment, clock=self._service.clock, reacts=True)
             self._worker.core.on_error(self._runtime.core.on_failure)
+            takes_part(self._worker)  # Commands ask it, too, and new code is for it.
         self._worker.space(space)
 
     async def close(self) -> None:

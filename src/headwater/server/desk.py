@@ -39,6 +39,7 @@ from headwater.scheduler.node import Node
 from headwater.server.abroad import Abroad
 from headwater.server.branching import branch_form
 from headwater.server.forms import compact_form, log_form, read_form, why_form
+from headwater.server.hints import pieces_there
 from headwater.server.intents import intents_form, stored_form
 from headwater.server.nodes import backlog_form, current_form, nodes_form
 from headwater.server.reactions import reactions_form
@@ -314,7 +315,10 @@ class Desk:
             record = cell.memo().decode(value)
             return pieces.home(local, class_named(record.cls), record.name)
         if not cls:
-            raise AbsentError(f"{space} has no piece {name!r}. To make one, name its class: Class:{name}.member")
+            there = ""
+            if space in self._engines.sizes():
+                there = await self._engines.ask(space, lambda engine: pieces_there(engine, name))
+            raise AbsentError(f"{space} has no piece {name!r}.{there} To make one, name its class: Class:{name}.member")
         found = [each for each in classes() if cls in (each.__name__, each.__outline__.name)]
         if not found:
             raise AbsentError(f"there is no class {cls!r} of pieces here")

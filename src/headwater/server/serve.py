@@ -21,6 +21,7 @@ import uvicorn
 from structlog.typing import FilteringBoundLogger
 
 from headwater.clock import Clock
+from headwater.engine.directory import Directory
 from headwater.errors import AccessError, StorageError
 from headwater.pieces.piece import Piece
 from headwater.server.app import Door, make_app
@@ -76,6 +77,16 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
+def _listen_first(directory: str | Path, host: str, port: int) -> socket.socket:
+    """Listen before the directory is made: one that cannot serve leaves nothing behind."""
+    try:
+        return listen(host, port)
+    except StorageError:
+        if Path(directory).is_dir():
+            Directory(directory).close()  # If somebody has it, that is the better reason.
+        raise
+
+
 class Server(uvicorn.Server):
     """A server of one directory. `await serve()` runs until it is told to stop, by a signal or by `stop`."""
 
@@ -104,16 +115,16 @@ class Server(uvicorn.Server):
                 f"{directory} has keys, and nobody would own the spaces that the application makes: say who does, with "
                 "--owner USER"
             )
-        self.service = Service(
-            directory, insecure_local=insecure_local, clock=clock, limits=limits, log=log, owner=owner
-        )
+        self._listener = _listen_first(directory, host, port)
+        try:
+            self.service = Service(
+                directory, insecure_local=insecure_local, clock=clock, limits=limits, log=log, owner=owner
+            )
+        except BaseException:
+            self._listener.close()
+            raise
         self._application: Application | None = None
         app, self._door = make_app(self.service, None if classes is None else self.application, pages)
-        try:
-            self._listener = listen(host, port)
-        except BaseException:
-            self.service.spaces.close()
-            raise
         self.address: tuple[str, int] = self._listener.getsockname()[:2]
         super().__init__(
             uvicorn.Config(

@@ -69,7 +69,7 @@ class TestSaying:
         runner.send(Commit(2, (write("b", replace((), 1)),)))
         runner.observe(_whole(runner, 1))
         answer = engine.looked(QueryWholes(1))
-        assert answer == Wholes(1, 2, (WholePiece("p", "all", 1, False),))
+        assert answer == Wholes(1, 2, (WholePiece("p", "all", 1, False, 1),))
         assert [each.node.member for each in observed(engine)] == ["n"]
         assert backlog(engine) == {}
 
@@ -182,7 +182,7 @@ class TestForgetting:
         assert _wholes(engine) == {"p": (1, True)}
         assert _met(engine, 1) == ["n"]
         monkeypatch.setattr(met, "MOST_DOCUMENTS", 1)
-        assert _wholes(engine) == {}, "more was written since than is looked at"
+        assert _wholes(engine) == {"p": (1, True)}, "which pieces those are is one statement, however many"
         assert _met(engine, 1) is None
 
 
@@ -220,6 +220,39 @@ class TestMeeting:
         assert _met(engine, 0, "out", made=("out",)) == []
         runner.observe(runner.run("p.reader", looked("out", seq=2)))
         assert _met(engine, 0, "out", made=("out",)) == ["maker", "reader"]
+
+    def test_of_several_pieces_it_is_one_question(self, engine: Engine) -> None:
+        runner = _started(engine, a={"x": 1, "y": 1}, b=1)
+        runner.observe(
+            *[runner.run(f"{piece}.x", looked("a", "x", seq=1)) for piece in "pqr"],
+            runner.run("q.y", looked("a", "y", seq=1)),
+            runner.run("s.b", looked("b", seq=1)),
+        )
+        assert self._of_all(engine, "q", "r", "s") == []
+        runner.send(Commit(2, (write("a", replace(("x",), 2)),)))
+        assert self._of_all(engine, "q", "s") == ["p.x", "q.x"]
+        runner.send(Commit(3, (write("b", replace((), 2)),)))
+        assert self._of_all(engine, "q", "r", "s") == ["p.x", "q.x", "r.x", "s.b"]
+        assert self._of_all(engine, "q", "unknown") == ["p.x", "q.x"]
+        assert self._of_all(engine, "q", "r", first="unknown") == ["q.x", "r.x"]
+
+    def test_who_makes_a_result_is_told_from_who_reads_it_in_another_piece(self, engine: Engine) -> None:
+        runner = _started(engine, a=1)
+        runner.send(
+            Commit(2, (write("p:out", replace((), 1)),)),
+            observed=(runner.run("p.maker", looked("a", seq=1), looked("p:out", seq=1), local_seq=2),),
+        )
+        runner.observe(runner.run("q.reader", looked("p:out", seq=2)))
+        runner.send(Commit(3, (write("p:out", replace((), 2)),)))
+        assert self._of_all(engine, "q", made=("p:out",), since=2) == ["q.reader"]
+
+    def _of_all(
+        self, engine: Engine, *also: str, first: str = "p", made: tuple[str, ...] = (), since: int = 1
+    ) -> list[str]:
+        answer = engine.looked(QueryMet(1, first, since, (), tuple(map(doc, made)), 100, also))
+        assert isinstance(answer, Met)
+        assert answer.all
+        return sorted([f"{each.node.piece}.{each.node.member}" for each in answer.observed])
 
     def test_nodes_are_asked_for_by_name(self, engine: Engine) -> None:
         runner = _started(engine, a=1)

@@ -256,6 +256,17 @@ def test_after_its_budget_nothing_is_tried_again_and_what_was_never_tried_once()
     played(story)
 
 
+def test_whoever_never_gives_up_and_has_no_backoff_does_not_try_without_end_at_once() -> None:
+    async def story(s: Story) -> None:
+        stub = s.stub(fails(ValueError("boom")), max_retries=2, on_exhausted="never")
+        await s.worker(stub)
+        s.emit("a", 1)
+        await s.passes(3_500)
+        assert [at // 1_000_000 for at in stub.times] == [0, 0, 0, 1, 2, 3]
+
+    played(story)
+
+
 # --- stopping ----------------------------------------------------------------------------------------------
 
 

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 import headwater
+from headwater.engine.host import ThreadHost
 from headwater.runtime.attachment import Embedded
 from tests.unit.runtime.kit import run
 
@@ -40,5 +45,33 @@ def test_whoever_stops_waiting_for_a_host_leaves_nothing_open(tmp_path: Path) ->
             late.cancel()
             await data.close()
             assert host.failed is None
+
+    run(work)
+
+
+@pytest.mark.parametrize("disk", ["quick", "slow"])
+def test_the_loop_does_the_engine_s_work_while_the_disk_is_quick(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, disk: str
+) -> None:
+    """Waking a thread costs as much as the work. A slow disk must not stop an event loop, though."""
+    monkeypatch.setattr("headwater.engine.host.SLOW_US", 10**9 if disk == "quick" else 0)
+    threads: list[int] = []
+    process: Callable[..., None] = ThreadHost._process
+
+    def processed(host: ThreadHost, batch: list[object]) -> None:
+        threads.append(threading.get_ident())
+        process(host, batch)
+
+    monkeypatch.setattr(ThreadHost, "_process", processed)
+
+    async def work() -> None:
+        async with headwater.open(tmp_path) as rt:
+            rt.cell("shop", "n", int).set(1)
+            await rt.durable()
+            threads.clear()
+            rt.cell("shop", "n", int).set(2)
+            await rt.durable()
+            assert threads
+            assert (set(threads) == {threading.get_ident()}) == (disk == "quick")
 
     run(work)

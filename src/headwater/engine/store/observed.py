@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from headwater.data.address import DocKey
 from headwater.engine.store.database import Database
@@ -16,10 +16,18 @@ from headwater.engine.store.port import MirrorRow, NodeNumbers, ObservationRow, 
 from headwater.engine.store.seal import observation_seal
 from headwater.engine.store.sealed import DOCUMENTS, MIRRORS, NAMES, OBSERVATIONS, READERS, Sealed
 
+T = TypeVar("T", int, str)
+
 _PUT: Final = "INSERT OR REPLACE INTO observations VALUES (?,?,?,?,?,?,?,?,?)"  # half of what an upsert costs
 _KEY: Final = "branch=? AND piece=? AND generation=? AND member=? AND child=? AND scope=?"
 _AFTER: Final = "WHERE (branch, piece, generation, member, child, scope)>(?,?,?,?,?,?)"
 _ORDER: Final = "ORDER BY branch, piece, generation, member, child, scope LIMIT ?"
+_PIECES: Final = (  # From each to the next, without the rows between them.
+    "SELECT piece FROM (WITH RECURSIVE found(piece) AS ("
+    "SELECT min(piece) FROM observations WHERE branch=?1 AND piece>?2 UNION ALL"
+    " SELECT (SELECT min(piece) FROM observations WHERE branch=?1 AND piece>found.piece) FROM found"
+    " WHERE found.piece IS NOT NULL LIMIT ?3) SELECT piece FROM found) WHERE piece IS NOT NULL"
+)
 _TOGETHER: Final = 500  # numbers in one statement
 
 
@@ -31,6 +39,23 @@ def name_of(db: Database, number: int) -> str | None:
 def number_of(db: Database, name: str) -> int | None:
     row = db.one(NAMES.select + "WHERE name=?", (name,))
     return int(NAMES.opened(row)[0]) if row else None
+
+
+def names_of(db: Database, numbers: Iterable[int]) -> dict[int, str]:
+    """The names behind numbers. Those that have none are left out."""
+    found: dict[int, str] = {}
+    for some, places in _together(numbers):
+        found.update([NAMES.opened(row) for row in db.all(NAMES.select + f"WHERE number IN ({places})", some)])
+    return found
+
+
+def numbers_of(db: Database, names: Iterable[str]) -> dict[str, int]:
+    """The numbers of names. Those that have none are left out."""
+    found: dict[str, int] = {}
+    for some, places in _together(names):
+        rows = db.all(NAMES.select + f"WHERE name IN ({places})", some)
+        found.update({name: number for number, name in map(NAMES.opened, rows)})
+    return found
 
 
 def add_name(db: Database, name: str) -> int:
@@ -57,23 +82,37 @@ def observation(db: Database, key: NodeNumbers) -> ObservationRow | None:
     return ObservationRow._make(rows[0]) if rows else None
 
 
-def observations_after(
-    db: Database, after: NodeNumbers, limit: int, holds: Sequence[bytes] = ()
-) -> list[ObservationRow]:
-    """Rows of the branch that `after` names. Fewer than so many: there are no more.
-
-    `holds`: only those of the piece that it names whose body holds one of these strings of bytes.
-    """
+def observations_after(db: Database, after: NodeNumbers, limit: int) -> list[ObservationRow]:
+    """Rows of the branch that `after` names. Fewer than so many: there are no more."""
     found: list[ObservationRow] = []
-    having = f"AND piece=? AND ({' OR '.join(['instr(body, ?)'] * len(holds))}) " if holds else ""
-    which = (after.piece, *holds) if holds else ()
     while True:
-        where = f"{_AFTER} AND branch=? {having}{_ORDER}"
-        rows = db.all(OBSERVATIONS.select + where, (*after, after.branch, *which, limit))
+        where = f"{_AFTER} AND branch=? {_ORDER}"
+        rows = db.all(OBSERVATIONS.select + where, (*after, after.branch, limit))
         found += map(ObservationRow._make, _whole(OBSERVATIONS, rows))
         if len(rows) < limit or len(found) >= limit:
             return found[:limit]
         after = NodeNumbers._make(rows[-1][1:7])  # Some were left out: the page is filled with those that follow.
+
+
+def observations_holding(
+    db: Database, branch: int, pieces: Iterable[int], limit: int, holds: Sequence[bytes]
+) -> list[ObservationRow]:
+    """Rows of pieces whose body holds one of these strings of bytes. Fewer than so many: there are no more."""
+    found: list[ObservationRow] = []
+    having = " OR ".join(["instr(body, ?)"] * len(holds))
+    for some, places in _together(pieces):
+        where = f"WHERE branch=? AND piece IN ({places}) AND ({having}) LIMIT ?"
+        left = limit
+        while True:
+            rows = db.all(OBSERVATIONS.select + where, (branch, *some, *holds, left))
+            whole = [*map(ObservationRow._make, _whole(OBSERVATIONS, rows))]
+            if len(rows) < left or len(whole) >= limit:
+                break
+            left *= 2  # Some were left out: the page is filled with those that follow.
+        found += whole
+        if len(found) >= limit:
+            break
+    return found[:limit]
 
 
 def put_observations(db: Database, rows: Iterable[ObservationRow], added: int) -> None:
@@ -96,21 +135,33 @@ def newest_generation(db: Database, branch: int, piece: int) -> int | None:
 
 
 def observed_pieces(db: Database, branch: int, after: int, limit: int) -> list[int]:
-    found: list[int] = []
-    while len(found) < limit:
-        row = db.one(
-            "SELECT piece FROM observations WHERE branch=? AND piece>? ORDER BY piece LIMIT 1",
-            (branch, found[-1] if found else after),
+    rows = db.all(_PIECES, (branch, after, limit))
+    return [piece for (piece,) in rows]
+
+
+def observations_of(db: Database, branch: int, member: int, pieces: Iterable[int]) -> list[ObservationRow]:
+    """The rows of one member of several pieces that are of no generation."""
+    found: list[ObservationRow] = []
+    for some, places in _together(pieces):
+        where = f"WHERE branch=? AND piece IN ({places}) AND generation=0 AND member=? AND child='' AND scope=0"
+        found += map(
+            ObservationRow._make, _whole(OBSERVATIONS, db.all(OBSERVATIONS.select + where, (branch, *some, member)))
         )
-        if row is None:
-            break
-        found.append(int(row[0]))
     return found
 
 
 def reader(db: Database, doc: int, branch: int, piece: int) -> int:
     """How many nodes of the piece read it."""
     return db.number("SELECT nodes FROM readers WHERE doc=? AND branch=? AND piece=?", (doc, branch, piece))
+
+
+def counted_readers(db: Database, doc: int, branch: int, pieces: Iterable[int]) -> dict[int, int]:
+    """How many nodes of each of these pieces read it. Those of which none does are left out."""
+    found: dict[int, int] = {}
+    for some, places in _together(pieces):
+        sql = f"SELECT piece, nodes FROM readers WHERE doc=? AND branch=? AND piece IN ({places})"
+        found.update(db.all(sql, (doc, branch, *some)))
+    return found
 
 
 def put_readers(db: Database, rows: Iterable[ReaderRow], added: int) -> None:
@@ -127,6 +178,18 @@ def readers_of(db: Database, doc: int, branch: int, after: int, limit: int) -> l
         (doc, branch, after, limit),
     )
     return [piece for (piece,) in rows]
+
+
+def readers_met(db: Database, branch: int, after: int) -> dict[int, int]:
+    """The pieces whose nodes read a document whose head was written after a seq, each with the last such seq."""
+    return dict(
+        db.all(
+            "SELECT readers.piece, max(heads.seq) FROM heads CROSS JOIN readers"
+            " ON readers.doc=heads.doc AND readers.branch=heads.branch"
+            " WHERE heads.branch=? AND heads.seq>? GROUP BY readers.piece",
+            (branch, after),
+        )
+    )
 
 
 def count_readers(db: Database, branch: int) -> int:
@@ -183,6 +246,19 @@ def head_seqs(db: Database, branch: int, docs: Iterable[int] | None, after: int 
     return found
 
 
+def written_of(db: Database, branch: int, scope: str, ids: Iterable[str]) -> dict[str, int]:
+    """The last writes to documents of a scope by their ids, as far as their heads were written back."""
+    found: dict[str, int] = {}
+    for some, places in _together(ids):
+        sql = (
+            "SELECT documents.id, heads.seq FROM documents CROSS JOIN heads"
+            " ON heads.branch=? AND heads.doc=documents.doc"
+            f" WHERE documents.scope=? AND documents.id IN ({places})"
+        )
+        found.update(db.all(sql, (branch, scope, *some)))
+    return found
+
+
 def keys_of(db: Database, docs: Iterable[int]) -> dict[int, DocKey]:
     """The names of documents. Those that have none are left out."""
     found: dict[int, DocKey] = {}
@@ -192,7 +268,7 @@ def keys_of(db: Database, docs: Iterable[int]) -> dict[int, DocKey]:
     return found
 
 
-def _together(numbers: Iterable[int]) -> Iterator[tuple[tuple[int, ...], str]]:
+def _together(numbers: Iterable[T]) -> Iterator[tuple[tuple[T, ...], str]]:
     """As many as one statement takes at once, and its places for them."""
     rest = iter(numbers)
     while some := tuple(islice(rest, _TOGETHER)):

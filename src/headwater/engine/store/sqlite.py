@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path as FilePath
 from typing import Any, Final
 
 import apsw
 
 from headwater.data.address import DocKey
-from headwater.engine.store import observed
 from headwater.engine.store.database import Database, Synchronous
 from headwater.engine.store.delivery import DeliveryTables
+from headwater.engine.store.observed_tables import ObservedTables
 from headwater.engine.store.port import (
     DOCUMENTS_MADE,
     BranchRow,
@@ -20,11 +20,7 @@ from headwater.engine.store.port import (
     LeaseRow,
     LogRow,
     MarksRow,
-    MirrorRow,
-    NodeNumbers,
-    ObservationRow,
     Part,
-    ReaderRow,
     RecordRow,
     SessionRow,
     SnapshotRow,
@@ -58,10 +54,10 @@ _LOG: Final = f"SELECT {LOG_COLUMNS} FROM log "
 _SNAPSHOT: Final = "SELECT branch, doc, seq, ordinal, present, body FROM snapshots "
 
 
-class SqliteStore:
+class SqliteStore(ObservedTables):
     """One space in one SQLite file, or in memory when the path is `:memory:`."""
 
-    __slots__ = ("_db",)
+    __slots__ = ()
 
     def __init__(
         self,
@@ -323,74 +319,6 @@ class SqliteStore:
 
     def put_lease(self, row: LeaseRow) -> None:
         LEASES.put(self._db, row)
-
-    # ---- what nodes last did ---------------------------------------------------------------------
-
-    def name_of(self, number: int) -> str | None:
-        return observed.name_of(self._db, number)
-
-    def number_of(self, name: str) -> int | None:
-        return observed.number_of(self._db, name)
-
-    def add_name(self, name: str) -> int:
-        return observed.add_name(self._db, name)
-
-    def drop_names(self, after: int, limit: int, used: Container[int]) -> tuple[int | None, int]:
-        return observed.drop_names(self._db, after, limit, used)
-
-    def observation(self, key: NodeNumbers) -> ObservationRow | None:
-        return observed.observation(self._db, key)
-
-    def observations_after(self, after: NodeNumbers, limit: int, holds: Sequence[bytes] = ()) -> list[ObservationRow]:
-        return observed.observations_after(self._db, after, limit, holds)
-
-    def put_observations(self, rows: Iterable[ObservationRow], added: int) -> None:
-        observed.put_observations(self._db, rows, added)
-
-    def drop_observations(self, keys: Iterable[NodeNumbers]) -> None:
-        observed.drop_observations(self._db, keys)
-
-    def newest_generation(self, branch: int, piece: int) -> int | None:
-        return observed.newest_generation(self._db, branch, piece)
-
-    def observed_pieces(self, branch: int, after: int, limit: int) -> list[int]:
-        return observed.observed_pieces(self._db, branch, after, limit)
-
-    def reader(self, doc: int, branch: int, piece: int) -> int:
-        return observed.reader(self._db, doc, branch, piece)
-
-    def put_readers(self, rows: Iterable[ReaderRow], added: int) -> None:
-        observed.put_readers(self._db, rows, added)
-
-    def readers_of(self, doc: int, branch: int, after: int, limit: int) -> list[int]:
-        return observed.readers_of(self._db, doc, branch, after, limit)
-
-    def count_readers(self, branch: int) -> int:
-        return observed.count_readers(self._db, branch)
-
-    def mirror_owners(self, branch: int) -> list[int]:
-        return observed.mirror_owners(self._db, branch)
-
-    def has_absent_readers(self) -> bool:
-        return observed.has_absent_readers(self._db)
-
-    def rename_readers(self, doc: int, into: int) -> None:
-        observed.rename_readers(self._db, doc, into)
-
-    def drop_observed_branch(self, branch: int) -> None:
-        observed.drop_observed_branch(self._db, branch)
-
-    def mirrors_after(self, branch: int, owner: int, piece: int, limit: int) -> list[MirrorRow]:
-        return observed.mirrors_after(self._db, branch, owner, piece, limit)
-
-    def put_mirror(self, row: MirrorRow) -> None:
-        observed.put_mirror(self._db, row)
-
-    def keys_of(self, docs: Iterable[int]) -> dict[int, DocKey]:
-        return observed.keys_of(self._db, docs)
-
-    def head_seqs(self, branch: int, docs: Iterable[int] | None, after: int = 0) -> dict[int, int]:
-        return observed.head_seqs(self._db, branch, docs, after)
 
 
 def _session(row: tuple[Any, ...]) -> SessionRow:

@@ -96,6 +96,7 @@ class Attempting:
         signature = home.outline.signature(event.member)
         event.effort.stage = Stage.LOADING
         await pieces.records.check(home)
+        await pieces.resuming.sleeping.roused(home)
         try:
             await check_right(pieces, event)
         except AccessError:

@@ -18,7 +18,7 @@ from headwater.pieces.piece import Piece
 from headwater.replica.document import NOT_HERE, Document
 from headwater.runtime.binding import onward, periods
 from headwater.runtime.binding.facet import Facet
-from headwater.runtime.binding.making import is_always_shown, keep_cells, keep_children, make, show, shown_as
+from headwater.runtime.binding.making import cells_of, is_always_shown, keep_cells, keep_children, make, show, shown_as
 from headwater.runtime.space import LocalSpace
 from headwater.scheduler.freshness import AFRESH
 from headwater.scheduler.node import Node
@@ -44,6 +44,7 @@ class Home:
         "cls",
         "coordinators",
         "generation",
+        "held",
         "id",
         "inputs",
         "is_launched",
@@ -94,8 +95,9 @@ class Home:
         # Those that somebody has: a program, a node, an event under way. A server sees many sessions come and go.
         self._facets: WeakValueDictionary[tuple[Scope, str, str], Facet] = WeakValueDictionary()
         # Of each session the facet of the user whose window it is, as long as somebody has that.
-        self._windows: WeakValueDictionary[str, Facet] = WeakValueDictionary()
+        self._windows: WeakValueDictionary[str, Facet] | None = None  # There seldom is one.
         self._shown: dict[tuple[str, str], list[Node]] = {}  # effects, by the user and session they are for
+        self.held: list[Document] = []  # what is kept here for it without a node
         self._periods: list[asyncio.Task[None]] = []  # who send what is due again and again
         self._kept: list[Node] = []  # what keeps its children and materializers while it is open
 
@@ -115,10 +117,12 @@ class Home:
 
     def window(self, session: str) -> Facet | None:
         """The facet of the user whose window a session is, if it is anybody's."""
-        return self._windows.get(session)
+        return None if self._windows is None else self._windows.get(session)
 
     def _claim(self, facet: Facet) -> None:
         """A session is one user's. What was computed for it while it was nobody's is computed for that user now."""
+        if self._windows is None:
+            self._windows = WeakValueDictionary()
         if self._windows.setdefault(facet.session, facet) is not facet:
             return  # It is another one's, who is told as soon as something of the window is wanted.
         nobodys = self._facets.get(("session", "", facet.session))
@@ -209,12 +213,15 @@ class Home:
                 node.account.forget()  # From now on it is of the generation that it was opened as.
         if not self._periods:
             self._periods = periods.begin(self)
+        is_asleep = self.pieces.resuming.sleeping.has(self)
+        if is_asleep and len(self._shown) == 1:
+            self.held = cells_of(facet)
+            self.space.hold(self.held)
+            shown += [show(facet, each) for each in self.outline.of(EffectMember) if is_always_shown(facet, each)]
+            return
         if self.parent is None and self.outline.of(CellMember):
             shown.append(keep_cells(facet))
-        if self.pieces.resuming.sleeping.has(self):
-            if len(self._shown) == 1:
-                shown += [show(facet, each) for each in self.outline.of(EffectMember) if is_always_shown(facet, each)]
-                return
+        if is_asleep:
             self.pieces.resuming.sleeping.fully(self)  # Nothing is known of what it is to somebody else.
         self._keep()
         self._show(facet, shown)
@@ -244,6 +251,11 @@ class Home:
             self._show(self.facet("session", user, session), shown)
         for child in self.children():
             child.wake()
+
+    def rouse(self) -> None:
+        """It is open and asleep: have its effects here."""
+        for (user, session), shown in self._shown.items():
+            self._show(self.facet("session", user, session), shown)
 
     def shows(self, node: Node, user: str, session: str) -> Node:
         """One of its effects was registered, for a user and a session."""
@@ -309,6 +321,8 @@ class Home:
 
         self.pieces.outside(remove)
         self.nodes.clear()
+        self.space.let_loose(self.held)
+        self.held = []
         for facet in self._facets.values():
             facet.forget()  # Whoever still has the piece and looks again has it computed again.
         self._shown.clear()

@@ -27,6 +27,7 @@ from headwater.pieces.declarations import (
 )
 from headwater.pieces.handles import Computed, Effect, Handler, Reaction
 from headwater.pieces.member import Declaration
+from headwater.pieces.names import document_id
 from headwater.replica.document import NOT_HERE, Document
 from headwater.runtime.binding.narrow import Narrow
 from headwater.runtime.binding.parts import Part, part_of
@@ -206,9 +207,12 @@ def _shown_by(facet: Facet, member: EffectMember) -> Part | None:
 
 def cells_of(facet: Facet) -> list[Document]:
     """The documents of a piece's own cells, as far as somebody is there whose they are."""
+    home = facet.home
     found = []
-    for each in facet.home.outline.of(CellMember):
-        if each.scope == "space" or (facet.user if each.scope == "user" else facet.session):
+    for each in home.outline.of(CellMember):
+        if each.scope == "space":
+            found.append(home.space.document(document_id(home.id, each.stored)))
+        elif facet.user if each.scope == "user" else facet.session:
             found.append(facet.handle(each).document)
     return found
 

@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from headwater.data.address import doc_text
+from headwater.data.address import DocKey, doc_text
 from headwater.data.ids import derive
+from headwater.data.path import Path
 from headwater.pieces.declarations import EachMember
 from headwater.pieces.fingerprint import Fingerprint, Fingerprinter
+from headwater.pieces.names import child_name
 from headwater.pieces.piece import Piece
 from headwater.protocol.observations import About, NodeKey
 from headwater.runtime.binding.giving import Defaults, given_to
 from headwater.runtime.binding.ingredients import with_kinds
-from headwater.runtime.binding.parts import KEYS, Part
+from headwater.runtime.binding.parts import KEYS, Part, row_of
 from headwater.runtime.binding.renewal import described
 
 if TYPE_CHECKING:
@@ -100,9 +102,27 @@ def about(codes: Codes, home: Home, node: Node, spec: NodeSpec, part: Part, gene
     given = given_to(home)
     fingerprint = ""
     if code is not None and given is not None:
-        places = [doc_text(each.key) for each in node.outputs]
-        places += [doc_text(inside.key, path) for inside, path in node.envelope]
+        places = [_place(home, part, each.key) for each in node.outputs]
+        places += [_place(home, part, inside.key, path) for inside, path in node.envelope]
         fingerprint = derive("node", code, given, *places)
     key = NodeKey(root.id, generation, member, child, scope, principal)
     kind = with_kinds(spec.kind.value, codes.kinds(home.cls, part.code))
     return About(key, kind, fingerprint, f"{spec.debounce_ms:g}/{spec.throttle_ms:g}")
+
+
+def _place(home: Home, part: Part, key: DocKey, path: Path = ()) -> str:
+    """Where a result goes, seen from its node: the same for all rows of an `each`, and in all pieces of a class.
+
+    What the node is called says the rest, so that nothing is lost. What is said of ten thousand rows is stored once.
+    """
+    scope, id = key
+    row = child_name(home.id, part.member.removesuffix(row_of("")), part.element) if part.element else ""
+    for sign, own in (("//", row), ("/", home.id)):
+        if own and id.startswith(own):
+            id = sign + id[len(own) :]
+            break
+    else:
+        id = f" {id}"
+    if part.principal and scope == f"user:{part.principal}":
+        scope = "user"
+    return doc_text(DocKey(scope, id), path)

@@ -90,6 +90,14 @@ async def open_piece(space: Space, what: Any, name: str, setup: Callable[[Any], 
         if setup is not None:
             setup(made)
 
+    if not new and isinstance(what, type) and await pieces.resuming.sleeping.at_once.opened(home, space.user):
+        pieces.keep(home, space.user, session)
+        if any(each.value is NOT_HERE for each in home.held):
+            await pieces.resuming.sleeping.at_once.here(home)
+            await _arrived(space, home.facet("session", space.user, session))
+        if home.nodes or not pieces.is_quiet():
+            await pieces.core.observing.until(lambda: pieces.core.is_quiet() and pieces.is_quiet() and not home.waits())
+        return made
     await space.transact(make)
     await _given(home)
     await pieces.resuming.sleeping.opening(home, space.user)

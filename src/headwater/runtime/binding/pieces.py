@@ -31,6 +31,7 @@ from headwater.runtime.binding.generations import Generations
 from headwater.runtime.binding.handling import Handling
 from headwater.runtime.binding.home import Home
 from headwater.runtime.binding.inputs import HANDLER
+from headwater.runtime.binding.leaving import leave
 from headwater.runtime.binding.offering import erase
 from headwater.runtime.binding.past import Past
 from headwater.runtime.binding.reacting import Reacting
@@ -160,7 +161,7 @@ class Pieces:
 
     async def leaving(self) -> None:
         """Say which of the pieces that run here are clean, for whoever opens them next."""
-        await self.resuming.sleeping.leaving([*self._kept])
+        await leave(self.resuming, [*self._kept])
 
     def is_quiet(self) -> bool:
         """No event waits for its turn, or for something to run here, and no piece is being resumed."""

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from headwater.errors import AuthoringError, HeadwaterError, LoadError, ProtocolError, ReactionBlockedError
-from headwater.protocol.reactions import Delivering, Delivers, QueryReactions, ReactionState
+from headwater.protocol.reactions import Delivering, Delivers, QueryReactions, ReactionState, TargetsDue
 from headwater.protocol.reactions import Reactions as ReactionStates
 from headwater.reactions.drain import AGAIN, Drain, Pace, subscribe, subscription
 from headwater.reactions.port import DEFAULT_LANE, is_refusal
@@ -106,20 +106,16 @@ class Reacting:
         channel = self._pieces.runtime.channel(home.space.name)
         if channel is None:
             return  # Nobody delivers what is kept nowhere but here.
-        if not channel.is_up():
-            self.emits(home)
-            return
-        desk, serving = SpaceDesk(channel), self._serving.get(home.space.name)
+        serving = self._serving.get(home.space.name)
         for member in reactions_of(home.cls):
             reaction = self.bound(home.space, home.cls, member)
             try:
-                await subscribe(desk, reaction)
+                if not await self._is_heard(channel, reaction):
+                    self.emits(home)
+                    return
             except LoadError as error:
                 if error.code == ACCESS:
                     return  # Whoever may not write the space cannot emit there either. The next handling asks again.
-                if not is_refusal(error):
-                    self.emits(home)
-                    return
                 raise AuthoringError(
                     f"{home.outline.name}.{member.name} cannot be declared to {home.space.name}, so that no handler of "
                     f"its class is called there, lest a record is missed: {error}"
@@ -127,6 +123,21 @@ class Reacting:
             if serving is not None:
                 serving.drain.serve(reaction)
         self._declared.add(key)
+
+    async def _is_heard(self, channel: Attached, reaction: BoundReaction) -> bool:
+        """Declare one, however often the disk fails. False: there is no connection. LoadError: it is refused."""
+        failures = 0
+        while channel.is_up():
+            try:
+                await subscribe(SpaceDesk(channel), reaction)
+                return True
+            except LoadError as error:
+                if is_refusal(error):
+                    raise
+            random = self._pieces.core.clock.randomness(f"declaring {reaction.name}")
+            await self._pieces.runtime.tasks.elapsed(AGAIN.delay_us(min(failures, 20), random))
+            failures += 1
+        return False
 
     def emits(self, home: Home) -> None:
         """Before a commit that emits to a piece's topic, by whoever: nothing is waited for, and nothing is missed."""
@@ -137,7 +148,7 @@ class Reacting:
 
         def heard(name: str, answer: Delivering | LoadError) -> None:
             if isinstance(answer, LoadError):
-                self._declared.discard(key)
+                self._declared.discard(key)  # It is said again with what is emitted next.
                 self._pieces.core.report(name, answer)
 
         for member in reactions_of(home.cls):
@@ -186,7 +197,7 @@ class Reacting:
 
     async def stop(self) -> None:
         """Let what runs come to its end for a while, and give the rest back."""
-        await asyncio.gather(*[serving.drain.stop() for serving in self._serving.values()])
+        await asyncio.gather(*[serving.stop() for serving in self._serving.values()])
         self._threads.close()
 
 
@@ -213,19 +224,27 @@ class Serving:
         self._line = -1  # the connection on which it was told what there is,
         self._number = -1  # and how many new reactions there were
         worker = f"{pieces.origin[:8]}"
-        self.drain = Drain(self._desk, (), clock=pieces.core.clock, worker=worker, pace=pace, hears=hears)
+        self.drain = Drain(
+            self._desk, (), clock=pieces.core.clock, worker=worker, pace=pace, hears=hears, leaves_open=True
+        )
         channel.driver.session.queries.watch_targets(self._heard)
 
-    def _heard(self, number: int | LoadError) -> None:
+    async def stop(self) -> None:
+        await self.drain.stop(is_heard=self._channel.is_up())
+
+    def _heard(self, due: TargetsDue | LoadError) -> None:
         """There may be something to claim; the first time on each connection, whatever there is."""
-        if isinstance(number, LoadError):
+        if isinstance(due, LoadError):
             return  # Whoever may not write the space delivers nothing of it.
-        line = self._channel.driver.reconnects
+        if due.grants:
+            self.drain.given(due.grants, due.ago_us)
+        line, number = self._channel.driver.reconnects, due.subscriptions
         if (line, number) != (self._line, self._number):
             self._line, self._number = line, number
             self._looks += 1
             self._pieces.runtime.tasks.begin(self._look(), f"reactions of {self._space.name}")
-        self.drain.notify()
+        if due.is_more:
+            self.drain.notify()
 
     @property
     def is_looking(self) -> bool:

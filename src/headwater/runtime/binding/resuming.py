@@ -338,6 +338,7 @@ class Resuming:
         if observed.failed:
             return "it failed"
         if observed.stale:
+            account.because(observed)
             return "what it read was written"
         if elsewhere is not None:
             return elsewhere

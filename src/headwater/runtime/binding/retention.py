@@ -10,14 +10,14 @@ again. It handles nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from headwater.data.address import SPACE_SCOPE, DocKey
 from headwater.data.patch import Patch
 from headwater.errors import HeadwaterError
-from headwater.protocol.messages import Answer, Query
+from headwater.protocol.messages import Answer, Query, State
 from headwater.replica.document import NOT_HERE
 from headwater.runtime.binding.receipts import PREFIX, scope_of
 from headwater.runtime.binding.stored import minted
@@ -133,7 +133,7 @@ class Retention:
         found: list[DocKey] = []
         is_left, after = False, self._after.pop(swept, PREFIX)
         for _ in range(PAGES):
-            answer = await self._page(swept, after)
+            answer = await self._page(swept, after, lambda first: first.doc.id < TIMED)
             for state in answer.documents:
                 if state.doc.id < TIMED and _left_us(state.get()) < self._oldest_us:
                     found.append(state.doc)
@@ -152,10 +152,10 @@ class Retention:
         found: list[DocKey] = []
         is_left, after = False, self._behind.get(swept, TIMED)
         for _ in range(PAGES):
-            answer = await self._page(swept, after)
+            answer = await self._page(swept, after, lambda first: self._may_be_over(first.doc.id))
             for state in answer.documents:
                 id = state.doc.id
-                if not id.startswith(PREFIX) or minted(id.removeprefix(PREFIX)) >= self._oldest_us:
+                if not self._may_be_over(id):
                     is_left |= id.startswith(PREFIX)
                     break  # All that come after it are younger.
                 is_old = _left_us(state.get()) < self._oldest_us
@@ -176,9 +176,17 @@ class Retention:
     def _oldest_us(self) -> int:
         return self._pieces.core.clock.now_us() - round(self._pieces.handling.policy.retention_ms * 1_000)
 
-    async def _page(self, swept: Swept, after: str) -> Answer:
+    def _may_be_over(self, id: str) -> bool:
+        """Whether it is the receipt of an event that was sent as long ago as receipts are kept."""
+        return id.startswith(PREFIX) and minted(id.removeprefix(PREFIX)) < self._oldest_us
+
+    async def _page(self, swept: Swept, after: str, is_wanted: Callable[[State], bool]) -> Answer:
+        """A page of receipts. Nearly always the first is not wanted, and so none of them is: then that one alone."""
         channel = self._pieces.runtime.channel(swept[0])
         assert channel is not None
+        first = await channel.driver.query(Query(0, swept[1], after=after, limit=1))
+        if first.documents and not is_wanted(first.documents[0]):
+            return first
         return await channel.driver.query(Query(0, swept[1], after=after, limit=PAGE))
 
     async def _delete(self, space: str, old: list[DocKey]) -> None:

@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING, Final
 
 from headwater.data.address import DocKey
 from headwater.errors import HeadwaterError
+from headwater.pieces.declarations import EffectMember
+from headwater.pieces.piece import Piece
+from headwater.protocol.messages import Seen
 from headwater.protocol.observations import (
     Marks,
     Met,
@@ -27,9 +30,11 @@ from headwater.protocol.observations import (
     Readers,
     WholePiece,
     Wholes,
+    whose_record,
 )
 from headwater.replica.document import Document
 from headwater.runtime.binding import whole
+from headwater.runtime.binding.at_once import AtOnce, Loads
 from headwater.runtime.binding.bringing import brought
 from headwater.runtime.binding.generations import with_children
 from headwater.runtime.binding.parts import Key
@@ -45,8 +50,6 @@ PAGE: Final = 1_000
 MOST_PAGES: Final = 100
 MOST_BROUGHT: Final = 300
 """Nodes of one piece that come back because of one change. With more of them, all of it does."""
-FAR: Final = 100
-"""Commits after which it is said anew that a piece is clean, so that nobody has to look through more of them."""
 
 
 @dataclass(slots=True, eq=False)
@@ -62,6 +65,12 @@ class Followed:
     waking: int = 0  # how much of what was written is being looked at
     is_looking: bool = False
     task: asyncio.Task[None] | None = None  # what looks through it
+    places: list[str] = field(default_factory=list)  # the pieces that were clean, one behind the other,
+    order: dict[str, int] = field(default_factory=dict)  # and where each of them is
+    ahead: int = 0  # pieces whose cells are asked for before they are opened; less than none: never again
+    roused: dict[str, None] = field(default_factory=dict)  # those among them whose effects are here
+    loads: Loads | None = None  # what is about to be asked for
+    asked: asyncio.Future[int | None] | None = None  # where the log ends: the question that is about to be sent
 
     @property
     def last(self) -> int:
@@ -81,7 +90,7 @@ class Followed:
 class Sleeping:
     """The pieces of one runtime that are open and not here."""
 
-    __slots__ = ("_resuming", "_spaces", "with_children")
+    __slots__ = ("_classes", "_resuming", "_spaces", "at_once", "with_children")
 
     def __init__(self, resuming: Resuming) -> None:
         self._resuming = resuming
@@ -89,6 +98,16 @@ class Sleeping:
         # open, without waiting: so these are opened awake.
         self.with_children = False
         self._spaces: dict[str, Followed] = {}
+        self._classes: dict[type[Piece], bool] = {}  # whether pieces of a class may sleep
+        self.at_once = AtOnce(self)
+
+    @property
+    def resuming(self) -> Resuming:
+        return self._resuming
+
+    def of(self, home: Home) -> Followed | None:
+        """What is followed for a piece."""
+        return self._spaces.get(home.space.name)
 
     def is_quiet(self) -> bool:
         return all(followed.is_quiet() for followed in self._spaces.values())
@@ -98,41 +117,59 @@ class Sleeping:
     async def opening(self, home: Home, user: str) -> None:
         """A piece is about to be opened. If all of it is known to be clean, it is opened asleep."""
         resuming = self._resuming
-        channel = resuming.pieces.runtime.channel(home.space.name)
-        if channel is None or not channel.driver.session.runs.is_on or not channel.is_up():
-            return
         if home.phase is not None or home.is_new or home.is_open or not home.generation:
             return
-        if not self._may_sleep(home):
+        followed = await self.known(home)
+        if followed is None or home.phase is not None or home.is_open:
             return
-        fingerprint = whole.decides(resuming.looked_at, home, (user,), resuming.identity)
-        if not fingerprint:
+        known = (followed.wholes or {}).pop(home.id, None)
+        fingerprint = "" if known is None else whole.decides(resuming.looked_at, home, (user,), resuming.identity)
+        if known is None or not fingerprint or known.fingerprint != fingerprint:
             return
+        # I7: if its record was written since, it may be another piece of that name.
+        if resuming.pieces.records.cell(home.space, home.id).document.written <= known.as_of:
+            self.falls_asleep(followed, home, known)
+
+    async def known(self, home: Home) -> Followed | None:
+        """Have it known which pieces of its space were clean. None: that cannot be, or is nothing to this one."""
+        resuming = self._resuming
+        channel = resuming.pieces.runtime.channel(home.space.name)
+        if channel is None or not channel.driver.session.runs.is_on or not self.may_sleep(home):
+            return None
         followed = self._spaces.get(home.space.name)
         if followed is None:
             followed = self._spaces[home.space.name] = Followed(home.space, channel)
+        if not channel.is_up():
+            await resuming.pieces.core.observing.until(lambda: channel.is_up() or home.space.ended is not None)
         if not followed.is_looking and followed.wholes is None:
             followed.is_looking = True
             resuming.pieces.runtime.tasks.begin(self._look(followed), f"which pieces of {home.space.name} are clean")
-        await resuming.pieces.core.observing.until(lambda: not followed.is_looking)
-        known = (followed.wholes or {}).pop(home.id, None)
-        if known is None or known.fingerprint != fingerprint or home.phase is not None or home.is_open:
-            return
-        if resuming.pieces.records.cell(home.space, home.id).document.written > known.as_of:
-            return  # I7: it may be another piece of that name, made since it was asked.
+        if followed.is_looking:
+            await resuming.pieces.core.observing.until(lambda: not followed.is_looking)
+        return followed if channel.is_up() else None
+
+    def falls_asleep(self, followed: Followed, home: Home, known: WholePiece) -> None:
+        """A piece that is about to be opened was clean, and nothing that decides what runs of it differs since."""
+        resuming = self._resuming
+        if followed.wholes is not None:
+            followed.wholes.pop(home.id, None)
         home.phase = resuming.asking.asleep(home, known.as_of)
         followed.homes[home.id] = home
         resuming.counts["asleep"] += 1
         if followed.task is None:
-            channel.driver.session.queries.watch_marks(lambda newest: self._marked(followed, newest))
+            followed.channel.driver.session.queries.watch_marks(lambda newest: self._marked(followed, newest))
             followed.task = resuming.pieces.runtime.tasks.keep(self._follow(followed), f"following {home.space.name}")
         if known.met:
             followed.waking += 1
             resuming.pieces.runtime.tasks.begin(self._woken(followed, home, known.as_of), f"waking {home!r}")
 
-    def _may_sleep(self, home: Home) -> bool:
-        classes = with_children(home.cls)
-        return (self.with_children or len(classes) == 1) and not any(map(whole.writes_elsewhere, classes))
+    def may_sleep(self, home: Home) -> bool:
+        found = self._classes.get(home.cls)
+        if found is None:
+            classes = with_children(home.cls)
+            may = (self.with_children or len(classes) == 1) and not any(map(whole.writes_elsewhere, classes))
+            found = self._classes[home.cls] = may
+        return found
 
     async def _look(self, followed: Followed) -> None:
         """Which pieces were clean as a whole. What cannot be known is not."""
@@ -155,6 +192,8 @@ class Sleeping:
                 break
             after = page.next
         followed.wholes, followed.through = found, max(seq, followed.through)
+        followed.places = [*found]
+        followed.order = {id: place for place, id in enumerate(found)}
 
     def _marked(self, followed: Followed, newest: int | HeadwaterError) -> None:
         if isinstance(newest, int):
@@ -204,13 +243,36 @@ class Sleeping:
                 if more.next is None:
                     break
                 after = more.next
+        await self._met(followed, {id: docs for id, docs in met.items() if id in followed.homes}, since)
         for id, docs in met.items():
-            home, known = followed.homes.get(id), (followed.wholes or {}).get(id)
-            if home is not None:
-                await self._wake(followed, home, since, self._made(home, docs))
-            elif known is not None and followed.wholes is not None:
-                followed.wholes[id] = WholePiece(known.piece, known.fingerprint, known.as_of, True)
+            known = (followed.wholes or {}).get(id)
+            if known is not None and followed.wholes is not None:
+                is_same = not any(whose_record(doc) == id for doc in docs)
+                generation = known.generation if is_same else 0
+                followed.wholes[id] = WholePiece(id, known.fingerprint, known.as_of, True, generation)
         followed.through = max(followed.through, page.through)
+
+    async def _met(self, followed: Followed, pieces: dict[str, list[DocKey]], since: int) -> None:
+        """Wake those of sleeping pieces of which nodes were met by what was written: one question for all of them."""
+        ids = [*pieces]
+        for first in range(0, len(ids), PAGE):
+            some = {id: home for id in ids[first : first + PAGE] if (home := followed.homes.get(id)) is not None}
+            made = {id: self._made(home, pieces[id]) for id, home in some.items()}
+            if not some:
+                continue
+            one, *also = some
+            every = tuple(dict.fromkeys([doc for docs in made.values() for doc in docs]))
+            question = QueryMet(0, one, since, (), every, PAGE, tuple(also))
+            met = await self._resuming.asking.answered(followed.channel, question)
+            for id, home in some.items():
+                if followed.homes.get(id) is not home:
+                    continue
+                if isinstance(met, Met) and met.all:
+                    found = tuple([each for each in met.observed if each.node.piece == id])
+                    if found:
+                        await self._wake(followed, home, since, made[id], Met(0, met.seq, found))
+                else:  # All of them were too many: each is asked for by itself.
+                    await self._wake(followed, home, since, made[id])
 
     async def _woken(self, followed: Followed, home: Home, since: int) -> None:
         try:
@@ -224,10 +286,13 @@ class Sleeping:
         found = [home.space.replica.documents.get(doc) for doc in docs]
         return tuple([each.key for each in found if each is not None and any(map(_is_result_of(each), each.writers))])
 
-    async def _wake(self, followed: Followed, home: Home, since: int, made: tuple[DocKey, ...] = ()) -> None:
+    async def _wake(
+        self, followed: Followed, home: Home, since: int, made: tuple[DocKey, ...] = (), met: Seen | None = None
+    ) -> None:
         """Bring back the nodes of a piece that were met, and whoever stands on them. None of them runs before."""
         scheduler, until = self._resuming.pieces.core.scheduler, self._resuming.waits_for(home)
-        met = await self._resuming.asking.answered(followed.channel, QueryMet(0, home.id, since, (), made, PAGE))
+        if met is None:
+            met = await self._resuming.asking.answered(followed.channel, QueryMet(0, home.id, since, (), made, PAGE))
         seen: set[Key] = set()
         try:
             while followed.homes.get(home.id) is home:
@@ -265,11 +330,22 @@ class Sleeping:
 
     # ---- waking up -----------------------------------------------------------------------------------
 
+    async def roused(self, home: Home) -> None:
+        """Something is sent to a piece: its effects are here before it is handled, to show what comes of it."""
+        followed = self._spaces.get(home.space.name)
+        if followed is None or followed.homes.get(home.id) is not home or not home.outline.of(EffectMember):
+            return
+        if home.id not in followed.roused:
+            followed.roused[home.id] = None
+            home.rouse()
+        await self._resuming.pieces.core.observing.until(lambda: not home.waits() or not followed.channel.is_up())
+
     def fully(self, home: Home) -> None:
         """Have all of a piece here: it resumes node by node."""
         followed = self._spaces.get(home.space.name)
         if followed is None or followed.homes.pop(home.id, None) is None:
             return
+        followed.roused.pop(home.id, None)
         resuming = self._resuming
         resuming.counts["woken"] += 1
         phase = home.phase = resuming.begin(home, followed.channel)
@@ -283,6 +359,8 @@ class Sleeping:
 
     def patched(self) -> None:
         """Code was taken in while it runs: what members do differs from what was compared."""
+        self._classes.clear()
+        self.at_once.patched()
         for followed in self._spaces.values():
             self._all(followed)
 
@@ -291,50 +369,11 @@ class Sleeping:
         followed = self._spaces.get(home.space.name)
         if followed is not None and followed.homes.get(home.id) is home:
             del followed.homes[home.id]
+            followed.roused.pop(home.id, None)
 
     def has(self, home: Home) -> bool:
         followed = self._spaces.get(home.space.name)
         return followed is not None and followed.homes.get(home.id) is home
-
-    # ---- leaving -------------------------------------------------------------------------------------
-
-    async def leaving(self, homes: list[Home]) -> None:
-        """The runtime is about to close: say which of its pieces are clean."""
-        resuming = self._resuming
-        spoken = {home.space.name: home for home in homes}.values()
-        # What landed is soon part of what is confirmed, which has the seq that it is clean as of.
-        await resuming.pieces.core.observing.until(
-            lambda: not any(_speaks(resuming, home) and home.space.replica.pending.live() for home in spoken)
-        )
-        for home in homes:
-            channel = resuming.pieces.runtime.channel(home.space.name)
-            if channel is None or not _speaks(resuming, home) or not home.generation or home.is_launched:
-                continue
-            if not self._may_sleep(home):
-                continue
-            replica = home.space.replica
-            followed = self._spaces.get(home.space.name)
-            seq = replica.confirmed.seq
-            if replica.pending.live() or not seq or (home.phase is not None and not home.phase.is_over):
-                continue
-            if self.has(home):
-                assert followed is not None
-                assert home.phase is not None
-                seq = followed.through
-                ran = any(node.account is not None and node.runs for node in home.nodes)
-                if not followed.is_quiet() or not (ran or seq - home.phase.as_of > FAR):
-                    continue
-            users = tuple(dict.fromkeys([user for user, _ in home.opened_for()]))
-            is_clean = len(users) == 1 and whole.is_clean(home)
-            fingerprint = whole.decides(resuming.looked_at, home, users, resuming.identity) if is_clean else ""
-            # I7: what was said of it before does not stand if it cannot be said any more.
-            whole.say(channel.driver.session.runs, home, fingerprint, seq)
-
-
-def _speaks(resuming: Resuming, home: Home) -> bool:
-    """Whether an engine can be told of a piece now."""
-    channel = resuming.pieces.runtime.channel(home.space.name)
-    return channel is not None and channel.is_up() and channel.driver.session.runs.is_on
 
 
 def _written_by(node: Node) -> Iterator[Document]:

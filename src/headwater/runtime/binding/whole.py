@@ -40,7 +40,9 @@ if TYPE_CHECKING:
     from headwater.runtime.binding.home import Home
 
 
-def decides(codes: Codes, home: Home, users: tuple[str, ...], identity: str | None) -> str:
+def decides(
+    codes: Codes, home: Home, users: tuple[str, ...], identity: str | None, generation: int | None = None
+) -> str:
     """A fingerprint of all that decides what runs of a piece besides what it reads. Empty: it cannot be known."""
     code = codes.whole(home.cls, lambda: _code(codes, home.cls, identity))
     given = given_to(home)
@@ -50,7 +52,8 @@ def decides(codes: Codes, home: Home, users: tuple[str, ...], identity: str | No
     defaults = codes.defaults.of_reads(home.pieces, inputs)
     if not code or given is None or defaults is None:
         return ""
-    return derive("whole", code, given, defaults, str(home.generation), *sorted(users))
+    counted = home.generation if generation is None else generation
+    return derive("whole", code, given, defaults, str(counted), *sorted(users))
 
 
 def _code(codes: Codes, cls: type[Piece], identity: str | None) -> str:

@@ -1,0 +1,120 @@
+"""Offers: workers that wait for something to do, and what commits have given to them.
+
+A worker whose claim left room may leave it open. A commit that makes a target due gives it to such a worker in its own
+store transaction: the claim is on the disk with what caused it, and nobody has to ask. Owns who waits, and what was
+given and not told yet. All of it is in memory: an offer that is forgotten costs a claim, which whoever is told makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Final
+
+from headwater.clock import Clock
+from headwater.protocol.reactions import Claim, Grant
+
+LANES: Final = 64
+"""Offers of one worker: a claim beyond leaves nothing open."""
+
+
+@dataclass(slots=True, eq=False)
+class Offer:
+    """Room that a worker has."""
+
+    by: Hashable
+    question: Claim  # who it is, and for how long it takes a target
+    reactions: tuple[str, ...]
+    room: int  # targets
+    bytes: int  # of records, since it was told
+
+
+@dataclass(slots=True, eq=False)
+class Given:
+    """What one worker was given, and is to be told."""
+
+    at_us: int
+    grants: list[Grant]
+
+
+class Offers:
+    """Those who wait in one space."""
+
+    __slots__ = ("_by_reaction", "_bytes", "_clock", "_given", "_offers", "is_more")
+
+    def __init__(self, clock: Clock, most_bytes: int) -> None:
+        self._clock = clock
+        self._bytes = most_bytes
+        self._offers: dict[Hashable, dict[str, Offer]] = {}
+        self._by_reaction: dict[str, dict[Offer, None]] = {}
+        self._given: dict[Hashable, Given] = {}
+        self.is_more = False  # something became due, since this was taken, that nobody was given
+
+    def put(self, by: Hashable, question: Claim, room: int) -> None:
+        """A worker has room in a lane. It takes the place of what it offered there before; none: of nothing."""
+        lanes = self._offers.setdefault(by, {})
+        former = lanes.pop(question.lane, None)
+        if former is not None:
+            self._withdraw(former)
+        if room > 0 and len(lanes) < LANES:
+            names = tuple(dict.fromkeys(question.reactions))
+            offer = lanes[question.lane] = Offer(by, question, names, room, self._bytes)
+            for name in names:
+                self._by_reaction.setdefault(name, {})[offer] = None
+        if not lanes:
+            del self._offers[by]
+
+    def _withdraw(self, offer: Offer) -> None:
+        for name in offer.reactions:
+            others = self._by_reaction[name]
+            del others[offer]
+            if not others:
+                del self._by_reaction[name]
+
+    def drop(self, by: Hashable) -> None:
+        """The worker is gone, or may not have anything any more."""
+        for offer in self._offers.pop(by, {}).values():
+            self._withdraw(offer)
+
+    def forget(self) -> None:
+        """What was given may not be on the disk. Whoever waits is told that there may be something, and asks."""
+        self._offers.clear()
+        self._by_reaction.clear()
+        self._given.clear()
+        self.is_more = True
+
+    def find(self, reaction: str, size: int) -> Offer | None:
+        """Somebody with room for records of so many bytes; whoever was given something comes last."""
+        waiting = self._by_reaction.get(reaction)
+        if waiting is None:
+            return None
+        offer = next(iter(waiting))
+        return offer if offer.bytes >= size else None
+
+    def give(self, offer: Offer, grant: Grant, size: int, now_us: int) -> None:
+        """C7: it was given in the open store transaction, and is told when that is on the disk."""
+        offer.room -= 1
+        offer.bytes -= size
+        if offer.room:
+            waiting = self._by_reaction[grant.hold.reaction]
+            waiting[offer] = waiting.pop(offer)
+        else:
+            self.put(offer.by, offer.question, 0)
+        given = self._given.get(offer.by)
+        if given is None:
+            self._given[offer.by] = Given(now_us, [grant])
+        else:
+            given.grants.append(grant)
+
+    def take(self) -> tuple[dict[Hashable, Given], bool]:
+        """What was given and is to be told now; and whether there is more that nobody was given."""
+        given, self._given = self._given, {}
+        is_more, self.is_more = self.is_more, False
+        for by in given:
+            for offer in self._offers.get(by, {}).values():
+                offer.bytes = self._bytes
+        return given, is_more
+
+    def ago_us(self, given: Given) -> int:
+        """For how long somebody has had what was given."""
+        return max(0, self._clock.now_us() - given.at_us)

@@ -1,0 +1,151 @@
+"""A drain that leaves room open: it begins what a commit gave it, within its slots, and closes behind itself."""
+
+from __future__ import annotations
+
+import asyncio
+
+from headwater.protocol.reactions import Claim, Claimed, Delivering, Delivers, Finish, Grant
+from headwater.reactions.drain import Drain, Pace
+from tests.unit.reactions.kit import EngineDesk, Story, Stub, fails, played, takes
+
+
+class OpenDesk(EngineDesk):
+    """Keeps the room that claims leave open, as a hub does."""
+
+    async def ask(self, question: Delivers) -> Delivering:
+        answer = await super().ask(question)
+        if isinstance(question, Claim) and isinstance(answer, Claimed):
+            self.world.engine.delivery.offers.put(self, question, question.limit - len(answer.grants))
+        return answer
+
+    def taken(self) -> list[Grant]:
+        found, _ = self.world.engine.delivery.offers.take()
+        return found[self].grants if self in found else []
+
+    @property
+    def claims(self) -> list[Claim]:
+        return [each for each in self.asked if isinstance(each, Claim)]
+
+
+async def opened(s: Story, stub: Stub, *, slots: int = 4, lease_ms: int = 1_000) -> tuple[Drain, OpenDesk]:
+    desk = OpenDesk(s.world)
+    pace = Pace(slots=slots, lease_ms=lease_ms, grace_ms=2_000)
+    drain = Drain(desk, [stub], clock=s.clock, worker="w", pace=pace, hears=s.traced.append, leaves_open=True)
+    s.drains.append(drain)
+    await drain.start()
+    await s.passes(1)
+    return drain, desk
+
+
+def test_what_a_commit_gives_is_delivered_without_another_claim() -> None:
+    async def story(s: Story) -> None:
+        stub = s.stub()
+        drain, desk = await opened(s, stub)
+        for number in range(3):
+            s.world.emit("a", number)
+            drain.given(desk.taken(), 0)
+            await s.passes(1)
+        assert stub.payloads == [0, 1, 2]
+        assert len(desk.claims) == 1
+        assert s.world.targets("r")["a"].state == "idle"
+
+    played(story)
+
+
+def test_a_given_record_that_fails_is_retried_at_its_own_pace() -> None:
+    async def story(s: Story) -> None:
+        stub = s.stub(fails(ValueError("once"), None))
+        drain, desk = await opened(s, stub)
+        s.world.emit("a", 1)
+        drain.given(desk.taken(), 0)
+        await s.passes(100)
+        assert (stub.payloads, stub.attempts) == ([1, 1], [0, 1])
+
+    played(story)
+
+
+def test_more_than_there_are_slots_for_is_given_back_unspent() -> None:
+    async def story(s: Story) -> None:
+        stub = s.stub(takes(300))
+        drain, desk = await opened(s, stub, slots=1)
+        s.world.emit("a", 1)
+        first = desk.taken()
+        # On its way is a claim that was made before it was known.
+        question = Claim(2, "w", ("r",), 1, 1, 1_000_000, lane="default")
+        s.world.engine.delivery.offers.put(desk, question, 1)
+        s.world.emit("b", 2)
+        drain.given([*first, *desk.taken()], 0)
+        await s.passes(100)
+        assert stub.payloads == [1], "one at a time"
+        target = s.world.targets("r")["b"]
+        assert (target.state, target.attempt) == ("due", 0)
+        drain.notify()
+        await s.passes(1_000)
+        assert stub.payloads == [1, 2]
+
+    played(story)
+
+
+def test_a_worker_that_stops_closes_behind_itself_and_gives_back_what_came_meanwhile() -> None:
+    async def story(s: Story) -> None:
+        stub = s.stub()
+        drain, desk = await opened(s, stub)
+        s.world.emit("a", 1)
+        stopping = asyncio.get_running_loop().create_task(drain.stop())
+        await asyncio.sleep(0)
+        drain.given(desk.taken(), 0)
+        await stopping
+        assert stub.payloads == []
+        assert (s.world.targets("r")["a"].state, s.world.targets("r")["a"].attempt) == ("due", 0)
+        assert (desk.claims[-1].limit, desk.claims[-1].lane) == (0, "default")
+        s.world.emit("b", 2)
+        assert desk.taken() == []
+        assert isinstance(desk.asked[-1], Finish)
+
+    played(story)
+
+
+def test_the_lease_counts_from_when_it_was_given() -> None:
+    async def story(s: Story) -> None:
+        stub = s.stub(takes(5_000))
+        drain, desk = await opened(s, stub)
+        s.world.emit("a", 1)
+        grants = desk.taken()
+        await s.passes(900)
+        desk.is_down = True  # No renewal arrives.
+        drain.given(grants, 900_000)
+        await s.passes(400)
+        assert s.ends == [("lost", "")], "it ends here before it ends there"
+
+    played(story)
+
+
+def test_a_worker_that_is_killed_is_taken_over_within_a_lease() -> None:
+    async def story(s: Story) -> None:
+        dies, lives = s.stub(takes(10_000)), s.stub()
+        drain, desk = await opened(s, dies)
+        other = await s.worker(lives, name="other")
+        s.world.emit("a", 1)
+        drain.given(desk.taken(), 0)
+        other.notify()  # As a hub tells whoever was given nothing.
+        drain.kill()
+        await s.passes(1_100)
+        assert (lives.payloads, lives.attempts) == ([1], [1])
+
+    played(story)
+
+
+def test_a_lane_that_grows_takes_its_own_place() -> None:
+    async def story(s: Story) -> None:
+        one, two = s.stub(), s.stub(name="later")
+        drain, desk = await opened(s, one)
+        s.world.subscribe("later")
+        drain.serve(two)
+        await s.passes(1)
+        s.world.emit("a", 1)
+        drain.given(desk.taken(), 0)
+        await s.passes(1)
+        assert (one.payloads, two.payloads) == ([1], [1])
+        assert len(desk.claims) == 2
+
+    played(story)
