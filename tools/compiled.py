@@ -41,6 +41,7 @@ HOT: Final = (
     "replica/spans.py",
     "replica/written.py",
     "runtime/writing.py",
+    "scheduler/between.py",
     "scheduler/fates.py",
     "scheduler/freshness.py",
     "scheduler/gate.py",

@@ -10,10 +10,11 @@ from typing import Any
 from headwater.cells.objects import JsonCodec, MappingCodec
 from headwater.cells.records import RecordCodec
 from headwater.cells.typecodec import TypeCodec
-from headwater.data.path import Path, path_text
+from headwater.data.path import Path, lookup, path_text
+from headwater.data.value import ABSENT, MaybeValue
 from headwater.errors import AuthoringError
 
-__all__ = ["Astray", "descend"]
+__all__ = ["Astray", "descend", "reached"]
 
 
 class Astray(AuthoringError):
@@ -28,6 +29,15 @@ def descend(codec: TypeCodec[Any], path: Path) -> TypeCodec[Any]:
             raise AuthoringError(f"there is no {path_text(path[: at + 1])} in {codec.expected}: name a key or a field")
         codec = below
     return codec
+
+
+def reached(value: MaybeValue, path: Path) -> int:
+    """How many steps lead to something that is stored."""
+    for steps, each in enumerate(path):
+        value = lookup(value, (each,))
+        if value is ABSENT:
+            return steps
+    return len(path)
 
 
 def _below(codec: TypeCodec[Any], step: str | int) -> TypeCodec[Any] | None:

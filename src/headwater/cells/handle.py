@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar, overload
 
-from headwater.cells.descent import Astray, descend
+from headwater.cells.descent import Astray, descend, reached
 from headwater.cells.filling import Root, deciding, fill
 from headwater.cells.host import Host, Subscription
 from headwater.cells.not_a_value import NotAValue
@@ -147,7 +147,7 @@ class Input(NotAValue, Generic[T_co]):
                     spot.stamp = run.number
                     run.place = place + 1
                 else:
-                    if self._maker is not None:
+                    if self._maker is not None or self._document.writers:
                         self._wake()
                     self._spot = run.miss(spot)
             if run.overlay is None:
@@ -184,7 +184,7 @@ class Input(NotAValue, Generic[T_co]):
             if now is not run or now.number != number:
                 raise AuthoringError(f"this view of {self!r} was opened outside this run: call view() inside it")
             now.look(Spot(document, where, depth))
-            there = len(path) + _reached(stored, where[len(path) :])
+            there = len(path) + reached(stored, where[len(path) :])
             if there < len(where) and stored is not ABSENT:
                 # It is not stored, and may be implied: as long as what it would be in is there, and nothing nearer.
                 now.look(Spot(document, (*where[:there], OBJECT), Depth.SHAPE))
@@ -252,6 +252,8 @@ class Input(NotAValue, Generic[T_co]):
         """Links lead elsewhere. Each is read as a shape: what it points at is what matters, not what is there."""
         hops: list[tuple[Document, Path]] = []
         while True:
+            if self._current.run is not None:
+                self._current.run.prepare(document)
             root = self._root(document)
             at_link, value = _walk(root, path)
             if at_link is None or (at_link == len(path) and self._holds_links()):
@@ -278,8 +280,11 @@ class Input(NotAValue, Generic[T_co]):
         self._maker = maker
 
     def _wake(self) -> None:
-        if self._maker is not None and not self._document.writers and self._current.run is not None:
-            self._maker()
+        run = self._current.run
+        if run is not None:
+            if self._maker is not None and not self._document.writers:
+                self._maker()
+            run.prepare(self._document)
 
     def leads_to(self) -> Document:
         """The document that it reads in the end: its own, unless a link on its way leads elsewhere."""
@@ -379,15 +384,6 @@ class Input(NotAValue, Generic[T_co]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {doc_text(self._document.key, self._path)}>"
-
-
-def _reached(value: MaybeValue, path: Path) -> int:
-    """How many steps lead to something that is stored."""
-    for steps, each in enumerate(path):
-        value = lookup(value, (each,))
-        if value is ABSENT:
-            return steps
-    return len(path)
 
 
 def _walk(value: MaybeValue, path: Path) -> tuple[int | None, MaybeValue]:

@@ -7,7 +7,7 @@ what runs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from threading import get_ident
 from typing import TYPE_CHECKING, Protocol
 
@@ -38,6 +38,8 @@ class Run:
     """One run of one node. The same object serves one run after the other."""
 
     __slots__ = (
+        "away_us",
+        "began",
         "causes",
         "created",
         "fresh",
@@ -45,7 +47,9 @@ class Run:
         "node",
         "number",
         "overlay",
+        "parted",
         "place",
+        "prepares",
         "reads",
         "thread",
         "tracker",
@@ -54,6 +58,8 @@ class Run:
 
     def __init__(self, tracker: Tracker) -> None:
         self.tracker = tracker
+        # Has what makes a document run before it is read; None: what is not fresh is met when it is.
+        self.prepares: Callable[[Run, Document], object] | None = getattr(tracker, "prepare", None)
         self.thread = get_ident()  # of its runtime: no other one reads in it
         self.number = 0  # rises with every attempt; a spot's stamp says in which one it was looked at
         self.node: object | None = None
@@ -65,6 +71,9 @@ class Run:
         self.causes: dict[Spot, Notification] | None = None  # why it runs
         self.overlay: dict[Document, None] | None = None  # documents that it wrote itself
         self.transaction: Transaction | None = None  # from its first write on
+        self.parted = 0  # the number of the last one in which others ran meanwhile
+        self.away_us = 0  # how long these took, in that one
+        self.began: tuple[int, int] | None = None  # a number, and when that one looked at the time first
 
     def begin(self, node: object, reads: Sequence[Spot | None], causes: dict[Spot, Notification] | None) -> None:
         """Another attempt begins."""
@@ -76,6 +85,13 @@ class Run:
         self.fresh = None
         self.created = None
         self.causes = causes
+
+    def prepare(self, document: Document) -> None:
+        """Something of a document is about to be looked at. What the last run looked at here was seen to before."""
+        if document.writers and self.prepares is not None and get_ident() == self.thread:
+            foreseen = self.reads[self.place]
+            if foreseen is None or foreseen.document is not document:
+                self.prepares(self, document)
 
     def look(self, spot: Spot) -> Spot:
         """Note that a spot is read; the one to remember for the next time."""

@@ -90,6 +90,7 @@ class Core:
         self.observing = Observing(self)
         self.writing = Writing(self)
         self.sending: Sending | None = None
+        self.on_missed: Callable[[Document], object] = id  # a run needs a document that is not here
         self.check_link: Callable[[Document, Document], None] | None = None  # raises where a run may not be led
         self.open_space: Callable[[str], LocalSpace] | None = None  # for a space that nobody named before
 
@@ -222,7 +223,7 @@ class Core:
 
     def load_failed(self, space: LocalSpace, docs: Iterable[DocKey], error: HeadwaterError) -> None:
         """The engine refuses documents: whoever reads them waits on, whoever awaits or writes them is told."""
-        named = tuple(docs)
+        named = space.asked_for(docs)
         dropped = space.load_failed(named, error)
         for doc in named:
             self.report(f"{space.name}/{doc_text(doc)}", error)
@@ -384,6 +385,8 @@ class Core:
         space = self._of_replica.get(document.home)
         if space is not None:  # The time needs nobody to fetch it.
             space.load(document)
+            if document.value is NOT_HERE:
+                self.on_missed(document)
 
     def release(self, document: Document) -> None:
         space = self._of_replica.get(document.home)

@@ -7,7 +7,7 @@ what runs.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
 from headwater.data.address import DocKey
@@ -40,7 +40,18 @@ class Channel(Protocol):
 class LocalSpace:
     """A space as one runtime has it."""
 
-    __slots__ = ("_deferred", "_held", "_unread", "channel", "ended", "failed_loads", "name", "replica", "retry")
+    __slots__ = (
+        "_ahead",
+        "_deferred",
+        "_held",
+        "_unread",
+        "channel",
+        "ended",
+        "failed_loads",
+        "name",
+        "replica",
+        "retry",
+    )
 
     def __init__(self, name: str, replica: Replica, channel: Channel) -> None:
         self.name = name
@@ -50,6 +61,7 @@ class LocalSpace:
         self.retry: Callable[[Callable[[Transaction], object], Callable[[], object]], object] | None = None
         self.ended: Exception | None = None  # why nothing will be heard any more
         self.failed_loads: dict[Document, HeadwaterError] = {}  # refused by the engine; the next read asks again
+        self._ahead: dict[Document, None] = {}  # asked for, and nobody has missed it
         self._unread: OrderedDict[Document, None] = OrderedDict()
         self._held: dict[Document, None] = {}  # what stays here although nobody reads it
         # What is done when a document has arrived, and what instead if it will not.
@@ -60,9 +72,17 @@ class LocalSpace:
 
     def load(self, document: Document) -> None:
         """Somebody reads or writes it: watch it, and fetch it if it is not here."""
+        self._ahead.pop(document, None)
         self._unread.pop(document, None)
         self.failed_loads.pop(document, None)
         self.channel.watch((document.key,))
+
+    def bring(self, documents: Sequence[Document]) -> None:
+        """Ask for several at once that somebody may read next. Whoever asked lets them be in the end."""
+        for document in documents:
+            self._unread.pop(document, None)
+            self._ahead[document] = None
+        self.channel.watch([document.key for document in documents])
 
     def hold(self, documents: Iterable[Document]) -> None:
         """Whether or not somebody reads them, they stay here from now on."""
@@ -88,6 +108,7 @@ class LocalSpace:
 
     def release(self, document: Document) -> None:
         """Nobody does any more. It stays for a while, since it may be looked at again."""
+        self._ahead.pop(document, None)
         if document in self._held:
             return
         self._unread[document] = None
@@ -141,6 +162,14 @@ class LocalSpace:
             if waiting:  # An interrupt: these are still to come.
                 self._deferred[document] = [*waiting, *self._deferred.get(document, ())]
         self.let_be(document)
+
+    def asked_for(self, docs: Iterable[DocKey]) -> tuple[DocKey, ...]:
+        """Those that somebody needs. Of the others nobody is told that they do not come: they are asked for again."""
+        documents = [self.replica.documents.of(doc) for doc in docs]
+        needed = [each.key for each in documents if each not in self._ahead]
+        for each in documents:
+            self._ahead.pop(each, None)
+        return tuple(needed)
 
     def load_failed(self, docs: Iterable[DocKey], error: HeadwaterError) -> list[Callable[[], object]]:
         """The engine refused these. Answers with what waited for them, and will not happen."""

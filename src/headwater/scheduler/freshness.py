@@ -88,6 +88,48 @@ class Freshness:
         self.stopped = suspension
         raise Suspend
 
+    def prepare(self, run: Run, document: Document) -> None:
+        """Something of a document is about to be read: what is to run for that runs while the attempt waits.
+
+        As far as that can be done; otherwise the read stops it, as ever.
+        """
+        node = cast(Node, run.node)
+        if self.stopped is None and run.transaction is None:
+            for writer in cast("tuple[Node, ...]", document.writers):
+                if writer is not node:
+                    while self._has_run_first(run, node, writer):
+                        pass  # Each time one node has run, and there is an end to how many do.
+
+    def _has_run_first(self, run: Run, node: Node, writer: Node) -> bool:
+        """Whether something ran for what a node writes: then that is to be looked at again."""
+        if self._loads and self._loads.above(writer) is not None:
+            return False
+        targets = self._unfresh(writer)
+        wanted = [each for each in targets if self._attempts.may_wait_for(node, each)] if targets else targets
+        if not wanted:
+            return False
+        failed, self.saw_failure, beside = self.saw_failure, False, self._marks.beside
+        try:
+            has_run = self._attempts.run_between(run, wanted[-1], node.stops)
+        finally:
+            self.stopped, self.saw_failure = None, failed
+        if node.removed or node.causes is not None or self._marks.beside != beside:
+            # I1: what changed meanwhile may be what it has looked at: it reads it, or somebody else changed it.
+            self.stop(Suspension(targets=wanted, is_late=True))
+        return has_run
+
+    def _unfresh(self, writer: Node) -> list[Node]:
+        """Who has to run before what a node wrote is what it makes of what is there now."""
+        if writer.status != CLEAN:
+            return [writer]
+        if writer.verified == self._marks.count:
+            return []
+        lowest = self._attempts.lowest()
+        if writer.live and writer.height <= lowest:
+            return []
+        # Something above its writer may still be to run: nothing ordered that before whoever reads it.
+        return invalid_above(writer, self._marks.count, lowest)
+
     def _check(self, node: Node, writers: tuple[Node, ...]) -> None:
         """Stop the attempt unless what it is about to read is what its writers make of what is there now."""
         # I1: a run that is kept has read nothing but what clean nodes made of what is shown.
@@ -98,13 +140,8 @@ class Freshness:
                 document = self._loads.above(writer)
                 if document is not None and not writer.suspended:
                     self.stop(Suspension(document=document, behind=writer))  # It waits with what it reads.
-            if writer.status != CLEAN:
-                self._need(node, [writer])
-            elif writer.verified != self._marks.count:
-                lowest = self._attempts.lowest()
-                if not writer.live or writer.height > lowest:
-                    # Something above its writer may still be to run: nothing ordered that before this node.
-                    self._need(node, invalid_above(writer, self._marks.count, lowest))
+            if writer.status != CLEAN or writer.verified != self._marks.count:
+                self._need(node, self._unfresh(writer))
             if writer.error is not None:
                 self.saw_failure = True
                 raise upstream_failed(writer)

@@ -6,7 +6,7 @@ changes make anything invalid. Gates never decide that something must run. Uphol
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
 
 from headwater.clock import Clock
@@ -262,6 +262,17 @@ class Gates:
         if at != self._timer_at:
             self._timer_at = at
             self._set_timer(at)
+
+    def forgive(self, nodes: Iterable[Node]) -> bool:
+        """Whoever ran since it was held back is forgiven, all of them together. False: some are still held back.
+
+        Clean while a part of the same cycle is held back is not settled.
+        """
+        if any(self.is_exhausted(node) for node in self.waiting()):
+            return False
+        for node in nodes:
+            self.finished(node)
+        return True
 
     def has_waiting(self) -> bool:
         """Whether any node waits for its time."""

@@ -50,6 +50,8 @@ class Invalidation:
         is_told = False  # by the engine, or taken back because of what it said
         if running is not None:
             self._impulse, self._hops = running.impulse, running.last_hops
+            if source is not running and not _is_first(notification):
+                self._marks.beside += 1
         elif isinstance(source, Node):
             self._impulse, self._hops = source.impulse, source.last_hops  # What it wrote is taken back.
         else:
@@ -135,6 +137,11 @@ class Invalidation:
         if self.trace is not None:
             writer = getattr(notification.source, "id", "") or notification.kind.value
             self.trace.emit(Invalidated(node.id, address_of(spot), writer))
+
+
+def _is_first(notification: Notification) -> bool:
+    """Whether it only says what is in a document that nobody can have looked at."""
+    return not (notification.known_before or notification.others) and notification.document.twig is None
 
 
 def _last_written(change: Changed) -> int:

@@ -16,6 +16,8 @@ class SchedulerLimits:
     node_hops: int = 10  # from session to session, each time through a derived commit; what came further waits
     node_stops: int = 100_000  # attempts of a node that are stopped one after the other; then it fails
     slice_runs: int = 500  # attempts until the event loop gets its turn
+    between_depth: int = 16  # attempts that wait where they are, each for the next one: Python's own stack waits
+    between_slices: int = 4  # one attempt may take that was stopped: beginning it anew costs all that it has read
     exhausted: Backoff = field(default_factory=lambda: Backoff.exponential(base_ms=250, max_ms=2_000))
     idle_exhaustions: int = 3  # how often a node may spend its runs before `idle` stops waiting for it
     transient_retries: int = 5  # runs that fail with a transient error, in a row

@@ -36,10 +36,11 @@ STATUS: Final = ("never-ran", "clean", "invalid")
 class Marks:
     """How often any node was made invalid. What was seen to be fresh stays so while this stands still."""
 
-    __slots__ = ("count", "impulse", "running", "taken")
+    __slots__ = ("beside", "count", "impulse", "running", "taken")
 
     def __init__(self) -> None:
         self.count = 0
+        self.beside = 0  # how often something else changed during an attempt than what that wrote
         self.impulse = 0  # how often something came from outside; what comes before anybody runs for it is one thing
         self.taken = 0  # the newest of these that somebody ran for
         self.running: Node | None = None  # whose attempt is under way: what is done meanwhile comes from it

@@ -7,7 +7,6 @@ attempt: nothing of it is kept, and `settle` runs what was missing first. Uphold
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from typing import cast
 
@@ -27,7 +26,7 @@ from headwater.scheduler.gates import Gates
 from headwater.scheduler.graph.graph import Graph
 from headwater.scheduler.loads import Loads
 from headwater.scheduler.node import CLEAN, Marks, Node, NodeKind
-from headwater.scheduler.raised import INTERRUPTS, as_failure
+from headwater.scheduler.raised import INTERRUPTS, as_failure, check_plain
 from headwater.scheduler.suspension import Attempts, Suspend, Suspension
 
 _EFFECT = NodeKind.EFFECT
@@ -80,13 +79,13 @@ class Runner:
 
     # ---- an attempt ----------------------------------------------------------------------------------
 
-    def attempt(self, node: Node) -> Suspension | None:
-        """Run it. Something comes back if it was stopped, and says what it waits for."""
+    def attempt(self, node: Node, run: Run | None = None) -> Suspension | None:
+        """Run it. Something comes back if it was stopped, and says what it waits for. `run`: another one is open."""
         if self.trace is not None:
             self.trace.emit(RunStarted(node.id, node.attempts + 1))
         if node.returns and node.outputs[0].value is NOT_HERE and not self._has_output(node):
             return Suspension(document=node.outputs[0])
-        run, current, fresh = self._run, self._current, self._fresh
+        run, current, fresh = run or self._run, self._current, self._fresh
         status, causes, hops = node.status, node.causes, node.hops
         node.status, node.causes = CLEAN, None
         if hops:
@@ -104,9 +103,9 @@ class Runner:
         result: object = None
         current.run = run
         try:
-            result = node.fn() if node.kind is not _EFFECT else self._effect(node)
+            result = node.fn() if node.kind is not _EFFECT else self._effect(node, run)
             if result is not None and not node.returns:
-                _check_plain(node, result)  # Nobody looks at it: it would be lost without a word.
+                check_plain(node.id, result)  # Nobody looks at it: it would be lost without a word.
         except Suspend:
             pass
         except INTERRUPTS:
@@ -122,6 +121,8 @@ class Runner:
             self.clean_up(node)
             return None
         stopped = self._fresh.stopped  # Not as it was above: the run may have been stopped.
+        if run.parted == run.number:  # Others ran meanwhile, and may have looked at the same places.
+            run.log, began_us = None if run.log is None else self._graph.united(run.log), began_us + run.away_us
         if hops:
             self._carry(node, run, hops, stopped is not None)
         if stopped is not None:
@@ -204,12 +205,12 @@ class Runner:
         self._await(node, document, [])
         return False
 
-    def _effect(self, node: Node) -> object:
+    def _effect(self, node: Node, run: Run) -> object:
         """How long an effect takes decides about a debounce; what it returns is called before its next run."""
         if node.runs < 8 or not node.runs & 15:  # Looking at the clock costs more than a small effect does.
             began_us = self._gates.now_us()
             result = node.fn()
-            spent_us = self._gates.now_us() - began_us
+            spent_us = self._gates.now_us() - began_us - (run.away_us if run.parted == run.number else 0)
             if spent_us > 1_000 or node.gate is not None:
                 self._gates.took(node, spent_us)
         else:
@@ -249,7 +250,7 @@ class Runner:
         self, node: Node, run: Run, stopped: Suspension, status: int, causes: dict[Spot, Notification] | None
     ) -> Suspension:
         """The attempt was stopped: no commit, no run counted, and what made it run still does."""
-        saw_failure = self._fresh.saw_failure
+        is_lost = self._fresh.saw_failure or stopped.is_late  # A failure is to be shown again.
         self._fresh.stopped = None
         self._fresh.saw_failure = False
         node.status = status
@@ -261,11 +262,8 @@ class Runner:
             run.created = None
         self._discard(run)
         if self.trace is not None:
-            waits_for = [target.id for target in stopped.targets]
-            if stopped.document is not None:
-                waits_for.append(doc_text(stopped.document.key))
-            self.trace.emit(Suspended(node.id, tuple(waits_for)))
-        if stopped.targets and run.log is not None and not saw_failure:  # A failure is to be shown again.
+            self.trace.emit(Suspended(node.id, stopped.waits_for()))
+        if stopped.targets and run.log is not None and not is_lost:
             node.retried, node.retried_at = (*run.log[:-1], None), self._marks.count
         if stopped.document is not None:
             self._await(node, stopped.document, run.log or [], stopped.behind)
@@ -352,13 +350,16 @@ class Runner:
             return node.encode(result, before)
         if result is ABSENT:
             return ABSENT
-        _check_plain(node, result)
+        check_plain(node.id, result)
         return freeze(result)
 
     # ---- what the run does (the tracker of its handles) ---------------------------------------------
 
     def missed(self, run: Run, spot: Spot) -> Spot:
         return self._fresh.missed(run, spot)
+
+    def prepare(self, run: Run, document: Document) -> None:
+        self._fresh.prepare(run, document)
 
     def absent(self, run: Run, document: Document) -> None:
         self._fresh.absent(run, document)
@@ -392,9 +393,3 @@ class Runner:
                     run.transaction.saw(document.key, spot.path, spot.depth)
         run.transaction.write(document.key, patch)
         cast("dict[Document, None]", run.overlay)[document] = None
-
-
-def _check_plain(node: Node, result: object) -> None:
-    if inspect.iscoroutine(result):
-        result.close()
-        raise AuthoringError(f"{node.id} returned a coroutine: a run never awaits. Make it a plain function.")

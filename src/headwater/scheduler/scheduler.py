@@ -16,6 +16,7 @@ from headwater.protocol.verdict import Conflict
 from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.feed import Feed, Kind, Notification
 from headwater.replica.replica import Replica
+from headwater.scheduler.between import Between
 from headwater.scheduler.fates import Fates
 from headwater.scheduler.gates import Gates
 from headwater.scheduler.graph.edges import readers_of
@@ -100,7 +101,10 @@ class Scheduler:
             on_cleanup_failed=self._cleanup_failed,
             on_missing=driver.load,
         )
-        self.settle.use(self.runner)
+        self.settle.use(
+            self.runner,
+            Between(self.limits, self.graph, self.gates, self.marks, self.settle, self.runner, self.current),
+        )
         self.invalidation = Invalidation(self.gates, self.loads, self.marks, self.settle.enqueue)
         self.fates = Fates(
             self.marks,
@@ -156,7 +160,8 @@ class Scheduler:
         node = self.registry.add(spec)
         self.marks.count += 1  # It may be above nodes that were seen to be fresh.
         node.due = self.marks.cause()
-        self.graph.add(node)
+        if any(reader is not self.marks.running for reader in self.graph.add(node)):
+            self.marks.beside += 1
         if self.current.run is not None:
             self.current.run.created = [*(self.current.run.created or ()), node]
         if spec.debounce_ms or spec.throttle_ms or spec.no_auto_debounce:
@@ -214,6 +219,7 @@ class Scheduler:
         if node.account is not None:
             node.account.forget()
         self.marks.count += 1
+        self.marks.beside += 1
         node.due = self.marks.cause()
         if node.live:
             self.settle.enqueue(node)

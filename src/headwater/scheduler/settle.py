@@ -7,17 +7,19 @@ Python's, so that depth costs nothing but memory. It marks nothing invalid. Upho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from heapq import heappop, heappush
 
+from headwater.cells.run import Run
 from headwater.data.trace import Exhausted, Parked, PassEnded, RunSkipped, Trace
+from headwater.scheduler.between import Between
 from headwater.scheduler.gates import Gates
 from headwater.scheduler.graph.edges import writers_above
 from headwater.scheduler.graph.graph import Graph
 from headwater.scheduler.limits import SchedulerLimits
 from headwater.scheduler.node import CLEAN, NEVER_RAN, Marks, Node, NodeKind
 from headwater.scheduler.runner import Runner
-from headwater.scheduler.suspension import Frame, Suspension, invalid_above, look_again, named_above
+from headwater.scheduler.suspension import Frame, look_again, named_above, taken_off
 from headwater.scheduler.turns import ABOVE_ALL, Sweep, begin_anew, over, pause, resume
 
 _COMPUTATION = NodeKind.COMPUTATION
@@ -28,6 +30,7 @@ class Settle:
     """The one pass that is under way, if any."""
 
     __slots__ = (
+        "_between",
         "_computations",
         "_effects",
         "_forgiven",
@@ -60,6 +63,7 @@ class Settle:
         self._gates = gates
         self._marks = marks
         self._runner: Runner | None = None
+        self._between: Between  # `use` comes first.
         self._request_tick = request_tick
         self._computations = Sweep()
         self._effects = Sweep()  # they write nothing: their turn is when computations are done
@@ -78,8 +82,8 @@ class Settle:
         self.on_exhausted: Callable[[Node], object] = id  # for diagnosis; decides nothing
         self.trace: Trace | None = None
 
-    def use(self, runner: Runner) -> None:
-        self._runner = runner
+    def use(self, runner: Runner, between: Between) -> None:
+        self._runner, self._between = runner, between
 
     # ---- what waits ----------------------------------------------------------------------------------
 
@@ -120,17 +124,13 @@ class Settle:
         self._spenders.pop(node, None)
         node.queued = -1
         if node.suspended:
-            place = next((at for at, frame in enumerate(self._stack) if frame.node is node), len(self._stack))
-            dropped, self._stack[place:] = self._stack[place:], []
-            for frame in dropped:
-                frame.node.suspended = False
-                if frame.node is not node:
-                    self.enqueue(frame.node)
+            for dropped in taken_off(self._stack, node):
+                self.enqueue(dropped)
 
     def provisional(self, node: Node) -> None:
         self._provisional.append(node)
 
-    def stopped(self) -> Sequence[Frame]:
+    def stopped(self) -> list[Frame]:
         """Attempts that wait, the last one for the attempt under way: what that makes is demanded, live or not."""
         return self._stack
 
@@ -144,11 +144,23 @@ class Settle:
         """The height of the lowest computation that waits for its turn, in this sweep or the next."""
         return self._computations.lowest()
 
-    def may_wait_for(self, node: Node, target: Node) -> bool:
+    def may_wait_for(self, node: Node | None, target: Node) -> bool:
         """Not for itself, round a cycle, for what is held back by time, or for what has spent its runs."""
         if target is node or target.suspended or target.removed or target.loading is not None or self.is_spent(target):
             return False
         return target.status == NEVER_RAN or target.gate is None or self._gates.is_open(target)
+
+    def run_between(self, run: Run, target: Node, stops: int) -> bool:
+        return self._between.run(run, target, stops)
+
+    def ran_between(self, node: Node) -> None:
+        """It came to its end while another one's attempt waited: it counts like any other."""
+        node.pass_runs += 1
+        self.runs += 1
+        if node.pass_runs == self._limits.node_runs:
+            self._spenders[node] = None
+        if node.status != CLEAN:
+            self.enqueue(node)
 
     def is_spent(self, node: Node) -> bool:
         """Whether it ran as often as it may without a pause or something new."""
@@ -159,13 +171,15 @@ class Settle:
     def slice(self, attempts: int) -> bool:
         """So many attempts at most. False: the pass is over, and nothing waits for another one."""
         self._is_ticking = True
+        between = self._between
+        between.begin(attempts)
         self.iteration += resume(self._computations, self._effects)
         if self._stack:
             look_again(self._stack)  # I9: things may have come since the last slice.
         self._graph.tidy()
         try:
-            while attempts > 0:
-                attempts -= 1
+            while between.slice_left > 0:
+                between.slice_left -= 1
                 if not self._step():
                     self._end()
                     if self.is_quiet():
@@ -219,12 +233,9 @@ class Settle:
         """Whose turn it is when computations are done."""
         sweep = self._effects
         while sweep.now or sweep.turn_over():
-            turn, node = heappop(sweep.now)
-            if node.queued == turn:
-                node.queued = -1
-                sweep.at = turn
-                if self._has_turn(node):
-                    return node
+            last = sweep.take()
+            if last is not None and self._has_turn(last):
+                return last
         while self._idle:
             node = next(iter(self._idle))
             del self._idle[node]
@@ -251,7 +262,7 @@ class Settle:
     def _demand(self, node: Node) -> None:
         """Somebody's attempt waits for it: it runs next, after whatever is known to be invalid above it."""
         node.suspended = True
-        above = [] if node.status == NEVER_RAN else invalid_above(node, self._marks.count, self.lowest())
+        above = self._between.above(node)
         if above:
             node.expect = (None,)  # I9: what these are about to change may be above it in more than one way.
         self._stack.append(Frame(node, above))  # Whatever of these it cannot wait for is left out.
@@ -312,8 +323,11 @@ class Settle:
         if stopped is not None:
             if node.stops > self._limits.node_stops:
                 self._runner.give_up(node)  # type: ignore[union-attr]
-            else:
-                self._wait(node, stopped)
+            elif stopped.targets:
+                node.suspended = True
+                self._stack.append(Frame(node, stopped.targets))
+            elif node.loading is None:
+                self.enqueue(node)  # It arrived while it was asked for.
             return True
         node.pass_runs += 1
         self.runs += 1
@@ -334,13 +348,6 @@ class Settle:
         self._gates.resumed(node)
         marks = self._marks
         node.due = max(node.due, marks.taken if marks.taken > self._taken_before else marks.cause())
-
-    def _wait(self, node: Node, stopped: Suspension) -> None:
-        if stopped.targets:
-            node.suspended = True
-            self._stack.append(Frame(node, stopped.targets))
-        elif node.loading is None:
-            self.enqueue(node)  # It arrived while it was asked for.
 
     def _sweep(self) -> bool:
         """Go back and begin the next sweep; if there were too many, the rest waits for the next pass."""
@@ -376,11 +383,8 @@ class Settle:
             self.trace.emit(PassEnded("", self.runs, self.iteration + 1))
         if self.on_pass_end is not None:
             self.on_pass_end()
-        if self._forgiven and not any(self._gates.is_exhausted(node) for node in self._gates.waiting()):
-            # Clean while a part of the same cycle is held back is not settled: all of them are forgiven together.
-            for node in self._forgiven:
-                if node.status == CLEAN and not self.is_spent(node):
-                    self._gates.finished(node)
+        settled = [node for node in self._forgiven if node.status == CLEAN and not self.is_spent(node)]
+        if self._forgiven and self._gates.forgive(settled):
             self._forgiven.clear()
         if not self._later:
             self.number += 1
@@ -390,11 +394,7 @@ class Settle:
         self.iteration = self.runs = 0
         over(self._computations, self._effects)
         if self._provisional:
-            kept = [node for node in self._provisional if node.provisional and not node.removed and not node.runs]
-            for node in self._provisional:
-                if node.provisional and not node.removed and node.runs:
-                    self._graph.liveness.set_provisional(node, False)
-            self._provisional = kept
+            self._provisional = self._graph.liveness.expired(self._provisional)
         later, self._later = self._later, []
         for node in later:
             self.enqueue(node)

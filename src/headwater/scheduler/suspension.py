@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from headwater.cells.run import Run
+from headwater.data.address import doc_text
 from headwater.replica.document import Document
 from headwater.scheduler.graph.edges import writers_above, writers_of
 from headwater.scheduler.node import CLEAN, Node
@@ -36,6 +38,21 @@ class Suspension:
     targets: list[Node] = field(default_factory=list)
     document: Document | None = None
     behind: Node | None = None  # who needs that document, if it is not the attempt itself
+    is_late: bool = False  # something changed since: nothing of what it looked at is known to be fresh
+
+    def waits_for(self) -> tuple[str, ...]:
+        """The same for people."""
+        documents = () if self.document is None else (doc_text(self.document.key),)
+        return (*[target.id for target in self.targets], *documents)
+
+
+def taken_off(frames: list[Frame], node: Node) -> list[Node]:
+    """A node waits no more, and whoever only its attempt waited for is not demanded by it: which are these?"""
+    place = next((at for at, frame in enumerate(frames) if frame.node is node), len(frames))
+    dropped, frames[place:] = [frame.node for frame in frames[place:]], []
+    for each in dropped:
+        each.suspended = False
+    return [each for each in dropped if each is not node]
 
 
 def look_again(frames: Iterable[Frame]) -> None:
@@ -50,8 +67,11 @@ class Attempts(Protocol):
     def lowest(self) -> int:
         """The height of the lowest node that waits for its turn."""
 
-    def may_wait_for(self, node: Node, target: Node) -> bool:
-        """Whether waiting for another node to run is of use to this one."""
+    def may_wait_for(self, node: Node | None, target: Node) -> bool:
+        """Whether waiting for another node to run is of use to this one, or to somebody who is none."""
+
+    def run_between(self, run: Run, target: Node, stops: int) -> bool:
+        """Run another node while an attempt waits where it is. False: the attempt is to be stopped."""
 
 
 def named_above(node: Node) -> list[Node]:

@@ -33,6 +33,15 @@ class Sweep:
         turn = node.queued = node.turn
         heappush(self.now if turn > self.at else self.next, (turn, node))
 
+    def take(self) -> Node | None:
+        """Whose turn it is. None: whoever it was waits elsewhere by now."""
+        turn, node = heappop(self.now)
+        if node.queued != turn:
+            return None
+        node.queued = -1
+        self.at = turn
+        return node
+
     def turn_over(self) -> bool:
         """Begin the next sweep. False: nobody waits for it."""
         self.at = -1

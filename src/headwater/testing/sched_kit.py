@@ -65,6 +65,8 @@ class Handle:
         """What is there, or ABSENT."""
         run = self.world.scheduler.current.run
         if run is not None:
+            if self._deep.stamp != run.number:
+                run.prepare(self.document)
             self._deep = run.look(self._deep)
         return self._seen()
 
@@ -72,6 +74,8 @@ class Handle:
         """Its keys, its length, or, if it is a leaf, what it is."""
         run = self.world.scheduler.current.run
         if run is not None:
+            if self._shape.stamp != run.number:
+                run.prepare(self.document)
             self._shape = run.look(self._shape)
         value = self._seen()
         if type(value) is dict:

@@ -13,6 +13,7 @@ from headwater.replica.detached import Detached
 from headwater.replica.replica import Replica
 from headwater.runtime.core import Core
 from headwater.runtime.loops import ByVirtualClock
+from headwater.scheduler.limits import SchedulerLimits
 from headwater.scheduler.node import Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
 from tests.counts import scaled
@@ -23,10 +24,10 @@ SECOND = 1_000_000
 class Timed:
     """A runtime on a virtual clock that moves it."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: SchedulerLimits | None = None) -> None:
         self.clock = VirtualClock()
         loop = ByVirtualClock(self.clock)
-        self.core = Core(self.clock, loop)
+        self.core = Core(self.clock, loop, limits)
         self.replica = Replica()
         self.core.add_space("shop", self.replica, Detached(self.replica))
         self.time = self.core.time
@@ -279,7 +280,7 @@ def test_a_transaction_reads_the_time_and_leaves_nothing() -> None:
 
 
 def test_a_moment_that_only_a_stopped_attempt_looked_at_is_let_go() -> None:
-    timed = Timed()
+    timed = Timed(SchedulerLimits(between_depth=0))  # Otherwise it would not be stopped.
     slow = timed.core.cell("shop", "slow", int)
     timed.core.register(
         NodeSpec(id="slow", kind=NodeKind.COMPUTATION, fn=lambda: 1, home=timed.replica, outputs=(slow.document,))

@@ -92,7 +92,7 @@ def test_a_kind_that_does_not_exist_is_refused_with_those_that_do() -> None:
 # ---- tallies ---------------------------------------------------------------------------------------
 
 
-def test_tallies_count_runs_failures_suspensions_and_time() -> None:
+def test_tallies_count_runs_failures_and_time_of_what_ran_while_another_waited_apart() -> None:
     world = World(traced=False)
     source = world.cell(1)
     look = Inspected(world).look
@@ -116,8 +116,19 @@ def test_tallies_count_runs_failures_suspensions_and_time() -> None:
     assert (stats.tally.spent_us, stats.tally.longest_us) == (8_000, 6_000)
     shown = look.node_stats("show").tally
     assert shown is not None
-    assert shown.suspensions >= 1  # Its first attempt came before what it reads had run.
+    assert (shown.suspensions, shown.spent_us) == (0, 0)  # What it reads ran while its first attempt waited.
     assert look.run_stats.slowest(1)[0][0] == "ratio"
+
+
+def test_tallies_count_attempts_that_were_stopped() -> None:
+    world = World(traced=False, limits=SchedulerLimits(between_depth=0))
+    look = Inspected(world).look
+    look.run_stats.switch(on=True)
+    world.look(world.computed(lambda: 1), id="show")
+    world.settle()
+    tally = look.node_stats("show").tally
+    assert tally is not None
+    assert (tally.runs, tally.suspensions) == (1, 1)  # Its first attempt came before what it reads had run.
 
 
 def test_tallies_leave_with_their_node_and_with_the_switch() -> None:

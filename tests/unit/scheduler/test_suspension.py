@@ -10,6 +10,7 @@ from headwater.data.patch import replace
 from headwater.data.trace import Suspended
 from headwater.data.value import ABSENT
 from headwater.errors import UpstreamFailedError
+from headwater.scheduler.limits import SchedulerLimits
 from headwater.testing.sched_checks import check_world
 from headwater.testing.sched_kit import Handle, World
 
@@ -259,7 +260,7 @@ def test_an_output_that_arrives_later_lets_its_node_run() -> None:
 
 
 def test_a_stopped_attempt_counts_as_no_run() -> None:
-    world = World()
+    world = World(limits=SchedulerLimits(between_depth=0))
     late = Handle(world, world.document("late"))
     node = world.effect(late.get, id="eye")
     world.computed(lambda: 1, id="late", output=late.document)

@@ -116,6 +116,8 @@ class Attempting:
                 self._handling.lineage.failed(event.attempt)  # Unless it landed: then this is nothing.
             for node in held:
                 pieces.core.remove(node)
+            pieces.ahead.let_be(event.brought)
+            event.brought.clear()
         home.is_made = True
         return signature.result.decode(raw)
 
@@ -192,7 +194,7 @@ class Attempting:
 
     def _called(self, event: Event, facet: Facet, arguments: dict[str, Any], transaction: Transaction) -> Value:
         core, replica = self._pieces.core, event.home.space.replica
-        tracker = Handled(core, replica, transaction, self._lane.written)
+        tracker = Handled(self._pieces, event, replica, transaction, self._lane.written)
 
         def attempt() -> Value:
             return self._handling._attempt(event, facet, arguments)

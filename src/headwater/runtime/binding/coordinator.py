@@ -23,6 +23,7 @@ from headwater.pieces.handles import Computed
 from headwater.pieces.names import child_name
 from headwater.pieces.piece import Piece
 from headwater.replica.document import NOT_HERE
+from headwater.runtime.binding.ahead import Listing
 from headwater.runtime.binding.each_handles import ONLY, Child_, Each_
 from headwater.runtime.binding.elements import keys_of
 from headwater.runtime.binding.fresh import Handled
@@ -58,14 +59,15 @@ class Row:
 class Coordinator:
     """The rows of one member of one piece."""
 
-    __slots__ = ("_elements", "_home", "_member", "_order", "_source", "_unmade", "node", "rows")
+    __slots__ = ("_elements", "_home", "_order", "_source", "_unmade", "listing", "member", "node", "rows")
 
     def __init__(self, home: Home, member: EachMember | ChildMember, *, is_sparse: bool = False) -> None:
         self._home = home
-        self._member = member
+        self.member = member
         self._unmade: dict[str, None] | None = {} if is_sparse else None  # rows, as listed, if some were not made
         self._elements = home.outline.elements(member)
         self.rows: dict[str, Row] = {}
+        self.listing = Listing()
         facet = home.facet("space")
         core = home.pieces.core
         self._order: Computed[Any] = Computed(core, facet.document(member.stored), codec_for(tuple[str, ...]))
@@ -95,7 +97,7 @@ class Coordinator:
 
     def handle(self, facet: Facet) -> Any:
         """What the member is for a facet."""
-        kind = Each_ if isinstance(self._member, EachMember) else Child_
+        kind = Each_ if isinstance(self.member, EachMember) else Child_
         made: Each_[Any, Any] | Child_[Any] = kind(self, facet, self._order)
         made.made_by(self._home.maker_of(lambda: made.now))
         return made
@@ -103,7 +105,7 @@ class Coordinator:
     def now(self) -> Coordinator:
         """The one that the piece has now: this one may have been let go. Of a piece that is over it is this one."""
         home = self._home
-        return self if home.is_stopped else home.pieces.coordinator(home, self._member)
+        return self if home.is_stopped else home.pieces.coordinator(home, self.member)
 
     @property
     def values(self) -> TypeCodec[Any] | None:
@@ -131,11 +133,11 @@ class Coordinator:
                     self.rows[text] = self._row(key, text)
         for text in [text for text in self.rows if text not in found]:
             self._drop(self.rows.pop(text))
-        self._home.pieces.resuming.left(self._home, self._member.stored, found)
+        self._home.pieces.resuming.left(self._home, self.member.stored, found)
         return tuple(found)
 
     def _row(self, key: Any, text: str) -> Row:
-        home, member = self._home, self._member
+        home, member = self._home, self.member
         row = Row(key, text)
         facet = home.facet("space")
         stored = member.stored if self._source is None else f"{member.stored}/{text}"
@@ -165,7 +167,7 @@ class Coordinator:
         return row
 
     def _call(self, row: Row, facet: Facet) -> Callable[[], object]:
-        fn, piece, check = self._member.fn, facet.piece, self._home.check_generation
+        fn, piece, check = self.member.fn, facet.piece, self._home.check_generation
         elements = () if self._source is None else (self._source.element(row.key),)
 
         def call() -> object:
@@ -242,7 +244,7 @@ class Coordinator:
             made = None
         if made is None:
             return False
-        id = child_name(self._home.id, self._member.stored, row.text)
+        id = child_name(self._home.id, self.member.stored, row.text)
         row.child = self._home.pieces.adopt(self._home, made, id, row.node)
         return True
 
@@ -254,15 +256,13 @@ class Coordinator:
             self._let_go(row)
             return None
         if not isinstance(made, Piece):
-            raise AuthoringError(f"{self._member!r} returned {shown(made)}: return a piece, or None to leave it out")
+            raise AuthoringError(f"{self.member!r} returned {shown(made)}: return a piece, or None to leave it out")
         if made.__bound__ is not None:
-            raise AuthoringError(
-                f"{self._member!r} returned {made!r}, which lives elsewhere: make one for this element"
-            )
+            raise AuthoringError(f"{self.member!r} returned {made!r}, which lives elsewhere: make one for this element")
         child = row.child
         if child is None or child.cls is not type(made) or not same_inputs(child.inputs or {}, made.__inputs__):
             self._let_go(row)
-            id = child_name(self._home.id, self._member.stored, row.text)
+            id = child_name(self._home.id, self.member.stored, row.text)
             row.child = self._home.pieces.adopt(self._home, made, id, row.node)
         return described(self._home.pieces.core, made)
 
@@ -276,8 +276,8 @@ class Coordinator:
             node = row.node
             self._home.pieces.outside(lambda: self._home.pieces.core.remove(node))
         source = self._source
-        if self._member.forget and source is not None:
-            id = child_name(self._home.id, self._member.stored, row.text)
+        if self.member.forget and source is not None:
+            id = child_name(self._home.id, self.member.stored, row.text)
             self._home.pieces.erase(self._home.space, id, unless=lambda: source.has(row.key))
 
     def _let_go(self, row: Row) -> None:
@@ -292,6 +292,7 @@ class Coordinator:
         found: dict[Any, Any] = {}
         run = self._home.pieces.core.current.run
         if run is not None and isinstance(run.tracker, (Handled, Runner)):
+            self.listing.shown(run.node, texts)
             rows = [self.rows[text] for text in texts if text in self.rows]
             self._fetch(rows)
             run.tracker.need(run, [row.result.document for row in rows if row.result is not None])

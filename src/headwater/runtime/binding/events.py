@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from headwater.pieces.declarations import HandlerMember
     from headwater.protocol.commit import Delivered
     from headwater.protocol.reactions import Hold
+    from headwater.replica.document import Document
     from headwater.replica.layer import Layer
     from headwater.runtime.binding.advice import Seen
     from headwater.runtime.binding.facet import Facet
@@ -78,6 +79,7 @@ class Event:
     stood_on: list[Layer] = field(default_factory=list)  # writes without a verdict that its last attempt relied on
     seen: Seen | None = None  # what its last commit had read and written, for advice
     waits: str = ""  # what has to run before it, while it is parked
+    brought: dict[Document, None] = field(default_factory=dict)  # documents that were asked for ahead of its handler
     advice: str = ""
     task: asyncio.Task[None] | None = None  # which sees it through, once it has had its turn
     answer: Any = None

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from headwater.replica.layer import Layer
     from headwater.replica.replica import Replica
     from headwater.replica.transaction import Transaction
+    from headwater.runtime.binding.events import Event
     from headwater.runtime.binding.pieces import Pieces
     from headwater.runtime.core import Core
 
@@ -50,11 +51,15 @@ class Stopped(BaseException):
 class Handled(Authored):
     """The tracker of a handler's attempt: it reads nothing but what is fresh."""
 
-    __slots__ = ("_core", "_read", "_seen", "_why", "_written")
+    __slots__ = ("_core", "_event", "_pieces", "_read", "_seen", "_why", "_written")
 
-    def __init__(self, core: Core, home: Replica, transaction: Transaction, written: Mapping[int, Written]) -> None:
-        super().__init__(home, transaction, core.visible)
-        self._core = core
+    def __init__(
+        self, pieces: Pieces, event: Event, home: Replica, transaction: Transaction, written: Mapping[int, Written]
+    ) -> None:
+        super().__init__(home, transaction, pieces.core.visible)
+        self._core = pieces.core
+        self._pieces = pieces
+        self._event = event
         self._written = written  # where the events on their way wrote, by the number of their commit
         self._read: dict[Document, None] = {}
         self._seen: set[Node] = set()  # nodes whose sources are noted
@@ -64,6 +69,14 @@ class Handled(Authored):
         """Raise what stopped the attempt, if something did."""
         if self._why is not None:
             raise self._why
+
+    def prepare(self, run: Run, document: Document) -> None:
+        """Something of a document is about to be read: what is to run for that does so while the attempt waits."""
+        beside = self._core.scheduler.marks.beside
+        while not is_fresh(document, self._core) and self._has_run(run, document):
+            pass  # Each time one node has run, and there is an end to how many do.
+        if self._core.scheduler.marks.beside != beside:
+            self._stop(Stale((document,)))  # Something else changed meanwhile: it may have been read.
 
     def missed(self, run: Run, spot: Spot) -> Spot:
         document = cast(Document, spot.document)
@@ -78,6 +91,27 @@ class Handled(Authored):
             if self._stands_on_sources(document):
                 return spot
         return super().missed(run, spot)
+
+    def _has_run(self, run: Run, document: Document) -> bool:
+        """Whether something ran for what a document shows, so that it is to be looked at again.
+
+        A commit stands on the sources of what is computed, not on that: whatever becomes of its node's commit is
+        nothing to the transaction that is open.
+        """
+        if not is_computed(document) or self._why is not None:
+            return False
+        scheduler, handling = self._core.scheduler, self._pieces.handling
+        writer = cast(Node, document.writers[0])
+        settle, marks = scheduler.settle, scheduler.marks.count
+        targets = [writer] if writer.status != CLEAN else invalid_above(writer, marks, -1)
+        if not targets or not settle.may_wait_for(None, targets[-1]):
+            return False
+        target = targets[-1]
+        current, handling.current = handling.current, None  # What runs there is no part of the handler.
+        try:
+            return settle.run_between(run, target, self._event.calls) and target.loading is None
+        finally:
+            handling.current = current
 
     def _stands_on_sources(self, document: Document) -> bool:
         """C1: what is computed is a read of everything that it was computed from, down to the cells.
@@ -145,8 +179,19 @@ class Handled(Authored):
             self._stop(Stale(stale))
 
     def _stop(self, why: BaseException) -> NoReturn:
+        for document in _not_here(why):
+            self._pieces.ahead.missed_by_handler(document, self._event.brought)
         self._why = why
         raise Stopped
+
+
+def _not_here(why: BaseException) -> list[Document]:
+    """The documents that are missing where an attempt stops: what it reads, or what has to be there for that to run."""
+    if isinstance(why, Missing):
+        return [why.document]
+    documents = why.documents if isinstance(why, Stale) else ()
+    awaited = [each.loading for document in documents for each in document.writers if isinstance(each, Node)]
+    return [each for each in (*documents, *awaited) if each is not None and each.value is NOT_HERE]
 
 
 def _meets(path: Path, other: Path) -> bool:
@@ -196,6 +241,7 @@ async def freshen(pieces: Pieces, who: str, documents: Sequence[Document], held:
     def look() -> None:
         run = core.current.run
         assert run is not None
+        core.scheduler.runner.need(run, documents)  # All at once: each of them would stop it.
         for spot in spots:
             run.look(spot)
 

@@ -18,6 +18,7 @@ from headwater.pieces.declarations import ChildMember, EachMember, GivenMember, 
 from headwater.pieces.names import SEPARATOR, piece_id
 from headwater.pieces.piece import Piece
 from headwater.protocol.commit import TopicRecord
+from headwater.runtime.binding.ahead import Ahead
 from headwater.runtime.binding.bound_reaction import topic_name
 from headwater.runtime.binding.claims import Worker
 from headwater.runtime.binding.contexts import EventContext, NodeContext
@@ -64,7 +65,7 @@ class Pieces:
         "_kept",
         "_pasts",
         "_resources",
-        "_run_began",
+        "ahead",
         "core",
         "following",
         "generations",
@@ -89,7 +90,6 @@ class Pieces:
         self._homes: WeakValueDictionary[tuple[str, str], Home] = WeakValueDictionary()
         self._kept: dict[Home, None] = {}
         self._pasts: dict[str, Past] = {}  # by space, once somebody goes on from there
-        self._run_began: tuple[object, int, int] = (None, 0, 0)
         self.handling = Handling(self)
         self.reacting = Reacting(self)
         self.records = Records(self)
@@ -100,6 +100,8 @@ class Pieces:
         self.core.sending = self.handling
         self.following = Following(self)
         self.core.check_link = self.following.check
+        self.ahead = Ahead(self)
+        self.core.on_missed = self.ahead.missed
 
     # ---- homes -------------------------------------------------------------------------------------
 
@@ -281,9 +283,9 @@ class Pieces:
         run = self.core.current.run
         if run is None:
             return self.core.clock.now_us()
-        if self._run_began[:2] != (run, run.number):
-            self._run_began = (run, run.number, self.core.clock.now_us())
-        return self._run_began[2]
+        if run.began is None or run.began[0] != run.number:
+            run.began = (run.number, self.core.clock.now_us())
+        return run.began[1]
 
     def record_of(self, topic: Topic[Any], record: Value, event: Event) -> TopicRecord:
         """A record as it is emitted. Whose order it is part of is what the topic's declaration says, or the piece."""

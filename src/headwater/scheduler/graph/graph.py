@@ -79,8 +79,8 @@ class Graph:
 
     # ---- nodes -------------------------------------------------------------------------------------
 
-    def add(self, node: Node) -> None:
-        """Enter its write surface. Nodes that read there before it was registered become its readers (L2)."""
+    def add(self, node: Node) -> Sequence[Node]:
+        """Enter its write surface. Nodes that read there before it was registered become its readers (L2): which?"""
         for document in node.outputs:
             document.writers = (*document.writers, node)
         for document, _ in node.envelope:
@@ -92,6 +92,8 @@ class Graph:
             for reader in read_already:
                 if reader.live:
                     self._liveness.gained(node)
+            return read_already
+        return ()
 
     def remove(self, node: Node) -> None:
         """Take it out, with everything it contributed."""
@@ -141,7 +143,7 @@ class Graph:
                 for entered in come[:at]:
                     self._unsubscribe(node, entered)
                 node.reads = node.expect = before
-                self.apply_read_delta(node, self._united(reads))
+                self.apply_read_delta(node, [*self.united(reads), None])
                 return
         self.deltas += 1
         if come or gone:
@@ -172,7 +174,7 @@ class Graph:
             self.apply_read_delta(node, [*[spot for spot in node.reads if spot is not None], *more, None])
         node.expect = (None,)  # These are no edges that anything was ordered by: each is looked at anew.
 
-    def _united(self, reads: Sequence[Spot | None]) -> list[Spot | None]:
+    def united(self, reads: Iterable[Spot | None]) -> list[Spot]:
         """The same reads with one spot for each place: others may have come to it through another one meanwhile."""
         known: dict[tuple[object, ...], Spot] = {}
         found: dict[Spot, None] = {}
@@ -180,7 +182,7 @@ class Graph:
             if spot is not None:
                 first = known.setdefault((spot.document, spot.path, spot.depth), self.canonical(spot))
                 found[first] = None
-        return [*found, None]
+        return [*found]
 
     def _subscribe(self, node: Node, spot: Spot) -> bool:
         """False: the place has another spot already, and nothing was done."""

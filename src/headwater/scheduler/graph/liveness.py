@@ -46,6 +46,14 @@ class Liveness:
         node.provisional = provisional
         self._set(node)
 
+    def expired(self, nodes: list[Node]) -> list[Node]:
+        """A pass is over, and with it the provisional demand of those that ran. Who has it still?"""
+        here = [node for node in nodes if node.provisional and not node.removed]
+        for node in here:
+            if node.runs:
+                self.set_provisional(node, False)
+        return [node for node in here if not node.runs]
+
     def _set(self, node: Node) -> None:
         if not node.live and (node.rooted or node.provisional):
             self._spread(node)

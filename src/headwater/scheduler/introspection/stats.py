@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import Final
 
 from headwater.data.trace import Failed, Parked, Ran, Rejected, Removed, RunStarted, Suspended, TraceEvent
 from headwater.scheduler.gates import Gates
@@ -18,6 +19,9 @@ from headwater.scheduler.registry import Registry
 from headwater.scheduler.settle import Settle
 
 __all__ = ["NodeStats", "RunStats", "Stats", "Tally", "totals"]
+
+OPEN: Final = 64
+"""Attempts that may be inside one another, and some that nobody heard of again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +83,15 @@ class Tally:
     longest_us: int = 0  # one attempt
 
 
+@dataclass(slots=True)
+class _Open:
+    """An attempt that is not over."""
+
+    node: str
+    began_us: int
+    away_us: int = 0  # what ran while it waited
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStats:
     """One node: its own counts since it was registered, and its tally if counting is on."""
@@ -92,13 +105,13 @@ class NodeStats:
 class RunStats:
     """Tallies of nodes, while they are switched on."""
 
-    __slots__ = ("_gates", "_is_on", "_started_us", "_tallies", "_taps")
+    __slots__ = ("_gates", "_is_on", "_open", "_tallies", "_taps")
 
     def __init__(self, taps: Taps, gates: Gates) -> None:
         self._taps = taps
         self._gates = gates  # the one clock of the scheduler is theirs
         self._tallies: dict[str, Tally] = {}
-        self._started_us = 0
+        self._open: list[_Open] = []  # attempts that are not over, the last one inside the others
         self._is_on = False
 
     def switch(self, *, on: bool) -> None:
@@ -120,7 +133,8 @@ class RunStats:
     def _count(self, event: TraceEvent) -> None:
         match event:
             case RunStarted():
-                self._started_us = self._gates.now_us()
+                self._open.append(_Open(event.node, self._gates.now_us()))
+                del self._open[:-OPEN]  # Of those that were interrupted nobody says that they are over.
             case Ran():
                 self._attempt(event.node).runs += 1
             case Failed():
@@ -145,9 +159,16 @@ class RunStats:
         return tally
 
     def _attempt(self, node: str) -> Tally:
-        """An attempt is over. Attempts are never inside one another, so that one start time is enough."""
+        """An attempt is over. What ran while it waited was not its own."""
         tally = self._tally(node)
-        spent_us = self._gates.now_us() - self._started_us
+        place = next((at for at in reversed(range(len(self._open))) if self._open[at].node == node), None)
+        if place is None:
+            return tally
+        taken_us = self._gates.now_us() - self._open[place].began_us
+        spent_us = taken_us - self._open[place].away_us
+        del self._open[place:]
+        if self._open:
+            self._open[-1].away_us += taken_us
         tally.spent_us += spent_us
         tally.longest_us = max(tally.longest_us, spent_us)
         return tally
