@@ -88,6 +88,35 @@ def test_of_a_node_whose_piece_sleeps_the_runtime_says_that_it_does(tmp_path: Pa
     run(story)
 
 
+@pytest.mark.parametrize("is_here", [True, False])
+def test_what_made_a_sleeping_piece_run_again_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], is_here: bool
+) -> None:
+    class Gauge(Piece, name="why.Gauge"):
+        units: Cell[int] = cell(default=2)
+
+        @computed
+        def cost(self) -> int:
+            return 3 * self.units.get()
+
+    async def story() -> None:
+        async with process(tmp_path) as one:
+            gauge: Any = await one.open("g", Gauge)
+            assert await gauge.cost.pull() == 6
+        async with process(tmp_path) as one:
+            gauge = one.space.piece(Gauge, "g") if not is_here else await one.open("g", Gauge)
+            await one.space.transact(lambda: gauge.units.set(4))
+            if not is_here:
+                gauge = await one.open("g", Gauge)
+            assert await gauge.cost.pull() == 12
+            await one.settled()
+            assert one.taken() == {"g:cost"}
+
+    run(story)
+    assert command(["why", str(tmp_path), SPACE, "g.cost"]) == 0
+    assert "last run: because of space:g:units, seq" in capsys.readouterr().out
+
+
 def test_the_command_tells_it_of_a_run_that_changed_nothing_and_of_an_effect(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,16 +6,11 @@ and no crash, after which a node of a new piece could be taken for one that had 
 
 from __future__ import annotations
 
-from typing import Final
-
-from headwater.data.address import SPACE_SCOPE
 from headwater.engine.branches import Branch
 from headwater.engine.observing import Observing
 from headwater.engine.store.port import NodeNumbers, Store
 from headwater.protocol.commit import Commit
-
-RECORD: Final = ":@"
-"""How the id of a record ends, behind that of its piece."""
+from headwater.protocol.observations import whose_record
 
 
 class Remade:
@@ -30,11 +25,9 @@ class Remade:
     def look(self, branch: Branch, commit: Commit) -> None:
         """A commit was admitted, and what was observed of its own run is not kept yet."""
         for operation in commit.operations:
-            doc = operation.doc
-            if not doc.id.endswith(RECORD) or doc.scope != SPACE_SCOPE:
-                continue
-            if any(not patch.path for patch in operation.patches):
-                piece = self._store.number_of(doc.id.removesuffix(RECORD))
+            id = whose_record(operation.doc)
+            if id and any(not patch.path for patch in operation.patches):
+                piece = self._store.number_of(id)
                 if piece is not None:
                     # I7: also what another session has observed by now; it was of the former one.
                     node = NodeNumbers(branch.id, piece, 0, 0, "", 0)

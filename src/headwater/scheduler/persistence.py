@@ -148,9 +148,8 @@ class Account:
         )
         foreign = self._seen_elsewhere() if self._foreign else ()
         failed = "" if failure is None else derive("failure", type(failure).__name__, str(failure)[:1_000])
-        cause = self._cause(node, causes)
-        if cause is None:
-            cause = self._due
+        # What arrived here meanwhile, as the record of its piece does, was no reason to run.
+        cause = self._cause(node, causes) if self._due is None else self._due
         self._due = self._unsure = None
         if foreign is None:
             if is_known and failure is None and self._on_unsure is not None and not self._stays_local():
