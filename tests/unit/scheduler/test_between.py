@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ from headwater.errors import UpstreamFailedError
 from headwater.scheduler.limits import SchedulerLimits
 from headwater.scheduler.node import CLEAN
 from headwater.testing.sched_checks import check_world
+from headwater.testing.sched_graphs import FAILING, KINDS, Built, random_plan
 from headwater.testing.sched_kit import Handle, World
+from tests.counts import scaled
 
 
 def doubled(source: Handle) -> Any:
@@ -227,3 +230,29 @@ def test_why_one_ran_names_what_changed_while_it_waited() -> None:
     assert is_on.document in [spot.document for spot in reader.last_causes or ()]
     assert reader.runs == 4
     check_world(world)
+
+
+@pytest.mark.random
+def test_the_same_runs_come_in_the_same_order_as_if_each_reader_had_been_stopped() -> None:
+    for seed in range(scaled(1_000)):
+        stories = []
+        for depth in (16, 0):
+            rng = random.Random(seed)
+            world = World(limits=SchedulerLimits(between_depth=depth))
+            built = Built(world, random_plan(rng, kinds=rng.choice((KINDS, FAILING))))
+            names = [*built.plan.nodes, *built.plan.effects]
+            rng.shuffle(names)
+            story = []
+            for name in names:
+                built.register(name)
+                if rng.random() < 0.3:
+                    world.settle()
+                    story.append(world.ran())
+            for _ in range(6):
+                world.settle()
+                story.append(world.ran())
+                for _ in range(rng.choice((1, 1, 3))):
+                    built.change(rng)
+            check_world(world)
+            stories.append(story)
+        assert stories[0] == stories[1], f"seed {seed}"
