@@ -134,7 +134,8 @@ def clean(figures: Figures, folder: Path, nodes: int, pieces: int) -> None:
     """Open, pull one output, make one overlapping change, wait until it is idle. Closing is not part of it."""
     title = f"{'one_piece' if pieces == 1 else 'pieces_of_ten'}.{nodes}"
     count = nodes // pieces - 2  # Beside a node for each element there is one for the keys, and one that is pulled.
-    limits = Limits(watches=10 * nodes)
+    # A piece of 100,000 rows asks for the document of each, all at once.
+    limits = Limits(watches=10 * nodes, backlog_frames=max(10 * nodes, Limits().backlog_frames))
 
     async def fill(first: int, last: int) -> int:
         async with Embedded(folder, synchronous="OFF", limits=limits) as data, Runtime(data, close_s=600) as rt:
