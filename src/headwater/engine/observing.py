@@ -84,8 +84,8 @@ class Observing:
         "_readers",
         "_rows",
         "_store",
-        "_wholes",
         "is_on",
+        "wholes",
     )
 
     def __init__(
@@ -105,7 +105,7 @@ class Observing:
         self._admission = admission
         self._limits = limits
         self._readers = readers
-        self._wholes = Wholes(store)
+        self.wholes = Wholes(store)
         self._names = Names(store, limits)
         self.is_on = is_on
         self.forget()
@@ -120,7 +120,7 @@ class Observing:
         self._added = 0  # of them, how many are new
         self._is_written = False  # whether anything was written in this transaction
         self._readers.forget()
-        self._wholes.forget()
+        self.wholes.forget()
 
     # ---- what a frame observes -------------------------------------------------------------------
 
@@ -134,7 +134,7 @@ class Observing:
                 if observation.seq <= last_seq and self._is_of_this_generation(about.node):
                     self._write()  # What was kept in this group is part of it.
                     self._names.used((about.node.piece, about.node.member, about.fingerprint))
-                    self._wholes.said(session, branch, about.node, about.fingerprint, observation)
+                    self.wholes.said(session, branch, about.node, about.fingerprint, observation)
                 return
             if observation.seq > last_seq or not (observation.gone or self._is_current(session, branch, observation)):
                 return
@@ -184,7 +184,7 @@ class Observing:
         node, said = about.node, (session.id, observation.order, seen)
         if observation.gone:
             self.remove(node, whole_piece=not about.has_member, is_over=lambda state: not _is_later(state, said))
-            self._wholes.counted(session)
+            self.wholes.counted(session)
             return
         if self._generations.get(node[:2]) != node.generation and not self._is_of_this_generation(node):
             return
@@ -199,8 +199,8 @@ class Observing:
         what = (about.kind, about.fingerprint, about.gate, self._names.number(observation.failed))
         is_same = known is not None and known.what == what and known.body == body and not observation.foreign
         if not is_same or not about.fingerprint or observation.failed:
-            self._is_written = self._wholes.changed(node) or self._is_written
-        self._wholes.counted(session)
+            self._is_written = self.wholes.changed(node) or self._is_written
+        self.wholes.counted(session)
         if known is not None and is_same and known.session != session.id and known.verified_at >= said[2]:
             return  # Another runtime has found the same, having seen as much.
         changed_at = seq if wrote else known.changed_at if known is not None else 0
@@ -289,7 +289,7 @@ class Observing:
     def _renew(self, node: NodeNumbers) -> None:
         """Another version of its class runs a piece: nodes whose code is the same in it have not changed."""
         self._write()  # What was kept in this group may be part of it.
-        self._wholes.changed(node)
+        self.wholes.changed(node)
         after = first_of(node.branch, node.piece)
         while rows := self._of_piece(after):
             after = rows[-1].key
@@ -300,19 +300,21 @@ class Observing:
             for row in older:
                 self._known.pop(row.key, None)
 
-    def remove(self, node: NodeNumbers, *, whole_piece: bool, is_over: Callable[[State], bool]) -> None:
-        """Forget one node, or all of a piece, as far as what is known of them is over."""
+    def remove(self, node: NodeNumbers, *, whole_piece: bool, is_over: Callable[[State], bool]) -> bool:
+        """Forget one node, or all of a piece, as far as what is known of them is over. True: a piece had some."""
         self._write()  # What was kept in this group may be part of it.
+        had_some = False
         if whole_piece:
             after = first_of(node.branch, node.piece)
             while rows := self._of_piece(after):
+                had_some = True
                 self._drop(rows, is_over)
                 after = rows[-1].key
             self._generations.pop((node.branch, node.piece), None)
         else:
-            row = self._store.observation(node)
-            self._drop([row] if row is not None else [], is_over)
+            self._drop([row] if (row := self._store.observation(node)) is not None else [], is_over)
         self._write()
+        return had_some
 
     def _of_piece(self, after: NodeNumbers) -> list[ObservationRow]:
         rows = self._store.observations_after(after, self._limits.page)
@@ -324,7 +326,7 @@ class Observing:
             if forms is not None and not is_over(forms[0]):
                 continue
             self._known.pop(row.key, None)
-            self._wholes.changed(row.key)
+            self.wholes.changed(row.key)
             self._readers.change(row.key, forms[1].reads if forms is not None else (), ())
             self._store.drop_observations([row.key])
 

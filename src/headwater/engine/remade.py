@@ -31,4 +31,5 @@ class Remade:
                 if piece is not None:
                     # I7: also what another session has observed by now; it was of the former one.
                     node = NodeNumbers(branch.id, piece, 0, 0, "", 0)
-                    self._observing.remove(node, whole_piece=True, is_over=lambda _: True)
+                    if self._observing.remove(node, whole_piece=True, is_over=lambda _: True):
+                        self._observing.wholes.remade(branch, id)

@@ -2,7 +2,8 @@
 
 One row for each piece, beside the rows of its nodes. It is kept only if every observation of the session that says it
 was kept, and goes with the first one that leaves another set of reads, another code or a failure behind: from then on
-nobody has said that all nodes that there are to be are known. It never says that one node is clean: what was written
+nobody has said that all nodes that there are to be are known. Of a piece that was made anew only those are believed who
+came after that: others may have nodes of the former one that are clean, and are not told again. It never says that one node is clean: what was written
 after its seq is compared node by node, by admission. Owns these rows; what is missing here is asked node by node.
 """
 
@@ -15,7 +16,7 @@ from headwater.engine.branches import Branch
 from headwater.engine.observed_form import Body, State, decode_state, encode_form
 from headwater.engine.sessions import Session
 from headwater.engine.store.port import NodeNumbers, ObservationRow, Store
-from headwater.protocol.observations import WHOLE, Observation
+from headwater.protocol.observations import WHOLE, Observation, decode_about
 
 NO_READS: Final = encode_form(Body(()))
 MOST: Final = 16_384
@@ -25,7 +26,7 @@ MOST: Final = 16_384
 class Wholes:
     """The rows of whole pieces, inside the open store transaction."""
 
-    __slots__ = ("_counted", "_known", "_store")
+    __slots__ = ("_counted", "_known", "_remade", "_store", "_until")
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -35,6 +36,8 @@ class Wholes:
         """Drop everything kept in memory. Who said something before is not believed as to the whole any more."""
         self._counted: Counter[int] = Counter()  # by session, how many of its observations were kept
         self._known: dict[tuple[int, int], bool] = {}  # by branch and piece, whether there is a row
+        self._remade: dict[tuple[int, str], int] = {}  # by branch and piece, the last session that knew a former one
+        self._until = self._store.last_session()  # Up to this one they may have known former ones of any piece.
 
     def counted(self, session: Session) -> None:
         """Something that a session observed is stored, or was stored already."""
@@ -42,13 +45,21 @@ class Wholes:
         if len(self._counted) > MOST:
             del self._counted[next(iter(self._counted))]
 
+    def remade(self, branch: Branch, piece: str) -> None:
+        """What was known of the nodes of a piece is gone, since another one has its name from now on, or none has."""
+        last = self._store.last_session()
+        if len(self._remade) >= MOST:
+            self._remade, self._until = {}, last
+        self._remade[branch.id, piece] = last
+
     def said(self, session: Session, branch: Branch, node: NodeNumbers, fingerprint: int, said: Observation) -> None:
         """A session says that a piece was clean as of a seq, or, without a fingerprint, that it is not known to be.
 
-        That it was is believed if nothing that the session observed is missing.
+        That it was is believed if nothing that the session observed is missing, or was dropped with a former piece.
         """
+        former = self._remade.get((branch.id, decode_about(said.about).node.piece), self._until)
         # I7: a node of which nobody told is not among those that would be compared.
-        is_believed = self._counted[session.id] == said.order - 1
+        is_believed = self._counted[session.id] == said.order - 1 and session.id > former
         self.counted(session)
         if not fingerprint:
             self.changed(node)  # What was said before is not so any more.

@@ -217,7 +217,7 @@ class Session:
         landed = dict(message.landed)
         # C5: the replays go out first, whatever the callbacks below make; but for who hears of what they emit.
         sent = replayed([layer for layer in self.replica.pending.undecided() if layer.local_seq not in landed])
-        self.outgoing.extend([*self.queries.first(), *[self.runs.with_frame(frame, again=True) for frame in sent]])
+        self.outgoing.extend([*self.queries.first(message.seq), *[self.runs.with_frame(frame, again=True) for frame in sent]])
         self.link = Link.UP
         self._watches.reopened(message)
         self.queries.connected()

@@ -65,9 +65,9 @@ class Windows:
         return beside(self.own(space), user) if user else self.own(space)
 
     def is_own(self, space: str, user: str, session: str) -> bool:
-        """Whether nobody named it: it is one that the runtime is for a user."""
+        """Whether nobody named it: it is the one that the runtime is for this user."""
         own = self.own(space)
-        return session in (own, beside(own, user))
+        return session == beside(own, user) or (session == own and (not user or self._users.get(space, user) == user))
 
     def called(self, space: str, user: str, said: str) -> str:
         """The session that an application means: what it calls a window, or what `ctx.session` told it."""
@@ -77,4 +77,8 @@ class Windows:
         """The session that a window of one space is in another one, where nobody guards it under its own name."""
         if here == space or not session or session.startswith(RESERVED[:-1]):
             return session
-        return self.of(space, user) if self.is_own(here, user, session) else beside(session, user)
+        if not self.is_own(here, user, session):
+            return beside(session, user)
+        # Whoever only asked, or came second, is not made the first user of another space by what follows from it.
+        is_first = session == self.own(here) or self._users.get(space) == user
+        return self.of(space, user) if is_first else self.asked(space, user)

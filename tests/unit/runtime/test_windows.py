@@ -129,6 +129,22 @@ def test_in_another_space_no_session_keeps_the_name_of_a_connection() -> None:
     assert mine.there("s", "t", "ann", "") == ""
 
 
+def test_nobody_has_the_window_of_the_first_user_by_saying_its_name() -> None:
+    mine = windows()
+    assert mine.of("s", "ann") == "key of s"
+    assert mine.called("s", "ann", "key of s") == "key of s"
+    assert mine.called("s", "eve", "key of s") == named("key of s")
+
+
+def test_nobody_becomes_the_first_user_of_a_space_by_what_follows_from_a_question() -> None:
+    mine = windows()
+    assert mine.there("s", "t", "eve", mine.asked("s", "eve")) == beside("key of t", "eve")
+    assert mine.of("t", "ann") == "key of t"
+    assert mine.of("s", "cy") == "key of s"
+    assert mine.of("s", "ann") == beside("key of s", "ann")
+    assert mine.there("s", "t", "ann", beside("key of s", "ann")) == "key of t", "she is the first one there"
+
+
 def test_whoever_only_asks_is_not_the_first_user() -> None:
     mine = windows()
     assert mine.asked("s", "eve") == beside("key of s", "eve")

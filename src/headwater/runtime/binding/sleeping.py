@@ -243,13 +243,18 @@ class Sleeping:
                 if more.next is None:
                     break
                 after = more.next
-        await self._met(followed, {id: docs for id, docs in met.items() if id in followed.homes}, since)
+        # I7: from here on whoever is opened is known to be met; whoever was opened before is among those that sleep.
         for id, docs in met.items():
-            known = (followed.wholes or {}).get(id)
+            is_same = not any(whose_record(doc) == id for doc in docs)
+            home, known = followed.homes.get(id), (followed.wholes or {}).get(id)
+            if home is not None and not is_same:
+                # I7: it may be another piece of that name: what was known of its nodes is gone, so that none is found.
+                home.is_made = False
+                self.fully(home)
             if known is not None and followed.wholes is not None:
-                is_same = not any(whose_record(doc) == id for doc in docs)
                 generation = known.generation if is_same else 0
                 followed.wholes[id] = WholePiece(id, known.fingerprint, known.as_of, True, generation)
+        await self._met(followed, {id: docs for id, docs in met.items() if id in followed.homes}, since)
         followed.through = max(followed.through, page.through)
 
     async def _met(self, followed: Followed, pieces: dict[str, list[DocKey]], since: int) -> None:
