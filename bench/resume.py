@@ -134,8 +134,13 @@ def clean(figures: Figures, folder: Path, nodes: int, pieces: int) -> None:
     """Open, pull one output, make one overlapping change, wait until it is idle. Closing is not part of it."""
     title = f"{'one_piece' if pieces == 1 else 'pieces_of_ten'}.{nodes}"
     count = nodes // pieces - 2  # Beside a node for each element there is one for the keys, and one that is pulled.
-    # A piece of 100,000 rows asks for the document of each, all at once.
-    limits = Limits(watches=10 * nodes, backlog_frames=max(10 * nodes, Limits().backlog_frames))
+    # A piece of 100,000 rows asks for the document of each, all at once, and is observed to keep all of them.
+    by_default = Limits()
+    limits = Limits(
+        watches=10 * nodes,
+        backlog_frames=max(10 * nodes, by_default.backlog_frames),
+        commit_reads=max(2 * nodes, by_default.commit_reads),
+    )
 
     async def fill(first: int, last: int) -> int:
         async with Embedded(folder, synchronous="OFF", limits=limits) as data, Runtime(data, close_s=600) as rt:
