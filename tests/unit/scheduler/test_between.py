@@ -232,6 +232,29 @@ def test_why_one_ran_names_what_changed_while_it_waited() -> None:
     check_world(world)
 
 
+def test_one_that_has_read_what_runs_meanwhile_is_begun_anew_and_sees_no_mixture() -> None:
+    """At the last sweep of a pass an effect reads what is still to run; then something that it needs has it run."""
+    world = World(limits=SchedulerLimits(pass_iterations=1))
+    source, is_on = world.cell(1), world.cell(False)
+    part = world.computed(lambda: source.get(), id="part")
+    tenfold = world.computed(lambda: part.get() * 10, id="tenfold")
+    late = world.computed(lambda: is_on.get(), id="late")
+    seen: list[Any] = []
+    world.effect(lambda: seen.append((part.get(), tenfold.get() if is_on.get() else None)), id="eye")
+    world.look(late)
+
+    def answer(notification: Any) -> None:
+        if notification.document is late.document and is_on.peek() and source.peek() == 1:
+            source.set(2)
+
+    world.settle()
+    world.replica.feed.subscribe(answer)
+    is_on.set(True)
+    world.settle()
+    assert seen == [(1, None), (2, 20)]
+    check_world(world)
+
+
 @pytest.mark.random
 def test_the_same_runs_come_in_the_same_order_as_if_each_reader_had_been_stopped() -> None:
     for seed in range(scaled(1_000)):
