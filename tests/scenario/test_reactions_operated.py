@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 
 from headwater import Backoff, Cell, Delivery, Piece, Topic, cell, handler, reaction, topic
+from headwater.errors import StorageError
+from headwater.protocol.reactions import QueryReactions
 from headwater.runtime import entry
 from headwater.runtime.runtime import Runtime
 from headwater.server.limits import ServerLimits
 from headwater.server.serve import Server
+from tests.scenario.test_reactions_attacked import failing
 from tests.unit.runtime.kit import address, serving
 
 HEARD: list[str] = []
@@ -71,6 +74,17 @@ def run(story: Callable[[], Awaitable[None]]) -> None:
         await story()
 
     asyncio.run(main())
+
+
+def test_a_disk_that_fails_while_a_space_is_looked_at_does_not_make_it_wait_for_a_visitor(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with serving(tmp_path, insecure_local=True) as server:
+            await placed(server, "1", "2")
+        with failing(QueryReactions, StorageError("the disk is busy (planted)"), 2):
+            async with application(tmp_path):
+                await until(lambda: HEARD == ["1", "2"])
+
+    run(story)
 
 
 def test_an_application_delivers_what_clients_emit_in_a_space_that_it_never_opened(tmp_path: Path) -> None:

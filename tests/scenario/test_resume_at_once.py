@@ -267,14 +267,15 @@ class TestSending:
             async with process(tmp_path, identity="one") as first:
                 await first.space.open(Cart, "ann")
                 await first.settled()
-                stayed = await bought(first)
+                shown = [await bought(first)]
             for _ in range(2):
                 async with process(tmp_path, identity="one") as again:
                     await again.space.open(Cart, "ann")
                     assert again.counts["asleep"] == 1
-                    assert await bought(again) == stayed
+                    shown.append(await bought(again))
                     assert again.counts["woken"] == 0
-            assert stayed == [450, 0]
+            # If both land before anything is shown, what was between them is seen by nobody; the end of it is.
+            assert all(each == [450, 0] or (each == [0] and not waits) for each in shown), shown
 
         run(story)
 

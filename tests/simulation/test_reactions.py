@@ -61,6 +61,7 @@ class FlakyDesk(EngineDesk):
         self._draws = draws
         self.loses = 0.1
         self.is_gone = False  # with its worker
+        self._arrives_at = 0.0  # the last thing that is on its way to the worker
 
     async def ask(self, question: Delivers) -> Delivering:
         await asyncio.sleep(self._draws.random() * 0.05)
@@ -71,17 +72,23 @@ class FlakyDesk(EngineDesk):
             self.world.engine.delivery.offers.put(
                 self, question, question.limit - len(answer.grants) if question.lane else 0
             )
-        await asyncio.sleep(self._draws.random() * 0.05)
+        await self._arrives()
         if self._draws.random() < self.loses:
             raise StorageError("the answer was lost (planted)")
         return answer
 
+    async def _arrives(self) -> None:
+        """A moment later; or after a while, as where a process stands still. Nothing overtakes what was sent before."""
+        loop = asyncio.get_running_loop()
+        way_s = self._draws.random() * (0.05 if self._draws.random() < 0.97 else 3 * LEASE_MS / 1_000)
+        self._arrives_at = max(self._arrives_at + 1e-5, loop.time() + way_s)
+        await asyncio.sleep(self._arrives_at - loop.time())
+
     async def tell(self, drain: Drain, grants: list[Grant]) -> None:
-        """What a commit gave arrives a moment later, or not at all."""
-        wait_s = self._draws.random() * 0.05
-        await asyncio.sleep(wait_s)
+        """What a commit gave arrives, or not at all. For how long it was on its way nobody knows."""
+        await self._arrives()
         if self._draws.random() >= self.loses and not self.is_gone:
-            drain.given(grants, round(wait_s * 1e6))
+            drain.given(grants, 0)
 
 
 @dataclass
@@ -118,6 +125,9 @@ class Chaos:
 
         async def does(batch: Batch) -> None:
             seen.begins(name, batch.hold.key, batch.records[0].payload)
+            first, position = batch.records[0], chaos.story.world.targets(name)[batch.hold.key].position
+            if (first.seq, first.ordinal) <= position:
+                seen.wrong.append(f"{name} for {batch.hold.key} began {first.payload} after it was acknowledged")
             await asyncio.sleep(chaos.draws.choice((0, 0, 0.01, 0.2, 1.2)))
             if chaos.draws.random() < 0.15:
                 raise ConnectionError("nobody there (planted)")

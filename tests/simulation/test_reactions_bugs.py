@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -71,6 +72,15 @@ def a_target_with_more_is_left_alone() -> Iterator[None]:
 @bug
 def a_timer_only_sets_a_flag() -> Iterator[None]:
     with patch.object(Drain, "_arm", lambda self: None):
+        yield
+
+
+@bug
+def what_a_commit_gives_counts_from_when_it_arrives() -> Iterator[None]:
+    def given(self: Drain, grants: Any, ago_us: int) -> None:
+        self._received(list(grants), asyncio.get_running_loop().time())
+
+    with patch.object(Drain, "given", given):
         yield
 
 

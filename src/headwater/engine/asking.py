@@ -118,6 +118,7 @@ class Asking:
                     self._look(peer, question)
                 case Finish():
                     self._check_may_deliver(peer, question)
+                    self._engine.delivery.offers.heard(peer)
                     self._finishes.append((peer, question))
                 case (
                     Subscribe()
@@ -181,14 +182,19 @@ class Asking:
     def _deliver(self, peer: Peer, question: Delivers) -> None:
         """Records leave the space by whoever may write it; to have them sent once more is for its owners."""
         self._check_may_deliver(peer, question)
+        self._engine.delivery.offers.heard(peer)
         answer = self._engine.deliver(question)
-        if isinstance(answer, Subscribed):
+        if isinstance(answer, Subscribed) and isinstance(question, Subscribe):
             self._subscribed += answer.is_new
             self.on_subscribed()
+            if self._engine.delivery.subscriptions.get(question.reaction).is_filling:
+                self.targets_due()  # What it was declared for may be there already.
         self._room.begin()
         for grant in answer.grants if isinstance(answer, Claimed) else ():
             for record in grant.records:
                 self._room.take(size_of(record.payload))
+        if isinstance(answer, Claimed) and peer in self._given:
+            self._tell(WatchTargets, peer, self._news[WatchTargets].pop(peer, 0))  # Whoever closes hears of it before.
         peer.send(answer)
         if isinstance(answer, Claimed) and isinstance(question, Claim) and peer in self._watching[WatchTargets]:
             room = min(question.limit, self._limits.claim_targets) - len(answer.grants)
@@ -232,7 +238,8 @@ class Asking:
             peer.send(Problem(problem_code(answer), str(answer), False, question.id))
             return
         peer.send(answer)
-        if isinstance(answer, Finished) and answer.next_us == 0:
+        waits = any(each.failure is not None and each.failure.then == "retry" for each in question.outcomes)
+        if isinstance(answer, Finished) and (answer.next_us == 0 or waits):
             self.targets_due(but=peer)  # which hears it by the answer, and may have no room, or stop
 
     def targets_due(self, *, but: Peer | None = None) -> None:
@@ -325,7 +332,11 @@ class Asking:
             self._give_up(peer)
             peer.send(Problem(problem_code(error), str(error), False, number))
             return
-        peer.send(self._due(peer, number, seq) if kind is WatchTargets else _told(kind, number, seq))
+        if kind is WatchTargets:
+            self._engine.delivery.offers.told(peer)
+            peer.send(self._due(peer, number, seq))
+        else:
+            peer.send(_told(kind, number, seq))
 
     def _due(self, peer: Peer, number: int, more: int) -> TargetsDue:
         """What commits gave to a worker leaves with the news that there may be more."""

@@ -3,6 +3,7 @@
 A worker whose claim left room may leave it open. A commit that makes a target due gives it to such a worker in its own
 store transaction: the claim is on the disk with what caused it, and nobody has to ask. Owns who waits, and what was
 given and not told yet. All of it is in memory: an offer that is forgotten costs a claim, which whoever is told makes.
+Whoever was told something and has said nothing since may be gone or stand still: others come first.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Given:
 class Offers:
     """Those who wait in one space."""
 
-    __slots__ = ("_by_reaction", "_bytes", "_clock", "_given", "_offers", "is_more")
+    __slots__ = ("_by_reaction", "_bytes", "_clock", "_given", "_offers", "_silent", "_tells", "is_more")
 
     def __init__(self, clock: Clock, most_bytes: int) -> None:
         self._clock = clock
@@ -48,16 +49,22 @@ class Offers:
         self._offers: dict[Hashable, dict[str, Offer]] = {}
         self._by_reaction: dict[str, dict[Offer, None]] = {}
         self._given: dict[Hashable, Given] = {}
+        self._silent: dict[Hashable, int] = {}  # who was told something, and has said nothing since: by which telling
+        self._tells = 0
         self.is_more = False  # something became due, since this was taken, that nobody was given
 
     def put(self, by: Hashable, question: Claim, room: int) -> None:
         """A worker has room in a lane. It takes the place of what it offered there before; none: of nothing."""
         lanes = self._offers.setdefault(by, {})
-        former = lanes.pop(question.lane, None)
+        names = tuple(dict.fromkeys(question.reactions))
+        former = lanes.get(question.lane)
+        if former is not None and room > 0 and former.reactions == names:
+            former.question, former.room, former.bytes = question, room, self._bytes  # It keeps its turn.
+            return
         if former is not None:
+            del lanes[question.lane]
             self._withdraw(former)
         if room > 0 and len(lanes) < LANES:
-            names = tuple(dict.fromkeys(question.reactions))
             offer = lanes[question.lane] = Offer(by, question, names, room, self._bytes)
             for name in names:
                 self._by_reaction.setdefault(name, {})[offer] = None
@@ -73,22 +80,39 @@ class Offers:
 
     def drop(self, by: Hashable) -> None:
         """The worker is gone, or may not have anything any more."""
+        self._silent.pop(by, None)
         for offer in self._offers.pop(by, {}).values():
             self._withdraw(offer)
+
+    def told(self, by: Hashable) -> None:
+        """Somebody is told something, and will answer it: by claiming, or with what came of it."""
+        if by in self._offers and by not in self._silent:
+            self._tells += 1
+            self._silent[by] = self._tells
+
+    def heard(self, by: Hashable) -> None:
+        """Somebody says something."""
+        self._silent.pop(by, None)
 
     def forget(self) -> None:
         """What was given may not be on the disk. Whoever waits is told that there may be something, and asks."""
         self._offers.clear()
         self._by_reaction.clear()
         self._given.clear()
+        self._silent.clear()
         self.is_more = True
 
     def find(self, reaction: str, size: int) -> Offer | None:
-        """Somebody with room for records of so many bytes; whoever was given something comes last."""
+        """Somebody with room for records of so many bytes; whoever was given something comes last.
+
+        Those who answered all that they were told come first, then whoever was silent for the shortest time.
+        """
         waiting = self._by_reaction.get(reaction)
         if waiting is None:
             return None
-        offer = next(iter(waiting))
+        offer = next((each for each in waiting if each.by not in self._silent), None)
+        if offer is None:
+            offer = max(waiting, key=lambda each: self._silent[each.by])
         return offer if offer.bytes >= size else None
 
     def give(self, offer: Offer, grant: Grant, size: int, now_us: int) -> None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headwater.clock import Clock
 from headwater.data.value import MAX_INT
 from headwater.engine.branches import MAIN_ID
 from headwater.engine.limits import Limits
+from headwater.engine.steady import Steady
 from headwater.engine.store.delivery_port import NEVER, ParkedRow, Passed, Place, Standing, SubscriptionRow, TargetRow
 from headwater.engine.store.port import Store
 from headwater.engine.subscriptions import Subscriptions
@@ -28,7 +28,7 @@ class Outcomes:
     __slots__ = ("_clock", "_limits", "_store", "_subscriptions", "_targets")
 
     def __init__(
-        self, store: Store, subscriptions: Subscriptions, targets: Targets, clock: Clock, limits: Limits
+        self, store: Store, subscriptions: Subscriptions, targets: Targets, clock: Steady, limits: Limits
     ) -> None:
         self._store = store
         self._subscriptions = subscriptions
@@ -162,6 +162,7 @@ class Outcomes:
         next_us = self._store.delivery.next_emitted(row.topic, MAIN_ID, target.key, target.position)
         if next_us is None and not target.replays:
             return target._replace(state=Standing.IDLE, due_us=NEVER, holder="")
-        since_us = target.since_us if next_us is None else next_us
         now_us = self._clock.now_us()
+        # By the clock of targets, as all that a target says: the log's may be ahead of it.
+        since_us = target.since_us if next_us is None else now_us - self._clock.age_us(next_us)
         return target._replace(state=Standing.DUE, due_us=now_us, holder="", since_us=since_us, began_us=now_us)

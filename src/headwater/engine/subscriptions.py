@@ -1,8 +1,9 @@
 """Subscriptions: which reaction wants the records of which topic, and from where on.
 
 A new one hears of every record from the commit after it on; what was emitted before is looked through some at a time,
-if it wants that. Owns the rows of subscriptions, and knows them all: asking which reactions a topic has costs nothing.
-Writes inside the open store transaction; whoever rolls that back calls `forget`.
+if it wants that, or was declared before that and not answered. Owns the rows of subscriptions, and knows them all:
+asking which reactions a topic has costs nothing. Writes inside the open store transaction; whoever rolls that back
+calls `forget`.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class Subscriptions:
         self._index(rows)
 
     def subscribe(self, question: Subscribe) -> bool:
-        """Make it, or take it up as it is. True: it is new, or was retired."""
+        """Make it, or take it up as it is. True: it is new, was retired, or hears of more than it did."""
         rows = self.all()
         known = rows.get(question.reaction)
         if known is None:
@@ -90,9 +91,15 @@ class Subscriptions:
             until = self._log.next_seq - 1
             seq, ordinal = _cursor(until)
             row = row._replace(state=Listening.LIVE, cursor_seq=seq, cursor_ordinal=ordinal, until_seq=until)
+        if question.after is not None and (question.after, MAX_INT) < known.start:
+            # Somebody else declared it meanwhile, and behind what was emitted by whoever says it again.
+            seq, ordinal = start = (question.after, MAX_INT)
+            cursor_seq, cursor_ordinal = min(row.cursor, start)
+            row = row._replace(start_seq=seq, start_ordinal=ordinal, until_seq=self._log.next_seq - 1)
+            row = row._replace(cursor_seq=cursor_seq, cursor_ordinal=cursor_ordinal)
         if row != known:
             self.put(row)
-        return known.state == Listening.RETIRED
+        return known.state == Listening.RETIRED or known.start != row.start
 
     def _check(self, question: Subscribe) -> None:
         if not question.reaction or ":" in question.reaction or len(question.reaction) > NAME_LENGTH:
@@ -105,7 +112,8 @@ class Subscriptions:
     def _new(self, question: Subscribe, number: int) -> SubscriptionRow:
         until = self._log.next_seq - 1
         is_all = question.since == "beginning"
-        start = _ALL if is_all else (until, MAX_INT)
+        after = until if question.after is None else min(question.after, until)
+        start = _ALL if is_all else (after, MAX_INT)
         cursor = _cursor(until) if is_all else start
         return SubscriptionRow(
             number,

@@ -144,7 +144,7 @@ class Targets:
         records = self._store.records_after(row.topic, row.cursor, page)
         earlier = [record for record in records if record.seq <= row.until_seq]
         for key, since_us in {r.key: r.emitted_us for r in reversed(earlier) if r.branch == MAIN_ID}.items():
-            self._mark(row, key, now_us, since_us or now_us)
+            self._mark(row, key, now_us, now_us - self._clock.age_us(since_us) if since_us else now_us)
         if len(earlier) < page:
             row = row._replace(cursor_seq=row.until_seq, cursor_ordinal=MAX_INT)
         else:

@@ -2,9 +2,10 @@
 
 One row for each piece, beside the rows of its nodes. It is kept only if every observation of the session that says it
 was kept, and goes with the first one that leaves another set of reads, another code or a failure behind: from then on
-nobody has said that all nodes that there are to be are known. Of a piece that was made anew only those are believed who
-came after that: others may have nodes of the former one that are clean, and are not told again. It never says that one node is clean: what was written
-after its seq is compared node by node, by admission. Owns these rows; what is missing here is asked node by node.
+nobody has said that all nodes that there are to be are known. Of a piece that was made anew, or removed, only those are
+believed who came after that: others may have nodes of the former one that are clean, and are not told again. It never
+says that one node is clean: what was written after its seq is compared node by node, by admission. Owns these rows;
+what is missing here is asked node by node.
 """
 
 from __future__ import annotations

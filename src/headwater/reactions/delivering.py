@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from concurrent.futures import Future
 from dataclasses import replace
 
 from headwater.clock import Clock, Random
@@ -43,6 +44,7 @@ class Delivering:
         "_reaction",
         "_stops",
         "_through",
+        "left",
     )
 
     def __init__(
@@ -66,6 +68,7 @@ class Delivering:
         self._is_lost = False
         self._through: tuple[int, int] | None = None  # delivered, and not said yet
         self._stops = False
+        self.left: Future[object] | None = None  # what it did goes on, in a thread
         self._began_us = self._claimed_us = clock.monotonic_us()
 
     def stop(self) -> None:
@@ -112,7 +115,8 @@ class Delivering:
                 return
             try:
                 error = await self._tried(batch)
-            except StillRunsError:
+            except StillRunsError as goes_on:
+                self.left = goes_on.running
                 await self._leave()
                 return
             except LeaseLostError:

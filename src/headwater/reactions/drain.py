@@ -8,7 +8,8 @@ records are told (`notify`). A lease that is lost cancels its handler. What is d
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from headwater.errors import AuthoringError, HeadwaterError
 from headwater.protocol.reactions import Claim, Claimed, Finished, Grant, Hold, Outcome, Subscribe, Subscribed
 from headwater.reactions.delivering import Delivering
 from headwater.reactions.finishing import Finishing
+from headwater.reactions.hearing import Hearing
 from headwater.reactions.holding import Holding
 from headwater.reactions.port import DEFAULT_LANE, Desk, Reaction
 from headwater.reactions.traces import Hears, Late, Unheard
@@ -105,7 +107,7 @@ class Drain:
         self._leaves_open = leaves_open
         self.worker = worker
         self.is_terse = is_terse
-        self._desk = desk
+        self._desk = desk = Hearing(desk)
         self._clock = clock
         self._random = clock.randomness(f"worker {worker}")
         self._pace = pace or Pace()
@@ -250,20 +252,43 @@ class Drain:
             lane.failures = 0
             if answer.next_us is not None:
                 self._due(lane, loop.time() + answer.next_us / 1e6)
-            for grant in answer.grants:
-                self._take(lane, grant, asked_at)
+            self._received(answer.grants, asked_at)
         finally:
             lane.claiming = False
         if not self._stopping:
             self._look()
 
     def given(self, grants: Iterable[Grant], ago_us: int) -> None:
-        """Targets that a commit gave to this worker, so long ago, since it had left room open."""
-        since = asyncio.get_running_loop().time() - ago_us / 1e6
+        """Targets that a commit gave to this worker, so long before it was told, since it had left room open.
+
+        For how long that was on its way nobody knows: the process may have stood still. It was told after the answer to
+        the last question, so that the lease is counted from when that was asked.
+        """
+        # What is none of its reactions was never asked for, and is somebody's when its lease ends.
+        known = [grant for grant in grants if grant.hold.reaction in self._of_reaction]
+        self._received(known, self._desk.heard_at - ago_us / 1e6)
+
+    def _received(self, grants: Sequence[Grant], since: float) -> None:
+        """Begin. If they may have been this worker's for long, it is asked first whose they are by now:
+
+        what somebody else has delivered is not begun here.
+        """
+        if asyncio.get_running_loop().time() - since < self._pace.lease_ms / 3e3:
+            for grant in grants:
+                self._take(self._of_reaction[grant.hold.reaction], grant, since)
+        elif grants:
+            task = self._spawn(self._take_if_held(grants), f"asking whose {grants[0].hold.key} is", self._tasks)
+            assert not task.done()
+
+    async def _take_if_held(self, grants: Sequence[Grant]) -> None:
+        asked_at = asyncio.get_running_loop().time()
+        held = await self._holding.still([grant.hold for grant in grants])
         for grant in grants:
-            lane = self._of_reaction.get(grant.hold.reaction)
-            if lane is not None:  # Otherwise it was never asked for, and is somebody's when its lease ends.
-                self._take(lane, grant, since)
+            if held is None:  # Nobody answered. Whoever hears later that it is not begun here lets others have it.
+                task = self._spawn(self._give_back(grant), f"giving {grant.hold.key} back", self._tasks)
+                assert not task.done()
+            elif grant.hold in held:
+                self._take(self._of_reaction[grant.hold.reaction], grant, asked_at)
 
     def _take(self, lane: _Lane, grant: Grant, since: float) -> None:
         """Have it delivered; unless the worker stops, or its room was taken while this was on its way."""
@@ -297,7 +322,10 @@ class Drain:
         self._holding.hold(grant.hold, asked_at, lambda: work.oust(task))
 
         def over(_: object) -> None:
-            lane.busy -= 1
+            if work.left is None:
+                lane.busy -= 1
+            else:  # Its thread is not free: nothing is claimed that would have to wait for it.
+                work.left.add_done_callback(self._freed(lane))
             if self._works.get(target) == (work, grant.hold):
                 del self._works[target]
             self._holding.let_go(grant.hold)
@@ -305,6 +333,21 @@ class Drain:
                 self._look()
 
         task.add_done_callback(over)
+
+    def _freed(self, lane: _Lane) -> Callable[[object], None]:
+        """What hung in a thread has come to its end: its slot is free. Called in that thread."""
+        loop = asyncio.get_running_loop()
+
+        def free() -> None:
+            lane.busy -= 1
+            if not self._stopping:
+                self._look()
+
+        def ended(_: object) -> None:
+            with suppress(RuntimeError):  # The loop is closed: nobody claims any more.
+                loop.call_soon_threadsafe(free)
+
+        return ended
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str, among: set[asyncio.Task[None]]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work, name=name)

@@ -8,7 +8,7 @@ own, from the moment a question was asked, so that it ends here before it ends t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from headwater.errors import HeadwaterError
 from headwater.protocol.reactions import Hold, LeasesRenewed, RenewLeases
@@ -36,7 +36,7 @@ class Holding:
         return len(self._held)
 
     def hold(self, hold: Hold, asked_at: float, on_lost: Callable[[], object]) -> None:
-        """A target was claimed by a question that was asked then."""
+        """A target was claimed by a question that was asked then, or given after one."""
         self._held[hold] = on_lost
         self._ends[hold] = asked_at + self._lease_us / 1e6
         if self._timer is None:
@@ -55,6 +55,24 @@ class Holding:
             task = loop.create_task(self._renew((hold,), loop.time()), name=f"asking whose {hold.key} is")
             self._doubts.add(task)
             task.add_done_callback(self._doubts.discard)
+
+    async def still(self, holds: Sequence[Hold]) -> set[Hold] | None:
+        """Which of these are still this worker's, for a whole lease from now on. None: nobody answered."""
+        lost: set[Hold] = set()
+        for at in range(0, len(holds), MOST):
+            answer = await self._asked(tuple(holds[at : at + MOST]))
+            if answer is None:
+                return None
+            lost.update(answer.lost)
+        return set(holds) - lost
+
+    async def _asked(self, holds: tuple[Hold, ...]) -> LeasesRenewed | None:
+        try:
+            answer = await asyncio.wait_for(self._desk.ask(RenewLeases(0, holds, self._lease_us)), self._lease_us / 3e6)
+        except (HeadwaterError, TimeoutError):
+            return None
+        assert isinstance(answer, LeasesRenewed)
+        return answer
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -76,11 +94,9 @@ class Holding:
             self._timer = loop.call_at(min(self._ends.values()), self._end)
 
     async def _renew(self, holds: tuple[Hold, ...], asked_at: float) -> None:
-        try:
-            answer = await asyncio.wait_for(self._desk.ask(RenewLeases(0, holds, self._lease_us)), self._lease_us / 3e6)
-        except (HeadwaterError, TimeoutError):
+        answer = await self._asked(holds)
+        if answer is None:
             return  # The next turn asks again, as long as they last.
-        assert isinstance(answer, LeasesRenewed)
         lost = set(answer.lost)
         for hold in holds:
             if hold in lost:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -18,6 +19,10 @@ class LeaseLostError(Exception):
 
 class StillRunsError(Exception):
     """What a reaction does was to end, and goes on: in a thread it cannot be stopped. Never leaves this package."""
+
+    def __init__(self, running: Future[Any] | None = None) -> None:
+        super().__init__()
+        self.running = running  # done when it ends after all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

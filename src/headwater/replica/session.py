@@ -217,7 +217,8 @@ class Session:
         landed = dict(message.landed)
         # C5: the replays go out first, whatever the callbacks below make; but for who hears of what they emit.
         sent = replayed([layer for layer in self.replica.pending.undecided() if layer.local_seq not in landed])
-        self.outgoing.extend([*self.queries.first(message.seq), *[self.runs.with_frame(frame, again=True) for frame in sent]])
+        self.outgoing.extend(self.queries.first(message.seq))
+        self.outgoing.extend([self.runs.with_frame(frame, again=True) for frame in sent])
         self.link = Link.UP
         self._watches.reopened(message)
         self.queries.connected()
@@ -361,8 +362,7 @@ class Session:
 
     def _problem(self, message: Problem) -> None:
         error = ProtocolError(f"the engine refused: {message.message}")
-        docs = self._watches.failed(message.id)
-        if docs is not None:
+        if (docs := self._watches.failed(message.id)) is not None:
             self.on_load_failed(docs, LoadError(message.message, code=message.code))
             return
         if self.queries.answered(message.id, LoadError(message.message, code=message.code)):

@@ -6,7 +6,7 @@ has arrived again (C3). Sends through the function it is given; what cannot be s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import structs
 
@@ -62,7 +62,7 @@ class Watches:
         `ahead`: they are asked for as one, with these, which nobody waits for and which may fail to come.
         """
         if ahead is not None:
-            self._watch_together(docs, ahead)
+            self._watch_together([*docs], ahead)
             docs = ()
         for doc in docs:
             number = self._watch_of.get(doc)
@@ -89,15 +89,19 @@ class Watches:
             self.generation += 1
             self._say(Watch(number, self._watches[number]))
 
-    def _watch_together(self, docs: Iterable[DocKey], ahead: Iterable[DocKey]) -> None:
-        wanted, more = ([doc for doc in each if doc not in self._watch_of] for each in (docs, ahead))
-        selectors = tuple([Selector(doc) for doc in dict.fromkeys([*wanted, *more])])
+    def _watch_together(self, docs: Sequence[DocKey], ahead: Iterable[DocKey]) -> None:
+        wanted = set(docs)
+        for doc in wanted & self._watch_of.keys():
+            if (held := self._together.get(self._watch_of[doc])) is not None:
+                held.add(doc)  # It may be on its way ahead of whoever waits for it now.
+        new = [doc for doc in dict.fromkeys([*docs, *ahead]) if doc not in self._watch_of]
+        selectors = tuple([Selector(doc) for doc in new])
         if not selectors:
             return
         number = self.new_number()
         self._watch_of.update({selector.doc: number for selector in selectors})
         self._watches[number] = self._loading[number] = selectors
-        self._together[number] = set(wanted)
+        self._together[number] = wanted.intersection(new)
         self.generation += 1
         self._say(Watch(number, selectors))
 
@@ -161,8 +165,8 @@ class Watches:
             return False
         self.generation += 1
         if (together := self._together.get(message.id)) is not None:
-            together.clear()
             mine = {each.doc for each in self._watches[message.id]}
+            together.update(mine)  # They are here, and may be read: if they have to come again, they are waited for.
             if len(mine) < len(message.documents):  # Some have a watch of their own by now.
                 message = structs.replace(message, documents=tuple([s for s in message.documents if s.doc in mine]))
         asked = {selector.doc for selector in selectors}

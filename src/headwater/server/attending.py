@@ -3,7 +3,8 @@
 At the start every space of the directory is looked at, one after the other; from then on those that somebody enters,
 leaves or declares a reaction to. What has something for the application is opened in a runtime of its own, so that the
 application's runtime has no space that it did not open. Owns that runtime, and which spaces it has: at most half of
-those that the server opens at once, since it keeps them open. What is due, and when, is the engine's to say.
+those that the server opens at once, since it keeps them open. One that could not be looked at is looked at again after
+a while. What is due, and when, is the engine's to say.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from headwater.errors import HeadwaterError
+from headwater.backoff import Backoff
+from headwater.errors import CorruptionError, HeadwaterError
 from headwater.protocol.reactions import QueryReactions, Reactions, ReactionState
 from headwater.runtime.attachment import Attachment
 from headwater.runtime.binding.bound_reaction import reaction_name, reactions_of, topic_name
@@ -20,6 +22,8 @@ from headwater.runtime.entry import takes_part, taking_part
 from headwater.runtime.runtime import Runtime
 from headwater.server.service import Service
 
+AGAIN: Final = Backoff.exponential(base_ms=200, max_ms=30_000, jitter=0.2)
+"""After a space could not be looked at."""
 TOPICS: Final = 500
 """Topics that are asked about at once."""
 
@@ -27,7 +31,17 @@ TOPICS: Final = 500
 class Attending:
     """The spaces that an application delivers in, besides those that it opened itself."""
 
-    __slots__ = ("_attachment", "_is_closed", "_looks", "_runtime", "_service", "_task", "_worker")
+    __slots__ = (
+        "_attachment",
+        "_failures",
+        "_is_closed",
+        "_looks",
+        "_runtime",
+        "_service",
+        "_task",
+        "_waits",
+        "_worker",
+    )
 
     def __init__(self, service: Service, attachment: Attachment, runtime: Runtime) -> None:
         """`runtime` is the application's, which delivers in its own spaces, and is told of errors."""
@@ -36,6 +50,8 @@ class Attending:
         self._runtime = runtime
         self._worker: Runtime | None = None  # made for the first space
         self._looks: dict[str, bool] = {}  # spaces to look at, in order, and whether somebody stays there
+        self._failures: dict[str, int] = {}  # spaces that could not be looked at, how often,
+        self._waits: dict[str, asyncio.TimerHandle] = {}  # and when they are looked at again
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
 
@@ -56,6 +72,9 @@ class Attending:
         return self._task is None or self._task.done()
 
     def _attend(self, space: str, stays: bool) -> None:
+        waits = self._waits.pop(space, None)
+        if waits is not None:
+            waits.cancel()
         if self._is_closed or space in self.spaces or space in _names(self._runtime):
             return
         self._looks[space] = self._looks.pop(space, False) or stays
@@ -68,12 +87,28 @@ class Attending:
             stays = self._looks.pop(space)
             try:
                 is_awaited = await self._is_awaited(space, stays)
-            except HeadwaterError as error:  # Whoever enters it next has it looked at again.
-                self._runtime.core.report(f"reactions of {space}", error)
+            except HeadwaterError as error:
+                self._failed(space, stays, error)
                 continue
+            self._failures.pop(space, None)
             others = [each for each in taking_part() if each.attachment is self._attachment]
             if is_awaited and not any(space in _names(each) for each in (self._runtime, *others)):
                 self._open(space)
+
+    def _failed(self, space: str, stays: bool, error: HeadwaterError) -> None:
+        """It is looked at again after a while: nobody may ever enter it. What is damaged waits for whoever mends it."""
+        failures = self._failures.get(space, 0)
+        if not failures:
+            self._runtime.core.report(f"reactions of {space}", error)
+        if isinstance(error, CorruptionError) or self._is_closed:
+            return
+        self._failures[space] = failures + 1
+        wait_us = AGAIN.delay_us(min(failures, 20), self._service.clock.randomness(f"looking at {space}"))
+        former = self._waits.pop(space, None)
+        if former is not None:
+            former.cancel()
+        loop = asyncio.get_running_loop()
+        self._waits[space] = loop.call_later(wait_us / 1e6, self._attend, space, stays)
 
     async def _is_awaited(self, space: str, stays: bool) -> bool:
         """Whether the application has something to deliver there; or may have, because somebody stays there."""
@@ -119,6 +154,9 @@ class Attending:
     async def close(self) -> None:
         """Finish what runs, and give the rest back."""
         self._is_closed = True
+        for waits in self._waits.values():
+            waits.cancel()
+        self._waits.clear()
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])

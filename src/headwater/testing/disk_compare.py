@@ -24,7 +24,13 @@ from headwater.testing.disk_tape import Answered, Asked, Tables, Tape, Transacte
 # When these are written depends on what is in memory, which a crash empties. What they say follows from the log
 # and is compared through the documents, and through what is answered to commits that were refused (`judged`, which a
 # session's seal covers; that it fits is the history oracle's to say).
-DERIVED: Final = frozenset({"heads", "marks", "meta", "sessions.judged", "sessions.seal"})
+DERIVED: Final = frozenset(
+    {
+        *("heads", "marks", "meta", "sessions.judged", "sessions.seal"),
+        # Time goes on from the last moment that is stored, so that it is another one after a crash.
+        *("targets.due_us", "targets.since_us", "targets.began_us", "targets.seal"),
+    }
+)
 
 
 class Violation(Exception):

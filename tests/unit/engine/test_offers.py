@@ -12,7 +12,17 @@ from headwater.engine.offers import LANES
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.protocol.commit import Commit, TopicRecord
 from headwater.protocol.messages import FromEngine, Transact
-from headwater.protocol.reactions import Claim, Claimed, Finish, Grant, Outcome, Subscribe, TargetsDue, WatchTargets
+from headwater.protocol.reactions import (
+    Claim,
+    Claimed,
+    Failure,
+    Finish,
+    Grant,
+    Outcome,
+    Subscribe,
+    TargetsDue,
+    WatchTargets,
+)
 from tests.unit.engine.delivery_kit import LEASE_US, World, as_a, payloads
 from tests.unit.engine.hub_kit import Raw
 from tests.unit.replica.kit import World as Hub
@@ -79,6 +89,41 @@ class TestGiving:
             "v": ["b"],
             "w": ["c"],
         }
+
+    def test_whoever_claims_again_keeps_its_turn(self) -> None:
+        world = World()
+        world.subscribe()
+        for by in "vw":
+            offering(world, by)
+        world.emit("a", 1)
+        offering(world, "w")
+        world.emit("b", 2)
+        assert [*given(world)] == ["v", "w"]
+        offering(world, "v")
+        world.emit("c", 3)
+        assert [*given(world)] == ["v"], "it is its turn"
+
+    def test_whoever_has_not_answered_what_it_was_told_comes_after_all_who_have(self) -> None:
+        world = World()
+        world.subscribe()
+        offers = world.engine.delivery.offers
+        for by in "vw":
+            offering(world, by)
+        world.emit("a", 1)
+        assert [*given(world)] == ["v"]
+        for by in "vw":
+            offers.told(by)
+        for key in "bcd":
+            offers.heard("w")
+            offering(world, "w")
+            world.emit(key, 2)
+            assert [*given(world)] == ["w"], "the other one stands still"
+            offers.told("w")
+        world.emit("e", 3)
+        assert [*given(world)] == ["w"], "it was silent for a shorter time"
+        offers.drop("w")
+        world.emit("f", 4)
+        assert [*given(world)] == ["v"], "there is nobody else"
 
     def test_a_claim_that_leaves_nothing_open_takes_the_offer_back(self) -> None:
         world = World()
@@ -248,6 +293,16 @@ class TestBeingTold:
         assert told(one)[1:] == [(["a"], True)]
         assert told(two)[1:] == [(["b"], True)]
 
+    def test_one_that_stands_still_is_given_one_target_and_no_more_while_another_one_answers(self) -> None:
+        _, emitter, one, two = hub()
+        opens(one)
+        opens(two)
+        for number, key in enumerate("abcdef", 1):
+            emits(emitter, number, key)
+            opens(two)  # It was told that there may be something, or was given it, and says so.
+        assert [key for keys, _ in told(one) for key in keys] == ["a"]
+        assert [key for keys, _ in told(two) for key in keys] == [*"bcdef"]
+
     def test_a_topic_without_a_reaction_is_told_to_nobody(self) -> None:
         _, emitter, one, _ = hub()
         opens(one)
@@ -265,6 +320,27 @@ class TestBeingTold:
         assert [told(raw) for raw in (emitter, one, two)] == [[], [([], True)], [([], True)]]
         (target,) = as_a(Claimed, emitter.say(Claim(9, "x", ("r",), 5, 5, LEASE_US))[0]).grants
         assert target.hold.key == "a"
+
+    def test_whoever_closes_hears_of_what_it_was_given_before_it_hears_that_it_is_closed(self) -> None:
+        world, emitter, one, _ = hub()
+        opens(one)
+        one.heard.clear()
+        frame = Transact((Commit(1, records=(TopicRecord("orders", "a", "a", "p"),)),))
+        closing = Claim(9, "one", ("r",), 0, 5, LEASE_US, lane="default")
+        world.hub.process([(emitter.peer, frame), (one.peer, closing)])
+        world.hub.flush()
+        assert [type(each) for each in one.heard][:2] == [TargetsDue, Claimed]
+        assert told(one)[0][0] == ["a"]
+
+    def test_a_retry_is_told_to_those_who_did_not_fail_it(self) -> None:
+        _, emitter, one, two = hub()
+        opens(one)
+        emits(emitter, 1, "a")
+        (grant,) = [grant for each in one.heard if isinstance(each, TargetsDue) for grant in each.grants]
+        two.heard.clear()
+        failure = Failure(grant.records[0].seq, grant.records[0].ordinal, "E", "no", "f", "retry", 1_000)
+        one.say(Finish(9, (Outcome(grant.hold, None, failure),)))
+        assert told(two) == [([], True)], "it may be the one that is left when it is due"
 
     def test_what_is_given_is_on_the_disk_before_it_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
         _, emitter, one, _ = hub()

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from headwater.data.patch import add, replace
-from headwater.engine import met
+from headwater.data.patch import Patch, add, remove, replace
+from headwater.engine import met, wholes
 from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
 from headwater.engine.store.sqlite import SqliteStore
@@ -154,6 +154,44 @@ class TestForgetting:
         runner = self._said(engine)
         runner.observe(runner.run("q.m", looked("b", seq=1)))
         assert _wholes(engine) == {"p": (1, False)}
+
+    def _made(self, engine: Engine) -> Runner:
+        """A piece that is clean, and its record."""
+        runner = _started(engine, **{"a": {"x": 1}, "p:@": {"generation": 1}, "q:@": {"generation": 1}})
+        runner.observe(runner.run("p.n", looked("a", "x", seq=1)), runner.run("q.m", looked("a", "x", seq=1)))
+        runner.observe(_whole(runner, 1), _whole(runner, 1, "q"))
+        return runner
+
+    @pytest.mark.parametrize("patches", [(remove(()),), (remove(()), replace((), {"generation": 1}))])
+    def test_whoever_was_there_when_a_piece_was_made_anew_is_not_believed_of_it(
+        self, engine: Engine, patches: tuple[Patch, ...]
+    ) -> None:
+        runner, silent = self._made(engine), Runner(engine, "t")
+        runner.send(Commit(2, (write("p:@", *patches),)))
+        assert _wholes(engine) == {"q": (1, False)}
+        for each in (runner, silent):  # One of its nodes may be clean, and was not told again.
+            each.observe(_whole(each, 2), _whole(each, 2, "q"))
+            assert _wholes(engine) == {"q": (2, False)}
+        other = Runner(engine, "u")
+        other.observe(other.run("p.n", looked("a", "x", seq=2)))
+        other.observe(_whole(other, 2))
+        assert _wholes(engine) == {"p": (2, False), "q": (2, False)}
+
+    def test_another_number_in_a_record_is_no_other_piece(self, engine: Engine) -> None:
+        runner = self._made(engine)
+        runner.send(Commit(2, (write("p:@", replace(("generation",), 2)),)))
+        runner.observe(_whole(runner, 2))
+        assert _wholes(engine) == {"p": (2, False), "q": (1, False)}
+
+    def test_if_more_pieces_are_made_anew_than_are_remembered_nobody_who_was_there_is_believed(
+        self, engine: Engine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(wholes, "MOST", 1)
+        runner, silent = self._made(engine), Runner(engine, "t")
+        runner.send(Commit(2, (write("p:@", remove(())), write("q:@", remove(())))))
+        silent.observe(_whole(silent, 2, "p"))
+        silent.observe(_whole(silent, 2, "r"))
+        assert _wholes(engine) == {}
 
     def test_it_outlives_the_process_and_verifying_finds_nothing_wrong(self, tmp_path: Path) -> None:
         path = str(tmp_path / "a.space")

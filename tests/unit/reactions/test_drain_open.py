@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import Future
 
-from headwater.protocol.reactions import Claim, Claimed, Delivering, Delivers, Finish, Grant
+from headwater.protocol.reactions import Claim, Claimed, Delivering, Delivers, Finish, Grant, RenewLeases
 from headwater.reactions.drain import Drain, Pace
+from headwater.reactions.port import Batch, StillRunsError
 from tests.unit.reactions.kit import EngineDesk, Story, Stub, fails, played, takes
 
 
@@ -105,17 +107,128 @@ def test_a_worker_that_stops_closes_behind_itself_and_gives_back_what_came_meanw
     played(story)
 
 
-def test_the_lease_counts_from_when_it_was_given() -> None:
+def test_the_lease_counts_from_the_last_question_before_it_was_given() -> None:
     async def story(s: Story) -> None:
         stub = s.stub(takes(5_000))
+        drain, desk = await opened(s, stub)
+        await s.passes(200)
+        s.world.emit("a", 1)
+        grants = desk.taken()
+        await s.passes(100)
+        desk.is_down = True  # No renewal arrives.
+        drain.given(grants, 0)
+        await s.passes(600)
+        assert (stub.payloads, s.ends) == ([1], [])
+        await s.passes(150)
+        assert s.ends == [("lost", "")], "it ends here before it ends there"
+
+    played(story)
+
+
+def test_what_was_on_its_way_for_long_is_begun_if_it_is_still_its_own() -> None:
+    async def story(s: Story) -> None:
+        stub = s.stub(takes(900))
         drain, desk = await opened(s, stub)
         s.world.emit("a", 1)
         grants = desk.taken()
         await s.passes(900)
-        desk.is_down = True  # No renewal arrives.
-        drain.given(grants, 900_000)
+        drain.given(grants, 0)
+        await s.passes(1)
+        assert [type(each) for each in desk.asked[-1:]] == [RenewLeases]
+        assert stub.payloads == [1]
+        await s.passes(950)
+        assert s.ends == [("delivered", "")]
+        assert s.world.targets("r")["a"].state == "idle"
+
+    played(story)
+
+
+def test_what_was_on_its_way_for_longer_than_its_lease_is_not_begun() -> None:
+    async def story(s: Story) -> None:
+        stub, lives = s.stub(), s.stub()
+        drain, desk = await opened(s, stub)
+        other = await s.worker(lives, name="other")
+        s.world.emit("a", 1)
+        grants = desk.taken()
+        other.notify()
+        await s.passes(1_100)
+        s.world.engine.delivery.offers.drop(desk)
+        s.world.emit("a", 2)
+        other.notify()
+        await s.passes(10)
+        assert lives.payloads == [1, 2]
+        drain.given(grants, 0)  # The process stood still meanwhile.
+        await s.passes(100)
+        assert stub.payloads == [], "a later record of the target was delivered"
+
+    played(story)
+
+
+def test_a_claim_whose_answer_was_on_its_way_for_longer_than_the_lease_is_not_begun() -> None:
+    async def story(s: Story) -> None:
+        stub, lives = s.stub(), s.stub()
+        desk = EngineDesk(s.world)
+        await s.worker(stub, desk=desk)
+        other = await s.worker(lives, name="other")
+        await s.passes(1)
+        desk.latency_us = 1_100_000
+        s.drains[0].notify()
+        await s.passes(1_100)
+        s.world.emit("a", 1)  # It is claimed with the question that arrives now.
+        await s.passes(1)
+        assert s.world.targets("r")["a"].holder == "w"
+        desk.latency_us = 0
+        await s.passes(1_050)
+        other.notify()
+        await s.passes(1_000)
+        assert lives.payloads == [1]
+        assert stub.payloads == [], "not even to its first await"
+
+    played(story)
+
+
+def test_a_slot_whose_thread_hangs_is_not_claimed_for() -> None:
+    async def story(s: Story) -> None:
+        hangs: Future[None] = Future()
+
+        async def does(batch: Batch) -> None:
+            if batch.records[0].payload == "hangs":
+                try:
+                    await asyncio.sleep(3_600)
+                except asyncio.CancelledError as error:
+                    raise StillRunsError(hangs) from error
+
+        stub, lives = s.stub(does), s.stub()
+        await s.worker(stub, slots=1)
+        s.emit("a", "hangs")
+        await s.passes(10)
+        s.world.operate("skip", key="a")
+        await s.passes(1_100)
+        s.emit("b", 1)
+        await s.passes(2_000)
+        assert s.world.targets("r")["b"].state == "due", "somebody else can have it"
+        hangs.set_result(None)
+        await s.passes(10)
+        assert stub.payloads == ["hangs", 1], "its thread is free"
+        assert lives.payloads == []
+
+    played(story)
+
+
+def test_what_was_on_its_way_for_long_is_given_back_if_nobody_says_whose_it_is() -> None:
+    async def story(s: Story) -> None:
+        stub = s.stub(max_retries=0)
+        drain, desk = await opened(s, stub)
+        s.world.emit("a", 1)
+        grants = desk.taken()
+        await s.passes(500)
+        desk.is_down = True
+        drain.given(grants, 0)
+        await s.passes(100)
+        assert stub.payloads == []
+        desk.is_down = False
         await s.passes(400)
-        assert s.ends == [("lost", "")], "it ends here before it ends there"
+        assert (stub.payloads, stub.attempts) == ([1], [0]), "it cost no attempt"
 
     played(story)
 

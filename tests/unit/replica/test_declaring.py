@@ -20,6 +20,7 @@ class Line:
         self.numbers = iter(range(1, 100))
         self.queries = Queries(self.say, lambda: next(self.numbers))
         self.answers: list[Any] = []
+        self.seen = 0  # of the log
 
     def say(self, message: FromReplica) -> bool:
         if self.is_up:
@@ -27,7 +28,11 @@ class Line:
         return self.is_up
 
     def declare(self, reaction: str) -> None:
-        self.queries.declare(Subscribe(0, reaction, "topic"), self.answers.append)
+        self.queries.declare(Subscribe(0, reaction, "topic", after=self.seen), self.heard)
+
+    def heard(self, answer: Any) -> bool:
+        self.answers.append(answer)
+        return not isinstance(answer, LoadError) or answer.code != "storage"
 
     def answer(self, make: Callable[[int], Any]) -> None:
         """The engine answers what was said last."""
@@ -45,7 +50,8 @@ def test_with_a_connection_it_is_said_at_once_and_once() -> None:
     assert [each.reaction for each in line.said] == ["r"]
     line.answer(heard)
     assert [type(each) for each in line.answers] == [Subscribed]
-    assert line.queries.first() == []
+    assert line.queries.first(1) == []
+    assert not line.queries.is_declaring
 
 
 def test_without_a_connection_it_is_the_first_thing_on_the_next_one() -> None:
@@ -55,8 +61,9 @@ def test_without_a_connection_it_is_the_first_thing_on_the_next_one() -> None:
     line.declare("other")
     assert line.said == line.answers == []
     line.is_up = True
-    line.said += line.queries.first()
+    line.said += line.queries.first(1)
     assert [each.reaction for each in line.said] == ["r", "other"]
+    assert [each.after for each in line.said] == [None, None], "it is from then on"
     line.answer(heard)
     assert len(line.answers) == 1
 
@@ -66,13 +73,77 @@ def test_a_connection_that_ends_before_the_answer_is_no_answer() -> None:
     line.declare("r")
     line.queries.fail("the connection was lost")
     assert line.answers == []
-    assert [getattr(each, "reaction", "") for each in line.queries.first()] == ["r"]
+    assert [getattr(each, "reaction", "") for each in line.queries.first(1)] == ["r"]
 
 
-def test_what_is_refused_or_fails_is_told_and_not_said_again_by_itself() -> None:
-    for code in ("protocol", "storage"):
-        line = Line()
-        line.declare("r")
-        line.answer(lambda _, code=code: LoadError("no", code=code))  # type: ignore[misc]
-        assert [each.code for each in line.answers] == [code]
-        assert line.queries.first() == []
+def refused(_: int) -> LoadError:
+    return LoadError("no", code="protocol")
+
+
+def failed(_: int) -> LoadError:
+    return LoadError("the disk is full (planted)", code="storage")
+
+
+def test_what_is_refused_is_told_and_not_said_again() -> None:
+    line = Line()
+    line.declare("r")
+    line.answer(refused)
+    assert [each.code for each in line.answers] == ["protocol"]
+    line.queries.again("r")
+    assert len(line.said) == 1
+    assert line.queries.first(1) == []
+    assert not line.queries.is_declaring
+
+
+def test_what_fails_is_said_again_from_where_the_log_was_before_it_was_said_first() -> None:
+    line = Line()
+    line.seen = 5
+    line.declare("r")
+    for _ in range(2):
+        line.answer(failed)
+        assert line.queries.is_declaring
+        line.seen += 3
+        line.queries.again("r")
+    assert [each.after for each in line.said] == [None, 5, 5]
+    line.answer(heard)
+    line.queries.again("r")
+    assert len(line.said) == 3
+    assert not line.queries.is_declaring
+
+
+def test_on_the_next_connection_it_is_from_where_the_log_was_when_it_was_said_first() -> None:
+    line = Line()
+    line.seen = 5
+    line.declare("r")
+    line.queries.fail("the connection was lost")
+    line.said += line.queries.first(9)
+    assert [each.after for each in line.said] == [None, 5], "what was sent behind it may be in the log"
+
+
+def test_declared_without_a_connection_it_is_from_where_the_log_was_when_there_was_one() -> None:
+    line = Line()
+    line.is_up = False
+    line.declare("r")
+    line.said += line.queries.first(9)
+    line.is_up = True
+    line.answer(failed)
+    line.queries.again("r")
+    assert [each.after for each in line.said] == [None, 9], "nothing that relies on it was sent before"
+
+
+def test_a_session_that_has_seen_nothing_yet_knows_where_the_log_was_when_it_was_opened() -> None:
+    line = Line()
+    line.queries.first(7)
+    line.declare("r")
+    line.answer(failed)
+    line.queries.again("r")
+    assert [each.after for each in line.said] == [None, 7]
+
+
+def test_two_answers_are_one() -> None:
+    line = Line()
+    line.declare("r")
+    line.queries.again("r")
+    for each in line.said:
+        assert line.queries.answered(each.id, heard(each.id))
+    assert len(line.answers) == 1

@@ -97,6 +97,36 @@ def test_if_all_are_too_many_those_that_somebody_waits_for_are_asked_for_one_by_
     assert failed == [doc("c")], "now somebody is told"
 
 
+def test_so_are_those_that_somebody_waits_for_since_they_are_on_their_way() -> None:
+    world, reader, _ = _pair(Limits(watches=4))
+    reader.watch("x", "y")
+    world.settle()
+    _ask(reader, "a", ahead=("b", "c"))
+    _ask(reader, "b", ahead=("c",))
+    world.settle()
+    assert _seen(reader, "a", "b") == [{"n": 0}] * 2
+    assert not reader.replica.is_here(doc("c"))
+    assert not reader.session.is_loading()
+
+
+def test_if_all_are_too_long_when_they_come_again_each_comes_by_itself() -> None:
+    limits = Limits(answer_bytes=10_000)
+    world, reader, writer = _pair(limits)
+    _ask(reader, "a", ahead=("b", "c"))
+    world.settle()
+    reader.session.unwatch(doc("c"))
+    reader.drop()
+    world.later(limits.session_kept_us + 1)
+    for name in NAMES:
+        writer.write(name, replace((), {"text": "x" * 6_000}))
+    writer.pump()
+    reader.again()
+    world.settle()
+    assert [len(str(each)) > 6_000 for each in _seen(reader, "a", "b")] == [True, True]
+    assert not reader.replica.is_here(doc("c"))
+    assert _asked(reader)[-2:] == [(doc("a"),), (doc("b"),)]
+
+
 def test_what_is_on_its_way_is_not_let_go() -> None:
     world, reader, _ = _pair()
     _ask(reader, "a", "b")

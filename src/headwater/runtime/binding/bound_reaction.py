@@ -135,11 +135,13 @@ class BoundReaction:
         if self._is_async:
             return await member.fn(piece, *arguments)
         assert self._threads is not None
-        called = asyncio.get_running_loop().run_in_executor(self._threads, partial(member.fn, piece, *arguments))
+        called = self._threads.submit(partial(member.fn, piece, *arguments))
         try:
-            result = await called
+            result = await asyncio.wrap_future(called)
         except asyncio.CancelledError as error:
-            raise StillRunsError(self.name) from error
+            if called.cancel():
+                raise  # It was not begun, and is not.
+            raise StillRunsError(called) from error
         # A coroutine function under a decorator that knows nothing of coroutines.
         return await result if inspect.isawaitable(result) else result
 

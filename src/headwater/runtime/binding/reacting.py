@@ -9,8 +9,12 @@ whom, is said elsewhere; what is called for a record, too (`bound_reaction`).
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from headwater.errors import AuthoringError, HeadwaterError, LoadError, ProtocolError, ReactionBlockedError
 from headwater.protocol.reactions import Delivering, Delivers, QueryReactions, ReactionState, TargetsDue
@@ -18,6 +22,7 @@ from headwater.protocol.reactions import Reactions as ReactionStates
 from headwater.reactions.drain import AGAIN, Drain, Pace, subscribe, subscription
 from headwater.reactions.port import DEFAULT_LANE, is_refusal
 from headwater.reactions.traces import Attempt, Hears, Traced, Unheard
+from headwater.runtime.attachment import Remote
 from headwater.runtime.binding.bound_reaction import BoundReaction, reaction_name, reactions_of
 from headwater.runtime.binding.lane_threads import Threads
 from headwater.runtime.binding.records import classes
@@ -25,6 +30,7 @@ from headwater.runtime.binding.records import classes
 if TYPE_CHECKING:
     from headwater.pieces.declarations import ReactionMember
     from headwater.pieces.piece import Piece
+    from headwater.replica.queries import Queries
     from headwater.runtime.attached import Attached
     from headwater.runtime.binding.home import Home
     from headwater.runtime.binding.pieces import Pieces
@@ -140,21 +146,37 @@ class Reacting:
         return False
 
     def emits(self, home: Home) -> None:
-        """Before a commit that emits to a piece's topic, by whoever: nothing is waited for, and nothing is missed."""
+        """Before a commit that emits to a piece's topic, by whoever: nothing is waited for, and nothing is missed.
+
+        However often the disk fails: it is said again with where the log was before, by the queries of the session.
+        """
         key = (home.space.name, home.cls)
         channel = self._pieces.runtime.channel(home.space.name)
         if key in self._declared or channel is None:
             return
+        session = channel.driver.session
 
-        def heard(name: str, answer: Delivering | LoadError) -> None:
-            if isinstance(answer, LoadError):
+        def heard(name: str, failures: Iterator[int], answer: Delivering | LoadError) -> bool:
+            if not isinstance(answer, LoadError):
+                return True
+            if is_refusal(answer):
                 self._declared.discard(key)  # It is said again with what is emitted next.
                 self._pieces.core.report(name, answer)
+                return True
+            again = self._say_again(session.queries, name, next(failures))
+            self._pieces.runtime.tasks.begin(again, f"declaring {name} again")
+            return False
 
         for member in reactions_of(home.cls):
             reaction = self.bound(home.space, home.cls, member)
-            channel.driver.session.queries.declare(subscription(reaction), partial(heard, reaction.name))
+            question = msgspec.structs.replace(subscription(reaction), after=session.replica.confirmed.seq)
+            session.queries.declare(question, partial(heard, reaction.name, count()))
         self._declared.add(key)
+
+    async def _say_again(self, queries: Queries, name: str, failures: int) -> None:
+        random = self._pieces.core.clock.randomness(f"declaring {name}")
+        await self._pieces.runtime.tasks.elapsed(AGAIN.delay_us(min(failures, 20), random))
+        queries.again(name)
 
     def bound(self, space: LocalSpace, cls: type[Piece], member: ReactionMember) -> BoundReaction:
         lane = member.lane or DEFAULT_LANE
@@ -164,7 +186,9 @@ class Reacting:
 
     def is_looking(self, space: str) -> bool:
         """Whether it is not known yet which reactions a space has, and which of those that are here are new to it."""
-        serving = self._serving.get(space)
+        serving, channel = self._serving.get(space), self._pieces.runtime.channel(space)
+        if channel is not None and channel.driver.session.queries.is_declaring:
+            return True
         return serving is not None and serving.is_looking
 
     def _heard(self, what: Traced) -> None:
@@ -224,8 +248,11 @@ class Serving:
         self._line = -1  # the connection on which it was told what there is,
         self._number = -1  # and how many new reactions there were
         worker = f"{pieces.origin[:8]}"
+        # What a commit gives away costs an attempt. Whoever stands still or is cut off is given nothing: that is known
+        # of one that is in the engine's own process. All others claim.
+        is_near = not isinstance(pieces.runtime.attachment, Remote)
         self.drain = Drain(
-            self._desk, (), clock=pieces.core.clock, worker=worker, pace=pace, hears=hears, leaves_open=True
+            self._desk, (), clock=pieces.core.clock, worker=worker, pace=pace, hears=hears, leaves_open=is_near
         )
         channel.driver.session.queries.watch_targets(self._heard)
 
