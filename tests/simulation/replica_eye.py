@@ -73,6 +73,7 @@ class Eye:
         self.wrote: dict[int, Wrote] = {}  # by local_seq
         self.reading: Reading | None = None
         self.running: str | None = None
+        self.waiting: list[tuple[str, Reading]] = []  # attempts that wait where they are for the one that is running
         self.attempts = 0
         self.looked = 0
         self.wanted: dict[str, None] = {}  # documents that an attempt read or was to write
@@ -122,6 +123,7 @@ class Eye:
         for name, known in self.known.items():
             for document in known.node.outputs:
                 writers.setdefault(document.key.id, []).append(name)
+        under_way: dict[str, Reading] = {} if by_runs else dict(self.waiting)
         waiting = [
             name for name, known in self.known.items() if known.node.kind is not NodeKind.COMPUTATION or known.is_new
         ]
@@ -131,7 +133,8 @@ class Eye:
             if by_runs and known.node.loading is not None:
                 continue
             places = known.kept.places if known.kept is not None else {}
-            read = {place.name for place in (places if by_runs else (*places, *known.stopped))}
+            looked = under_way[known.node.id].places if known.node.id in under_way else {}
+            read = {place.name for place in (places if by_runs else (*places, *known.stopped, *looked))}
             needed = [writer for name in read for writer in writers.get(name, ())]
             for name in needed if by_runs else (*needed, *known.waits_for):
                 if name not in found and name in self.known:
@@ -214,7 +217,7 @@ class Eye:
                 known.waits_for = waits_for
                 if self.reading is not None:
                     known.stopped.update(self.reading.places)
-                self.running = self.reading = None
+                self._ended()
             case Removed(node):
                 self._removed(node)
             case Exhausted(node):
@@ -228,18 +231,26 @@ class Eye:
         self.attempts += 1
         known = self.known[name]
         known.waits_for, known.owns = (), False
+        if self.running is not None and self.reading is not None:
+            self.waiting.append((self.running, self.reading))
         if name not in self.demanded():
             self.wrong("I2", f"{name} is run and nobody demands it")
         self.wanted.update(dict.fromkeys(document.key.id for document in known.node.outputs))
         self.running, self.reading = name, Reading()
         self.heights[name] = known.node.height
 
+    def _ended(self) -> None:
+        """An attempt is over: whoever waited for it goes on."""
+        self.running, self.reading = self.waiting.pop() if self.waiting else (None, None)
+
     def _removed(self, name: str) -> None:
         gone = self.known.pop(name)
         if self.running is None:
             self._came()
         elif name == self.running:
-            self.running = self.reading = None
+            self._ended()
+        elif any(name == waiting for waiting, _ in self.waiting):
+            self.waiting = [each for each in self.waiting if each[0] != name]
         elif name in self.order:
             self._check_turns(self.known[self.running].node, gone.node)
 
@@ -260,7 +271,7 @@ class Eye:
         known, reading = self.known[node.id], self.reading
         assert known.node is node
         assert reading is not None
-        self.running = self.reading = None
+        self._ended()
         if known.kept is not None and not known.why and not known.rejections:
             if known.own:
                 self.wrong("I5", f"{node.id} was woken by what it wrote itself")

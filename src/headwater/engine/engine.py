@@ -366,8 +366,7 @@ class Engine:
 
     def _recover(self, error: BaseException, *, admitted: bool, documents: bool = False) -> None:
         """C6: whatever failed, nothing in memory may claim more than the disk holds."""
-        # C6: until the disk has been asked again, nobody gets an answer from memory.
-        self._broken = True
+        self._broken = True  # C6: until the disk has been asked again, nobody gets an answer from memory.
         self._parts.observing.forget()
         self._parts.delivery.forget()
         if isinstance(error, StorageError) or not isinstance(error, HeadwaterError):
@@ -387,8 +386,11 @@ class Engine:
             raise StorageError("this engine is closed. Open the space again.")
         if self._broken:
             self._store.reopen()
-            self._parts.sessions.forget()
-            self._reload_documents()
+            self._reload()
+
+    def _reload(self) -> None:
+        self._parts.sessions.forget()
+        self._reload_documents()
 
     def _reload_documents(self) -> None:
         self._parts.log.reload()

@@ -70,7 +70,8 @@ def test_a_seed_is_the_same_in_every_process() -> None:
             [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120, check=True
         ).stdout
 
-    assert digests("1") == digests("2") == f"{[run_seed(storm, seed, FAULTS) for seed in range(4)]}\n"
+    # In processes that imported the same: a worker asks about the topics of all classes that are here.
+    assert digests("1") == digests("2") == digests("3")
 
 
 def test_another_seed_gives_another_trace() -> None:
