@@ -47,7 +47,7 @@ class Known:
     maybe: dict[Address, None] = field(default_factory=dict)  # the same of attempts that were stopped
     own: bool = False  # its last run changed something that it had read itself
     owns: bool = False  # the same of the run under way
-    found: str = ""  # the result that its last run found in place and did not write
+    found: frozenset[str] = frozenset()  # the result that its last run found in place and did not write
     rejections: int = 0  # since its last completed run
     waits_for: tuple[str, ...] = ()
     is_new: bool = False  # made by a demanded run, in a pass that is not over
@@ -186,9 +186,10 @@ class Eye:
     def _taken_away(self, changed: set[str]) -> None:
         """A result that was found in place counts as read, if nothing else makes its node run anyway."""
         for known in self.known.values():
-            if known.found in changed:
-                reasons = known.maybe if known.why or known.rejections else known.why
-                reasons[known.found, ()] = None
+            gone = known.found & changed
+            if gone:  # Of several that go at once, one is named.
+                is_open = known.why or known.rejections or len(gone) > 1
+                (known.maybe if is_open else known.why).update(dict.fromkeys((name, ()) for name in sorted(gone)))
 
     def _came(self) -> None:
         """Something came from outside. It counts from the first run of a pass on."""
@@ -293,7 +294,7 @@ class Eye:
         known.kept, known.stopped = reading, {}
         known.why, known.maybe = {}, {}
         known.rejections, known.own = 0, known.owns
-        known.found = node.outputs[0].key.id if node.outputs and layer is None else ""
+        known.found = frozenset(document.key.id for document in node.outputs) if layer is None else frozenset()
 
     def _check_turns(self, parent: Node, child: Node) -> None:
         """I9: on ties parents come first, so that a child that its parent removes does not run before.
