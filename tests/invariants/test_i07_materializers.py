@@ -148,7 +148,8 @@ async def _history(seed: int, folder: Path, rounds: int = 4) -> int:
             async with site(data) as first:
                 await _begun(first)
             async with site(data) as first:
-                await opened(first, [(SPACE, Posts, "p")])
+                (again,) = await opened(first, [(SPACE, Posts, "p")])
+                await _check(again)  # Whoever read the board before there was one is compared, and runs.
         for number in range(rounds):
             write, later = _change(rng), _change(rng)
             alive.taken()
@@ -259,18 +260,25 @@ def test_a_dirty_one_runs_before_whoever_reads_inside_its_envelope(tmp_path: Pat
 def test_a_reader_waits_for_one_that_waits_for_a_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
         await _before(tmp_path)
-        watch = Attached.watch
+        watch, together = Attached.watch, Attached.watch_together
         held: list[tuple[Attached, list[DocKey]]] = []
 
-        def slowly(self: Attached, docs: Iterable[DocKey]) -> None:
+        def kept_back(self: Attached, docs: Iterable[DocKey]) -> list[DocKey]:
             late = [doc for doc in docs if doc.id == "p:items"]
             held.append((self, late))
-            watch(self, [doc for doc in docs if doc not in late])
+            return [doc for doc in docs if doc not in late]
+
+        def slowly(self: Attached, docs: Iterable[DocKey]) -> None:
+            watch(self, kept_back(self, docs))
+
+        def slowly_together(self: Attached, docs: list[DocKey], ahead: list[DocKey]) -> None:
+            together(self, kept_back(self, docs), ahead)
 
         async with embedded(tmp_path) as data:
             await written(data, _writes(k0=5))
             async with site(data) as again:
                 monkeypatch.setattr(Attached, "watch", slowly)
+                monkeypatch.setattr(Attached, "watch_together", slowly_together)
                 pulled = asyncio.ensure_future(_demanded(again, "reader"))
                 for number in range(20):
                     await again.rt.cell(SPACE, f"nothing {number}", int, default=0).pull()

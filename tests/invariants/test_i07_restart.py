@@ -19,6 +19,7 @@ from headwater import Cell, Input, Model, Piece, cell, computed, each, effect, f
 from headwater.data.limits import ValueLimits
 from headwater.protocol.observations import decode_footprint, encode_part
 from headwater.runtime.attachment import Embedded
+from headwater.runtime.binding import whole
 from headwater.runtime.binding.resuming import Resuming
 from headwater.runtime.binding.sleeping import Sleeping
 from headwater.runtime.runtime import Runtime
@@ -145,15 +146,23 @@ async def _heard(one: Process, seq: int) -> None:
 
 async def _history(seed: int, folder: Path, rounds: int = 4) -> int:
     """Raises where the two differ. Answers how many nodes came back without a run."""
+    patch = pytest.MonkeyPatch()
+    if seed % 2:  # As after a crash: it is not known that all of it was clean.
+        patch.setattr(whole, "awake", lambda _: None)
+    try:
+        return await _rounds(seed, folder, rounds)
+    finally:
+        patch.undo()
+
+
+async def _rounds(seed: int, folder: Path, rounds: int) -> int:
     rng, looks = Random(seed), Random(f"looks {seed}")
     came_back = 0
     at, was_killed = folder / "comes", False
-    sleeps = bool(seed % 2)  # Also a piece that keeps children.
     async with Embedded(folder / "stays", synchronous="OFF") as stays, Runtime(stays, identity="one") as staying:
         alive = Process(staying)
         web: Any = await alive.open("w", Web)
         async with Embedded(at, synchronous="OFF") as data, Runtime(data, identity="one") as rt:
-            rt.pieces.resuming.sleeping.with_children = sleeps
             await Process(rt).open("w", Web)
         for number in range(rounds):
             write, later = _changes(rng), _changes(rng)
@@ -164,7 +173,6 @@ async def _history(seed: int, folder: Path, rounds: int = 4) -> int:
             async with Embedded(before, synchronous="OFF") as data:
                 await _write(data, write)
                 async with Runtime(data, identity="one") as rt:
-                    rt.pieces.resuming.sleeping.with_children = sleeps
                     again = Process(rt)
                     came: Any = await again.open("w", Web)
                     if looks.random() < 0.5:

@@ -11,7 +11,7 @@ import pytest
 
 from headwater import Cell, Input, Piece, UpstreamFailedError, cell, computed, effect, given, handler
 from headwater.runtime.attachment import Embedded
-from headwater.runtime.binding import asking, resuming
+from headwater.runtime.binding import asking, resuming, whole
 from headwater.runtime.runtime import Runtime
 from headwater.scheduler.persistence import Account
 from tests.scenario.resume_kit import SPACE, Process, Shop, filled, observed, process
@@ -19,6 +19,8 @@ from tests.unit.binding.kit import run
 
 ALL = 34
 """The nodes of a shop with three items and three lines."""
+KEPT = 15
+"""Those among them that keep its children, and what is written elsewhere, with whoever makes what they read."""
 
 
 async def _first(folder: Path) -> None:
@@ -36,14 +38,29 @@ async def _written_while_down(folder: Path, *events: tuple[str, Any]) -> None:
         assert other.taken() <= {"a:sub", "a:total"}, "a handler needs no more than it reads"
 
 
+@pytest.fixture(params=["asleep", "awake"])
+def is_asleep(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether it is known that all of the shop was clean. Otherwise, as after a crash, each node is asked for."""
+    is_asleep: bool = request.param == "asleep"
+    if not is_asleep:
+        monkeypatch.setattr(whole, "awake", lambda _: None)
+    return is_asleep
+
+
+def _known(is_asleep: bool) -> dict[str, int]:
+    return {"asleep": 1, "clean": KEPT} if is_asleep else {"clean": ALL}
+
+
 class TestWhatRuns:
-    def test_a_clean_space_comes_back_without_any_run(self, tmp_path: Path) -> None:
+    def test_a_clean_space_comes_back_without_any_run(self, tmp_path: Path, is_asleep: bool) -> None:
         async def story() -> None:
             await _first(tmp_path)
             async with process(tmp_path) as again:
                 shop = await again.open()
                 assert again.taken() == set()
-                assert again.counts == {"clean": ALL}
+                assert again.counts == _known(is_asleep)
+                assert sorted(shop.rows.get()) == ["k0", "k1", "k2"], "children are there"
+                assert again.counts == _known(is_asleep)
                 assert [await each.pull() for each in (shop.total, shop.costs, shop.sum, shop.posted)] == [
                     12,
                     12,
@@ -52,14 +69,14 @@ class TestWhatRuns:
                 ]
                 assert await shop.styled.pull() == "light shop"
                 assert sorted(shop.rows.get()) == ["k0", "k1", "k2"]
-                assert dict(shop.prices.get()) == {"k0": 2, "k1": 3, "k2": 4}
+                assert dict(await shop.prices.pull()) == {"k0": 2, "k1": 3, "k2": 4}
                 assert [await note.text.pull() for note in shop.notes.get().values()] == ["l0: 0", "l1: 10", "l2: 20"]
                 assert again.taken() == set()
                 assert not again.errors
 
         run(story)
 
-    def test_a_write_while_down_runs_exactly_its_chain(self, tmp_path: Path) -> None:
+    def test_a_write_while_down_runs_exactly_its_chain(self, tmp_path: Path, is_asleep: bool) -> None:
         async def story() -> None:
             await _first(tmp_path)
             await _written_while_down(tmp_path, ("put", ("k1", 20)))
@@ -83,7 +100,7 @@ class TestWhatRuns:
 
         run(story)
 
-    def test_an_unrelated_write_runs_nothing(self, tmp_path: Path) -> None:
+    def test_an_unrelated_write_runs_nothing(self, tmp_path: Path, is_asleep: bool) -> None:
         async def story() -> None:
             await _first(tmp_path)
             await _written_while_down(tmp_path, ("touch", ()), ("touch", ()))
@@ -91,11 +108,11 @@ class TestWhatRuns:
                 await again.open()
                 assert again.taken() == set()
                 await again.rt.cell(SPACE, "elsewhere", int, default=0).pull()
-                assert again.counts == {"clean": ALL}
+                assert again.counts == _known(is_asleep)
 
         run(story)
 
-    def test_elements_that_came_and_left_while_down_run_alone(self, tmp_path: Path) -> None:
+    def test_elements_that_came_and_left_while_down_run_alone(self, tmp_path: Path, is_asleep: bool) -> None:
         async def story() -> None:
             await _first(tmp_path)
             await _written_while_down(tmp_path, ("put", ("k9", 9)), ("drop", ("k0",)), ("note", ("l1", -1)))
@@ -332,6 +349,8 @@ class TestThePhase:
     def test_nothing_of_a_piece_runs_before_it_is_known_what_it_did(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        monkeypatch.setattr(whole, "awake", lambda _: None)
+
         async def story() -> None:
             await _first(tmp_path)
             ran_before: list[set[str]] = []

@@ -13,7 +13,8 @@ import pytest
 from headwater import Cell, Piece, cell, computed, effect, given, handler
 from headwater.engine.limits import Limits
 from headwater.runtime.attachment import Attachment, Embedded
-from headwater.runtime.binding.sleeping import Followed, Sleeping
+from headwater.runtime.binding.followed import Followed
+from headwater.runtime.binding.sleeping import Sleeping
 from headwater.runtime.transport import Transport
 from tests.scenario.resume_kit import SPACE, Process, process
 from tests.unit.binding.kit import run

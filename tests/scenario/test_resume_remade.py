@@ -13,7 +13,8 @@ import pytest
 from headwater import Cell, Input, Piece, cell, computed, effect, given, handler
 from headwater.data.address import DocKey
 from headwater.runtime.attachment import Embedded
-from headwater.runtime.binding.sleeping import Followed, Sleeping
+from headwater.runtime.binding.followed import Followed
+from headwater.runtime.binding.sleeping import Sleeping
 from tests.scenario.resume_kit import Process, process
 from tests.unit.binding.kit import run
 

@@ -25,7 +25,6 @@ from headwater.engine.observed_form import (
     Body,
     State,
     StoredDoc,
-    decode_state,
     docs_of,
     number_of_absent,
 )
@@ -253,7 +252,8 @@ class Observed:
         pieces, member = self._store.observed_pieces(branch.id, after, size), self._store.number_of(WHOLE)
         if not pieces or member is None:
             return [], None
-        said = {row.piece: decode_state(row.state) for row in self._store.observations_of(branch.id, member, pieces)}
+        forms = {row.piece: forms_of(row) for row in self._store.observations_of(branch.id, member, pieces)}
+        said = {piece: each[0] for piece, each in forms.items() if each is not None}
         kept = {p: state for p, state in said.items() if self._meeting.is_kept(branch, state.verified_at)}
         written = self._meeting.pieces(branch, min([state.verified_at for state in kept.values()])) if kept else {}
         texts, found = Texts(self._store), list[WholePiece]()
@@ -263,7 +263,8 @@ class Observed:
             name, as_of = texts.name(piece), state.verified_at
             generation = state.changed_at if records.get(name, 0) <= as_of else 0
             is_met = written.get(piece, 0) > as_of
-            found.append(WholePiece(name, texts.name(state.fingerprint), as_of, is_met, generation))
+            awake = each[1].children if (each := forms[piece]) is not None else ()
+            found.append(WholePiece(name, texts.name(state.fingerprint), as_of, is_met, generation, awake))
         return found, texts.name(pieces[-1]) if len(pieces) == size else None
 
     def _met(self, branch: Branch, asked: QueryMet) -> Met:

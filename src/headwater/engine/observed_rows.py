@@ -5,6 +5,7 @@ Owns how a choice of nodes becomes a range of rows, and the names that one answe
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -41,6 +42,29 @@ class Choice(NamedTuple):
 
     def has(self, row: ObservationRow) -> bool:
         return all(part is None or part == found for part, found in zip(self, row[1:5], strict=True))
+
+
+class Subject(NamedTuple):
+    """Which node it is about, in numbers, and what is the same in all its runs."""
+
+    node: NodeNumbers
+    kind: int
+    fingerprint: int
+    gate: int
+    has_member: bool
+    is_whole: bool  # it stands for all of its piece
+
+
+class Known(NamedTuple):
+    """What is stored of a node, as far as the next observation of it needs that."""
+
+    changed_at: int
+    verified_at: int
+    session: int
+    order: int
+    what: tuple[int, int, int, int]  # its kind, fingerprint and gate, and how it failed
+    body: bytes
+    footprint: bytes  # that the body was made of, if making it again would give the same; empty: nobody knows
 
 
 class Texts:
@@ -85,6 +109,14 @@ class Texts:
 def first_of(branch: int, piece: int) -> NodeNumbers:
     """What comes before all nodes of a piece."""
     return NodeNumbers(branch, piece, -1, -1, "", -1)
+
+
+def pages_of(store: Store, branch: int, piece: int, size: int) -> Iterator[list[ObservationRow]]:
+    """All rows of a piece, some at a time. Those of a page may be changed, or dropped, before the next one is read."""
+    after = first_of(branch, piece)
+    while rows := [row for row in store.observations_after(after, size) if row.piece == piece]:
+        after = rows[-1].key
+        yield rows
 
 
 def forms_of(row: ObservationRow) -> tuple[State, Body] | None:

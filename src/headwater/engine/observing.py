@@ -13,7 +13,7 @@ by its head, for every reader at once. So a mark can neither be missing nor be c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 from headwater.data.address import NAME_LENGTH, DocKey
 from headwater.data.path import Path, check_path
@@ -33,7 +33,7 @@ from headwater.engine.observed_form import (
     encode_form,
     stored_read,
 )
-from headwater.engine.observed_rows import first_of, forms_of
+from headwater.engine.observed_rows import Known, Subject, forms_of, pages_of
 from headwater.engine.reader_index import ReaderIndex
 from headwater.engine.sessions import Session
 from headwater.engine.store.port import NodeNumbers, ObservationRow, Store
@@ -41,30 +41,15 @@ from headwater.engine.wholes import Wholes
 from headwater.errors import InvalidValueError, LimitError, ProtocolError
 from headwater.protocol.commit import Read
 from headwater.protocol.mirrors import Mirror
-from headwater.protocol.observations import WHOLE, Footprint, Observation, decode_about, decode_footprint
-
-
-class _About(NamedTuple):
-    """Which node it is about, in numbers, and what is the same in all its runs."""
-
-    node: NodeNumbers
-    kind: int
-    fingerprint: int
-    gate: int
-    has_member: bool
-    is_whole: bool  # it stands for all of its piece
-
-
-class _Known(NamedTuple):
-    """What is stored of a node, as far as the next observation of it needs that."""
-
-    changed_at: int
-    verified_at: int
-    session: int
-    order: int
-    what: tuple[int, int, int, int]  # its kind, fingerprint and gate, and how it failed
-    body: bytes
-    footprint: bytes  # that the body was made of, if making it again would give the same; empty: nobody knows
+from headwater.protocol.observations import (
+    MOST_AWAKE,
+    WHOLE,
+    Footprint,
+    Observation,
+    decode_about,
+    decode_footprint,
+    is_below,
+)
 
 
 class Observing:
@@ -74,6 +59,7 @@ class Observing:
         "_abouts",
         "_added",
         "_admission",
+        "_below",
         "_generations",
         "_heads",
         "_is_written",
@@ -113,11 +99,12 @@ class Observing:
     def forget(self) -> None:
         """Drop everything kept in memory: what is on the disk decides."""
         self._names.forget()
-        self._abouts: dict[tuple[int, bytes], _About] = {}  # by branch
-        self._known: dict[NodeNumbers, _Known] = {}
+        self._abouts: dict[tuple[int, bytes], Subject] = {}  # by branch
+        self._known: dict[NodeNumbers, Known] = {}
         self._generations: dict[tuple[int, int], int] = {}  # the newest one, by branch and piece
         self._rows: dict[NodeNumbers, ObservationRow] = {}  # to be written at the end of the group
         self._added = 0  # of them, how many are new
+        self._below: dict[tuple[int, int], list[tuple[str, tuple[int, int, int]]]] = {}  # children that are gone
         self._is_written = False  # whether anything was written in this transaction
         self._readers.forget()
         self.wholes.forget()
@@ -134,7 +121,9 @@ class Observing:
                 if observation.seq <= last_seq and self._is_of_this_generation(about.node):
                     self._write()  # What was kept in this group is part of it.
                     self._names.used((about.node.piece, about.node.member, about.fingerprint))
-                    self.wholes.said(session, branch, about.node, about.fingerprint, observation)
+                    self.wholes.said(
+                        session, branch, about.node, about.fingerprint, observation, self._awake(observation)
+                    )
                 return
             if observation.seq > last_seq or not (observation.gone or self._is_current(session, branch, observation)):
                 return
@@ -148,6 +137,14 @@ class Observing:
             self._keep(session, branch, observation, seq, wrote=wrote)
         except (ProtocolError, LimitError):
             return  # As above; its commit stands.
+
+    def _awake(self, observation: Observation) -> tuple[str, ...] | None:
+        """The nodes of a piece that are to be there though all of it is clean. None: that cannot be kept."""
+        try:
+            children = self._footprint(observation).children
+        except ProtocolError:
+            return None
+        return children if len(children) <= MOST_AWAKE else None
 
     def _is_current(self, session: Session, branch: Branch, observation: Observation) -> bool:
         footprint = self._footprint(observation)
@@ -183,7 +180,10 @@ class Observing:
         seen = seq if observation.local_seq or observation.layers else observation.seq
         node, said = about.node, (session.id, observation.order, seen)
         if observation.gone:
-            self.remove(node, whole_piece=not about.has_member, is_over=lambda state: not _is_later(state, said))
+            if node.child and not about.has_member:
+                self._below.setdefault(node[:2], []).append((node.child, said))  # One look at the piece for all.
+            else:
+                self.remove(node, whole_piece=not about.has_member, is_over=lambda state: not _is_later(state, said))
             self.wholes.counted(session)
             return
         if self._generations.get(node[:2]) != node.generation and not self._is_of_this_generation(node):
@@ -216,7 +216,7 @@ class Observing:
         self._rows[node] = ObservationRow(*node, state, body)
         if self._names.is_sweeping:
             self._names.used((node.piece, node.member, node.scope, *what))
-        self._known[node] = _Known(changed_at, seq, session.id, observation.order, what, body, made_of)
+        self._known[node] = Known(changed_at, seq, session.id, observation.order, what, body, made_of)
 
     def _state(
         self,
@@ -251,7 +251,7 @@ class Observing:
 
     def flush(self) -> bool:
         """Write what was kept. False: nothing was written since this was asked last."""
-        if self._rows or self._readers.is_changed:
+        if self._rows or self._below or self._readers.is_changed:
             self._write()
         is_written, self._is_written = self._is_written or self._names.is_added, False
         if self._names.is_added:
@@ -266,8 +266,12 @@ class Observing:
         self._is_written = True
         if self._rows:
             self._store.put_observations(self._rows.values(), self._added)
-        self._readers.write()
         self._rows, self._added = {}, 0
+        below, self._below = self._below, {}
+        for (branch, piece), gone in below.items():
+            for rows in pages_of(self._store, branch, piece, self._limits.page):
+                self._drop_below(rows, gone)
+        self._readers.write()
         for held in (self._known, self._generations, self._abouts):
             _shorten(held, self._limits.cached_observations)
         self._names.shorten(self._limits.cached_observations)
@@ -290,9 +294,7 @@ class Observing:
         """Another version of its class runs a piece: nodes whose code is the same in it have not changed."""
         self._write()  # What was kept in this group may be part of it.
         self.wholes.changed(node)
-        after = first_of(node.branch, node.piece)
-        while rows := self._of_piece(after):
-            after = rows[-1].key
+        for rows in pages_of(self._store, node.branch, node.piece, self._limits.page):
             older = [row for row in rows if row.generation < node.generation]
             self._store.drop_observations([row.key for row in older])
             renewed = [row._replace(generation=node.generation) for row in older]
@@ -305,20 +307,19 @@ class Observing:
         self._write()  # What was kept in this group may be part of it.
         had_some = False
         if whole_piece:
-            after = first_of(node.branch, node.piece)
-            while rows := self._of_piece(after):
+            for rows in pages_of(self._store, node.branch, node.piece, self._limits.page):
                 had_some = True
                 self._drop(rows, is_over)
-                after = rows[-1].key
             self._generations.pop((node.branch, node.piece), None)
         else:
             self._drop([row] if (row := self._store.observation(node)) is not None else [], is_over)
         self._write()
         return had_some
 
-    def _of_piece(self, after: NodeNumbers) -> list[ObservationRow]:
-        rows = self._store.observations_after(after, self._limits.page)
-        return [row for row in rows if row.piece == after.piece]
+    def _drop_below(self, rows: list[ObservationRow], gone: list[tuple[str, tuple[int, int, int]]]) -> None:
+        for child, said in gone:
+            below = [row for row in rows if is_below(row.child, child)]
+            self._drop(below, lambda state, said=said: not _is_later(state, said))  # type: ignore[misc]
 
     def _drop(self, rows: list[ObservationRow], is_over: Callable[[State], bool]) -> None:
         for row in rows:
@@ -342,7 +343,7 @@ class Observing:
 
     # ---- numbers ---------------------------------------------------------------------------------
 
-    def _about(self, branch: Branch, encoded: bytes) -> _About:
+    def _about(self, branch: Branch, encoded: bytes) -> Subject:
         said = decode_about(encoded)
         node = said.node
         texts = (
@@ -359,7 +360,7 @@ class Observing:
             raise ProtocolError("an observation names more, or longer, than is kept of a node")
         scope = f"{node.scope}\0{node.principal}" if node.scope or node.principal else ""
         numbers = [self._names.number(name) for name in (node.piece, node.member, scope)]
-        made = _About(
+        made = Subject(
             NodeNumbers(branch.id, numbers[0], node.generation, numbers[1], node.child, numbers[2]),
             self._names.number(said.kind),
             self._names.number(said.fingerprint),
@@ -374,17 +375,17 @@ class Observing:
         # Another branch may have written it first, of which this one's head does not hear.
         return self._heads.get(branch, key).doc or self._store.doc_of(key) or (key.scope, key.id)
 
-    def _stored(self, node: NodeNumbers) -> _Known | None:
+    def _stored(self, node: NodeNumbers) -> Known | None:
         row = self._store.observation(node)
         forms = forms_of(row) if row is not None else None
         if row is None or forms is None:
             return None  # What cannot be read is as if it were not there.
         state = forms[0]
         what = (state.kind, state.fingerprint, state.gate, state.failed)
-        return _Known(state.changed_at, state.verified_at, state.session, state.order, what, row.body, b"")
+        return Known(state.changed_at, state.verified_at, state.session, state.order, what, row.body, b"")
 
 
-def _is_later(stored: State | _Known, said: tuple[int, int, int]) -> bool:
+def _is_later(stored: State | Known, said: tuple[int, int, int]) -> bool:
     """Whether what is stored is of a later run, or the same one: by its session's count, or by what both had seen."""
     session, order, seq = said
     return stored.order >= order if stored.session == session else stored.verified_at > seq

@@ -53,25 +53,35 @@ class Wholes:
             self._remade, self._until = {}, last
         self._remade[branch.id, piece] = last
 
-    def said(self, session: Session, branch: Branch, node: NodeNumbers, fingerprint: int, said: Observation) -> None:
+    def said(
+        self,
+        session: Session,
+        branch: Branch,
+        node: NodeNumbers,
+        fingerprint: int,
+        said: Observation,
+        awake: tuple[str, ...] | None,
+    ) -> None:
         """A session says that a piece was clean as of a seq, or, without a fingerprint, that it is not known to be.
 
-        That it was is believed if nothing that the session observed is missing, or was dropped with a former piece.
+        That it was is believed if nothing that the session observed is missing, or was dropped with a former piece, and
+        if it can be kept which nodes are to be `awake`; None: that is too much, or cannot be read.
         """
         former = self._remade.get((branch.id, decode_about(said.about).node.piece), self._until)
         # I7: a node of which nobody told is not among those that would be compared.
         is_believed = self._counted[session.id] == said.order - 1 and session.id > former
         self.counted(session)
-        if not fingerprint:
+        if not fingerprint or awake is None:
             self.changed(node)  # What was said before is not so any more.
-        if not (is_believed and fingerprint):
+        if not (is_believed and fingerprint) or awake is None:
             return
         key = NodeNumbers(branch.id, node.piece, 0, node.member, "", 0)
         before = self._store.observation(key)
         if before is not None and decode_state(before.state).verified_at > said.seq:
             return
         state = encode_form(State(0, fingerprint, 0, 0, 0, node.generation, said.seq, session.id, said.order))
-        self._store.put_observations([ObservationRow(*key, state, NO_READS)], int(before is None))
+        body = encode_form(Body((), awake)) if awake else NO_READS
+        self._store.put_observations([ObservationRow(*key, state, body)], int(before is None))
         self._known[branch.id, node.piece] = True
 
     def changed(self, node: NodeNumbers) -> bool:

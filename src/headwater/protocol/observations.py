@@ -21,7 +21,12 @@ Layers = tuple[tuple[int, int], ...]
 """Own commits that a read stands on, as inclusive ranges of `local_seq`."""
 WHOLE: Final = "@whole"
 """In the place of a member: all of a piece. What is observed of it is that everything that runs of it was clean at a
-seq, in a runtime that had all of it; its fingerprint is that of everything that decides what runs."""
+seq, in a runtime that had all of it; its fingerprint is that of everything that decides what runs. Its children are the
+nodes that have to be there nevertheless, as whoever says it names them."""
+MOST_AWAKE: Final = 100
+"""So many nodes of a piece that is clean as a whole may have to be there nevertheless."""
+BETWEEN: Final = "\x1f"
+"""Between the id of a child and the key of one of its elements. It is in no id."""
 
 
 def generation_of(piece: str) -> tuple[DocKey, Path]:
@@ -32,6 +37,11 @@ def generation_of(piece: str) -> tuple[DocKey, Path]:
 def whose_record(doc: DocKey) -> str:
     """The piece whose record a document is. Empty: it is none."""
     return doc.id[:-2] if doc.id.endswith(":@") and doc.scope == SPACE_SCOPE else ""
+
+
+def is_below(child: str, id: str) -> bool:
+    """Whether the child that a node is of, as its key names it, is one with an id, or in it."""
+    return child.startswith(id) and child[len(id) : len(id) + 1] in ("", "/", BETWEEN)
 
 
 class NodeKey(Message, frozen=True, gc=False):
@@ -94,7 +104,8 @@ class Observation(Message, frozen=True, gc=False):
 
     `local_seq` is the commit of the same frame that wrote its outputs, and that was admitted with the same reads. 0: it
     changed nothing; then its reads saw the branch at `seq` and the layers that `layers` names for each, as those of a
-    commit do. `gone`: the node is no more, or with no member all nodes of its piece, whatever their generation.
+    commit do. `gone`: the node is no more, or with no member all nodes of its piece, whatever their generation; with a
+    child and no member, those of that child and of what is in it.
     """
 
     about: bytes
@@ -277,7 +288,8 @@ class Observations(Message, frozen=True, tag="observations"):
 class WholePiece(Message, frozen=True):
     """A piece that was clean as a whole as of `as_of`; `met`: something that its nodes read was written since then.
 
-    `generation` is the one that its record named then. 0: its record was written since, or that is not known.
+    `generation` is the one that its record named then. 0: its record was written since, or that is not known. `awake`
+    are the nodes that have to be there nevertheless, as whoever said it names them.
     """
 
     piece: str
@@ -285,6 +297,7 @@ class WholePiece(Message, frozen=True):
     as_of: Number
     met: bool
     generation: Number = 0
+    awake: tuple[str, ...] = ()
 
 
 class Wholes(Message, frozen=True, tag="wholes"):

@@ -92,7 +92,7 @@ class Account:
         self._footprint = b""
         self._is_comparable = False
         self._due: tuple[DocKey, Path] | None = None  # what was written since its last run, if it runs for that
-        self.is_told = False  # its last run was told, and can be compared by this space alone
+        self.is_told = False  # its last run was told, and can be compared
 
     def forget(self) -> None:
         """Its code may be another from now on, or the piece that it is a part of."""
@@ -157,7 +157,7 @@ class Account:
                 self._on_unsure(node)
             is_known, foreign = False, ()
         about = self._about(is_known)
-        is_known = is_known and failure is None and not foreign
+        is_known = is_known and failure is None
         if layer is not None:
             self.is_told = is_known
             runs.ran(layer.local_seq, about, self._footprint, cause=cause, foreign=foreign, took_us=took_us)
@@ -183,9 +183,14 @@ class Account:
         if unsure is not None and foreign is not None and layers is not None:
             cause, took_us = unsure
             seq = node.home.confirmed.seq
+            self.is_told = True
             self.runs.noted(
                 self._about(True), self._footprint, seq, layers, cause=cause, foreign=foreign, took_us=took_us
             )
+
+    def reads_elsewhere(self, node: Node) -> bool:
+        """Whether something that it read is for another space to say."""
+        return bool(self._foreign) or bool(node.elsewhere)
 
     def rejected(self, local_seq: int) -> None:
         """Its commit will not land, and may never have been sent."""

@@ -24,6 +24,7 @@ from headwater.pieces.names import document_id, piece_id
 from headwater.protocol.commit import MAIN, Read
 from headwater.protocol.desk import Question
 from headwater.protocol.observations import (
+    BETWEEN,
     Backlog,
     Current,
     ForeignRead,
@@ -36,7 +37,6 @@ from headwater.protocol.observations import (
     QueryObservations,
 )
 from headwater.runtime.binding.ingredients import kind_of
-from headwater.runtime.binding.parts import BETWEEN
 from headwater.runtime.binding.previewing import label_of
 from headwater.server.abroad import Abroad, Fate, unsure
 

@@ -39,6 +39,7 @@ class Asking:
         batch = phase.batch
         if batch is None:
             batch = phase.batch = Batch(self._resuming.waits_for(root))
+            phase.asked += 1
             self._resuming.under_way[batch] = channel
             self._resuming.pieces.runtime.tasks.begin(self._ask_batch(root, phase, batch), f"what is known of {root!r}")
         batch.held.append(entered)
@@ -51,9 +52,11 @@ class Asking:
             await self.known(root, phase, [each.part.key(each.home) for each in batch.held])
         finally:
             del self._resuming.under_way[batch]
+            phase.asked -= 1
         now = root.phase
         if now is phase or now is None or now.is_over:
             self._resuming.bring_back(batch.held)
+            self._resuming.elsewhere.over(phase)
         else:  # Meanwhile all of the piece is asked for.
             now.held += batch.held
             for each in batch.held:
@@ -75,8 +78,9 @@ class Asking:
             await self._resuming.have_classes(root, page.observed)
             for each in page.observed:
                 phase.table[key_of(each.node)] = (each, page.seq)
-            if any(each.foreign for each in page.observed):
-                self._resuming.sleeping.fully(root)  # What was read of other spaces is asked there, for all of it.
+            elsewhere = [each for each in page.observed if each.foreign]
+            if elsewhere and channel is not None:
+                phase.elsewhere.add(await self._resuming.elsewhere.ask(root, channel, elsewhere))
         return True
 
     async def answered(self, channel: Attached, question: Looks) -> Seen | None:

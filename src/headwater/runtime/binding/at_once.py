@@ -24,8 +24,9 @@ from headwater.runtime.attachment import Embedded
 from headwater.runtime.binding import whole
 
 if TYPE_CHECKING:
+    from headwater.runtime.binding.followed import Followed
     from headwater.runtime.binding.home import Home
-    from headwater.runtime.binding.sleeping import Followed, Sleeping
+    from headwater.runtime.binding.sleeping import Sleeping
 
 MOST_AHEAD: Final = 400
 """Documents of pieces that were not opened yet. More of them would be let go before they are."""

@@ -6,9 +6,11 @@ A node of a child needs the child, which the row of an `each` keeps; that row co
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from headwater.errors import HeadwaterError
 from headwater.pieces.declarations import (
     ChildMember,
     ComputedMember,
@@ -16,22 +18,60 @@ from headwater.pieces.declarations import (
     EffectMember,
     FoldMember,
     MaterializerMember,
+    ResourceMember,
 )
 from headwater.pieces.names import SEPARATOR, child_name
-from headwater.protocol.observations import Observed
+from headwater.protocol.observations import BETWEEN, Observed
 from headwater.runtime.binding.making import show, shown_as
-from headwater.runtime.binding.parts import BETWEEN, Key, row_of
+from headwater.runtime.binding.parts import Key, named, row_of
 from headwater.scheduler.node import Node
 
 if TYPE_CHECKING:
     from headwater.runtime.binding.home import Home
+    from headwater.runtime.binding.phases import Phase
     from headwater.runtime.binding.resuming import Resuming
+
+
+async def have_awake(resuming: Resuming, root: Home, names: tuple[str, ...]) -> bool:
+    """Have nodes of a sleeping piece here, and live, that what is known of all of it does not speak for."""
+    found = [named(name) for name in names]
+    # Those that keep rows come first, with all of them.
+    nodes = await _registered(resuming, root, dict.fromkeys(sorted(found, key=lambda key: key[0].endswith(row_of("")))))
+    if nodes is None or root.phase is None:
+        return False
+    for node in nodes:
+        resuming.pieces.core.scheduler.demand(node)
+    root.phase.demanded += nodes
+    return True
 
 
 async def brought(resuming: Resuming, root: Home, found: dict[Key, Observed], seq: int) -> list[Node] | None:
     """These nodes of a piece, registered; each then comes back, or runs. None: not all can be had by themselves."""
+    await resuming.have_classes(root, found.values())
+    return await _registered(resuming, root, {key: (observed, seq) for key, observed in found.items()})
+
+
+async def _registered(
+    resuming: Resuming, root: Home, found: Mapping[Key, tuple[Observed, int] | None]
+) -> list[Node] | None:
     phase = root.phase
     assert phase is not None
+    # Its children are being made: whoever is in them comes after them.
+    await resuming.pieces.core.observing.until(lambda: not phase.asked or root.phase is not phase)
+    phase.asked += 1
+    try:
+        return await _nodes(resuming, root, phase, found)
+    except HeadwaterError:
+        return None  # Whoever is to run runs, and is told.
+    finally:
+        phase.asked -= 1
+        resuming.elsewhere.over(phase)
+        resuming.pieces.core.observing.look()
+
+
+async def _nodes(
+    resuming: Resuming, root: Home, phase: Phase, found: Mapping[Key, tuple[Observed, int] | None]
+) -> list[Node] | None:
     rows: dict[Key, None] = {}
     for member, child, _, _ in found:
         home_id, _, text = child.partition(BETWEEN)
@@ -42,10 +82,11 @@ async def brought(resuming: Resuming, root: Home, found: dict[Key, Observed], se
             return None
         for parent, stored, at in above:
             rows.update(dict.fromkeys(_of_row(root, parent, stored, at)))
-    await resuming.have_classes(root, found.values())
-    for key, observed in found.items():
-        phase.table.setdefault(key, (observed, seq))
-    if not await resuming.asking.known(root, phase, [key for key in rows if key not in found]):
+    for key, known in found.items():
+        if known is not None:
+            phase.table.setdefault(key, known)
+    missing = [key for key, known in found.items() if known is None]
+    if not await resuming.asking.known(root, phase, [*missing, *(key for key in rows if key not in found)]):
         return None
     if root.phase is not phase:
         return None
@@ -103,8 +144,11 @@ def _node(root: Home, key: Key) -> Node | None:
     member = outline.get(stored)
     if isinstance(member, EffectMember):
         return _effect(home, member, principal)
-    if not isinstance(member, (ComputedMember, FoldMember, MaterializerMember)):
-        return None  # Which elements there are is for all of the piece to know.
+    if isinstance(member, (EachMember, ChildMember)):
+        coordinator = home.pieces.coordinator(home, member)
+        return None if coordinator.is_sparse else coordinator.node
+    if not isinstance(member, (ComputedMember, FoldMember, MaterializerMember, ResourceMember)):
+        return None
     if member.scope != (scope or "space"):
         return None
     facet = home.facet(member.scope, principal)

@@ -23,6 +23,7 @@ from headwater.pieces.handles import Computed
 from headwater.pieces.names import child_name
 from headwater.pieces.piece import Piece
 from headwater.replica.document import NOT_HERE
+from headwater.runtime.binding import forgetting
 from headwater.runtime.binding.ahead import Listing
 from headwater.runtime.binding.each_handles import ONLY, Child_, Each_
 from headwater.runtime.binding.elements import keys_of
@@ -133,7 +134,7 @@ class Coordinator:
                     self.rows[text] = self._row(key, text)
         for text in [text for text in self.rows if text not in found]:
             self._drop(self.rows.pop(text))
-        self._home.pieces.resuming.left(self._home, self.member.stored, found)
+        forgetting.left(self._home, self.member.stored, found)
         return tuple(found)
 
     def _row(self, key: Any, text: str) -> Row:
@@ -271,13 +272,15 @@ class Coordinator:
         for each in [*([] if row.child is None else nodes_of(row.child)), *filter(None, [row.node])]:
             if each.account is not None:
                 each.account.gone(each)
+        id = child_name(self._home.id, self.member.stored, row.text)
+        if self._elements.value is None:
+            forgetting.dropped(self._home, id)
         self._let_go(row)
         if row.node is not None and not row.node.removed:
             node = row.node
             self._home.pieces.outside(lambda: self._home.pieces.core.remove(node))
         source = self._source
         if self.member.forget and source is not None:
-            id = child_name(self._home.id, self.member.stored, row.text)
             self._home.pieces.erase(self._home.space, id, unless=lambda: source.has(row.key))
 
     def _let_go(self, row: Row) -> None:

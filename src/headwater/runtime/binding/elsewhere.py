@@ -31,6 +31,7 @@ from headwater.scheduler.persistence import Held
 if TYPE_CHECKING:
     from headwater.runtime.attached import Attached
     from headwater.runtime.binding.home import Home
+    from headwater.runtime.binding.phases import Phase
     from headwater.runtime.binding.pieces import Pieces
     from headwater.runtime.space import LocalSpace
 
@@ -50,6 +51,13 @@ class Known:
     written: set[ForeignRead] = field(default_factory=set)  # those that do not
     documents: list[Document] = field(default_factory=list)  # what was read, until those who read it are back
     homes: list[Home] = field(default_factory=list)  # who has the documents; kept until the nodes that read them are
+
+    def add(self, more: Known) -> None:
+        """Some spaces were asked again."""
+        self.held.update(more.held)
+        self.written |= more.written
+        self.documents += more.documents
+        self.homes = [*dict.fromkeys([*self.homes, *more.homes])]
 
 
 class Elsewhere:
@@ -150,6 +158,12 @@ class Elsewhere:
         known.documents += awaited
         homes = [makers.named(pieces, space, doc) for doc in docs]
         known.homes += dict.fromkeys([home for home in homes if home is not None])
+
+    def over(self, phase: Phase) -> None:
+        """Nothing is asked for any more of a piece that sleeps: what is wanted next is asked for anew."""
+        if not phase.asked:
+            known, phase.elsewhere = phase.elsewhere, Known()
+            self.let_be(known)
 
     def let_be(self, known: Known) -> None:
         """Those who read it have it: what nobody reads may be let go."""

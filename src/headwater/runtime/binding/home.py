@@ -99,7 +99,7 @@ class Home:
         self._shown: dict[tuple[str, str], list[Node]] = {}  # effects, by the user and session they are for
         self.held: list[Document] = []  # what is kept here for it without a node
         self._periods: list[asyncio.Task[None]] = []  # who send what is due again and again
-        self._kept: list[Node] = []  # what keeps its children and materializers while it is open
+        self._kept: dict[Declaration, Node] = {}  # what keeps its children while it is open
 
     def __repr__(self) -> str:
         return f"<{self.outline.name} {self.name!r} of {self.space.name}>"
@@ -213,29 +213,38 @@ class Home:
                 node.account.forget()  # From now on it is of the generation that it was opened as.
         if not self._periods:
             self._periods = periods.begin(self)
-        is_asleep = self.pieces.resuming.sleeping.has(self)
+        is_asleep = self.pieces.resuming.sleeping.has(self.root)
         if is_asleep and len(self._shown) == 1:
-            self.held = cells_of(facet)
-            self.space.hold(self.held)
+            if self.parent is None:
+                self.held = cells_of(facet)
+                self.space.hold(self.held)
+            self._keep(is_asleep=True)
             shown += [show(facet, each) for each in self.outline.of(EffectMember) if is_always_shown(facet, each)]
             return
         if self.parent is None and self.outline.of(CellMember):
             shown.append(keep_cells(facet))
         if is_asleep:
-            self.pieces.resuming.sleeping.fully(self)  # Nothing is known of what it is to somebody else.
+            self.pieces.resuming.sleeping.fully(self.root)  # Nothing is known of what it is to somebody else.
         self._keep()
         self._show(facet, shown)
         for child in self.children():
             child.open(user, session)
 
-    def _keep(self) -> None:
-        if not self._kept:
-            space = self.facet("space")
-            for each in self.outline:
-                if isinstance(each, (EachMember, ChildMember)):
-                    self._kept.append(keep_children(space, each))
-                elif isinstance(each, MaterializerMember):
-                    space.handle(each)
+    def _keep(self, *, is_asleep: bool = False) -> None:
+        """Have its children here, and what others have to find that read what it writes."""
+        space = self.facet("space")
+        for each in self.outline:
+            if isinstance(each, (EachMember, ChildMember)):
+                # Programs take children from their handles as soon as the piece is open. Values can wait to be wanted.
+                if not (is_asleep and self.outline.elements(each).value is not None):
+                    self.keep(each)
+            elif isinstance(each, MaterializerMember):
+                space.handle(each)
+
+    def keep(self, member: EachMember | ChildMember) -> None:
+        """Have the children of a member here as long as it is open."""
+        if self.is_open and member not in self._kept:
+            self._kept[member] = keep_children(self.facet("space"), member)
 
     def _show(self, facet: Facet, shown: list[Node]) -> None:
         """Run the effects that are not there yet."""
@@ -253,9 +262,11 @@ class Home:
             child.wake()
 
     def rouse(self) -> None:
-        """It is open and asleep: have its effects here."""
+        """It is open and asleep: have its effects here, and those of its children."""
         for (user, session), shown in self._shown.items():
             self._show(self.facet("session", user, session), shown)
+        for child in self.children():
+            child.rouse()
 
     def shows(self, node: Node, user: str, session: str) -> Node:
         """One of its effects was registered, for a user and a session."""
@@ -265,7 +276,7 @@ class Home:
     def waits(self) -> bool:
         """Whether something that it runs here waits for a document that may still arrive, or came back without it."""
         core = self.pieces.core
-        for node in [node for nodes in (self._kept, *self._shown.values()) for node in nodes]:
+        for node in [node for nodes in (self._kept.values(), *self._shown.values()) for node in nodes]:
             awaited = [] if node.loading is None else [node.loading]
             if node.as_of:
                 read = [cast(Document, spot.document) for spot in node.reads if spot is not None]

@@ -26,7 +26,7 @@ async def leave(resuming: Resuming, homes: list[Home]) -> None:
         lambda: not any(_speaks(resuming, home) and home.space.replica.pending.live() for home in spoken)
     )
     for home in homes:
-        if not _speaks(resuming, home) or not home.generation or home.is_launched or not sleeping.may_sleep(home):
+        if not _speaks(resuming, home) or not home.generation or home.is_launched:
             continue
         replica, followed = home.space.replica, sleeping.of(home)
         seq = replica.confirmed.seq
@@ -42,10 +42,10 @@ async def leave(resuming: Resuming, homes: list[Home]) -> None:
         channel = resuming.pieces.runtime.channel(home.space.name)
         assert channel is not None
         users = tuple(dict.fromkeys([user for user, _ in home.opened_for()]))
-        is_clean = len(users) == 1 and whole.is_clean(home)
-        fingerprint = whole.decides(resuming.looked_at, home, users, resuming.identity) if is_clean else ""
+        awake = whole.awake(home) if len(users) == 1 else None
+        fingerprint = "" if awake is None else whole.decides(resuming.looked_at, home, users, resuming.identity)
         # I7: what was said of it before does not stand if it cannot be said any more.
-        whole.say(channel.driver.session.runs, home, fingerprint, seq)
+        whole.say(channel.driver.session.runs, home, fingerprint, seq, awake or ())
 
 
 def _speaks(resuming: Resuming, home: Home) -> bool:

@@ -29,12 +29,17 @@ class Read(NamedTuple):
     readers: dict[Node, None]  # of everything else
 
 
+def homes_of(home: Home) -> list[Home]:
+    """A piece, and its children, however far down."""
+    found = [home]
+    for each in found:
+        found += each.children()
+    return found
+
+
 def nodes_of(home: Home) -> list[Node]:
     """The nodes of a piece and of its children."""
-    found = list(home.nodes)
-    for child in home.children():
-        found += nodes_of(child)
-    return found
+    return [node for each in homes_of(home) for node in each.nodes]
 
 
 def readers(nodes: list[Node]) -> dict[Node, None]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headwater.pieces.member import Declaration
+from headwater.protocol.observations import BETWEEN
 
 if TYPE_CHECKING:
     from headwater.runtime.binding.facet import Facet
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 
 KEYS: Final = "keys of "
 """What an `each` reads of its elements to know which there are has a fingerprint of its own."""
-BETWEEN: Final = "\x1f"
-"""Between the id of a child and the key of one of its elements. It is in no id."""
+WITHIN: Final = "\x1e"
+"""Between the parts of a node's name. It is in none of them."""
 Key = tuple[str, str, str, str]
 """The member, the child and the element, the scope and whose it is: a node of a piece."""
 
@@ -43,6 +44,17 @@ class Part:
         if self.element:
             child = f"{child}{BETWEEN}{self.element}"
         return (self.member, child, self.scope, self.principal)
+
+
+def name_of(key: Key) -> str:
+    """A node of a piece as one text."""
+    return WITHIN.join(key)
+
+
+def named(text: str) -> Key:
+    """The node of a piece that was named so."""
+    member, child, scope, principal = (*text.split(WITHIN), "", "", "")[:4]
+    return (member, child, scope, principal)
 
 
 def part_of(facet: Facet, member: Declaration) -> Part | None:

@@ -187,6 +187,8 @@ class Pieces:
         if found is None:
             with self.resuming.together():
                 found = home.coordinators[member] = Coordinator(home, member)
+            if self.resuming.sleeping.has(home.root):
+                self.core.afterwards(lambda: home.keep(member))  # Of a piece that does not sleep they are kept.
         elif found.is_sparse:
             self.resuming.sleeping.fully(home.root)  # Whoever wants it may want all of its rows.
         return found

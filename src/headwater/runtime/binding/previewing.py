@@ -16,9 +16,8 @@ from headwater.data.address import SPACE_SCOPE, DocKey, doc_text
 from headwater.data.value import ABSENT, MaybeValue, freeze
 from headwater.pieces.declarations import HandlerMember, ReactionMember
 from headwater.pieces.names import document_id
-from headwater.protocol.observations import NodeKey, Observed
+from headwater.protocol.observations import BETWEEN, NodeKey, Observed
 from headwater.runtime.binding.ingredients import changes, kind_of
-from headwater.runtime.binding.parts import BETWEEN
 from headwater.runtime.binding.picture import stand_in
 from headwater.runtime.binding.records import RECORD, Record
 from headwater.runtime.binding.standing import Standing, Stood

@@ -9,22 +9,26 @@ those that make what it reads, or it does not come back: otherwise nobody would 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from headwater.data.address import SPACE_SCOPE, DocKey
-from headwater.pieces.names import SEPARATOR, child_name
-from headwater.protocol.observations import About, Observations, Observed, QueryObservations, encode_part
+from headwater.pieces.names import SEPARATOR
+from headwater.protocol.observations import (
+    About,
+    Observations,
+    Observed,
+    QueryObservations,
+)
 from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.replica import Replica
-from headwater.runtime.binding import makers
+from headwater.runtime.binding import forgetting, makers
 from headwater.runtime.binding.asking import LATE_MS, PAGE, Asking
 from headwater.runtime.binding.elsewhere import Elsewhere
-from headwater.runtime.binding.generations import with_children
 from headwater.runtime.binding.observed import Codes, about
 from headwater.runtime.binding.onward import nodes_of
-from headwater.runtime.binding.parts import BETWEEN, Part, row_of
+from headwater.runtime.binding.parts import Part
 from headwater.runtime.binding.phases import Batch, Entered, Phase, key_of
 from headwater.runtime.binding.sleeping import Sleeping
 from headwater.scheduler.node import Node, Remembered
@@ -133,9 +137,6 @@ class Resuming:
                 on_unsure=elsewhere.unsure,
                 imply=self._implied,
             )
-        if phase.as_of and part is not None and part.is_keeper:
-            self.sleeping.fully(root)  # It needs to know all of its rows.
-            phase = root.phase or phase
         if not phase.is_over:
             self._pieces.core.scheduler.hold(node, phase.document)
         if part is not None:
@@ -185,7 +186,7 @@ class Resuming:
                 await core.observing.until(lambda: channel.is_up() or root.space.ended is not None)
             await self._ask(root, phase, channel)
             await self.have_classes(root, [known for known, _ in phase.table.values()])
-            self._tell_gone(root, phase, channel)
+            forgetting.members(root, phase, channel)
             phase.elsewhere = await self.elsewhere.ask(root, channel, [known for known, _ in phase.table.values()])
         finally:
             del self.under_way[phase]
@@ -197,6 +198,9 @@ class Resuming:
         self.bring_back(held)
         self.elsewhere.let_be(phase.elsewhere)
         core.scheduler.let_on(phase.document)
+        for node in phase.demanded:
+            core.scheduler.release(node)  # Whoever wants it is here.
+        phase.demanded = []
         core.request_tick()
 
     async def _ask(self, root: Home, phase: Phase, channel: Attached) -> None:
@@ -215,16 +219,6 @@ class Resuming:
             after = page.next
             if after is None:
                 return
-
-    def _tell_gone(self, root: Home, phase: Phase, channel: Attached) -> None:
-        """What is known of members that its class, or those of its children, have no more is to be forgotten."""
-        for key, (observed, _) in [*phase.table.items()]:
-            stored = key[0].removesuffix(row_of("")).partition("/")[0]
-            classes = with_children(root.cls) if key[1].partition(BETWEEN)[0] else [root.cls]
-            is_there = any(each.__outline__.get(stored) is not None for each in classes)
-            if not is_there and root.generation >= observed.node.generation:
-                del phase.table[key]
-                channel.driver.session.runs.gone(encode_part(About(observed.node)), root.space.replica.confirmed.seq)
 
     # ---- coming back -------------------------------------------------------------------------------
 
@@ -339,13 +333,18 @@ class Resuming:
             return "it failed"
         if observed.stale:
             account.because(observed)
+            # I7: its run finds out which of the rows that it had are gone, and what is known of those goes, too.
+            is_keeper = phase is not None and bool(phase.as_of) and entered.part.is_keeper
+            if is_keeper and not self._restored(entered, observed):
+                self.sleeping.fully(entered.home.root)
             return "what it read was written"
         if elsewhere is not None:
             return elsewhere
+        return None if self._restored(entered, observed) else "what it keeps does not come back"
+
+    def _restored(self, entered: Entered, observed: Observed) -> bool:
         restore = entered.part.restore
-        if restore is not None and not restore(observed.children):
-            return "what it keeps does not come back"
-        return None
+        return restore is None or restore(observed.children)
 
     def _implied(self, documents: list[Document]) -> str | None:
         """What documents that a run read are by default."""
@@ -362,29 +361,13 @@ class Resuming:
         docs = dict.fromkeys([read.doc for each in observed for read in each.reads])
         await self._codes.defaults.arrived(root, docs, LATE_MS * 1_000)
 
-    def left(self, home: Home, member: str, here: Container[str]) -> None:
-        """An `each` found out which elements there are: what is known of others does not come back with their keys."""
-        phase = home.root.phase
-        if phase is None or not phase.table:
-            return
-        before = f"{home.id if home.parent is not None else ''}{BETWEEN}"
-        rows = [key for key in phase.table if key[0] == row_of(member) and key[1].startswith(before)]
-        gone = [key for key in rows if key[1].removeprefix(before) not in here]
-        ids = [child_name(home.id, member, key[1].removeprefix(before)) for key in gone]
-        if ids:
-            gone += [key for key in phase.table if _is_below(key[1].partition(BETWEEN)[0], ids)]
-        channel = self._pieces.runtime.channel(home.space.name)
-        for key in dict.fromkeys(gone):
-            observed, _ = phase.table.pop(key)
-            if channel is not None:
-                runs = channel.driver.session.runs
-                runs.gone(encode_part(About(observed.node)), home.space.replica.confirmed.seq)
-
     # ---- who makes what it reads ---------------------------------------------------------------------
 
     def _have_made(self, entered: Entered, doc: DocKey) -> None:
         """Have the node here that makes a document, if it is a member of a piece that is here."""
         root = entered.home.root
+        if makers.is_made(root.space, doc):
+            return
         if doc.id.startswith(root.id + SEPARATOR) and makers.owner_of(self._pieces, root.space, doc)[0] is None:
             self.sleeping.fully(root)  # It is of a child that is not here.
         makers.have_made(self._pieces, entered.home.space, doc)
@@ -392,7 +375,3 @@ class Resuming:
     def _is_told(self, entered: Entered, doc: DocKey) -> bool:
         """Whether a change of what makes a document comes to whoever reads it."""
         return makers.is_told(self._pieces, entered.home.space, doc)
-
-
-def _is_below(id: str, parents: list[str]) -> bool:
-    return any(id == parent or id.startswith(f"{parent}/") for parent in parents)

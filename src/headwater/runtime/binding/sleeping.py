@@ -9,10 +9,10 @@ What cannot be brought in like this wakes all of the piece: then it resumes node
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from headwater.data.address import DocKey
 from headwater.errors import HeadwaterError
@@ -34,17 +34,17 @@ from headwater.protocol.observations import (
 )
 from headwater.replica.document import Document
 from headwater.runtime.binding import whole
-from headwater.runtime.binding.at_once import AtOnce, Loads
-from headwater.runtime.binding.bringing import brought
+from headwater.runtime.binding.at_once import AtOnce
+from headwater.runtime.binding.bringing import brought, have_awake
+from headwater.runtime.binding.followed import Followed
 from headwater.runtime.binding.generations import with_children
+from headwater.runtime.binding.onward import homes_of
 from headwater.runtime.binding.parts import Key
 from headwater.scheduler.node import NEVER_RAN, Node
 
 if TYPE_CHECKING:
-    from headwater.runtime.attached import Attached
     from headwater.runtime.binding.home import Home
     from headwater.runtime.binding.resuming import Resuming
-    from headwater.runtime.space import LocalSpace
 
 PAGE: Final = 1_000
 MOST_PAGES: Final = 100
@@ -52,53 +52,15 @@ MOST_BROUGHT: Final = 300
 """Nodes of one piece that come back because of one change. With more of them, all of it does."""
 
 
-@dataclass(slots=True, eq=False)
-class Followed:
-    """One space: which of its pieces sleep here, and how far the log was looked through for them."""
-
-    local: LocalSpace
-    channel: Attached
-    through: int = 0
-    newest: int = 0  # a commit that wrote what nodes read
-    wholes: dict[str, WholePiece] | None = None  # those that were not opened here yet
-    homes: dict[str, Home] = field(default_factory=dict)
-    waking: int = 0  # how much of what was written is being looked at
-    is_looking: bool = False
-    task: asyncio.Task[None] | None = None  # what looks through it
-    places: list[str] = field(default_factory=list)  # the pieces that were clean, one behind the other,
-    order: dict[str, int] = field(default_factory=dict)  # and where each of them is
-    ahead: int = 0  # pieces whose cells are asked for before they are opened; less than none: never again
-    roused: dict[str, None] = field(default_factory=dict)  # those among them whose effects are here
-    loads: Loads | None = None  # what is about to be asked for
-    asked: asyncio.Future[int | None] | None = None  # where the log ends: the question that is about to be sent
-
-    @property
-    def last(self) -> int:
-        """The last commit that is known here."""
-        replica = self.local.replica
-        return max([self.newest, replica.confirmed.seq, *(layer.seq for layer in replica.pending.live())])
-
-    def is_quiet(self) -> bool:
-        """Everything that is known here to be written was looked at, or nobody can be asked."""
-        if self.waking:
-            return False
-        if not self.homes or not self.channel.is_up():
-            return True
-        return self.through >= self.last and not self.local.replica.pending.waiting()
-
-
 class Sleeping:
     """The pieces of one runtime that are open and not here."""
 
-    __slots__ = ("_classes", "_resuming", "_spaces", "at_once", "with_children")
+    __slots__ = ("_resuming", "_showing", "_spaces", "at_once")
 
     def __init__(self, resuming: Resuming) -> None:
         self._resuming = resuming
-        # Whether pieces that keep others sleep, too. Programs take a child from its handle as soon as its piece is
-        # open, without waiting: so these are opened awake.
-        self.with_children = False
         self._spaces: dict[str, Followed] = {}
-        self._classes: dict[type[Piece], bool] = {}  # whether pieces of a class may sleep
+        self._showing: dict[type[Piece], bool] = {}  # whether pieces of a class, or their children, have effects
         self.at_once = AtOnce(self)
 
     @property
@@ -134,7 +96,7 @@ class Sleeping:
         """Have it known which pieces of its space were clean. None: that cannot be, or is nothing to this one."""
         resuming = self._resuming
         channel = resuming.pieces.runtime.channel(home.space.name)
-        if channel is None or not channel.driver.session.runs.is_on or not self.may_sleep(home):
+        if channel is None or not channel.driver.session.runs.is_on:
             return None
         followed = self._spaces.get(home.space.name)
         if followed is None:
@@ -159,17 +121,9 @@ class Sleeping:
         if followed.task is None:
             followed.channel.driver.session.queries.watch_marks(lambda newest: self._marked(followed, newest))
             followed.task = resuming.pieces.runtime.tasks.keep(self._follow(followed), f"following {home.space.name}")
-        if known.met:
+        if known.met or known.awake:
             followed.waking += 1
-            resuming.pieces.runtime.tasks.begin(self._woken(followed, home, known.as_of), f"waking {home!r}")
-
-    def may_sleep(self, home: Home) -> bool:
-        found = self._classes.get(home.cls)
-        if found is None:
-            classes = with_children(home.cls)
-            may = (self.with_children or len(classes) == 1) and not any(map(whole.writes_elsewhere, classes))
-            found = self._classes[home.cls] = may
-        return found
+            resuming.pieces.runtime.tasks.begin(self._woken(followed, home, known), f"waking {home!r}")
 
     async def _look(self, followed: Followed) -> None:
         """Which pieces were clean as a whole. What cannot be known is not."""
@@ -253,7 +207,7 @@ class Sleeping:
                 self.fully(home)
             if known is not None and followed.wholes is not None:
                 generation = known.generation if is_same else 0
-                followed.wholes[id] = WholePiece(id, known.fingerprint, known.as_of, True, generation)
+                followed.wholes[id] = msgspec.structs.replace(known, met=True, generation=generation)
         await self._met(followed, {id: docs for id, docs in met.items() if id in followed.homes}, since)
         followed.through = max(followed.through, page.through)
 
@@ -279,9 +233,12 @@ class Sleeping:
                 else:  # All of them were too many: each is asked for by itself.
                     await self._wake(followed, home, since, made[id])
 
-    async def _woken(self, followed: Followed, home: Home, since: int) -> None:
+    async def _woken(self, followed: Followed, home: Home, known: WholePiece) -> None:
         try:
-            await self._wake(followed, home, since)
+            if known.awake and not await have_awake(self._resuming, home, known.awake):
+                self.fully(home)
+            elif known.met:
+                await self._wake(followed, home, known.as_of)
         finally:
             followed.waking -= 1
             self._resuming.pieces.core.observing.look()
@@ -308,7 +265,7 @@ class Sleeping:
                 seen.update(found)
                 if not found:
                     return
-                nodes = await self._brought(home, found, met.seq) if len(seen) <= MOST_BROUGHT else None
+                nodes = await brought(self._resuming, home, found, met.seq) if len(seen) <= MOST_BROUGHT else None
                 if nodes is None:
                     self.fully(home)
                     return
@@ -325,25 +282,24 @@ class Sleeping:
             scheduler.let_on(until)
             self._resuming.pieces.core.request_tick()
 
-    async def _brought(self, home: Home, found: dict[Key, Observed], seq: int) -> list[Node] | None:
-        """Nodes of a sleeping piece. None: they cannot be had by themselves."""
-        resuming = self._resuming
-        try:
-            return await brought(resuming, home, found, seq)
-        except HeadwaterError:
-            return None  # Whoever is to run runs, and is told.
-
     # ---- waking up -----------------------------------------------------------------------------------
 
     async def roused(self, home: Home) -> None:
         """Something is sent to a piece: its effects are here before it is handled, to show what comes of it."""
-        followed = self._spaces.get(home.space.name)
-        if followed is None or followed.homes.get(home.id) is not home or not home.outline.of(EffectMember):
+        root = home.root
+        followed = self._spaces.get(root.space.name)
+        if followed is None or followed.homes.get(root.id) is not root or not self._shows(root.cls):
             return
-        if home.id not in followed.roused:
-            followed.roused[home.id] = None
-            home.rouse()
-        await self._resuming.pieces.core.observing.until(lambda: not home.waits() or not followed.channel.is_up())
+        if root.id not in followed.roused:
+            followed.roused[root.id] = None
+            root.rouse()
+        await self._resuming.pieces.core.observing.until(lambda: _is_here(root) or not followed.channel.is_up())
+
+    def _shows(self, cls: type[Piece]) -> bool:
+        found = self._showing.get(cls)
+        if found is None:
+            found = self._showing[cls] = any(each.__outline__.of(EffectMember) for each in with_children(cls))
+        return found
 
     def fully(self, home: Home) -> None:
         """Have all of a piece here: it resumes node by node."""
@@ -353,7 +309,9 @@ class Sleeping:
         followed.roused.pop(home.id, None)
         resuming = self._resuming
         resuming.counts["woken"] += 1
+        demanded = [] if home.phase is None else home.phase.demanded
         phase = home.phase = resuming.begin(home, followed.channel)
+        phase.demanded = demanded
         # Not in the middle of what asked for it, which may be a part of it that is being made.
         resuming.pieces.core.afterwards(lambda: home.wake() if home.phase is phase else None)
 
@@ -364,7 +322,7 @@ class Sleeping:
 
     def patched(self) -> None:
         """Code was taken in while it runs: what members do differs from what was compared."""
-        self._classes.clear()
+        self._showing.clear()
         self.at_once.patched()
         for followed in self._spaces.values():
             self._all(followed)
@@ -379,6 +337,12 @@ class Sleeping:
     def has(self, home: Home) -> bool:
         followed = self._spaces.get(home.space.name)
         return followed is not None and followed.homes.get(home.id) is home
+
+
+def _is_here(root: Home) -> bool:
+    """Whether nothing that is shown of a piece, or of its children, waits for anything."""
+    is_known = root.phase is None or not (root.phase.asked or root.phase in root.pieces.resuming.under_way)
+    return is_known and not any(each.waits() for each in homes_of(root))
 
 
 def _written_by(node: Node) -> Iterator[Document]:

@@ -27,13 +27,13 @@ from headwater.pieces.declarations import (
 )
 from headwater.pieces.member import Declaration
 from headwater.pieces.names import SEPARATOR, document_id
-from headwater.protocol.observations import About, Observed
+from headwater.protocol.observations import BETWEEN, About, Observed
 from headwater.replica.document import Document
 from headwater.replica.replica import Replica
 from headwater.runtime.binding import makers
 from headwater.runtime.binding.giving import owner_of
 from headwater.runtime.binding.observed import Codes, about
-from headwater.runtime.binding.parts import BETWEEN, Key, Part
+from headwater.runtime.binding.parts import Key, Part
 from headwater.runtime.binding.records import RECORD, Record, class_named
 from headwater.runtime.binding.resuming import Resuming
 from headwater.scheduler.node import Node, NodeKind

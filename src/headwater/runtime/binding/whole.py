@@ -7,31 +7,31 @@ said of all of a piece is not said. Runs nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, cast
 
+from headwater.data.address import NAME_LENGTH
 from headwater.data.ids import derive
 from headwater.pieces.declarations import (
     CellMember,
-    ComputedMember,
     EachMember,
     EffectMember,
     FoldMember,
     FunctionMember,
     HandlerMember,
-    MaterializerMember,
     ReactionMember,
     ResourceMember,
 )
 from headwater.pieces.names import SEPARATOR
 from headwater.pieces.piece import Piece
-from headwater.protocol.observations import WHOLE, About, Footprint, NodeKey, encode_part
+from headwater.protocol.observations import MOST_AWAKE, WHOLE, About, Footprint, NodeKey, encode_part
 from headwater.replica.document import Document
 from headwater.runtime.binding.generations import with_children
 from headwater.runtime.binding.giving import given_to, inputs_of, owner_of
 from headwater.runtime.binding.making import WHILE_OPEN
 from headwater.runtime.binding.observed import Codes
-from headwater.runtime.binding.onward import nodes_of
-from headwater.runtime.binding.parts import KEYS
+from headwater.runtime.binding.onward import homes_of, nodes_of
+from headwater.runtime.binding.parts import KEYS, Key, name_of
 from headwater.scheduler.node import CLEAN, Node
 from headwater.scheduler.persistence import Account
 
@@ -62,23 +62,16 @@ def _code(codes: Codes, cls: type[Piece], identity: str | None) -> str:
     for each in with_children(cls):
         outline = each.__outline__
         for member in outline:
-            is_child = each is not cls
             if isinstance(member, CellMember):
                 # A link may lead to it, from where nobody names it.
                 declared = codes.defaults.of_member(each, member.stored)
                 if declared is None:
                     return ""
                 said.append(f"{outline.name}.{member.stored} {declared}")
-            if isinstance(member, (ResourceMember, ReactionMember)):
-                return ""  # What it waits for is not known to the engine.
-            if isinstance(member, HandlerMember):
-                if is_child and member.every_ms is not None:
-                    return ""  # Somebody has to send it.
-                continue
+            if isinstance(member, (ResourceMember, ReactionMember, HandlerMember)):
+                continue  # What they do is not compared when they come back either.
             if isinstance(member, EffectMember) and (identity is None or member.every_start):
-                if is_child:
-                    return ""  # It runs at each start, for each child.
-                continue
+                continue  # It runs at each start.
             if isinstance(member, (FunctionMember, FoldMember)):
                 names = [member.stored, *([KEYS + member.stored] if isinstance(member, EachMember) else ())]
                 for name in names:
@@ -91,53 +84,62 @@ def _code(codes: Codes, cls: type[Piece], identity: str | None) -> str:
     return derive("code", *said)
 
 
-def writes_elsewhere(cls: type[Piece]) -> bool:
-    """Whether a member writes more than its result. Whoever reads that has to find its node: it must not be asleep."""
-    outline = cls.__outline__
-    return bool(outline.of(MaterializerMember)) or any(each.writes for each in outline.of(ComputedMember))
+def awake(root: Home) -> tuple[str, ...] | None:
+    """If everything of a piece that anybody here demands is clean, and told as such: what has to be here nevertheless.
 
-
-def is_clean(root: Home) -> bool:
-    """Whether everything of a piece that anybody here demands is clean, and told as such."""
-    nodes = nodes_of(root)
-    own, roots = set(nodes), set(root.nodes)
+    That is what others have to find, since it writes more than its result; what waits for something outside; and what
+    read things that neither the class of the piece nor its inputs name, such as another space. None: it is not clean,
+    or they are too many.
+    """
+    own = set(nodes_of(root))
     given = {doc.id for space, doc in inputs_of(root) if space == root.space.name}
-    for node in nodes:
-        if not node.live or WHILE_OPEN in node.id:
-            continue
-        account = node.account
-        if account is None:
-            if node not in roots:
-                return False
-        elif not _is_told(node, cast(Account, account), own) or not _is_own(root, node, given):
-            return False
-    return True
+    found = [name_of(key) for home in homes_of(root) for key in _fetching(home)]
+    for node in own:
+        account = cast("Account | None", node.account)
+        if not node.live or WHILE_OPEN in node.id or account is None:
+            continue  # What has no account is fresh each time, with whoever demands it.
+        if not _is_told(node, account):
+            return None
+        if len(node.outputs) > 1 or account.reads_elsewhere(node) or not _is_own(root, node, given, own):
+            at = account.said().node
+            found.append(name_of((at.member, at.child, at.scope, at.principal)))
+    is_sayable = len(found) <= MOST_AWAKE and all(len(name) <= NAME_LENGTH for name in found)
+    return tuple(sorted(found)) if is_sayable else None
 
 
-def _is_own(root: Home, node: Node, given: set[str]) -> bool:
+def _fetching(home: Home) -> Iterator[Key]:
+    """The resources of a piece that somebody demands."""
+    child = home.id if home.parent is not None else ""
+    for facet in home.facets():
+        for member, handle in facet.handles.items():
+            if isinstance(member, ResourceMember) and facet.scope != "session":
+                writers = handle.document.writers
+                if any(isinstance(each, Node) and each.live and each.home is home.space.replica for each in writers):
+                    is_users = facet.scope == "user"
+                    yield (member.stored, child, "user" if is_users else "", facet.user if is_users else "")
+
+
+def _is_own(root: Home, node: Node, given: set[str], own: set[Node]) -> bool:
     """Whether all that it read is the piece's own, or was given to it: its class and its inputs say what that is."""
     for spot in node.reads:
         if spot is not None:
-            key = cast(Document, spot.document).key
-            owner = owner_of(key)[0].partition(SEPARATOR)[0]
-            if owner and owner != root.id and key.id not in given:
+            document = cast(Document, spot.document)
+            owner = owner_of(document.key)[0].partition(SEPARATOR)[0]
+            if owner and owner != root.id and document.key.id not in given:
+                return False
+            # What others make is not part of the piece, and would not come with it.
+            if any(writer not in own for writer in document.writers):
                 return False
     return True
 
 
-def _is_told(node: Node, account: Account, own: set[Node]) -> bool:
+def _is_told(node: Node, account: Account) -> bool:
     if node.status != CLEAN or node.error is not None or node.loading is not None:
         return False
-    if not (account.is_told if node.runs else node.as_of) or node.elsewhere:
-        return False  # What it read of other spaces is asked there, for each node.
-    for spot in node.reads:
-        # What others make is not part of the piece, and would not come with it.
-        if spot is not None and any(writer not in own for writer in cast(Document, spot.document).writers):
-            return False
-    return True
+    return bool(account.is_told if node.runs else node.as_of)
 
 
-def say(runs: Runs, root: Home, fingerprint: str, seq: int) -> None:
+def say(runs: Runs, root: Home, fingerprint: str, seq: int, awake: tuple[str, ...]) -> None:
     """Tell the engine that a piece is clean as of a seq. No fingerprint: it is not, whatever was said before."""
     node = NodeKey(root.id, root.generation, WHOLE)
-    runs.noted(encode_part(About(node, "", fingerprint)), encode_part(Footprint()), seq)
+    runs.noted(encode_part(About(node, "", fingerprint)), encode_part(Footprint((), awake)), seq)
