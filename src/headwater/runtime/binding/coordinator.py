@@ -246,7 +246,7 @@ class Coordinator:
         if made is None:
             return False
         id = child_name(self._home.id, self.member.stored, row.text)
-        row.child = self._home.pieces.adopt(self._home, made, id, row.node)
+        row.child = self._home.pieces.adopt(self._home, made, id, row.node, is_back=True)
         return True
 
     def _made(self, row: Row, made: Any) -> Any:

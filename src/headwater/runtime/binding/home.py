@@ -202,8 +202,11 @@ class Home:
     def is_open(self) -> bool:
         return bool(self._shown)
 
-    def open(self, user: str, session: str) -> None:
-        """Run its effects for a user and a session, and keep its children, until it is stopped."""
+    def open(self, user: str, session: str, *, is_back: bool = True) -> None:
+        """Run its effects for a user and a session, and keep its children, until it is stopped.
+
+        `is_back`: it may sleep with the piece that it is a part of. What a run made just now does not.
+        """
         if (user, session) in self._shown:
             return
         facet = self.facet("session", user, session)
@@ -214,7 +217,7 @@ class Home:
         if not self._periods:
             self._periods = periods.begin(self)
         is_asleep = self.pieces.resuming.sleeping.has(self.root)
-        if is_asleep and len(self._shown) == 1:
+        if is_asleep and is_back and len(self._shown) == 1:
             if self.parent is None:
                 self.held = cells_of(facet)
                 self.space.hold(self.held)
@@ -223,7 +226,7 @@ class Home:
             return
         if self.parent is None and self.outline.of(CellMember):
             shown.append(keep_cells(facet))
-        if is_asleep:
+        if is_asleep and is_back:
             self.pieces.resuming.sleeping.fully(self.root)  # Nothing is known of what it is to somebody else.
         self._keep()
         self._show(facet, shown)

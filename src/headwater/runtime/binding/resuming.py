@@ -55,6 +55,7 @@ class Resuming:
         "_codes",
         "_is_bringing",
         "_loads",
+        "_near",
         "_pieces",
         "_todo",
         "_waited_for",
@@ -74,6 +75,9 @@ class Resuming:
         self._waited_for = Replica()  # where the documents are that stand for phases: nowhere
         self._todo: deque[Entered] = deque()
         self._is_bringing = False
+        self._near: list[
+            Home | None
+        ] = []  # pieces of which nothing is open, while it is looked who makes what they have
         self.under_way: dict[Phase | Batch, Attached] = {}
         self.asking = Asking(self)
         self.sleeping = Sleeping(self)
@@ -232,6 +236,7 @@ class Resuming:
         if self._is_bringing or not self._todo:
             return  # Whoever is at it has it in hand.
         self._is_bringing = True
+        self._near = []
         found: list[tuple[Entered, Observed, int]] = []
         try:
             self._pieces.outside(lambda: self._gather(found))
@@ -251,6 +256,7 @@ class Resuming:
                 continue
             else:
                 self.counts["written since it was asked for"] += 1
+        self._near = []
 
     def _waits_again(self, entered: Entered) -> bool:
         """Whether all of its piece is asked for, since what makes its reads could not be had by itself."""
@@ -368,8 +374,11 @@ class Resuming:
         root = entered.home.root
         if makers.is_made(root.space, doc):
             return
-        if doc.id.startswith(root.id + SEPARATOR) and makers.owner_of(self._pieces, root.space, doc)[0] is None:
-            self.sleeping.fully(root)  # It is of a child that is not here.
+        if makers.owner_of(self._pieces, root.space, doc)[0] is None:
+            if doc.id.startswith(root.id + SEPARATOR):
+                self.sleeping.fully(root)  # It is of a child that is not here.
+            else:
+                self._near.append(makers.named(self._pieces, root.space, doc))
         makers.have_made(self._pieces, entered.home.space, doc)
 
     def _is_told(self, entered: Entered, doc: DocKey) -> bool:
