@@ -1,4 +1,7 @@
-"""Reactions that are declared while nobody waits for it, and a disk that fails just then: no record is missed."""
+"""Reactions that are declared while nobody waits for it, and a disk that fails just then: no record is missed.
+
+A commit that emits says itself who hears of it. Whatever becomes of a declaration by itself changes nothing of that.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ from contextlib import contextmanager
 from unittest.mock import patch
 
 from headwater.engine.engine import Engine
+from headwater.engine.subscriptions import Subscriptions
 from headwater.errors import StorageError
+from headwater.protocol.commit import Declared
 from headwater.protocol.reactions import Delivering, Delivers, Subscribe
 from headwater.testing import Simulation
 from tests.scenario.events_kit import told
@@ -15,18 +20,73 @@ from tests.scenario.test_reactions_attacked import BEGAN, Table, heard
 
 
 @contextmanager
-def failing(cls: str, times: int) -> Iterator[None]:
-    """The engine fails at the first declarations of a class's reactions, and goes on."""
-    real, left = Engine.deliver, [StorageError("the disk is full (planted)")] * times
+def refusing(cls: str) -> Iterator[None]:
+    """The disk refuses every declaration of a class's reactions that comes by itself."""
+    real = Engine.deliver
 
     def deliver(self: Engine, question: Delivers) -> Delivering:
-        if isinstance(question, Subscribe) and f".{cls}." in question.reaction and left:
-            raise left.pop()
+        if isinstance(question, Subscribe) and f".{cls}." in question.reaction:
+            raise StorageError("the disk is full (planted)")
         return real(self, question)
 
     with patch.object(Engine, "deliver", deliver):
         yield
+
+
+@contextmanager
+def failing(cls: str, times: int) -> Iterator[list[str]]:
+    """The disk fails at the first declarations of a class's reactions, by themselves or with a commit, and goes on."""
+    real, left = Subscriptions.subscribe, [cls] * times
+
+    def subscribe(self: Subscriptions, wish: Subscribe | Declared, until: int | None = None) -> bool:
+        if f".{cls}." in wish.reaction and left:
+            left.pop()
+            raise StorageError("the disk is full (planted)")
+        return real(self, wish, until)
+
+    with patch.object(Subscriptions, "subscribe", subscribe):
+        yield left
     assert not left, "it was met"
+
+
+def test_a_process_that_dies_behind_its_commit_leaves_a_record_that_the_next_one_delivers() -> None:
+    """The disk refuses the declaration by itself, the commit lands, and nobody is left to say it again."""
+    BEGAN.clear()
+
+    async def story(sim: Simulation) -> list[str]:
+        table = await sim.runtime("ann").space("s").open(Table, "a")
+        sim.runtime("ann").pieces.reacting.kill()
+        with refusing("Row"):
+            await table.say.send("1")
+            await sim.crash("ann")
+        sim.runtime("bob").space("s")
+        await sim.advance(seconds=5)
+        await sim.runtime("bob").reactions.drained()
+        assert heard() == ["1"]
+        return []
+
+    assert told(story) == []
+
+
+def test_one_that_another_process_declares_and_delivers_meanwhile_has_the_earlier_record_first() -> None:
+    BEGAN.clear()
+
+    async def story(sim: Simulation) -> list[str]:
+        ann, bob = sim.runtime("ann"), sim.runtime("bob")
+        table = await ann.space("s").open(Table, "a")
+        ann.pieces.reacting.kill()
+        with refusing("Row"):
+            await table.say.send("first")
+        with sim.offline("ann"):
+            theirs = await bob.space("s").open(Table, "a")
+            await theirs.say.send("second")
+            await bob.reactions.drained()
+        await sim.advance(seconds=60)
+        await bob.reactions.drained()
+        assert heard() == ["first", "second"]
+        return []
+
+    assert told(story) == []
 
 
 def test_a_parent_that_emits_to_its_childs_topic_while_the_disk_fails_misses_nothing() -> None:
@@ -73,7 +133,8 @@ def test_a_connection_that_ends_while_the_disk_fails_changes_nothing_of_it() -> 
         rt = sim.runtime("ann")
         table = await rt.space("s").open(Table, "a")
         with failing("Row", 4):
-            await table.say.send("1")
+            table.say.post("1")
+            await sim.settle()
             with sim.offline("ann"):
                 await sim.advance(seconds=1)
             await table.say.send("2")
@@ -99,3 +160,27 @@ def test_a_worker_that_delivers_elsewhere_hears_of_it_without_another_record() -
         return []
 
     assert told(story) == []
+
+
+def test_what_is_known_to_have_landed_is_not_declared_with_every_commit() -> None:
+    BEGAN.clear()
+    said: list[tuple[str, ...]] = []
+    real = Subscriptions.subscribe
+
+    def subscribe(self: Subscriptions, wish: Subscribe | Declared, until: int | None = None) -> bool:
+        said.append((type(wish).__name__, wish.reaction.rpartition(".")[0].rpartition(".")[2]))
+        return real(self, wish, until)
+
+    async def story(sim: Simulation) -> list[str]:
+        rt = sim.runtime("ann")
+        table = await rt.space("s").open(Table, "a")
+        for number in range(4):
+            await table.say.send(str(number))
+            await table.shout.send(str(number))
+        await rt.reactions.drained()
+        assert sorted(heard()) == sorted([str(number) for number in range(4)] * 2)
+        return []
+
+    with patch.object(Subscriptions, "subscribe", subscribe):
+        assert told(story) == []
+    assert said == [("Subscribe", "Table"), ("Declared", "Row")]

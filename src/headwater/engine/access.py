@@ -82,7 +82,7 @@ class Access:
         for doc in named:
             if not self.may_see(doc, principal, session.key):
                 return RuleRefused("access", f"{doc.scope}:{doc.id} belongs to somebody else than {principal!r}")
-        sends = commit.events or commit.records or commit.handled or commit.delivered
+        sends = commit.events or commit.records or commit.handled or commit.delivered or commit.declared
         shared = any(op.doc.scope == SPACE_SCOPE for op in commit.operations) or sends
         # A commit that writes nothing is a row of the log, too, and moves everybody's seq.
         if right < Right.WRITE and (shared or not commit.operations):
@@ -94,7 +94,7 @@ class Access:
     def _refused_change(self, principal: str, right: Right, commit: Commit) -> RuleRefused | None:
         if right < Right.OWN:
             return RuleRefused("access", f"only an owner may change who has access; {principal!r} is none")
-        sends = commit.events or commit.records or commit.handled or commit.delivered
+        sends = commit.events or commit.records or commit.handled or commit.delivered or commit.declared
         if len(commit.operations) > 1 or sends or commit.branch != MAIN:
             return RuleRefused("access", f"a change of access is alone in its commit, on branch {MAIN!r}")
         value = self.document()

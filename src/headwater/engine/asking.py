@@ -72,7 +72,6 @@ class Asking:
         "_limits",
         "_news",
         "_room",
-        "_subscribed",
         "_watching",
         "on_subscribed",
     )
@@ -81,7 +80,6 @@ class Asking:
         self._engine = engine
         self._limits = limits
         self._room = room
-        self._subscribed = 0  # reactions that are new since this is open
         self._given: dict[Peer, list[Given]] = {}  # what commits gave to whom, and is not told yet
         self._finishes: list[tuple[Peer, Finish]] = []  # not done yet: commits may come along
         self._answers: list[tuple[Peer, Finish, Delivering | HeadwaterError]] = []  # done, and not told
@@ -185,7 +183,6 @@ class Asking:
         self._engine.delivery.offers.heard(peer)
         answer = self._engine.deliver(question)
         if isinstance(answer, Subscribed) and isinstance(question, Subscribe):
-            self._subscribed += answer.is_new
             self.on_subscribed()
             if self._engine.delivery.subscriptions.get(question.reaction).is_filling:
                 self.targets_due()  # What it was declared for may be there already.
@@ -280,6 +277,9 @@ class Asking:
         for peer in self._watching[WatchEvents] if commit.events else ():
             if peer.session != author and peer.branch == commit.branch:
                 self._news[WatchEvents][peer] = seq
+        if commit.declared:
+            self.on_subscribed()
+            self.targets_due()  # Whoever delivers looks which reactions are new.
         if commit.branch == MAIN and commit.records:
             self._emitted()
         if commit.branch == MAIN and any(not each.keeps for each in commit.delivered):
@@ -347,7 +347,7 @@ class Asking:
             for record in grant.records:
                 self._room.take(size_of(record.payload))
         ago_us = self._engine.delivery.offers.ago_us(given[0]) if given else 0
-        return TargetsDue(number, self._subscribed, grants, ago_us, more == MORE)
+        return TargetsDue(number, self._engine.delivery.subscriptions.news, grants, ago_us, more == MORE)
 
     def _give_up(self, peer: Peer) -> None:
         """Nothing more is given to it. What was, and was not told, is somebody else's when its lease ends."""

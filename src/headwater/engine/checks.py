@@ -43,6 +43,8 @@ def check_commit(commit: Commit, last_seq: int, limits: Limits) -> None:
             )
     if commit.delivered:
         _check_delivered(commit)
+    if commit.declared:
+        _check_declared(commit)
 
 
 def _check_precondition(commit: Commit, condition: Precondition) -> None:
@@ -75,3 +77,11 @@ def _check_delivered(commit: Commit) -> None:
         raise ProtocolError(
             f"commit {commit.local_seq} delivers to a target twice, or without lease_held. Name the lease of each once."
         )
+
+
+def _check_declared(commit: Commit) -> None:
+    """On the one branch whose records anybody hears of, each once."""
+    if commit.branch != MAIN:
+        raise ProtocolError(f"commit {commit.local_seq} declares reactions on a branch: only {MAIN!r} is delivered")
+    if len({each.reaction for each in commit.declared}) < len(commit.declared):
+        raise ProtocolError(f"commit {commit.local_seq} declares a reaction twice. Declare each once.")

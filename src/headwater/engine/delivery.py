@@ -60,7 +60,7 @@ class Delivery:
         self.targets.forget()
 
     def refusal(self, commit: Commit) -> RuleRefused | None:
-        """Why no retry of a commit that delivers records can be accepted: nobody was given what it names."""
+        """Why no retry of a commit can be accepted: nobody was given what it delivers, or of what it declares."""
         for each in commit.delivered:
             if not self.outcomes.is_given(each):
                 return RuleRefused(
@@ -68,7 +68,7 @@ class Delivery:
                     f"record {each.seq}.{each.ordinal} is not one that reaction {each.reaction!r} is to deliver next "
                     f"to {each.key!r}",
                 )
-        return None
+        return self.subscriptions.refusal(commit) if commit.declared else None
 
     def is_urgent(self, question: Delivers) -> bool:
         """Whether the answer has to be on the disk before it leaves.

@@ -292,7 +292,7 @@ class Group:
                 f"it has {reads} reads and causes, {len(commit.operations)} operations and {patches} patches; the "
                 f"limits are {limits.commit_reads}, {limits.commit_operations} and {limits.commit_patches}. Split it.",
             )
-        if commit.events or commit.handled or commit.delivered:
+        if commit.events or commit.handled or commit.delivered or commit.declared:
             return self._outgoing.refusal(commit)
         return None
 
@@ -322,7 +322,7 @@ class Group:
             if 4 * head.patch_bytes > head.weight or 300 * head.marks.nodes > head.weight:
                 self._heads.reweigh(head)
         self._sessions.accept(session, commit.local_seq, Landed(seq, branch.id, written))
-        if commit.events or commit.records or commit.handled or commit.delivered:
+        if commit.events or commit.records or commit.handled or commit.delivered or commit.declared:
             self._outgoing.keep(session, branch, commit, seq, self._at_us)
 
     def _new_doc(self, key: DocKey) -> int:

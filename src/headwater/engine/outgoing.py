@@ -52,7 +52,7 @@ class Outgoing:
     # ---- what a commit does ----------------------------------------------------------------------
 
     def refusal(self, commit: Commit) -> RuleRefused | None:
-        """Why no retry of this commit can be accepted: too many events, or an id that is taken."""
+        """Why no retry of this commit can be accepted: too many events, an id that is taken, what reactions say."""
         most = self._limits.commit_events
         if len(commit.events) > most or len(commit.handled) > most:
             return RuleRefused(
@@ -60,7 +60,7 @@ class Outgoing:
                 f"it sends {len(commit.events)} events and handles {len(commit.handled)}; the limit of both is {most}. "
                 "Split it.",
             )
-        refused = self._delivery.refusal(commit) if commit.delivered else None
+        refused = self._delivery.refusal(commit) if commit.delivered or commit.declared else None
         if refused is not None:
             return refused
         ids = set()
@@ -86,6 +86,9 @@ class Outgoing:
             )
         if commit.delivered:
             self._delivery.outcomes.delivered(commit.delivered)
+        for each in commit.declared:
+            # C7: a record and who hears of it are on the disk together, or neither is.
+            self._delivery.subscriptions.subscribe(each, seq - 1)
         if commit.records:
             rows = [
                 RecordRow(seq, place, r.topic, r.key, encode(r.payload), r.source, branch.id, at_us)

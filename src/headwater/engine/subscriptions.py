@@ -1,9 +1,9 @@
 """Subscriptions: which reaction wants the records of which topic, and from where on.
 
-A new one hears of every record from the commit after it on; what was emitted before is looked through some at a time,
-if it wants that, or was declared before that and not answered. Owns the rows of subscriptions, and knows them all:
-asking which reactions a topic has costs nothing. Writes inside the open store transaction; whoever rolls that back
-calls `forget`.
+A new one hears of every record from the commit after it on, or from the very commit that declares it; what was emitted
+before is looked through some at a time, if it wants that. Owns the rows of subscriptions, and knows them all: asking
+which reactions a topic has costs nothing. Writes inside the open store transaction; whoever rolls that back calls
+`forget`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from headwater.engine.log import Log
 from headwater.engine.store.delivery_port import Listening, Place, SubscriptionRow
 from headwater.engine.store.port import Store
 from headwater.errors import AbsentError, LimitError, ProtocolError
+from headwater.protocol.commit import Commit, Declared
 from headwater.protocol.reactions import Subscribe
+from headwater.protocol.verdict import RuleRefused
 
 _ALL: Final[Place] = (0, 0)
 """Before the first record: seqs begin with 1."""
@@ -27,7 +29,7 @@ _ALL: Final[Place] = (0, 0)
 class Subscriptions:
     """The reactions of one space."""
 
-    __slots__ = ("_by_topic", "_clock", "_limits", "_log", "_rows", "_store")
+    __slots__ = ("_by_topic", "_clock", "_limits", "_log", "_rows", "_store", "news")
 
     def __init__(self, store: Store, log: Log, clock: Clock, limits: Limits) -> None:
         self._store = store
@@ -36,6 +38,7 @@ class Subscriptions:
         self._limits = limits
         self._rows: dict[str, SubscriptionRow] | None = None  # None: not read yet
         self._by_topic: dict[str, list[SubscriptionRow]] = {}
+        self.news = 0  # how often one was new, or not retired any more, since this is open; never too few
 
     def forget(self) -> None:
         """What is known may not be so: the disk is asked again."""
@@ -72,56 +75,68 @@ class Subscriptions:
         rows[row.name] = row
         self._index(rows)
 
-    def subscribe(self, question: Subscribe) -> bool:
-        """Make it, or take it up as it is. True: it is new, was retired, or hears of more than it did."""
+    def refusal(self, commit: Commit) -> RuleRefused | None:
+        """Why no retry of a commit can be accepted, by what it declares."""
+        new = 0
+        for each in commit.declared:
+            try:
+                new += self._is_new(each, new)
+            except (ProtocolError, LimitError) as error:
+                return RuleRefused("reactions", str(error))
+        return None
+
+    def subscribe(self, wish: Subscribe | Declared, until: int | None = None) -> bool:
+        """Make it, or take it up as it is, for all after a seq, by default the last. True: it is new or was retired."""
+        until = self._log.next_seq - 1 if until is None else until
         rows = self.all()
-        known = rows.get(question.reaction)
+        is_new = self._is_new(wish)
+        if is_new:
+            self.put(self._new(wish, 1 + max((row.reaction for row in rows.values()), default=0), until))
+        else:
+            known = rows[wish.reaction]
+            row = known._replace(lane=wish.lane, priority=wish.priority)
+            if known.state == Listening.RETIRED:
+                # What was emitted meanwhile has no targets: it is looked through again. Targets keep their positions.
+                is_new = True
+                seq, ordinal = _cursor(until)
+                row = row._replace(state=Listening.LIVE, cursor_seq=seq, cursor_ordinal=ordinal, until_seq=until)
+            if row != known:
+                self.put(row)
+        self.news += is_new
+        return is_new
+
+    def _is_new(self, wish: Subscribe | Declared, others: int = 0) -> bool:
+        """Whether it is not known yet, as so many `others` are not.
+
+        ProtocolError, LimitError: it cannot be declared.
+        """
+        rows = self.all()
+        known = rows.get(wish.reaction)
         if known is None:
-            self._check(question)
-            self.put(self._new(question, 1 + max((row.reaction for row in rows.values()), default=0)))
-            return True
-        if known.topic != question.topic:
+            if not wish.reaction or ":" in wish.reaction or len(wish.reaction) > NAME_LENGTH:
+                raise ProtocolError(
+                    f"{wish.reaction!r} cannot name a reaction: write 1 to {NAME_LENGTH} characters without a colon"
+                )
+            if len(rows) + others >= self._limits.subscriptions:
+                raise LimitError(f"a space has at most {self._limits.subscriptions} reactions, retired ones included")
+        elif known.topic != wish.topic:
             raise ProtocolError(
-                f"reaction {known.name!r} is for the records of {known.topic!r}, not of {question.topic!r}. Give the "
+                f"reaction {known.name!r} is for the records of {known.topic!r}, not of {wish.topic!r}. Give the "
                 "other one a name of its own, and retire this one."
             )
-        row = known._replace(lane=question.lane, priority=question.priority)
-        if known.state == Listening.RETIRED:
-            # What was emitted meanwhile has no targets: it is looked through again. Targets keep their positions.
-            until = self._log.next_seq - 1
-            seq, ordinal = _cursor(until)
-            row = row._replace(state=Listening.LIVE, cursor_seq=seq, cursor_ordinal=ordinal, until_seq=until)
-        if question.after is not None and (question.after, MAX_INT) < known.start:
-            # Somebody else declared it meanwhile, and behind what was emitted by whoever says it again.
-            seq, ordinal = start = (question.after, MAX_INT)
-            cursor_seq, cursor_ordinal = min(row.cursor, start)
-            row = row._replace(start_seq=seq, start_ordinal=ordinal, until_seq=self._log.next_seq - 1)
-            row = row._replace(cursor_seq=cursor_seq, cursor_ordinal=cursor_ordinal)
-        if row != known:
-            self.put(row)
-        return known.state == Listening.RETIRED or known.start != row.start
+        return known is None
 
-    def _check(self, question: Subscribe) -> None:
-        if not question.reaction or ":" in question.reaction or len(question.reaction) > NAME_LENGTH:
-            raise ProtocolError(
-                f"{question.reaction!r} cannot name a reaction: write 1 to {NAME_LENGTH} characters without a colon"
-            )
-        if len(self.all()) >= self._limits.subscriptions:
-            raise LimitError(f"a space has at most {self._limits.subscriptions} reactions, retired ones included")
-
-    def _new(self, question: Subscribe, number: int) -> SubscriptionRow:
-        until = self._log.next_seq - 1
-        is_all = question.since == "beginning"
-        after = until if question.after is None else min(question.after, until)
-        start = _ALL if is_all else (after, MAX_INT)
+    def _new(self, wish: Subscribe | Declared, number: int, until: int) -> SubscriptionRow:
+        is_all = wish.since == "beginning"
+        start = _ALL if is_all else (until, MAX_INT)
         cursor = _cursor(until) if is_all else start
         return SubscriptionRow(
             number,
-            question.reaction,
-            question.topic,
+            wish.reaction,
+            wish.topic,
             Listening.LIVE,
-            question.lane,
-            question.priority,
+            wish.lane,
+            wish.priority,
             *start,
             *cursor,
             until,

@@ -20,6 +20,7 @@ from headwater.data.path import Path, check_path
 from headwater.data.value import Value, freeze
 from headwater.errors import InvalidValueError, ProtocolError
 from headwater.protocol.message import Number
+from headwater.protocol.reactions import Since
 
 MAIN: Final = "main"
 """The branch every space begins with."""
@@ -99,6 +100,19 @@ class Delivered(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
     keeps: bool = False
 
 
+class Declared(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A reaction that is to hear of what its commit emits, and of all that is emitted to the topic after it.
+
+    As with `Subscribe`: one that is known already stays as it is, but for its lane and its priority.
+    """
+
+    reaction: str
+    topic: str
+    since: Since = "now"
+    lane: str = ""
+    priority: Number = 0
+
+
 class Provenance(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Who wrote, and why: the node, its code's fingerprint and the addresses whose change made it run.
 
@@ -130,6 +144,7 @@ class Commit(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     after: tuple[tuple[int, int], ...] = ()  # layers it stands on without a read: plain writes of its own frame
     handled: tuple[str, ...] = ()  # ids of stored events of its branch that are over with it; one not stored is nothing
     delivered: tuple[Delivered, ...] = ()  # records that were delivered to reactions with it
+    declared: tuple[Declared, ...] = ()  # reactions that hear of its records, and may be new to the space
 
 
 Frame = Sequence[Commit]

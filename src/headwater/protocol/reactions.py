@@ -41,8 +41,8 @@ def target_of(lease: str) -> tuple[str, str] | None:
 class Subscribe(Message, frozen=True, tag="subscribe"):
     """From now on every record of a topic is for this reaction, too; with `beginning`, all that were before as well.
 
-    Saying it again changes the lane and the priority, and takes up one that was retired where it was. With `after`, it
-    was said before, when the log was there, and not answered: what was emitted since is for it in any case.
+    Saying it again changes the lane and the priority, and takes up one that was retired where it was. A commit says the
+    same of what it emits itself (`Commit.declared`).
     """
 
     id: Number
@@ -51,7 +51,6 @@ class Subscribe(Message, frozen=True, tag="subscribe"):
     since: Since = "now"
     lane: str = ""
     priority: Number = 0
-    after: Number | None = None
 
 
 class Claim(Message, frozen=True, tag="claim"):

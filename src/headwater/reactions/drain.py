@@ -13,6 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from msgspec.structs import astuple
+
 from headwater.backoff import Backoff
 from headwater.clock import Clock
 from headwater.errors import AuthoringError, HeadwaterError
@@ -21,7 +23,7 @@ from headwater.reactions.delivering import Delivering
 from headwater.reactions.finishing import Finishing
 from headwater.reactions.hearing import Hearing
 from headwater.reactions.holding import Holding
-from headwater.reactions.port import DEFAULT_LANE, Desk, Reaction
+from headwater.reactions.port import DEFAULT_LANE, Desk, Reaction, declaration
 from headwater.reactions.traces import Hears, Late, Unheard
 
 AGAIN: Final = Backoff.exponential(base_ms=50, max_ms=5_000, jitter=0.2)
@@ -377,12 +379,8 @@ class Drain:
 
 async def subscribe(desk: Desk, each: Reaction) -> None:
     """Have every record of its topic be for it, from now on. HeadwaterError: the desk did not answer, or refuses."""
-    answer = await desk.ask(subscription(each))
+    answer = await desk.ask(Subscribe(0, *astuple(declaration(each))))
     assert isinstance(answer, Subscribed)
-
-
-def subscription(each: Reaction) -> Subscribe:
-    return Subscribe(0, each.name, each.topic, each.since, each.lane or DEFAULT_LANE, each.priority)
 
 
 def _nobody(_: object) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from headwater.errors import AbsentError, AccessError, HeadwaterError, LimitError, LoadError, ProtocolError
+from headwater.protocol.commit import Declared
 from headwater.protocol.reactions import Delivering, Delivers, Granted, Hold, Since
 from headwater.reactions.rules import Rules
 
@@ -69,6 +70,11 @@ class Reaction(Protocol):
 
     async def land(self, batch: Batch, result: Any) -> None:
         """Commit the result together with the position. LeaseLostError: somebody else has the target by now."""
+
+
+def declaration(each: Reaction) -> Declared:
+    """What is said of a reaction to a space that may not know it."""
+    return Declared(each.name, each.topic, each.since, each.lane or DEFAULT_LANE, each.priority)
 
 
 def is_refusal(error: HeadwaterError) -> bool:

@@ -7,7 +7,6 @@ on the next one. Owns what was asked; never decides what an answer means.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -16,42 +15,29 @@ from headwater.data.value import MAX_INT
 from headwater.errors import LoadError
 from headwater.protocol.messages import Answer, FromReplica, Looks, Query, Seen, Told
 from headwater.protocol.observations import Marked, WatchMarks
-from headwater.protocol.reactions import Delivering, Delivers, Subscribe, TargetsDue, WatchTargets
+from headwater.protocol.reactions import Delivering, Delivers, TargetsDue, WatchTargets
 from headwater.protocol.stored_events import Events, EventsStored, QueryEvents, WatchEvents
 
 Reply = Callable[[Answer | LoadError], object]
 EventsReply = Callable[[Events | LoadError], object]
 SeenReply = Callable[[Seen | LoadError], object]
 DeliveringReply = Callable[[Delivering | LoadError], object]
-DeclaredReply = Callable[[Delivering | LoadError], bool]
-"""Answers whether that is the end of it. Otherwise it stays declared, and whoever is called says when `again`."""
 Watches = type[WatchEvents] | type[WatchMarks] | type[WatchTargets]
 DueHeard = Callable[[TargetsDue | LoadError], object]
 Heard = Callable[[int | LoadError], object]
 """Called with the seq of the newest commit that stored events, or marked pieces; with an error where it is refused."""
 
 
-@dataclass(slots=True, eq=False)
-class Declaration:
-    """A reaction of which nobody is known to have heard."""
-
-    question: Subscribe  # `after`: where the log was before it was said first, and with it all that may rely on it
-    reply: DeclaredReply
-    was_said: bool = False
-
-
 class Queries:
     """The questions of one session that have no answer yet. `say` answers whether there was a connection for it."""
 
-    __slots__ = ("_declared", "_heard", "_new_number", "_opened", "_say", "_waiting")
+    __slots__ = ("_heard", "_new_number", "_say", "_waiting")
 
     def __init__(self, say: Callable[[FromReplica], bool], new_number: Callable[[], int]) -> None:
         self._say = say
         self._new_number = new_number
         self._waiting: dict[int, tuple[str, Callable[[Any], object]]] = {}  # what was asked for, and who
         self._heard: dict[Watches, tuple[int, Callable[[Any], object]]] = {}  # the number of the question
-        self._declared: dict[str, Declaration] = {}  # by reaction
-        self._opened = 0  # where the log was when the connection was opened
 
     def ask(self, query: Query, reply: Reply) -> None:
         """Ask once for documents. `query.id` is chosen here, as in all of these."""
@@ -75,66 +61,6 @@ class Queries:
     def deliver(self, question: Delivers, reply: DeliveringReply) -> None:
         """Ask for targets, say what came of them, or what an operator wants of reactions."""
         self._ask(question, "reactions", reply)
-
-    @property
-    def is_declaring(self) -> bool:
-        """Whether a reaction was declared of which nobody is known to have heard."""
-        return bool(self._declared)
-
-    def declare(self, question: Subscribe, reply: DeclaredReply) -> None:
-        """Say of a reaction that it wants records, before any commit that is made from now on.
-
-        Without a connection, it is the first thing on the next one. `question.after` is what was seen of the log here.
-        Commits do not wait for the answer: whenever it is said again, it is with where the log was at first, so that
-        what was emitted meanwhile is not missed.
-        """
-        former = self._declared.get(question.reaction)
-        seen = max(question.after or 0, self._opened) if former is None else former.question.after
-        declaration = Declaration(msgspec.structs.replace(question, after=seen), reply)
-        declaration.was_said = former is not None and former.was_said
-        self._declared[question.reaction] = declaration
-        self.again(question.reaction)
-
-    def again(self, reaction: str) -> None:
-        """Say what was declared once more, unless it was answered meanwhile, or there is no connection."""
-        declaration = self._declared.get(reaction)
-        if declaration is None:
-            return
-        asked = self._declaring(declaration)
-        if self._say(asked):
-            declaration.was_said = True
-        else:
-            del self._waiting[asked.id]
-
-    def first(self, seq: int) -> list[FromReplica]:
-        """What goes out on a new connection before what it replays: commits that emit may be among that.
-
-        `seq` is where the log is.
-        """
-        self._opened = seq
-        asked: list[FromReplica] = []
-        for declaration in self._declared.values():
-            if not declaration.was_said:
-                declaration.question = msgspec.structs.replace(declaration.question, after=seq)
-            asked.append(self._declaring(declaration))
-            declaration.was_said = True
-        return asked
-
-    def _declaring(self, declaration: Declaration) -> Subscribe:
-        question = declaration.question
-        after = question.after if declaration.was_said else None  # None: from when it is heard on
-        asked = msgspec.structs.replace(question, id=self._new_number(), after=after)
-
-        def answered(answer: Delivering | LoadError) -> None:
-            if self._declared.get(question.reaction) is not declaration:
-                return  # It was said more than once, and answered.
-            if isinstance(answer, LoadError) and not answer.code:
-                return  # The next connection hears of it.
-            if declaration.reply(answer):
-                del self._declared[question.reaction]
-
-        self._waiting[asked.id] = ("reactions", answered)
-        return asked
 
     def _ask(self, question: Query | QueryEvents | Looks | Delivers, what: str, reply: Callable[[Any], object]) -> None:
         asked = msgspec.structs.replace(question, id=self._new_number())

@@ -215,9 +215,8 @@ class Session:
         self._resume, self._following = self._following, ""
         self.replica.skip_to(message.judged + 1)
         landed = dict(message.landed)
-        # C5: the replays go out first, whatever the callbacks below make; but for who hears of what they emit.
+        # C5: the replays go out first, whatever the callbacks below make.
         sent = replayed([layer for layer in self.replica.pending.undecided() if layer.local_seq not in landed])
-        self.outgoing.extend(self.queries.first(message.seq))
         self.outgoing.extend([self.runs.with_frame(frame, again=True) for frame in sent])
         self.link = Link.UP
         self._watches.reopened(message)

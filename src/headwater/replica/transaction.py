@@ -17,6 +17,7 @@ from headwater.data.value import ABSENT, MaybeValue, Value, equal
 from headwater.errors import AuthoringError
 from headwater.protocol.commit import (
     Commit,
+    Declared,
     Delivered,
     EntityAbsent,
     Operation,
@@ -53,6 +54,7 @@ class Transaction:
         "attempted",
         "basis",
         "causes",
+        "declared",
         "delivered",
         "derived",
         "documents",
@@ -103,6 +105,7 @@ class Transaction:
         self.handled: list[str] = []  # stored events that are over with it
         self.records: list[TopicRecord] = []
         self.delivered: list[Delivered] = []  # records whose targets move on with it
+        self.declared: dict[str, Declared] = {}  # reactions that hear of its records, by name
         self.local_seq = 0  # set when it becomes a layer: what an `origin_committed` names
         self.oldest = 0  # the first layer that was there when it began, and that it may name
         self.leans = False  # on a layer's removal: then it is told even if it writes nothing
@@ -287,6 +290,7 @@ class Transaction:
             (),
             tuple(self.handled),
             tuple(self.delivered),
+            tuple(self.declared.values()),
         )
 
     def _look_again(self, operations: tuple[Operation, ...]) -> None:

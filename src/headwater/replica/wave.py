@@ -58,6 +58,8 @@ def size_of_commit(commit: Commit) -> int:
         size += 8 + len(handled)
     for record in commit.records:
         size += 64 + size_of(record.payload)
+    for declared in commit.declared:
+        size += 32 + len(declared.reaction) + len(declared.topic)
     return size
 
 

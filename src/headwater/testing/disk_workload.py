@@ -20,6 +20,7 @@ from headwater.engine.limits import Limits
 from headwater.protocol.commit import (
     MAIN,
     Commit,
+    Declared,
     EntityAbsent,
     Frame,
     LeaseHeld,
@@ -209,6 +210,8 @@ class Script:
             Provenance(f"{key}.node"),
             (),
             (handled,) if outgoing else (),
+            (),
+            (Declared("bill", "placed"),) if outgoing and branch == MAIN and local_seq % 3 == 0 else (),
         )
 
     def _text(self) -> str:

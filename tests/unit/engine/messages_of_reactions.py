@@ -6,7 +6,7 @@ from pathlib import Path
 
 from headwater.engine.limits import Limits
 from headwater.engine.store.sqlite import SqliteStore
-from headwater.protocol.commit import Delivered, LeaseHeld
+from headwater.protocol.commit import Declared, Delivered, LeaseHeld
 from headwater.protocol.reactions import Outcome, QueryReactions, lease_name
 from tests.unit.engine.delivery_kit import World
 from tests.unit.engine.kit import open_engine
@@ -114,6 +114,23 @@ def delivered_on_a_branch(_: Path) -> str:
     world = with_order()
     world.engine.fork("side")
     return raised(lambda: world.commit(branch="side", delivered=(Delivered("r", "a", 1, 0),)))
+
+
+@case("commit 2 declares reactions on a branch: only 'main' is delivered")
+def declared_on_a_branch(_: Path) -> str:
+    world = with_order()
+    world.engine.fork("side")
+    return raised(lambda: world.commit(branch="side", declared=(Declared("r", "orders"),)))
+
+
+@case("commit 2 declares a reaction twice. Declare each once.")
+def declared_twice(_: Path) -> str:
+    return raised(lambda: with_order().commit(declared=(Declared("r", "orders"), Declared("r", "orders"))))
+
+
+@case("reaction 'r' is for the records of 'orders', not of 'others'. Give the other one a name of its own")
+def declared_for_another_topic(_: Path) -> str:
+    return rejection(with_order().commit(declared=(Declared("r", "others"),)))
 
 
 @case("record 7.0 is not one that reaction 'r' is to deliver next to 'a'")

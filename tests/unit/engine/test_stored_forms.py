@@ -29,6 +29,7 @@ from headwater.engine.store.schema import MIGRATIONS
 from headwater.engine.store.seal import observation_seal, row_seal
 from headwater.protocol.commit import (
     Commit,
+    Declared,
     Delivered,
     EntityAbsent,
     LeaseHeld,
@@ -44,7 +45,7 @@ from headwater.protocol.commit import (
 from headwater.protocol.observations import ForeignRead
 from headwater.protocol.record import decode_record, encode_record
 
-VERSION = 6
+VERSION = 7
 A = DocKey("space", "a")
 VALUE: Value = {"n": (None, True, -1, 1.5, "é", b"\x00", Link(None, "space", "b", ("x", 0)))}
 EVERYTHING = Commit(
@@ -59,9 +60,11 @@ EVERYTHING = Commit(
     ((6, 6),),
     ("f",),
     (Delivered("r", "key", 3, 1),),
+    (Declared("r", "topic", "beginning", "lane", 2),),
 )
 PARTS: dict[type[msgspec.Struct], str] = {
-    Commit: "local_seq operations reads preconditions branch events records provenance after handled delivered",
+    Commit: "local_seq operations reads preconditions branch events records provenance after handled delivered "
+    "declared",
     Operation: "doc patches",
     Read: "doc path depth seq layers",
     OriginCommitted: "local_seq",
@@ -70,17 +73,18 @@ PARTS: dict[type[msgspec.Struct], str] = {
     SentEvent: "id stream payload due_us",
     TopicRecord: "topic key payload source",
     Delivered: "reaction key seq ordinal keeps",
+    Declared: "reaction topic since lane priority",
     Provenance: "node fingerprint causes derived hops",
 }
 
 RECORD = (
-    "92929b07919292a57370616365a1619293a77265706c61636592a16b0081a16e97c0c3ffcb3ff8000000000000a2c3a9c401"
+    "92929c07919292a57370616365a1619293a77265706c61636592a16b0081a16e97c0c3ffcb3ff8000000000000a2c3a9c401"
     "00c70e0194c0a57370616365a16292a1780093a6617070656e64909291a179c0929592a57370616365a16191a16b01039192"
     "04059592a57370616365a161900000909392b06f726967696e5f636f6d6d69747465640692ad656e746974795f616273656e"
     "7492a57370616365a16193aa6c656173655f68656c64a56c6561736509a4736964659194a165a673747265616d81a16e97c0"
     "c3ffcb3ff8000000000000a2c3a9c40100c70e0194c0a57370616365a16292a178000b9194a5746f706963a36b6579c0a170"
-    "95a46e6f6465a57072696e74919292a57370616365a16191a16bc3009192060691a1669195a172a36b65790301c29105929b"
-    "08909090a46d61696e909095a0a090c20090909090"
+    "95a46e6f6465a57072696e74919292a57370616365a16191a16bc3009192060691a1669195a172a36b65790301c29195a172"
+    "a5746f706963a9626567696e6e696e67a46c616e65029105929c08909090a46d61696e909095a0a090c2009090909090"
 )
 SNAPSHOT = "e942a5b881a16e97c0c3ffcb3ff8000000000000a2c3a9c40100c70e0194c0a57370616365a16292a17800"
 STATE = "9b01020300092829054d9292a57370616365a16191a16b9197a17892a57370616365a16191a16b0104c0a46d61696e"

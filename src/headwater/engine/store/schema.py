@@ -222,4 +222,5 @@ MIGRATIONS: Final[tuple[str, ...]] = (
     INSERT INTO meta SELECT key, '0', headwater_seal(key, '0') FROM (SELECT 'subscriptions_made' AS key UNION
         SELECT 'targets_made' UNION SELECT 'parked_made' UNION SELECT 'attempts_made' UNION SELECT 'claims_epoch');
     """,
+    "",  # Commits may declare reactions. Rows of before lack that, and are read as they are.
 )

@@ -29,12 +29,22 @@ _EPOCH = 2**32
 
 def check_delivered(store: Store, replay: Replay) -> None:
     """Every subscription with its targets, and what is kept of failures."""
-    for row in store.delivery.subscriptions():
+    rows = store.delivery.subscriptions()
+    _check_declared({row.name: row for row in rows}, replay)
+    for row in rows:
         if row.state not in tuple(Listening) or max(row.until_seq, row.cursor_seq, row.start_seq) > replay.last_seq:
             raise Broken("subscriptions", row.until_seq, f"reaction {row.name!r} is at a place that the log has not")
         _check_records(store, row)
         _check_targets(store, row, replay.last_seq)
         _check_passed(store, row)
+
+
+def _check_declared(rows: dict[str, SubscriptionRow], replay: Replay) -> None:
+    """C7: a reaction that a commit declares is there with that commit, and hears of what it emits."""
+    for name, (seq, topic) in replay.declared.items():
+        row = rows.get(name)
+        if row is None or row.topic != topic or row.start > (seq - 1, MAX_INT):
+            raise Broken("subscriptions", seq, f"reaction {name!r} was declared for {topic!r}, and is stored as {row}")
 
 
 def _check_records(store: Store, row: SubscriptionRow) -> None:

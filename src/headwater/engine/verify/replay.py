@@ -54,6 +54,7 @@ class Replay:
         "_sessions",
         "_store",
         "commits",
+        "declared",
         "events",
         "expected",
         "kept_from",
@@ -72,6 +73,7 @@ class Replay:
         self.commits = 0
         self.events: dict[str, EventRow] = {}  # those that no later commit of their branch handled, as they were sent
         self.records: Counter[str] = Counter()  # by topic
+        self.declared: dict[str, tuple[int, str]] = {}  # the first commit that declared a reaction, and for which topic
         self.unchecked: Counter[str] = Counter()  # what compaction made impossible to check
         self.kept_from = number_in_meta(store, COMPACTED_SEQ, 1)
         self._chain = number_in_meta(store, COMPACTED_CHAIN, 0)
@@ -348,6 +350,8 @@ class Replay:
                 del self.events[id]
         if not is_gone:
             self.events.update(sent)  # those of a deleted branch were deleted with it, nobody knows when
+        for each in commit.declared:
+            self.declared.setdefault(each.reaction, (seq, each.topic))
         for place, record in enumerate(commit.records):
             self.records[record.topic] += 1
             rows = self._store.records_after(record.topic, (seq, place - 1), 1)

@@ -76,6 +76,8 @@ class Course:
         self._lane.written.pop(layer.local_seq, None)
         if rejection is None:
             lineage.confirmed(attempt)
+            if layer.commit.declared:
+                self._handling.pieces.reacting.declared(event.home, layer.commit)
             return
         lineage.failed(attempt)
         outcome = classify(rejection, layer.local_seq)

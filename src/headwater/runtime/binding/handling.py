@@ -375,7 +375,7 @@ class Handling:
         run = self.pieces.core.current.run
         if self.current is None or run is None or run.transaction is None:
             raise AuthoringError(f"{topic!r}: records are emitted in a handler, with the commit that causes them")
-        run.transaction.records.append(self.pieces.record_of(topic, record, self.current[0]))
+        self.pieces.emit(topic, record, self.current[0], run.transaction)
 
 
 async def _for_ever() -> None:

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from headwater.data.value import Value
     from headwater.pieces.declarations import FoldMember, ResourceMember
     from headwater.pieces.handles import Computed, Resource
+    from headwater.replica.transaction import Transaction
     from headwater.runtime.binding.facet import Facet
     from headwater.runtime.core import Core
     from headwater.runtime.runtime import Runtime
@@ -289,22 +290,20 @@ class Pieces:
             run.began = (run.number, self.core.clock.now_us())
         return run.began[1]
 
-    def record_of(self, topic: Topic[Any], record: Value, event: Event) -> TopicRecord:
-        """A record as it is emitted. Whose order it is part of is what the topic's declaration says, or the piece."""
+    def emit(self, topic: Topic[Any], record: Value, event: Event, transaction: Transaction) -> None:
+        """A record of a commit. Whose order it is part of is what the topic's declaration says, or the piece."""
         home = event.home
         id, _, stored = topic.document.key.id.rpartition(":")
         owner = home if home.id == id else self._homes.get((home.space.name, id), home)
         declared = owner.outline.get(stored)
-        if not isinstance(declared, TopicMember):
-            return TopicRecord(doc_text(topic.document.key), owner.id, record, owner.id)
-        self.reacting.emits(owner)
-        name = topic_name(owner.cls, declared)
-        if declared.key is None:
-            return TopicRecord(name, owner.id, record, owner.id)
-        made = declared.key(owner.outline.codec(declared).decode(record))
-        if type(made) is not str:
-            raise AuthoringError(f"{declared!r}: its key= answered {made!r}: answer a text")
-        return TopicRecord(name, made, record, owner.id)
+        name, key = doc_text(topic.document.key), owner.id
+        if isinstance(declared, TopicMember):
+            name = topic_name(owner.cls, declared)
+            key = owner.id if declared.key is None else declared.key(owner.outline.codec(declared).decode(record))
+            if type(key) is not str:
+                raise AuthoringError(f"{declared!r}: its key= answered {key!r}: answer a text")
+            self.reacting.emits(owner, name, transaction)
+        transaction.records.append(TopicRecord(name, key, record, owner.id))
 
     # ---- for spaces --------------------------------------------------------------------------------
 

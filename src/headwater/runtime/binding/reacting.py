@@ -1,26 +1,22 @@
 """Reacting: the reactions of pieces, bound to a runtime that delivers to them.
 
-A class's reactions are declared to a space before its first handler there can emit anything, so that no record is
-missed; where that is refused, no handler of the class is called. A runtime that reacts serves those that its space
-knows and whose classes are imported, and declares those that are new to a topic with records. What is due, and for
-whom, is said elsewhere; what is called for a record, too (`bound_reaction`).
+A class's reactions are declared to a space before a handler of it is called there first; where that is refused, no
+handler of the class is called. A commit that emits to a topic whose reactions the space may not know declares them
+itself, so that no record is missed. A runtime that reacts serves those that its space knows and whose classes are
+imported, and declares those that are new to a topic with records. What is due, and for whom, is said elsewhere; what is
+called for a record, too (`bound_reaction`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from functools import partial
-from itertools import count
 from typing import TYPE_CHECKING, Final
-
-import msgspec
 
 from headwater.errors import AuthoringError, HeadwaterError, LoadError, ProtocolError, ReactionBlockedError
 from headwater.protocol.reactions import Delivering, Delivers, QueryReactions, ReactionState, TargetsDue
 from headwater.protocol.reactions import Reactions as ReactionStates
-from headwater.reactions.drain import AGAIN, Drain, Pace, subscribe, subscription
-from headwater.reactions.port import DEFAULT_LANE, is_refusal
+from headwater.reactions.drain import AGAIN, Drain, Pace, subscribe
+from headwater.reactions.port import DEFAULT_LANE, declaration, is_refusal
 from headwater.reactions.traces import Attempt, Hears, Traced, Unheard
 from headwater.runtime.attachment import Remote
 from headwater.runtime.binding.bound_reaction import BoundReaction, reaction_name, reactions_of
@@ -30,7 +26,8 @@ from headwater.runtime.binding.records import classes
 if TYPE_CHECKING:
     from headwater.pieces.declarations import ReactionMember
     from headwater.pieces.piece import Piece
-    from headwater.replica.queries import Queries
+    from headwater.protocol.commit import Commit
+    from headwater.replica.transaction import Transaction
     from headwater.runtime.attached import Attached
     from headwater.runtime.binding.home import Home
     from headwater.runtime.binding.pieces import Pieces
@@ -71,12 +68,13 @@ class SpaceDesk:
 class Reacting:
     """The reactions of one runtime."""
 
-    __slots__ = ("_declared", "_hears", "_pace", "_pieces", "_serving", "_threads", "is_on")
+    __slots__ = ("_declared", "_hears", "_known", "_pace", "_pieces", "_serving", "_threads", "is_on")
 
     def __init__(self, pieces: Pieces) -> None:
         self._pieces = pieces
         self._serving: dict[str, Serving] = {}
-        self._declared: set[tuple[str, type[Piece]]] = set()
+        self._declared: set[tuple[str, type[Piece]]] = set()  # by session: another one may be of an older state
+        self._known: set[tuple[str, str]] = set()  # reactions that were declared by commits, the same way
         self.is_on = False
         self._pace = Pace()
         self._hears: list[Hears] = []
@@ -106,19 +104,18 @@ class Reacting:
 
     async def declare(self, home: Home) -> None:
         """Before a handler of a class is called: its reactions hear of what it emits."""
-        key = (home.space.name, home.cls)
-        if key in self._declared:
-            return
         channel = self._pieces.runtime.channel(home.space.name)
         if channel is None:
             return  # Nobody delivers what is kept nowhere but here.
+        session = channel.driver.session.key
+        if (session, home.cls) in self._declared:
+            return
         serving = self._serving.get(home.space.name)
         for member in reactions_of(home.cls):
             reaction = self.bound(home.space, home.cls, member)
             try:
                 if not await self._is_heard(channel, reaction):
-                    self.emits(home)
-                    return
+                    return  # Whatever it emits without a connection says so itself.
             except LoadError as error:
                 if error.code == ACCESS:
                     return  # Whoever may not write the space cannot emit there either. The next handling asks again.
@@ -128,7 +125,7 @@ class Reacting:
                 ) from error
             if serving is not None:
                 serving.drain.serve(reaction)
-        self._declared.add(key)
+        self._declared.add((session, home.cls))
 
     async def _is_heard(self, channel: Attached, reaction: BoundReaction) -> bool:
         """Declare one, however often the disk fails. False: there is no connection. LoadError: it is refused."""
@@ -145,38 +142,25 @@ class Reacting:
             failures += 1
         return False
 
-    def emits(self, home: Home) -> None:
-        """Before a commit that emits to a piece's topic, by whoever: nothing is waited for, and nothing is missed.
+    def emits(self, home: Home, topic: str, transaction: Transaction) -> None:
+        """A commit emits to a piece's topic, by whoever. If the space may not know who hears of that, it says so.
 
-        However often the disk fails: it is said again with where the log was before, by the queries of the session.
+        C7: the record and that are on the disk together, or neither is.
         """
-        key = (home.space.name, home.cls)
         channel = self._pieces.runtime.channel(home.space.name)
-        if key in self._declared or channel is None:
+        if channel is None or ((session := channel.driver.session.key), home.cls) in self._declared:
             return
-        session = channel.driver.session
-
-        def heard(name: str, failures: Iterator[int], answer: Delivering | LoadError) -> bool:
-            if not isinstance(answer, LoadError):
-                return True
-            if is_refusal(answer):
-                self._declared.discard(key)  # It is said again with what is emitted next.
-                self._pieces.core.report(name, answer)
-                return True
-            again = self._say_again(session.queries, name, next(failures))
-            self._pieces.runtime.tasks.begin(again, f"declaring {name} again")
-            return False
-
         for member in reactions_of(home.cls):
-            reaction = self.bound(home.space, home.cls, member)
-            question = msgspec.structs.replace(subscription(reaction), after=session.replica.confirmed.seq)
-            session.queries.declare(question, partial(heard, reaction.name, count()))
-        self._declared.add(key)
+            if (session, reaction_name(home.cls, member)) not in self._known:
+                reaction = self.bound(home.space, home.cls, member)
+                if reaction.topic == topic:
+                    transaction.declared[reaction.name] = declaration(reaction)
 
-    async def _say_again(self, queries: Queries, name: str, failures: int) -> None:
-        random = self._pieces.core.clock.randomness(f"declaring {name}")
-        await self._pieces.runtime.tasks.elapsed(AGAIN.delay_us(min(failures, 20), random))
-        queries.again(name)
+    def declared(self, home: Home, commit: Commit) -> None:
+        """A commit has landed, with what it declares: what is emitted next need not say it again."""
+        channel = self._pieces.runtime.channel(home.space.name)
+        if channel is not None:
+            self._known.update([(channel.driver.session.key, each.reaction) for each in commit.declared])
 
     def bound(self, space: LocalSpace, cls: type[Piece], member: ReactionMember) -> BoundReaction:
         lane = member.lane or DEFAULT_LANE
@@ -186,9 +170,7 @@ class Reacting:
 
     def is_looking(self, space: str) -> bool:
         """Whether it is not known yet which reactions a space has, and which of those that are here are new to it."""
-        serving, channel = self._serving.get(space), self._pieces.runtime.channel(space)
-        if channel is not None and channel.driver.session.queries.is_declaring:
-            return True
+        serving = self._serving.get(space)
         return serving is not None and serving.is_looking
 
     def _heard(self, what: Traced) -> None:

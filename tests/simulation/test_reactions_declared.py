@@ -1,0 +1,109 @@
+"""Runtimes whose commits declare who hears of what they emit, under every fault of the simulation.
+
+Two runtimes emit to the topic of a child whose class has no handler that anybody calls, so that nothing declares its
+reaction but these commits and whoever serves it; the network, the disk and the clock misbehave, the disk mostly where
+something is declared, and whoever emitted first often dies right behind it. In the end every record that is in the log
+was delivered, in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from random import Random
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from headwater import Cell, Piece, Topic, cell, child, handler, reaction, topic
+from headwater.engine.subscriptions import Subscriptions
+from headwater.errors import HeadwaterError, StorageError
+from headwater.testing import Simulation
+from headwater.testing.author_faults import FAULTS
+from headwater.testing.author_seeds import run_seed
+from tests.counts import scaled
+
+SEEN: dict[str, list[int]] = {}
+
+
+class Box(Piece, name="reactions_declared.Box"):
+    numbers: Topic[int] = topic()
+
+    @reaction(on=numbers, max_retries=200)
+    async def see(self, number: int) -> None:
+        SEEN.setdefault(self.ctx.name, []).append(number)
+
+
+class Shop(Piece, name="reactions_declared.Shop"):
+    count: Cell[int] = cell(default=0)
+
+    @child
+    def box(self) -> Box:
+        return Box()
+
+    @handler
+    def go(self) -> None:
+        number = self.count.get() + 1
+        self.count.set(number)
+        self.box.get().numbers.emit(number)
+
+
+@contextmanager
+def _refusing(random: Random) -> Iterator[None]:
+    """The disk refuses half of what is declared, until it was refused often."""
+    real, left = Subscriptions.subscribe, [StorageError("the disk is full (planted)")] * 8
+
+    def subscribe(self: Subscriptions, *wish: Any) -> bool:
+        if left and random.random() < 0.5:
+            raise left.pop()
+        return real(self, *wish)
+
+    with patch.object(Subscriptions, "subscribe", subscribe):
+        yield
+
+
+async def _emits(sim: Simulation, who: str, name: str, random: Random) -> None:
+    for _ in range(5):
+        try:
+            shop = await asyncio.wait_for(sim.runtime(who).space("s").open(Shop, name), 60)
+            if random.random() < 0.3:
+                shop.go.post()
+            else:
+                await asyncio.wait_for(shop.go.send(), 60)
+        except (HeadwaterError, TimeoutError):
+            pass  # Whether it landed is in the log.
+        await asyncio.sleep(random.random())
+
+
+async def _story(sim: Simulation, seed: int) -> None:
+    SEEN.clear()
+    random = Random(seed)
+    for who in ("ann", "bob"):
+        sim.runtime(who).pieces.reacting.kill()  # They emit, and leave delivering to the last one.
+    tasks = [asyncio.ensure_future(_emits(sim, who, name, random)) for who in ("ann", "bob") for name in "ab"]
+    await asyncio.sleep(random.random())
+    for who in random.sample(("ann", "bob", "server"), random.randrange(1, 4)):
+        await sim.crash(who)
+        await asyncio.sleep(random.random() * 2)
+    await asyncio.wait(tasks, timeout=600)
+    for task in tasks:
+        task.cancel()
+    last = sim.runtime("cid")
+    shops = {name: await last.space("s").open(Shop, name) for name in "ab"}
+    await asyncio.wait_for(last.reactions.drained(), 3_000)
+    for name, shop in shops.items():
+        seen = [number for whose, numbers in SEEN.items() if whose.startswith(name) for number in numbers]
+        wanted = list(range(1, await shop.count.pull() + 1))
+        assert list(dict.fromkeys(seen)) == wanted, f"{name}: {SEEN} of {wanted}"
+
+
+@pytest.mark.random
+@pytest.mark.parametrize("seed", range(scaled(200)))
+def test_what_a_commit_emits_has_somebody_who_hears_of_it_whatever_fails(seed: int) -> None:
+    async def test(sim: Simulation) -> None:
+        with _refusing(Random(f"disk {seed}")):
+            await _story(sim, seed)
+
+    run_seed(test, seed, FAULTS)
