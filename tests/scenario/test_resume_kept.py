@@ -189,6 +189,50 @@ class TestChildren:
         run(story)
 
 
+class Lamp(Piece, name="kept.Lamp"):
+    watts: Input[int] = given()
+
+    @computed
+    def light(self) -> int:
+        return 10 * self.watts.get()
+
+    @effect
+    def show(self) -> None:
+        self.light.get()
+
+
+class Room(Piece, name="kept.Room"):
+    is_on: Cell[bool] = cell(default=True)
+    watts: Cell[int] = cell(default=1)
+
+    @child
+    def lamp(self) -> Lamp | None:
+        return Lamp(watts=self.watts) if self.is_on.get() else None
+
+
+@pytest.mark.parametrize("is_asleep", [True, False])
+def test_a_child_that_a_row_keeps_again_is_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_asleep: bool
+) -> None:
+    if not is_asleep:
+        monkeypatch.setattr(whole, "awake", lambda _: None)
+
+    async def story() -> None:
+        async with process(tmp_path, identity="one") as first:
+            room: Any = await first.open("r", Room)
+            await first.space.transact(lambda: room.is_on.set(False))
+            await first.settled()
+        assert not [each for each in await observed(tmp_path) if each.node.child]
+        async with process(tmp_path, identity="one") as again:
+            room = await again.open("r", Room)
+            assert again.taken() == set()
+            await again.space.transact(lambda: room.is_on.set(True))
+            await again.settled()
+            assert again.taken() == {"r:lamp row", "r/lamp/:light", "r/lamp/:show"}
+
+    run(story)
+
+
 # ---- what a piece alone does not speak for -----------------------------------------------------------
 
 

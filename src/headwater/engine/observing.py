@@ -266,11 +266,9 @@ class Observing:
         self._is_written = True
         if self._rows:
             self._store.put_observations(self._rows.values(), self._added)
-        self._rows, self._added = {}, 0
-        below, self._below = self._below, {}
-        for (branch, piece), gone in below.items():
-            for rows in pages_of(self._store, branch, piece, self._limits.page):
-                self._drop_below(rows, gone)
+        below, self._below, self._rows, self._added = self._below, {}, {}, 0
+        for at, gone in below.items():
+            self._drop_below(at, gone)
         self._readers.write()
         for held in (self._known, self._generations, self._abouts):
             _shorten(held, self._limits.cached_observations)
@@ -316,10 +314,11 @@ class Observing:
         self._write()
         return had_some
 
-    def _drop_below(self, rows: list[ObservationRow], gone: list[tuple[str, tuple[int, int, int]]]) -> None:
-        for child, said in gone:
-            below = [row for row in rows if is_below(row.child, child)]
-            self._drop(below, lambda state, said=said: not _is_later(state, said))  # type: ignore[misc]
+    def _drop_below(self, at: tuple[int, int], gone: list[tuple[str, tuple[int, int, int]]]) -> None:
+        for rows in pages_of(self._store, *at, self._limits.page):
+            for child, said in gone:
+                below = [row for row in rows if is_below(row.child, child)]
+                self._drop(below, lambda state, said=said: not _is_later(state, said))  # type: ignore[misc]
 
     def _drop(self, rows: list[ObservationRow], is_over: Callable[[State], bool]) -> None:
         for row in rows:

@@ -14,6 +14,8 @@ from headwater.engine.store.sqlite import SqliteStore
 from headwater.engine.verify.history import verify_store
 from headwater.protocol.commit import Commit
 from headwater.protocol.observations import (
+    BETWEEN,
+    MOST_AWAKE,
     WHOLE,
     About,
     Footprint,
@@ -24,6 +26,7 @@ from headwater.protocol.observations import (
     QueryMet,
     QueryNodes,
     QueryWholes,
+    Touched,
     WholePiece,
     Wholes,
     encode_part,
@@ -303,3 +306,64 @@ class TestMeeting:
         engine = Engine(SqliteStore(":memory:"), observes=False)
         assert _wholes(engine) == {}
         assert _met(engine, 0) is None
+
+
+class TestAwake:
+    def _said(self, runner: Runner, seq: int, *names: str) -> Observation:
+        runner.order += 1
+        about = encode_part(About(NodeKey("p", 1, WHOLE), "", "all"))
+        return Observation(about, encode_part(Footprint((), names)), runner.order, 0, seq)
+
+    def test_what_has_to_be_there_nevertheless_is_answered_as_it_was_said(self, engine: Engine) -> None:
+        runner = _started(engine, a=1)
+        runner.observe(runner.run("p.n", looked("a", seq=1)), self._said(runner, 1, "n", "m"))
+        answer = engine.looked(QueryWholes(1))
+        assert answer == Wholes(1, 1, (WholePiece("p", "all", 1, False, 1, ("n", "m")),))
+        runner.observe(self._said(runner, 1))
+        assert engine.looked(QueryWholes(1)) == Wholes(1, 1, (WholePiece("p", "all", 1, False, 1),))
+
+    @pytest.mark.parametrize("names", [("n",) * (MOST_AWAKE + 1), ("n" * 5_000,)], ids=["many", "long"])
+    def test_what_cannot_be_kept_leaves_nothing_that_was_said_before(
+        self, engine: Engine, names: tuple[str, ...]
+    ) -> None:
+        runner = _started(engine, a=1)
+        runner.observe(runner.run("p.n", looked("a", seq=1)), self._said(runner, 1, "n"))
+        assert _wholes(engine) == {"p": (1, False)}
+        runner.observe(self._said(runner, 1, *names))
+        assert _wholes(engine) == {}
+
+
+class TestGoneBelow:
+    def _gone(self, runner: Runner, child: str) -> Observation:
+        runner.order += 1
+        return Observation(encode_part(About(NodeKey("p", 1, "", child))), b"", runner.order, 0, 1, gone=True)
+
+    def _of(self, runner: Runner, child: str) -> Observation:
+        about = encode_part(About(NodeKey("p", 1, "n", child), "", "code"))
+        runner.order += 1
+        return Observation(about, encode_part(Footprint((Touched(doc("a")),))), runner.order, 0, 1)
+
+    def _children(self, engine: Engine) -> list[str]:
+        return sorted([each.node.child for each in observed(engine)])
+
+    def test_a_child_goes_with_what_is_in_it_and_with_nothing_else(self, engine: Engine) -> None:
+        runner = _started(engine, a=1)
+        below = ("p/c/1", f"p/c/1{BETWEEN}x", "p/c/1/d/2")
+        others = ("", "p/c/10", "p/c", f"{BETWEEN}1")
+        runner.observe(*[self._of(runner, child) for child in (*below, *others)])
+        runner.observe(self._gone(runner, "p/c/1"))
+        assert self._children(engine) == sorted(others)
+
+    def test_what_is_observed_behind_it_stays(self, engine: Engine) -> None:
+        runner = _started(engine, a=1)
+        runner.observe(self._of(runner, "p/c/1"), self._of(runner, "p/c/2"))
+        runner.observe(self._gone(runner, "p/c/1"), self._of(runner, "p/c/1"), self._gone(runner, "p/c/2"))
+        assert self._children(engine) == ["p/c/1"]
+
+    def test_nothing_of_it_is_found_by_what_it_read(self, engine: Engine) -> None:
+        runner = _started(engine, a=1)
+        runner.observe(self._of(runner, "p/c/1"))
+        runner.observe(self._gone(runner, "p/c/1"))
+        runner.send(Commit(2, (write("a", replace((), 2)),)))
+        assert _met(engine, 1) == []
+        assert backlog(engine) == {}

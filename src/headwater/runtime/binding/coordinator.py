@@ -253,7 +253,11 @@ class Coordinator:
         """Keep what the author's method made of an element."""
         if self._elements.value is not None:
             return made
+        id = child_name(self._home.id, self.member.stored, row.text)
         if made is None:
+            # I7: what was known of the child, here or from before, is of none that this row keeps later.
+            if row.child is not None or (row.node is not None and not row.node.runs):
+                forgetting.dropped(self._home, id)
             self._let_go(row)
             return None
         if not isinstance(made, Piece):
@@ -262,8 +266,9 @@ class Coordinator:
             raise AuthoringError(f"{self.member!r} returned {made!r}, which lives elsewhere: make one for this element")
         child = row.child
         if child is None or child.cls is not type(made) or not same_inputs(child.inputs or {}, made.__inputs__):
-            self._let_go(row)
-            id = child_name(self._home.id, self.member.stored, row.text)
+            if child is not None:
+                self._let_go(row)
+                forgetting.dropped(self._home, id)
             row.child = self._home.pieces.adopt(self._home, made, id, row.node)
         return described(self._home.pieces.core, made)
 
@@ -273,7 +278,7 @@ class Coordinator:
             if each.account is not None:
                 each.account.gone(each)
         id = child_name(self._home.id, self.member.stored, row.text)
-        if self._elements.value is None:
+        if self._elements.value is None and forgetting.is_asleep(self._home):
             forgetting.dropped(self._home, id)
         self._let_go(row)
         if row.node is not None and not row.node.removed:

@@ -47,10 +47,18 @@ def left(home: Home, member: str, here: Container[str]) -> None:
             _gone(channel, home, observed.node)
 
 
+def is_asleep(home: Home) -> bool:
+    """Whether nodes of its children may be known, and not be here to say that they are gone."""
+    return home.root.phase is not None and bool(home.root.phase.as_of)
+
+
 def dropped(home: Home, child: str) -> None:
-    """A child of a piece is gone. Of one that sleeps, its nodes are not here to say so."""
+    """A child of a piece is gone: the next one of that name is another."""
     root, channel = home.root, home.pieces.runtime.channel(home.space.name)
-    if root.phase is not None and root.phase.as_of and channel is not None:
+    if root.phase is not None:
+        for key in [key for key in root.phase.table if is_below(key[1], child)]:
+            del root.phase.table[key]
+    if channel is not None and channel.driver.session.runs.is_on:
         _gone(channel, home, NodeKey(root.id, root.generation, "", child))
 
 
