@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from headwater import Cell, Input, Piece, cell, child, computed, each, given, handler
+from headwater.data.address import DocKey
 from headwater.pieces.names import child_name, document_id
 from headwater.replica.document import NOT_HERE, Document
+from headwater.replica.replica import Replica
+from headwater.runtime.binding.ahead import MOST, Listing
 from headwater.runtime.runtime import Runtime
 from tests.unit.binding.kit import at, run
 
@@ -249,3 +252,11 @@ def test_a_later_change_costs_what_changed(tmp_path: Path) -> None:
             assert sum(node.attempts for node in rt.core.scheduler.registry) - before <= 6
 
     run(work)
+
+
+def test_what_is_asked_for_ahead_stops_growing_however_often_something_was_missed() -> None:
+    listing, home = Listing(), Replica()
+    listing.shown(None, ("a", "b"))
+    asked = [listing.most(Document(DocKey("space", f"d{n}"), home), "price") for n in range(40)]
+    assert asked[:4] == [64, 512, MOST, MOST]
+    assert asked[-1] == MOST

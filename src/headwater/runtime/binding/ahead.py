@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 FIRST: Final = 64
 """Documents that are asked for with the first one that a reader misses."""
 GROWTH: Final = 8
+MOST: Final = 4_096
+"""However often it missed one: an engine lets only so many answers wait for whoever asked."""
 
 
 class Listing:
@@ -49,7 +51,7 @@ class Listing:
         if len(self.texts) < 2 or missed is self._missed:
             return 0
         self._missed = missed
-        most = self._most[stored] = self._most.get(stored, FIRST // GROWTH) * GROWTH
+        most = self._most[stored] = min(self._most.get(stored, FIRST // GROWTH) * GROWTH, MOST)
         return most
 
 
