@@ -229,12 +229,6 @@ class Scheduler:
         self._structural()
         self.graph.liveness.set_root(node, True)
 
-    def release(self, node: Node) -> None:
-        """Nobody wants it for its own sake any more."""
-        if not node.removed:
-            self._structural()
-            self.graph.liveness.set_root(node, False)
-
     # ---- nodes that come back ------------------------------------------------------------------------
 
     def hold(self, node: Node, until: Document) -> None:

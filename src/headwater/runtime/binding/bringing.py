@@ -32,17 +32,11 @@ if TYPE_CHECKING:
     from headwater.runtime.binding.resuming import Resuming
 
 
-async def have_awake(resuming: Resuming, root: Home, names: tuple[str, ...]) -> bool:
-    """Have nodes of a sleeping piece here, and live, that what is known of all of it does not speak for."""
+async def have_awake(resuming: Resuming, root: Home, names: tuple[str, ...]) -> list[Node] | None:
+    """The nodes of a sleeping piece that what is known of all of it does not speak for. None: they cannot be had."""
     found = [named(name) for name in names]
     # Those that keep rows come first, with all of them.
-    nodes = await _registered(resuming, root, dict.fromkeys(sorted(found, key=lambda key: key[0].endswith(row_of("")))))
-    if nodes is None or root.phase is None:
-        return False
-    for node in nodes:
-        resuming.pieces.core.scheduler.demand(node)
-    root.phase.demanded += nodes
-    return True
+    return await _registered(resuming, root, dict.fromkeys(sorted(found, key=lambda key: key[0].endswith(row_of("")))))
 
 
 async def brought(resuming: Resuming, root: Home, found: dict[Key, Observed], seq: int) -> list[Node] | None:

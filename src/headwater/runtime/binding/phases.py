@@ -34,7 +34,6 @@ class Phase:
     is_over: bool = False
     as_of: int = 0  # the piece sleeps, and was clean then; what is wanted of it is asked for by itself
     batch: Batch | None = None  # what is about to be asked for
-    demanded: list[Node] = field(default_factory=list)  # that it sleeps: nodes of which nobody is here who wants them
     asked: int = 0  # how many such questions have no answer yet
 
 

@@ -202,9 +202,6 @@ class Resuming:
         self.bring_back(held)
         self.elsewhere.let_be(phase.elsewhere)
         core.scheduler.let_on(phase.document)
-        for node in phase.demanded:
-            core.scheduler.release(node)  # Whoever wants it is here.
-        phase.demanded = []
         core.request_tick()
 
     async def _ask(self, root: Home, phase: Phase, channel: Attached) -> None:

@@ -235,9 +235,9 @@ class Sleeping:
 
     async def _woken(self, followed: Followed, home: Home, known: WholePiece) -> None:
         try:
-            if known.awake and not await have_awake(self._resuming, home, known.awake):
-                self.fully(home)
-            elif known.met:
+            if known.awake:
+                await self._bring(followed, home, await have_awake(self._resuming, home, known.awake))
+            if known.met and followed.homes.get(home.id) is home:
                 await self._wake(followed, home, known.as_of)
         finally:
             followed.waking -= 1
@@ -251,21 +251,30 @@ class Sleeping:
     async def _wake(
         self, followed: Followed, home: Home, since: int, made: tuple[DocKey, ...] = (), met: Seen | None = None
     ) -> None:
-        """Bring back the nodes of a piece that were met, and whoever stands on them. None of them runs before."""
-        scheduler, until = self._resuming.pieces.core.scheduler, self._resuming.waits_for(home)
+        """Bring back the nodes of a piece that were met, and whoever stands on them."""
         if met is None:
             met = await self._resuming.asking.answered(followed.channel, QueryMet(0, home.id, since, (), made, PAGE))
         seen: set[Key] = set()
+        await self._bring(followed, home, await self._found(home, met, seen), seen)
+
+    async def _found(self, home: Home, met: Seen | None, seen: set[Key]) -> list[Node] | None:
+        """The nodes that an answer speaks of, as far as they were not seen. None: they cannot be had by themselves."""
+        if not isinstance(met, Met) or not met.all:
+            return None
+        found = {_key(each): each for each in met.observed if _key(each) not in seen}
+        seen.update(found)
+        if not found:
+            return []
+        return await brought(self._resuming, home, found, met.seq) if len(seen) <= MOST_BROUGHT else None
+
+    async def _bring(
+        self, followed: Followed, home: Home, nodes: list[Node] | None, seen: set[Key] | None = None
+    ) -> None:
+        """Nodes of a sleeping piece are here: so is whoever stands on them, and wants them, before any of them runs."""
+        scheduler, until = self._resuming.pieces.core.scheduler, self._resuming.waits_for(home)
+        seen = set() if seen is None else seen
         try:
             while followed.homes.get(home.id) is home:
-                if not isinstance(met, Met) or not met.all:
-                    self.fully(home)
-                    return
-                found = {_key(each): each for each in met.observed if _key(each) not in seen}
-                seen.update(found)
-                if not found:
-                    return
-                nodes = await brought(self._resuming, home, found, met.seq) if len(seen) <= MOST_BROUGHT else None
                 if nodes is None:
                     self.fully(home)
                     return
@@ -278,6 +287,7 @@ class Sleeping:
                     return
                 question = QueryMet(0, home.id, 0, tuple(docs), self._made(home, docs), PAGE)
                 met = await self._resuming.asking.answered(followed.channel, question)
+                nodes = await self._found(home, met, seen)
         finally:
             scheduler.let_on(until)
             self._resuming.pieces.core.request_tick()
@@ -309,9 +319,7 @@ class Sleeping:
         followed.roused.pop(home.id, None)
         resuming = self._resuming
         resuming.counts["woken"] += 1
-        demanded = [] if home.phase is None else home.phase.demanded
         phase = home.phase = resuming.begin(home, followed.channel)
-        phase.demanded = demanded
         # Not in the middle of what asked for it, which may be a part of it that is being made.
         resuming.pieces.core.afterwards(lambda: home.wake() if home.phase is phase else None)
 
@@ -353,8 +361,10 @@ def _written_by(node: Node) -> Iterator[Document]:
 
 
 def _is_result_of(document: Document) -> Callable[[object], bool]:
-    """Whether somebody is a node whose result is the document, which it then looks at, too."""
-    return lambda each: isinstance(each, Node) and each.returns and each.outputs[0] is document
+    """Whether somebody is a node whose result is the document, which it then is known to look at, too."""
+    return lambda each: (
+        isinstance(each, Node) and each.returns and each.outputs[0] is document and each.account is not None
+    )
 
 
 def _key(observed: Observed) -> Key:
