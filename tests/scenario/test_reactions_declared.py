@@ -9,11 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
+import pytest
+
 from headwater.engine.engine import Engine
 from headwater.engine.subscriptions import Subscriptions
-from headwater.errors import StorageError
+from headwater.errors import RuleRefusedError, StorageError
 from headwater.protocol.commit import Declared
 from headwater.protocol.reactions import Delivering, Delivers, Subscribe
+from headwater.runtime.binding.reacting import SpaceDesk
 from headwater.testing import Simulation
 from tests.scenario.events_kit import told
 from tests.scenario.test_reactions_attacked import BEGAN, Table, heard
@@ -184,3 +187,27 @@ def test_what_is_known_to_have_landed_is_not_declared_with_every_commit() -> Non
     with patch.object(Subscriptions, "subscribe", subscribe):
         assert told(story) == []
     assert said == [("Subscribe", "Table"), ("Declared", "Row")]
+
+
+def test_what_cannot_be_declared_refuses_the_event_that_emits_and_nothing_else() -> None:
+    """Its name is another topic's: no record lands that nobody would hear of, with a connection or without."""
+    BEGAN.clear()
+
+    async def story(sim: Simulation) -> list[str]:
+        rt = sim.runtime("ann")
+        table = await rt.space("s").open(Table, "a")
+        channel = rt.channel("s")
+        assert channel is not None
+        await SpaceDesk(channel).ask(Subscribe(0, f"{Table.__module__}.Row.hear", "elsewhere"))
+        with pytest.raises(RuleRefusedError, match="is for the records of 'elsewhere'"):
+            await table.say.send("1")
+        with sim.offline("ann"):
+            table.say.post("2")
+            await sim.advance(seconds=2)
+        await sim.advance(seconds=20)
+        await table.shout.send("3")
+        await rt.reactions.drained()
+        assert heard() == ["3"]
+        return [row.state for row in rt.intents()]
+
+    assert told(story) == ["failed", "failed", "landed"]

@@ -74,6 +74,7 @@ async def _story(sim: Simulation, seed: int) -> None:
     for _ in range(random.randrange(3)):
         await asyncio.sleep(random.random() * 4)
         if random.random() < 0.6:
+            sim.runtime("bob")  # It may have died before, and not have come back.
             await sim.crash(random.choice(("bob", "server")))
     await asyncio.wait(tasks, timeout=600)
     for task in tasks:

@@ -56,9 +56,13 @@ class Stream(_Sending[T]):
 
 
 class Topic(_Sending[T]):
-    """Where records for reactions go."""
+    """Where records for reactions go. `owner` is whose it is; None: nobody's, and no reaction hears of it."""
 
-    __slots__ = ()
+    __slots__ = ("owner",)
+
+    def __init__(self, host: Host, document: Document, codec: TypeCodec[Any], owner: object | None = None) -> None:
+        super().__init__(host, document, codec)
+        self.owner = owner
 
     if TYPE_CHECKING:
 

@@ -57,7 +57,7 @@ def make(facet: Facet, member: Declaration) -> Any:
             return Handler(facet.home.pieces.sender(facet), member, facet.home.outline.signature(member))
         case TopicMember():
             codec = facet.home.outline.codec(member)
-            return Topic(facet.home.pieces.core, facet.document(member.stored), codec)
+            return Topic(facet.home.pieces.core, facet.document(member.stored), codec, facet.home)
         case EachMember() | ChildMember():
             return facet.home.pieces.coordinator(facet.home, member).handle(facet)
         case FoldMember():

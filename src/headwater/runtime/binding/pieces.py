@@ -292,10 +292,13 @@ class Pieces:
 
     def emit(self, topic: Topic[Any], record: Value, event: Event, transaction: Transaction) -> None:
         """A record of a commit. Whose order it is part of is what the topic's declaration says, or the piece."""
-        home = event.home
-        id, _, stored = topic.document.key.id.rpartition(":")
-        owner = home if home.id == id else self._homes.get((home.space.name, id), home)
-        declared = owner.outline.get(stored)
+        if topic.document.home is not event.home.space.replica:
+            raise AuthoringError(
+                f"{topic!r} is not of {event.home.space.name}, where this is handled: a record is part of the commit. "
+                "Post to a handler there, and emit in that one."
+            )
+        owner = topic.owner if isinstance(topic.owner, Home) else event.home
+        declared = owner.outline.get(topic.document.key.id.rpartition(":")[2]) if owner is topic.owner else None
         name, key = doc_text(topic.document.key), owner.id
         if isinstance(declared, TopicMember):
             name = topic_name(owner.cls, declared)
