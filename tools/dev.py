@@ -146,14 +146,20 @@ def demo(check: bool) -> int:
 
 
 def test(arguments: Sequence[str]) -> int:
-    return run(pytest(*arguments), {"HEADWATER_RANDOM_SCALE": os.environ.get("HEADWATER_RANDOM_SCALE", "0.1")})
+    counts = {"HEADWATER_RANDOM_SCALE": os.environ.get("HEADWATER_RANDOM_SCALE", "0.1")}
+    return run(pytest(*arguments), {**counts, **kept_bytecode()})
 
 
 def sim(seeds: int | None, arguments: Sequence[str]) -> int:
     counts = {"HEADWATER_RANDOM_SCALE": os.environ.get("HEADWATER_RANDOM_SCALE", "1.0")}
     if seeds is not None:
         counts["HEADWATER_SEEDS"] = str(seeds)
-    return run(pytest("--durations=10", *arguments), counts)
+    return run(pytest("--durations=10", *arguments), {**counts, **kept_bytecode()})
+
+
+def kept_bytecode() -> dict[str, str]:
+    """The tests start hundreds of processes: where bytecode is not kept, each compiles the whole package again."""
+    return {"PYTHONDONTWRITEBYTECODE": ""} if os.environ.get("PYTHONDONTWRITEBYTECODE") else {}
 
 
 def bench(names: Sequence[str], *, pure: bool) -> int:

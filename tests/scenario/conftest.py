@@ -1,4 +1,4 @@
-"""Simulated tests are random suites: they are marked so, and try a tenth of their seeds unless told otherwise."""
+"""Simulated tests are random suites whose seeds are expensive each: they are marked so, and try some of them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import os
 import pytest
 
 from headwater.testing.author_plugin import simulated_of
+from tests.counts import is_exploring
+
+SCALE = "HEADWATER_RANDOM_SCALE"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -16,6 +19,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def a_tenth_of_the_seeds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if simulated_of(request.node) is not None and "HEADWATER_RANDOM_SCALE" not in os.environ:
-        monkeypatch.setenv("HEADWATER_RANDOM_SCALE", "0.1")
+def some_of_the_seeds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if simulated_of(request.node) is not None and not is_exploring():
+        monkeypatch.setenv(SCALE, str(0.3 * float(os.environ.get(SCALE, "0.1"))))

@@ -187,7 +187,7 @@ def what_came_of_it_is_forgotten() -> AbstractContextManager[object]:
 
 def what_came_of_it_is_for_everybody() -> AbstractContextManager[object]:
     """A receipt says all, whatever the handler stood on."""
-    return patch.object(attempting, "_kept", lambda tracker: None)
+    return patch.object(attempting, "_note_kept", lambda handling, event: None)
 
 
 def what_was_kept_is_not_sent_again() -> AbstractContextManager[object]:

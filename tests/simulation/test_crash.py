@@ -1,7 +1,7 @@
 """The engine is killed at every point of a workload, and everything under it fails once.
 
-`./dev sim` tries everything there is, `./dev test` an evenly chosen hundredth of it. The parts are for running side
-by side.
+`./dev sim` tries everything there is, `./dev test` an evenly chosen hundredth of it in a shorter workload. The parts
+are for running side by side.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from headwater.testing.disk_workload import LIMITS
 from tests.counts import is_exploring
 from tests.counts import seldom as chosen
 
+COMMITS = 200 if is_exploring() else 60
 CRASH_PARTS = 3 if is_exploring() else 1  # each records the workload
 FAULT_PARTS = 6 if is_exploring() else 1
 
@@ -28,7 +29,7 @@ FAULT_PARTS = 6 if is_exploring() else 1
 @pytest.mark.random
 @pytest.mark.parametrize("part", range(CRASH_PARTS))
 def test_nothing_acknowledged_is_lost_at_any_crash_point(part: int) -> None:
-    summary = run(suites=[Suite.CRASHES], chosen=chosen, part=part, parts=CRASH_PARTS)
+    summary = run(commits=COMMITS, suites=[Suite.CRASHES], chosen=chosen, part=part, parts=CRASH_PARTS)
     assert summary.crash_points_tried >= chosen(summary.crash_points) // CRASH_PARTS
     assert summary.acknowledged_checked or summary.crash_points_tried < 10
     print(summary)
@@ -38,7 +39,7 @@ def test_nothing_acknowledged_is_lost_at_any_crash_point(part: int) -> None:
 @pytest.mark.random
 @pytest.mark.parametrize("part", range(FAULT_PARTS))
 def test_an_engine_survives_every_fault_of_its_disk_and_of_its_store(part: int) -> None:
-    summary = run(suites=[Suite.FAULTS], chosen=chosen, part=part, parts=FAULT_PARTS)
+    summary = run(commits=COMMITS, suites=[Suite.FAULTS], chosen=chosen, part=part, parts=FAULT_PARTS)
     assert summary.faults_tried >= chosen(summary.faults) // FAULT_PARTS
     print(summary)
     assert not summary.violations, summary
@@ -60,7 +61,7 @@ def test_the_workload_is_large_enough_to_mean_something() -> None:
 
 
 def test_the_same_seed_tries_the_same() -> None:
-    one, two = (run(commits=30, chosen=lambda total: 40) for _ in range(2))
+    one, two = (run(commits=20, chosen=lambda total: 20) for _ in range(2))
     assert one == two
 
 
@@ -68,7 +69,7 @@ def test_the_same_seed_tries_the_same() -> None:
 
 
 def tried(rig: Rig, suite: Suite) -> Summary:
-    return run(commits=60, suites=[suite], chosen=lambda total: total // 40, rig=rig)
+    return run(commits=60, suites=[suite], chosen=lambda total: total // 80, rig=rig)
 
 
 def assert_found(summary: Summary, words: str) -> None:
@@ -162,6 +163,6 @@ def test_a_recovery_that_answers_for_what_was_never_synced_is_found(monkeypatch:
 
     monkeypatch.setattr(Database, "run", without_leaving_the_mode)
     monkeypatch.setattr(Database, "_write_log_again", lambda self, **_: False)
-    summary = run(commits=12, suites=[Suite.CRASHES], chosen=lambda total: total // 2)
+    summary = run(commits=12, suites=[Suite.CRASHES], chosen=lambda total: total // 4)
     assert_found(summary, "asked again: table log lacks")
     assert all("process killed" in violation for violation in summary.violations)

@@ -1,4 +1,7 @@
-"""The histories of events find what they are for: each mechanism, switched off, is missed within so many of them."""
+"""The histories of events find what they are for: each mechanism, switched off, is missed within so many of them.
+
+`./dev test` switches off those that are missed soon, `./dev sim` all.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,24 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.counts import sampled
+from tests.counts import is_exploring
 from tests.simulation import events_program, events_switches
 from tests.simulation.events_program import Mix
 from tests.simulation.events_switches import Switch
 from tests.simulation.events_world import found_after
 
 WITHIN = 1_000
+SELDOM_MISSED = (
+    "no condition",
+    "nothing is cancelled",
+    "nothing waits for its origin",
+    "follow-ups keep their ids",
+    "what is handled stays stored",
+    "ids of callers are not hashed",
+    "nothing is kept",
+    "rejected ones go to the front",
+)
+"""Mechanisms that dozens or hundreds of histories do without before one of them shows it."""
 
 
 class Bug(NamedTuple):
@@ -32,11 +46,12 @@ BUGS = [
         (events_switches.LANES, events_program.FRESHNESS),
     )
     for name, switch in switches.items()
+    if is_exploring() or name not in SELDOM_MISSED
 ]
 
 
 @pytest.mark.random
-@pytest.mark.parametrize("bug", sampled(BUGS), ids=lambda bug: bug.name.replace(" ", "_"))
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name.replace(" ", "_"))
 def test_a_mechanism_that_is_switched_off_is_missed(bug: Bug) -> None:
     with bug.switch():
         histories, found = found_after(bug.mix, WITHIN)

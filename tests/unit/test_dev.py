@@ -218,10 +218,23 @@ class TestCommands:
             return 3
 
         monkeypatch.delenv("HEADWATER_RANDOM_SCALE", raising=False)
+        monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
         monkeypatch.setattr(dev, "prepare", lambda: None)
         monkeypatch.setattr(dev, "run", run)
         assert dev.main(arguments) == 3
         assert ran == [([str(dev.PYTHON), *command.split()], variables)]
+
+    @pytest.mark.parametrize("command", ["test", "sim"])
+    def test_tests_keep_bytecode_where_the_environment_says_not_to(
+        self, monkeypatch: pytest.MonkeyPatch, command: str
+    ) -> None:
+        """An empty variable is none: Python writes bytecode then."""
+        given: dict[str, str] = {}
+        monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+        monkeypatch.setattr(dev, "prepare", lambda: None)
+        monkeypatch.setattr(dev, "run", lambda _, variables: given.update(variables) or 0)
+        assert dev.main([command]) == 0
+        assert given["PYTHONDONTWRITEBYTECODE"] == ""
 
 
 class TestCheck:

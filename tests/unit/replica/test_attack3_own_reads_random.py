@@ -15,7 +15,7 @@ from headwater.data.patch import PatchError, add, append, increment, replace
 from headwater.data.path import Path, lookup, starts_with
 from headwater.data.value import ABSENT, MaybeValue, Value, equal
 from headwater.replica.transaction import Transaction
-from tests.counts import scaled
+from tests.counts import seldom
 from tests.unit.replica.kit import Told, World, doc
 
 DOCS = ("d", "e")
@@ -116,7 +116,7 @@ def is_shown(shown: MaybeValue, play: Play, id: str) -> bool:
 
 @pytest.mark.random
 def test_what_a_commit_saw_and_did_not_write_again_is_true_right_after_it() -> None:
-    for seed in range(scaled(3_000)):
+    for seed in range(seldom(3_000)):
         play = Play(seed)
         for _ in range(play.random.randint(6, 30)):
             play.step()

@@ -18,7 +18,7 @@ from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.layer import Fate, Layer
 from headwater.replica.replica import Replica
 from headwater.replica.spans import Named, Spans, ranges, united, without
-from tests.counts import scaled
+from tests.counts import scaled, seldom
 from tests.unit.replica.histories import DOCS, PLACES, History
 from tests.unit.replica.kit import doc
 
@@ -129,7 +129,7 @@ class Deep(History):
 @pytest.mark.random
 @pytest.mark.parametrize("exact", [True, False], ids=["exact", "joined"])
 def test_layers_are_named_and_shown_as_the_definition_says_after_every_step(exact: bool) -> None:
-    for seed in range(scaled(200)):
+    for seed in range(seldom(400)):
         if exact:
             play(seed, exact=True)
         else:
