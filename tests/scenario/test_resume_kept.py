@@ -22,6 +22,7 @@ from headwater import (
     computed,
     each,
     effect,
+    fold,
     given,
     handler,
     link,
@@ -92,6 +93,23 @@ class Tree(Piece, name="kept.Tree"):
         self.leaves.key(key).set(n)
 
 
+class Sheet(Piece, name="kept.Sheet"):
+    cells: Cell[Mapping[str, int]] = cell(default={})
+    total = fold(cells, start=0, add=lambda n, x: n + x, remove=lambda n, x: n - x)
+
+    @computed
+    def more(self) -> int:
+        return self.total.get() + 1
+
+    @effect
+    def show(self) -> None:
+        self.more.get()
+
+    @handler
+    def put(self, key: str, n: int) -> None:
+        self.cells.key(key).set(n)
+
+
 async def _tree(folder: Path, **leaves: int) -> None:
     async with process(folder, identity="one") as first:
         await first.space.open(Tree, "t", setup=lambda made: made.leaves.set(leaves))
@@ -131,6 +149,34 @@ class TestChildren:
                 await again.settled()
                 assert again.runs["t/branch//all/a:show"] == 3
                 assert again.runs["t:show"] >= 1
+                assert again.counts["woken"] == 0
+
+        run(story)
+
+    def test_what_is_shown_through_a_fold_is_shown_each_time(self, tmp_path: Path) -> None:
+        async def story() -> None:
+            async with process(tmp_path, identity="one") as first:
+                await first.space.open(Sheet, "s", setup=lambda made: made.cells.set({"a": 1, "b": 2}))
+                await first.settled()
+            async with process(tmp_path, identity="one") as again:
+                sheet = await _asleep(again, Sheet, "s")
+                for n in range(10, 14):
+                    await sheet.put.send("a", n)
+                await again.settled()
+                assert again.runs["s:show"] == 4
+                assert again.counts["woken"] == 0
+
+        run(story)
+
+    def test_one_that_comes_while_the_piece_sleeps_is_there_at_once(self, tmp_path: Path) -> None:
+        async def story() -> None:
+            await _tree(tmp_path, a=1)
+            async with process(tmp_path, identity="one") as again:
+                tree = await _asleep(again, Tree, "t")
+                await tree.put.send("b", 2)
+                assert sorted(tree.branch.get().all.get()) == ["a", "b"]
+                await again.settled()
+                assert {"t/branch//all/b:twice", "t/branch//all/b:show", "t:show"} <= again.taken()
                 assert again.counts["woken"] == 0
 
         run(story)

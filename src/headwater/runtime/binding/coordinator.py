@@ -47,11 +47,12 @@ if TYPE_CHECKING:
 class Row:
     """One element, what its method made of it, and the child that it keeps."""
 
-    __slots__ = ("child", "key", "node", "result", "text")
+    __slots__ = ("child", "is_new", "key", "node", "result", "text")
 
     def __init__(self, key: Any, text: str) -> None:
         self.key = key
         self.text = text
+        self.is_new = False  # its element came while its coordinator was here
         self.node: Node | None = None
         self.result: Computed[Any] | None = None
         self.child: Home | None = None
@@ -131,15 +132,16 @@ class Coordinator:
         with self._home.pieces.resuming.together():
             for text, key in found.items():
                 if text not in self.rows:
-                    self.rows[text] = self._row(key, text)
+                    self.rows[text] = self._row(key, text, is_new=True)
         for text in [text for text in self.rows if text not in found]:
             self._drop(self.rows.pop(text))
         forgetting.left(self._home, self.member.stored, found)
         return tuple(found)
 
-    def _row(self, key: Any, text: str) -> Row:
+    def _row(self, key: Any, text: str, *, is_new: bool = False) -> Row:
         home, member = self._home, self.member
         row = Row(key, text)
+        row.is_new = is_new
         facet = home.facet("space")
         stored = member.stored if self._source is None else f"{member.stored}/{text}"
         id = facet.node_id(f"{stored} row")
@@ -161,6 +163,7 @@ class Coordinator:
                 member=row_of(member.stored),
                 code=member.stored,
                 element=text,
+                is_new=is_new,
                 started=lambda: kept_by(home, row, self._element),
                 restore=lambda said: self._restore_row(row, said),
             ),
@@ -269,7 +272,7 @@ class Coordinator:
             if child is not None:
                 self._let_go(row)
                 forgetting.dropped(self._home, id)
-            row.child = self._home.pieces.adopt(self._home, made, id, row.node)
+            row.child = self._home.pieces.adopt(self._home, made, id, row.node, is_new=row.is_new)
         return described(self._home.pieces.core, made)
 
     def _drop(self, row: Row) -> None:

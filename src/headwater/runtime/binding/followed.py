@@ -34,7 +34,7 @@ class Followed:
     places: list[str] = field(default_factory=list)  # the pieces that were clean, one behind the other,
     order: dict[str, int] = field(default_factory=dict)  # and where each of them is
     ahead: int = 0  # pieces whose cells are asked for before they are opened; less than none: never again
-    roused: dict[str, None] = field(default_factory=dict)  # those among them whose effects are here
+    roused: dict[str, bool] = field(default_factory=dict)  # whose effects are here; False: they are on their way
     loads: Loads | None = None  # what is about to be asked for
     asked: asyncio.Future[int | None] | None = None  # where the log ends: the question that is about to be sent
 

@@ -35,6 +35,7 @@ class Part:
     scope: str = ""
     principal: str = ""
     is_keeper: bool = False  # it keeps rows, and needs to know all of them
+    is_new: bool = False  # its element came just now: nothing is known of it
     # What it keeps beside its result, as texts, and having that back. None: it keeps nothing.
     started: Callable[[], tuple[str, ...] | None] | None = None
     restore: Callable[[tuple[str, ...]], bool] | None = None

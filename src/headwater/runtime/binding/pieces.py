@@ -122,7 +122,9 @@ class Pieces:
         made = self._homes[space.name, id] = Home(self, space, cls, id, name, inputs=inputs)
         return made
 
-    def adopt(self, parent: Home, piece: Piece, id: str, maker: Node | None, *, is_back: bool = False) -> Home:
+    def adopt(
+        self, parent: Home, piece: Piece, id: str, maker: Node | None, *, is_back: bool = False, is_new: bool = False
+    ) -> Home:
         """A child: it lives with whoever made it. `is_back`: by what is known of that one, which did not run."""
         old = self._homes.get((parent.space.name, id))
         if old is not None:
@@ -130,6 +132,7 @@ class Pieces:
         type(piece).__outline__.check()
         child = Home(self, parent.space, type(piece), id, id, inputs=dict(piece.__inputs__), parent=parent, maker=maker)
         self._homes[parent.space.name, id] = child
+        child.is_new = is_new
         for user, session in parent.opened_for():
             child.open(user, session, is_back=is_back)
         return child

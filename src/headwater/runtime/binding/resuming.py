@@ -145,7 +145,9 @@ class Resuming:
             self._pieces.core.scheduler.hold(node, phase.document)
         if part is not None:
             entered = Entered(home, node, part)
-            if phase.as_of and part.key(home) not in phase.table:
+            if phase.as_of and (part.is_new or (home.is_new and home is not root)):
+                self.counts["nothing is known"] += 1
+            elif phase.as_of and part.key(home) not in phase.table:
                 self.asking.ask_for(root, phase, channel, entered)
             elif phase.is_over and not phase.table:
                 self.counts["nothing is known"] += 1

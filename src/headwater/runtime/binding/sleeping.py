@@ -10,7 +10,7 @@ What cannot be brought in like this wakes all of the piece: then it resumes node
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
 
@@ -32,13 +32,13 @@ from headwater.protocol.observations import (
     Wholes,
     whose_record,
 )
-from headwater.replica.document import Document
+from headwater.replica.document import NOT_HERE, Document
 from headwater.runtime.binding import whole
 from headwater.runtime.binding.at_once import AtOnce
 from headwater.runtime.binding.bringing import brought, have_awake
 from headwater.runtime.binding.followed import Followed
 from headwater.runtime.binding.generations import with_children
-from headwater.runtime.binding.onward import homes_of
+from headwater.runtime.binding.onward import homes_of, nodes_of
 from headwater.runtime.binding.parts import Key
 from headwater.scheduler.node import NEVER_RAN, Node
 
@@ -300,10 +300,18 @@ class Sleeping:
         followed = self._spaces.get(root.space.name)
         if followed is None or followed.homes.get(root.id) is not root or not self._shows(root.cls):
             return
+        if followed.roused.get(root.id):
+            return
         if root.id not in followed.roused:
-            followed.roused[root.id] = None
+            followed.roused[root.id] = False
             root.rouse()
-        await self._resuming.pieces.core.observing.until(lambda: _is_here(root) or not followed.channel.is_up())
+        observing = self._resuming.pieces.core.observing
+        await observing.until(lambda: _is_here(root) or not followed.channel.is_up())
+        for document in _needed(root):
+            self._resuming.pieces.core.load(document)
+        await observing.until(lambda: not any(_needed(root)) or not followed.channel.is_up())
+        if root.id in followed.roused:
+            followed.roused[root.id] = followed.channel.is_up()
 
     def _shows(self, cls: type[Piece]) -> bool:
         found = self._showing.get(cls)
@@ -351,6 +359,17 @@ def _is_here(root: Home) -> bool:
     """Whether nothing that is shown of a piece, or of its children, waits for anything."""
     is_known = root.phase is None or not (root.phase.asked or root.phase in root.pieces.resuming.under_way)
     return is_known and not any(each.waits() for each in homes_of(root))
+
+
+def _needed(root: Home) -> Iterator[Document]:
+    """What live nodes that came back would be held up for if they had to run, and what may still arrive of it."""
+    why_not = root.pieces.core.why_not
+    for node in nodes_of(root):
+        if node.live and node.as_of:
+            read = [cast(Document, spot.document) for spot in node.reads if spot is not None]
+            for document in (*read, *node.outputs):
+                if document.value is NOT_HERE and why_not(document) is None:
+                    yield document
 
 
 def _written_by(node: Node) -> Iterator[Document]:

@@ -100,11 +100,16 @@ def awake(root: Home) -> tuple[str, ...] | None:
             continue  # What has no account is fresh each time, with whoever demands it.
         if not _is_told(node, account):
             return None
-        if len(node.outputs) > 1 or account.reads_elsewhere(node) or not _is_own(root, node, given, own):
+        if _writes_beside(node) or account.reads_elsewhere(node) or not _is_own(root, node, given, own):
             at = account.said().node
             found.append(name_of((at.member, at.child, at.scope, at.principal)))
     is_sayable = len(found) <= MOST_AWAKE and all(len(name) <= NAME_LENGTH for name in found)
     return tuple(sorted(found)) if is_sayable else None
+
+
+def _writes_beside(node: Node) -> bool:
+    """Whether it writes cells beside its result. What a fold notes beside it is read by nobody else."""
+    return any("/" not in each.key.id.rpartition(":")[2] for each in node.outputs[1:])
 
 
 def _fetching(home: Home) -> Iterator[Key]:
