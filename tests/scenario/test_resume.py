@@ -19,7 +19,7 @@ from tests.unit.binding.kit import run
 
 ALL = 34
 """The nodes of a shop with three items and three lines."""
-KEPT = 15
+KEPT = 14
 """Those among them that keep its children, and what is written elsewhere, with whoever makes what they read."""
 
 
