@@ -242,7 +242,7 @@ def _without_what_was_written(patch: pytest.MonkeyPatch) -> None:
 
 def _without_who_makes_it(patch: pytest.MonkeyPatch) -> None:
     """Nodes come back without those that make what they read."""
-    patch.setattr(Resuming, "_have_made", lambda *_: None)
+    patch.setattr(Resuming, "_have_made", lambda *_, **__: None)
     patch.setattr(Resuming, "_is_told", lambda *_: True)
 
 

@@ -492,3 +492,54 @@ def test_it_is_said_again_by_whoever_had_it_asleep(tmp_path: Path, cls: type[Pie
                 assert not again.errors
 
     run(story)
+
+
+class Choice(Piece, name="kept.Choice"):
+    a: Cell[int] = cell(default=1)
+    is_used: Cell[bool] = cell(default=True)
+
+    @computed
+    def twice(self) -> int:
+        return 2 * self.a.get()
+
+    @computed
+    def picked(self) -> int:
+        return self.twice.get() if self.is_used.get() else 0
+
+    @effect
+    def show(self) -> None:
+        self.picked.get()
+
+
+@pytest.mark.parametrize("is_asleep", [True, False])
+def test_what_a_node_stood_on_runs_before_it_though_it_reads_that_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_asleep: bool
+) -> None:
+    """As in a process that stayed: both are invalid, and the one that is read comes first."""
+    if not is_asleep:
+        monkeypatch.setattr(whole, "awake", lambda _: None)
+
+    def change(made: Any) -> None:
+        made.is_used.set(False)
+        made.a.set(3)
+
+    async def story() -> None:
+        ran: list[set[str]] = []
+        for place, is_down in (("stays", False), ("comes", True)):
+            async with process(tmp_path / place, identity="one") as first:
+                made: Any = await first.open("c", Choice)
+                first.taken()
+                if not is_down:
+                    await first.space.transact(lambda made=made: change(made))  # type: ignore[misc]
+                    await first.settled()
+                    ran.append(first.taken())
+            if is_down:
+                async with process(tmp_path / place) as other:
+                    there: Any = other.space.piece(Choice, "c")
+                    await other.space.transact(lambda: change(there))
+                async with process(tmp_path / place, identity="one") as again:
+                    await again.open("c", Choice)
+                    ran.append(again.taken())
+        assert ran == 2 * [{"c:twice", "c:picked", "c:show"}]
+
+    run(story)

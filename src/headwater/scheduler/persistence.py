@@ -24,7 +24,7 @@ from headwater.replica.layer import Fate, Layer
 from headwater.replica.replica import Replica
 from headwater.replica.runs import Cause, Runs
 from headwater.scheduler.graph.graph import Graph
-from headwater.scheduler.node import CLEAN, Node
+from headwater.scheduler.node import CLEAN, INVALID, Node
 
 AFRESH: Final[Sequence[Spot | None]] = (None,)
 NEAR: Final = 64
@@ -319,6 +319,15 @@ def install(graph: Graph, node: Node, reads: Sequence[Read], seq: int, elsewhere
     node.expect = AFRESH  # These are no edges that anything was ordered by here: its next run looks at each anew.
     node.status, node.causes, node.as_of = CLEAN, None, seq
     return True
+
+
+def reconnect(graph: Graph, node: Node, reads: Sequence[Read]) -> None:
+    """Have a node back that is to run, with what its last run read: whatever that stands on is wanted until then."""
+    documents = [(node.home.documents.of(read.doc), read) for read in reads]
+    spots = [Spot(document, read.path, read.depth) for document, read in documents if document not in node.outputs]
+    graph.apply_read_delta(node, [*dict.fromkeys(map(graph.canonical, spots)), None])
+    node.expect = AFRESH
+    node.status = INVALID
 
 
 def _is_written(document: Document, path: Path) -> bool:

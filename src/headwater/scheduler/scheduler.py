@@ -26,7 +26,7 @@ from headwater.scheduler.invalidation import Invalidation
 from headwater.scheduler.limits import SchedulerLimits
 from headwater.scheduler.loads import Loads
 from headwater.scheduler.node import CLEAN, INVALID, NEVER_RAN, Marks, Node, NodeKind
-from headwater.scheduler.persistence import Held, install
+from headwater.scheduler.persistence import Held, install, reconnect
 from headwater.scheduler.registry import NodeSpec, Registry
 from headwater.scheduler.runner import Runner
 from headwater.scheduler.settle import Settle
@@ -250,6 +250,13 @@ class Scheduler:
             return False
         self.marks.count += 1  # What it reads may be above nodes that were seen to be fresh.
         return True
+
+    def reconnect(self, node: Node, reads: Sequence[Read]) -> None:
+        """Have a node that never ran here back where its last run left it: it is to run, after what it stands on."""
+        self._structural()
+        if not node.removed and node.status == NEVER_RAN:
+            reconnect(self.graph, node, reads)
+            self.marks.count += 1
 
     def kept(self) -> Iterable[Node]:
         """What the stopped attempt of the open run registered, and this one did not yet: it may take that on."""

@@ -326,4 +326,4 @@ class Coordinator:
         """What rows made that came back without a run is not here: all of it is asked for at once."""
         for row in rows:
             if row.result is not None and row.result.document.value is NOT_HERE and row.node and row.node.as_of:
-                self._home.pieces.core.load(row.result.document)
+                self._home.space.load(row.result.document)  # None of the others has to be looked for.

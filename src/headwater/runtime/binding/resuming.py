@@ -44,6 +44,9 @@ MOST_PAGES: Final = 1_000
 """Of one piece. What is beyond them is unknown."""
 TRIES: Final = 3
 """How often it is asked again what a node did, if what it read is written at the same time."""
+TO_RUN: Final = -1
+"""In place of a seq: what was read was written since."""
+WRITTEN: Final = ("what it read was written", "what it read in another space was written")
 ROUNDS: Final = 100
 """How deep pieces in pieces are followed to what makes what a node reads."""
 
@@ -237,12 +240,16 @@ class Resuming:
         self._is_bringing = True
         self._near = []
         found: list[tuple[Entered, Observed, int]] = []
+        scheduler = self._pieces.core.scheduler
         try:
             self._pieces.outside(lambda: self._gather(found))
         finally:
             self._is_bringing = False
         for entered, observed, seq in found:
             if self._waits_again(entered):
+                continue
+            if seq == TO_RUN:
+                self._pieces.outside(lambda e=entered, o=observed: scheduler.reconnect(e.node, o.reads))  # type: ignore[misc]
                 continue
             # I7: whatever it read has somebody who tells it of a change.
             if not all(self._is_told(entered, read.doc) for read in observed.reads) or not self.elsewhere.has_makers(
@@ -294,9 +301,9 @@ class Resuming:
                 known = self._known(entered)
                 if known is not None:
                     found.append((entered, *known))
-            for entered, observed, _ in found:
+            for entered, observed, seq in found:
                 for read in observed.reads:
-                    self._have_made(entered, read.doc)
+                    self._have_made(entered, read.doc, is_needed=seq != TO_RUN)
                 self.elsewhere.have_made(observed)
             if not self._todo:
                 return
@@ -312,7 +319,8 @@ class Resuming:
         why = "nothing is known" if known is None else self._why_not(entered, known[0])
         if known is None or why is not None:
             self.counts[why or ""] += 1
-            return None
+            # I7: what it stands on is wanted until it has run, and runs before it, as in a process that stayed.
+            return (known[0], TO_RUN) if known is not None and why in WRITTEN else None
         return known
 
     def _why_not(self, entered: Entered, observed: Observed) -> str | None:
@@ -342,7 +350,7 @@ class Resuming:
             is_keeper = phase is not None and bool(phase.as_of) and entered.part.is_keeper
             if is_keeper and not self._restored(entered, observed):
                 self.sleeping.fully(entered.home.root)
-            return "what it read was written"
+            return WRITTEN[0]
         if elsewhere is not None:
             return elsewhere
         return None if self._restored(entered, observed) else "what it keeps does not come back"
@@ -368,14 +376,15 @@ class Resuming:
 
     # ---- who makes what it reads ---------------------------------------------------------------------
 
-    def _have_made(self, entered: Entered, doc: DocKey) -> None:
+    def _have_made(self, entered: Entered, doc: DocKey, *, is_needed: bool = True) -> None:
         """Have the node here that makes a document, if it is a member of a piece that is here."""
         root = entered.home.root
         if makers.is_made(root.space, doc):
             return
         if makers.owner_of(self._pieces, root.space, doc)[0] is None:
             if doc.id.startswith(root.id + SEPARATOR):
-                self.sleeping.fully(root)  # It is of a child that is not here.
+                if is_needed:
+                    self.sleeping.fully(root)  # It is of a child that is not here.
             else:
                 self._near.append(makers.named(self._pieces, root.space, doc))
         makers.have_made(self._pieces, entered.home.space, doc)

@@ -40,7 +40,7 @@ from headwater.runtime.binding.followed import Followed
 from headwater.runtime.binding.generations import with_children
 from headwater.runtime.binding.onward import homes_of, nodes_of
 from headwater.runtime.binding.parts import Key
-from headwater.scheduler.node import NEVER_RAN, Node
+from headwater.scheduler.node import CLEAN, Node
 
 if TYPE_CHECKING:
     from headwater.runtime.binding.home import Home
@@ -280,7 +280,7 @@ class Sleeping:
                     return
                 for node in nodes:
                     # I7: whoever stands on it is here before it runs, and runs if the value is another.
-                    if node.status == NEVER_RAN and node.loading is None:
+                    if node.status != CLEAN and not node.runs and node.loading is None:
                         scheduler.hold(node, until)
                 docs = [*dict.fromkeys([each.key for node in nodes for each in _written_by(node)])]
                 if not docs:
