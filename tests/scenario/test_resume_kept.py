@@ -536,7 +536,7 @@ def test_what_a_node_stood_on_runs_before_it_though_it_reads_that_no_more(
             if is_down:
                 async with process(tmp_path / place) as other:
                     there: Any = other.space.piece(Choice, "c")
-                    await other.space.transact(lambda: change(there))
+                    await other.space.transact(lambda there=there: change(there))  # type: ignore[misc]
                 async with process(tmp_path / place, identity="one") as again:
                     await again.open("c", Choice)
                     ran.append(again.taken())
