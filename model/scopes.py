@@ -1,7 +1,7 @@
 """Which workloads are checked, in three sizes. README.md has the figures of each.
 
-`full` is what `./dev sim` runs; `./dev test` runs the first of `quick` and a part of the second. `vast` takes half an
-hour on two cores, and is for whoever changes a rule.
+`full` is what `./dev sim` runs; `./dev test` runs parts of the first two of `quick`. `vast` takes half an hour on
+two cores, and is for whoever changes a rule.
 """
 
 from __future__ import annotations

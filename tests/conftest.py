@@ -12,7 +12,7 @@ from tests.counts import is_exploring, scaled
 
 _FULL_EXAMPLES = 1_000
 _VARIABLES = ("HEADWATER_RANDOM_SCALE", "HEADWATER_SEEDS")
-_COLLECTED_AFTER = 20_000
+_COLLECTED_AFTER = 50_000
 """Objects that are made before the collector looks for those that nobody has any more, instead of 700."""
 
 hypothesis.settings.register_profile(
@@ -45,5 +45,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if hypothesis.is_hypothesis_test(getattr(item, "obj", None)):
             item.add_marker(pytest.mark.random)
-    # The long ones first, so that two workers end together. The order is the same in every run.
+    # The long ones first, so that all workers end together. The order is the same in every run.
     items.sort(key=lambda item: "simulation" not in item.path.parts)

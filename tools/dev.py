@@ -250,7 +250,8 @@ def module(name: str, *arguments: str) -> list[str]:
 
 
 def pytest(*arguments: str) -> list[str]:
-    return module("pytest", "-n", "2", "--dist", "worksteal", *arguments)
+    # For two cores: servers and processes of tests are waited for, and a third worker uses that time.
+    return module("pytest", "-n", "3", "--dist", "worksteal", *arguments)
 
 
 def run(command: Sequence[str], variables: Mapping[str, str] | None = None, *, announce: bool = True) -> int:

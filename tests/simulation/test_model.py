@@ -6,6 +6,8 @@ is drawn at random, and a scope is never cut short.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from model import scopes
@@ -22,7 +24,8 @@ from model.workload import BLIND, Conditions, Kind, Scope, Workload, parsed, ren
 from tests.counts import is_exploring
 
 SMALL = Scope(name="2+1 of few kinds", commits=(2, 1), kinds=scopes.FEW)
-SCOPES = scopes.LEVELS["full"] if is_exploring() else (scopes.QUICK[0], SMALL)
+DETAILED = replace(scopes.QUICK[0], name="1+1 of few kinds, in detail", kinds=scopes.FEW)
+SCOPES = scopes.LEVELS["full"] if is_exploring() else (DETAILED, SMALL)
 NO_REFUSALS = Conditions(refusals=False)
 
 
@@ -201,7 +204,7 @@ def play_all(system: System, conditions: Conditions) -> int:
 
 @pytest.mark.parametrize(
     ("commits", "conditions", "every"),
-    [((2, 1), NO_REFUSALS, 12), ((2, 2), NO_REFUSALS, 171), ((1, 1), Conditions(refusals=False, groups=True), 1)],
+    [((2, 1), NO_REFUSALS, 30), ((2, 2), NO_REFUSALS, 500), ((1, 1), Conditions(refusals=False, groups=True), 1)],
     ids=["2+1", "2+2", "groups"],
 )
 def test_the_shipped_engine_comes_to_every_decision_of_the_model(
@@ -209,7 +212,7 @@ def test_the_shipped_engine_comes_to_every_decision_of_the_model(
 ) -> None:
     decisions = 0
     workloads = Scope(name="shipped", commits=commits).workloads()
-    for workload in workloads[:: max(1, every // 10) if is_exploring() else every]:
+    for workload in workloads[:: max(1, every // 30) if is_exploring() else every]:
         system = System(workload, TRUE_RULES, conditions)
         assert explore(system).violation is None
         decisions += play_all(system, conditions)

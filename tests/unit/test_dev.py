@@ -185,17 +185,17 @@ class TestCommands:
     @pytest.mark.parametrize(
         ("arguments", "command", "variables"),
         [
-            (["test"], "-m pytest -n 2 --dist worksteal", {"HEADWATER_RANDOM_SCALE": "0.1"}),
+            (["test"], "-m pytest -n 3 --dist worksteal", {"HEADWATER_RANDOM_SCALE": "0.1"}),
             (
                 ["test", "-k", "clock", "-x"],
-                "-m pytest -n 2 --dist worksteal -k clock -x",
+                "-m pytest -n 3 --dist worksteal -k clock -x",
                 {"HEADWATER_RANDOM_SCALE": "0.1"},
             ),
-            (["test", "--help"], "-m pytest -n 2 --dist worksteal --help", {"HEADWATER_RANDOM_SCALE": "0.1"}),
-            (["sim"], "-m pytest -n 2 --dist worksteal --durations=10", {"HEADWATER_RANDOM_SCALE": "1.0"}),
+            (["test", "--help"], "-m pytest -n 3 --dist worksteal --help", {"HEADWATER_RANDOM_SCALE": "0.1"}),
+            (["sim"], "-m pytest -n 3 --dist worksteal --durations=10", {"HEADWATER_RANDOM_SCALE": "1.0"}),
             (
                 ["sim", "--seeds", "7", "-m", "random"],
-                "-m pytest -n 2 --dist worksteal --durations=10 -m random",
+                "-m pytest -n 3 --dist worksteal --durations=10 -m random",
                 {"HEADWATER_RANDOM_SCALE": "1.0", "HEADWATER_SEEDS": "7"},
             ),
             (["bench", "--pure"], "-m bench", {}),

@@ -23,6 +23,7 @@ from tests.unit.replica.kit import Client
 from tests.unit.replica.kit import World as Space
 
 STEP_US: Final = 1_000
+MANY: Final = 1_000_000
 
 
 class Runtime:
@@ -78,19 +79,28 @@ class Several:
         """Somebody who derives nothing writes."""
         self.space.clients[0].write(id, replace((), value))
 
-    def work(self) -> None:
-        """Everybody does what there is to do, and everything that was said arrives."""
+    def work(self) -> int:
+        """Everybody does what there is to do, and everything that was said arrives. Answers how many messages."""
+        moved = 0
         for runtime in self.runtimes:
             runtime.world.settle()
-            runtime.client.send()
+            moved += runtime.client.send()
         for runtime in self.runtimes:
-            runtime.client.hear()
+            moved += runtime.client.hear()
             runtime.world.scheduler.heard()
+        return moved
 
     def pass_time(self, ms: int) -> None:
-        for _ in range(ms * 1_000 // STEP_US):
-            self.work()
-            self.space.clock.advance(STEP_US)
+        left = ms * 1_000 // STEP_US
+        while left:
+            steps = 1 if self.work() else min(left, self._steps_to_next())
+            self.space.clock.advance(steps * STEP_US)
+            left -= steps
+
+    def _steps_to_next(self) -> int:
+        """The steps until something can happen: nobody has said anything, so that only a timer is left."""
+        due_us = self.space.clock.next_timer_us()
+        return MANY if due_us is None else max(1, -((self.space.clock.now_us() - due_us) // STEP_US))
 
     def restart(self) -> None:
         """The engine stops and is opened again: nobody's connection is left, and no watch is known."""
