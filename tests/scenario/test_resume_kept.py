@@ -543,3 +543,49 @@ def test_what_a_node_stood_on_runs_before_it_though_it_reads_that_no_more(
         assert ran == 2 * [{"c:twice", "c:picked", "c:show"}]
 
     run(story)
+
+
+class Risky(Piece, name="kept.Risky"):
+    cells: Cell[Mapping[str, int]] = cell(default={})
+
+    @each(cells)
+    def leaves(self, n: Cell[int]) -> Leaf:
+        if n.get() < 0:
+            raise ValueError("less than nothing")
+        return Leaf(n=n)
+
+    @each(cells)
+    def doubled(self, n: Cell[int]) -> int:
+        if n.get() < 0:
+            raise ValueError("less than nothing")
+        return 2 * n.get()
+
+
+def test_a_row_that_fails_keeps_no_other_from_running(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with process(tmp_path, identity="one") as one:
+            risky: Any = await one.space.open(Risky, "r", setup=lambda made: made.cells.set({"a": -1}))
+            await one.settled()
+            one.taken()
+            await one.space.transact(lambda: risky.cells.key("b").set(1))
+            await one.settled()
+            rows = {"r:leaves", "r:doubled", "r:leaves/b row", "r:doubled/b row"}
+            assert one.taken() >= rows | {"r/leaves/b:twice", "r/leaves/b:show"}
+
+    run(story)
+
+
+def test_a_row_that_fails_after_a_restart_keeps_its_child_as_one_that_stayed_does(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with process(tmp_path, identity="one") as first:
+            await first.space.open(Risky, "r", setup=lambda made: made.cells.set({"a": 1}))
+            await first.settled()
+        for n in (-1, -2):
+            async with process(tmp_path) as other:
+                there: Any = other.space.piece(Risky, "r")
+                await other.space.transact(lambda there=there, n=n: there.cells.key("a").set(n))  # type: ignore[misc]
+            async with process(tmp_path, identity="one") as again:
+                await again.open("r", Risky)
+                assert again.taken() >= {"r:leaves/a row", "r/leaves/a:twice", "r/leaves/a:show"}
+
+    run(story)

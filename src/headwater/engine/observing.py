@@ -316,9 +316,9 @@ class Observing:
 
     def _drop_below(self, at: tuple[int, int], gone: list[tuple[str, tuple[int, int, int]]]) -> None:
         for rows in pages_of(self._store, *at, self._limits.page):
-            for child, said in gone:
-                below = [row for row in rows if is_below(row.child, child)]
-                self._drop(below, lambda state, said=said: not _is_later(state, said))  # type: ignore[misc]
+            for row in rows:  # Each once, however many of those that are gone it was in.
+                over = [said for child, said in gone if is_below(row.child, child)]
+                self._drop([row] if over else [], lambda state, over=over: not all(_is_later(state, s) for s in over))  # type: ignore[misc]
 
     def _drop(self, rows: list[ObservationRow], is_over: Callable[[State], bool]) -> None:
         for row in rows:

@@ -354,6 +354,13 @@ class TestGoneBelow:
         runner.observe(self._gone(runner, "p/c/1"))
         assert self._children(engine) == sorted(others)
 
+    def test_one_that_is_gone_twice_takes_no_other_reader_along(self, engine: Engine) -> None:
+        runner = _started(engine, a=1)
+        runner.observe(self._of(runner, "p/c/1/d/2"), self._of(runner, ""))
+        runner.observe(self._gone(runner, "p/c/1"), self._gone(runner, "p/c/1/d/2"), self._gone(runner, "p/c/1"))
+        runner.send(Commit(2, (write("a", replace((), 2)),)))
+        assert _met(engine, 1) == ["n"]
+
     def test_what_is_observed_behind_it_stays(self, engine: Engine) -> None:
         runner = _started(engine, a=1)
         runner.observe(self._of(runner, "p/c/1"), self._of(runner, "p/c/2"))

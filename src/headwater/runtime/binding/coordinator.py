@@ -302,11 +302,7 @@ class Coordinator:
         """What the rows are, for a facet, in order."""
         found: dict[Any, Any] = {}
         run = self._home.pieces.core.current.run
-        if run is not None and isinstance(run.tracker, (Handled, Runner)):
-            self.listing.shown(run.node, texts)
-            rows = [self.rows[text] for text in texts if text in self.rows]
-            self._fetch(rows)
-            run.tracker.need(run, [row.result.document for row in rows if row.result is not None])
+        self._need(texts)
         for text in texts:
             row = self.rows.get(text)
             if row is None or row.result is None:
@@ -321,6 +317,25 @@ class Coordinator:
             elif row.child is not None:
                 found[row.key] = row.child.facet(facet.scope, facet.user, facet.session).piece
         return found
+
+    def keep(self) -> None:
+        """Inside a run that keeps its rows: look at each of them. One that fails is no reason to let others go."""
+        texts: tuple[str, ...] = self._order.get(())
+        self._need(texts)
+        for text in texts:
+            row = self.rows.get(text)
+            if row is not None and row.result is not None:
+                with suppress(UpstreamFailedError):
+                    row.result.get()
+
+    def _need(self, texts: tuple[str, ...]) -> None:
+        """Inside a run: have what some rows made here, and made."""
+        run = self._home.pieces.core.current.run
+        if run is not None and isinstance(run.tracker, (Handled, Runner)):
+            self.listing.shown(run.node, texts)
+            rows = [self.rows[text] for text in texts if text in self.rows]
+            self._fetch(rows)
+            run.tracker.need(run, [row.result.document for row in rows if row.result is not None])
 
     def _fetch(self, rows: list[Row]) -> None:
         """What rows made that came back without a run is not here: all of it is asked for at once."""

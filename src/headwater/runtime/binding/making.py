@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.cells.cell import Cell
-from headwater.cells.handle import Input
 from headwater.cells.sending import Topic
 from headwater.data.address import Depth
 from headwater.data.spots import Spot
@@ -36,6 +35,7 @@ from headwater.scheduler.node import Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
 
 if TYPE_CHECKING:
+    from headwater.runtime.binding.each_handles import Child_, Each_
     from headwater.runtime.binding.facet import Facet
 
 WHILE_OPEN: Final = " while it is open"
@@ -245,11 +245,11 @@ def keep_cells(facet: Facet) -> Node:
 
 def keep_children(facet: Facet, member: Declaration) -> Node:
     """Demand the children of a member, as long as its piece is open."""
-    handle: Input[Any] = facet.handle(member)
+    handle: Each_[Any, Any] | Child_[Any] = facet.handle(member)
     home = facet.home
 
     def look() -> None:
-        handle.get(None)
+        handle.now.keep()
 
     return home.register(
         NodeSpec(

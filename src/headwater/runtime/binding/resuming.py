@@ -342,13 +342,16 @@ class Resuming:
             return "its code is another"
         if observed.gate != said.gate:
             return "its times are others"
+        is_row = not entered.part.is_keeper
         if observed.failed:
+            if is_row:
+                self._restored(entered, observed)  # A run that fails lets go of nothing.
             return "it failed"
         if observed.stale:
             account.because(observed)
-            # I7: its run finds out which of the rows that it had are gone, and what is known of those goes, too.
-            is_keeper = phase is not None and bool(phase.as_of) and entered.part.is_keeper
-            if is_keeper and not self._restored(entered, observed):
+            # I7: its run finds out which of the rows that it had are gone, or whether its child is another, as in a
+            # process that stayed; what is known of those goes with them.
+            if (is_row or (phase is not None and phase.as_of)) and not self._restored(entered, observed) and not is_row:
                 self.sleeping.fully(entered.home.root)
             return WRITTEN[0]
         if elsewhere is not None:
