@@ -17,6 +17,7 @@ from tests.simulation.events_world import found_after
 
 WITHIN = 1_000
 SELDOM_MISSED = (
+    "sources are forgotten",
     "no condition",
     "nothing is cancelled",
     "nothing waits for its origin",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -115,6 +116,18 @@ def accepted(data: bytes | str) -> list[int]:
 
 def write(local_seq: int, id: str = "d", value: object = None) -> Transact:
     return Transact((Commit(local_seq, (Operation(doc(id), (replace((), value or {"n": local_seq}),)),)),))
+
+
+def test_small_answers_do_not_wait_until_the_ones_before_were_acknowledged(tmp_path: Path) -> None:
+    """Otherwise each would come 40 ms late, which is how long a machine takes to acknowledge what it got."""
+
+    async def tell(server: Server) -> None:
+        await opened(server)
+        sockets = [each.transport.get_extra_info("socket") for each in server.server_state.connections]
+        assert sockets
+        assert all(each.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for each in sockets)
+
+    served(tmp_path, tell)
 
 
 # ---- peers outside the protocol ------------------------------------------------------------------------
