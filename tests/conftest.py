@@ -12,7 +12,7 @@ from tests.counts import is_exploring, scaled
 
 _FULL_EXAMPLES = 1_000
 _VARIABLES = ("HEADWATER_RANDOM_SCALE", "HEADWATER_SEEDS")
-_COLLECTED_AFTER = 50_000
+_COLLECTED_AFTER = 100_000
 """Objects that are made before the collector looks for those that nobody has any more, instead of 700."""
 
 hypothesis.settings.register_profile(

@@ -30,7 +30,7 @@ from headwater.runtime.core import Core
 from headwater.runtime.loops import ByHand
 from headwater.scheduler.node import CLEAN, Node, NodeKind, check_node
 from headwater.scheduler.registry import NodeSpec
-from tests.counts import scaled
+from tests.counts import seldom
 
 KEYS = ("p", "q", "r")
 CIRCLE = "round in circles"
@@ -301,7 +301,7 @@ def agrees(look: Look, told: object, stored: object) -> bool:
 @pytest.mark.random
 def test_what_is_read_through_links_is_what_is_there_and_nobody_runs_for_nothing() -> None:
     """I1, I3, I5, I8 and I9: every kept run saw one state, the one that is shown, and had a reason."""
-    for seed in range(scaled(5_000)):
+    for seed in range(seldom(5_000)):
         rng = random.Random(seed)
         world = World(rng)
         for step in range(12):
@@ -317,7 +317,7 @@ def test_what_is_read_through_links_is_what_is_there_and_nobody_runs_for_nothing
 @pytest.mark.random
 def test_nobody_runs_for_links_that_nobody_demands() -> None:
     """I2: without an effect nothing runs, whatever turns where."""
-    for seed in range(scaled(5_000)):
+    for seed in range(seldom(5_000)):
         world = World(random.Random(seed), effects=False)
         for _ in range(5):
             world.change()
@@ -328,7 +328,7 @@ def test_nobody_runs_for_links_that_nobody_demands() -> None:
 @pytest.mark.random
 def test_links_that_close_a_cycle_come_to_rest_or_are_held_back() -> None:
     """I6: a link may lead to what is made of it; a pass has an end, and so has the wait for quiet."""
-    for seed in range(scaled(5_000)):
+    for seed in range(seldom(5_000)):
         rng = random.Random(seed)
         world = World(rng, cycles=True)
         limits = world.core.scheduler.limits
