@@ -95,6 +95,10 @@ class Subscriptions:
         else:
             known = rows[wish.reaction]
             row = known._replace(lane=wish.lane, priority=wish.priority)
+            if known.state == Listening.RETIRED and isinstance(wish, Declared):
+                return (
+                    False  # Somebody retired it. A program that is to deliver it takes it up; one that emits does not.
+                )
             if known.state == Listening.RETIRED:
                 # What was emitted meanwhile has no targets: it is looked through again. Targets keep their positions.
                 is_new = True
@@ -112,6 +116,11 @@ class Subscriptions:
         """
         rows = self.all()
         known = rows.get(wish.reaction)
+        if len(wish.topic) > 2 * NAME_LENGTH or len(wish.lane) > NAME_LENGTH:
+            raise ProtocolError(
+                f"reaction {wish.reaction[:NAME_LENGTH]!r} names a topic of {len(wish.topic)} characters and a lane of "
+                f"{len(wish.lane)}: the limits are {2 * NAME_LENGTH} and {NAME_LENGTH}. Give them shorter names."
+            )
         if known is None:
             if not wish.reaction or ":" in wish.reaction or len(wish.reaction) > NAME_LENGTH:
                 raise ProtocolError(

@@ -42,6 +42,11 @@ def reaction_with_a_colon(_: Path) -> str:
     return raised(lambda: World().subscribe("a:b"))
 
 
+@case("reaction 'r' names a topic of 513 characters and a lane of", "Give them shorter names.")
+def reaction_of_a_long_topic(_: Path) -> str:
+    return raised(lambda: World().subscribe("r", topic=513 * "t"))
+
+
 @case("a space has at most 1 reactions, retired ones included")
 def too_many_reactions(_: Path) -> str:
     world = with_order(Limits(subscriptions=1))

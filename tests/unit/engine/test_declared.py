@@ -83,7 +83,7 @@ class TestWhatItHears:
         assert (world.reaction().lane, world.reaction().priority) == ("slow", 7)
         assert delivered(world) == {"a": [1, 2]}
 
-    def test_one_that_was_retired_goes_on_where_it_was(self) -> None:
+    def test_one_that_was_retired_stays_so_until_somebody_is_to_deliver_it(self) -> None:
         world = World()
         world.subscribe()
         world.emit("a", 1)
@@ -91,6 +91,8 @@ class TestWhatItHears:
         world.operate("retire")
         world.emit("a", 2)
         world.commit(order("a", 3), declared=(R,))
+        assert delivered(world) == {}, "whoever emits does not undo what an operator did"
+        world.subscribe()
         assert delivered(world) == {"a": [2, 3]}
 
     def test_what_is_declared_twice_is_declared_once(self) -> None:

@@ -32,6 +32,7 @@ from headwater.protocol.reactions import Granted, Since
 from headwater.reactions.port import Batch, LeaseLostError, StillRunsError
 from headwater.reactions.rules import Rules
 from headwater.runtime.binding.contexts import EPOCH
+from headwater.runtime.binding.descendants import pulled
 from headwater.runtime.binding.events import Event
 from headwater.runtime.effort import Effort
 
@@ -167,13 +168,12 @@ class BoundReaction:
         known = self._pieces.known(self._space.name, id)
         if known is not None and not known.is_stopped:
             return known
-        if SEPARATOR in id:
-            everybody = self._pieces.runtime.space(self._space.name)
-            return await everybody.transact(self._pieces.home_of, self._space, id)
-        document = self._pieces.records.cell(self._space, id).document
+        root = id.partition(SEPARATOR)[0]
+        document = self._pieces.records.cell(self._space, root).document
         await self._pieces.core.loaded(document)
         try:
-            return self._pieces.records.found(self._space, id)
+            found = self._pieces.known(self._space.name, root) or self._pieces.records.found(self._space, root)
+            return found if root == id else await pulled(self._pieces, found, id)
         finally:
             self._space.let_be(document)
 

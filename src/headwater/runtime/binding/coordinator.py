@@ -124,6 +124,16 @@ class Coordinator:
         row = self.rows.get(text)
         return None if row is None else row.child
 
+    async def pulled(self, text: str) -> Home | None:
+        """Outside a run: the child of one element, brought up to date for that. None: there is none."""
+        core = self._home.pieces.core
+        await core.pull(self._order)
+        row = self.rows.get(text)
+        if row is None or row.result is None:
+            return None
+        await core.pull(row.result)
+        return row.child
+
     # ---- its own run -------------------------------------------------------------------------------
 
     def _run(self) -> tuple[str, ...]:
