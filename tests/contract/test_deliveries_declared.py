@@ -1,10 +1,10 @@
 """A process that dies, or a disk that fails, at any statement of commits that declare who hears of what they emit.
 
 One story emits before anybody hears, declares with a record, with a record that lost a conflict, in a wave, from the
-beginning, and once more after it was retired, which is then taken up; it is cut off at every call of the store, before it and after it. What is
-stored then is a record with everybody who was declared with it, or neither. Whoever goes on with the same commits, byte
-for byte, ends where an undisturbed story ends: every record is delivered once to each, in order. `./dev test` tries
-every twentieth call, `./dev sim` all.
+beginning, and once more after it was retired, which is then taken up; it is cut off at every call of the store, before
+it and after it. What is stored then is a record with everybody who was declared with it, or neither. Whoever goes on
+with the same commits, byte for byte, ends where an undisturbed story ends: every record is delivered once to each, in
+order. `./dev test` tries every twentieth call, `./dev sim` all.
 """
 
 from __future__ import annotations
