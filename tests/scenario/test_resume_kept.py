@@ -589,3 +589,24 @@ def test_a_row_that_fails_after_a_restart_keeps_its_child_as_one_that_stayed_doe
                 assert again.taken() >= {"r:leaves/a row", "r/leaves/a:twice", "r/leaves/a:show"}
 
     run(story)
+
+
+def test_a_coordinator_that_was_brought_for_one_row_keeps_those_that_come(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with process(tmp_path, identity="one") as first:
+            await first.space.open(Risky, "r", setup=lambda made: made.cells.set({"a": 1, "b": 1}))
+            await first.settled()
+        async with process(tmp_path) as other:
+            there: Any = other.space.piece(Risky, "r")
+            await other.space.transact(lambda: there.cells.key("a").set(-1))
+        async with process(tmp_path, identity="one") as again:
+            risky: Any = await again.open("r", Risky)
+            assert "r:doubled/a row" in again.taken()
+            await again.space.transact(lambda: risky.cells.key("c").set(3))
+            await again.settled()
+            assert {"r:doubled", "r:doubled/c row"} <= again.taken()
+            await again.space.transact(lambda: risky.cells.key("a").set(2))
+            await again.settled()
+            assert dict(await risky.doubled.pull()) == {"a": 4, "b": 2, "c": 6}
+
+    run(story)

@@ -139,6 +139,9 @@ class Coordinator:
     def _run(self) -> tuple[str, ...]:
         self._home.check_generation()
         found = {ONLY: ONLY} if self._source is None else self._source.keys()
+        if self.is_sparse:  # From here on it has all of them, and they are kept, as in a piece that is awake.
+            self.complete()
+            self._home.pieces.core.afterwards(lambda: self._home.keep(self.member))
         with self._home.pieces.resuming.together():
             for text, key in found.items():
                 if text not in self.rows:
