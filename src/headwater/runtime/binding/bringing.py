@@ -91,8 +91,6 @@ async def _nodes(
             return None
         nodes.append(node)
         phase.table.pop(key, None)  # It was here before.
-    for key in rows:
-        phase.table.pop(key, None)
     return nodes
 
 
