@@ -7,11 +7,14 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from headwater import Cell, Piece, cell, computed, each, effect, given, handler
 from headwater.clock import VirtualClock
 from headwater.data.address import DocKey
 from headwater.data.value import freeze
 from headwater.protocol.commit import SentEvent
+from headwater.runtime.binding.asking import Asking
 from headwater.runtime.binding.receipts import place
 from headwater.runtime.runtime import Runtime
 from headwater.testing import Simulation
@@ -184,12 +187,13 @@ async def a_key_that_left(sim: Simulation) -> list[str]:
     await tree.add.send("broken", -1)
     await sim.crash("ann")
     ann = sim.runtime("ann")
-    tree = await ann.space("s").open(Tree, "t")  # One that cannot be made here has not left.
+    tree = await ann.space("s").open(Tree, "t")
     await a_while(sim)
     left = stored(sim)
     states = {row.stream: row.state for row in ann.intents() if row.stream.endswith("bump")}
-    wrong = [] if left == ["s/t/leaves/broken:bump"] else [f"{left} are still stored"]
-    ends = {"s/t/leaves/gone:bump": "refused", "s/t/leaves/stays:bump": "landed", "s/t/leaves/broken:bump": "parked"}
+    wrong = [] if not left else [f"{left} are still stored"]
+    # A row that cannot be made any more keeps the child that it had, as in a process that stayed.
+    ends = {"s/t/leaves/gone:bump": "refused", "s/t/leaves/stays:bump": "landed", "s/t/leaves/broken:bump": "landed"}
     if states != ends:
         wrong.append(f"they ended as {states}")
     await tree.add.send("gone", 1)  # The next one under that key has nothing to do with it.
@@ -200,6 +204,32 @@ async def a_key_that_left(sim: Simulation) -> list[str]:
 
 def test_what_is_due_for_a_child_whose_key_left_is_refused() -> None:
     assert told(a_key_that_left) == []
+
+
+async def a_key_whose_child_cannot_be_made(sim: Simulation) -> list[str]:
+    """Nothing is known of the child that it had: it has not left, and what is due for it waits."""
+    ann = sim.runtime("ann")
+    tree = await ann.space("s").open(Tree, "t")
+    await tree.add.send("broken", 1)
+    await sim.settle()
+    await (await tree.leaves.pull())["broken"].later.send()
+    await tree.add.send("broken", -1)
+    await sim.crash("ann")
+    ann = sim.runtime("ann")
+    await ann.space("s").open(Tree, "t")
+    await a_while(sim)
+    states = {row.stream: row.state for row in ann.intents() if row.stream.endswith("bump")}
+    wrong = [] if stored(sim) == ["s/t/leaves/broken:bump"] else [f"{stored(sim)} are still stored"]
+    return wrong if states == {"s/t/leaves/broken:bump": "parked"} else [*wrong, f"they ended as {states}"]
+
+
+async def nobody(*_: object) -> None:
+    """Nobody answers what nodes did."""
+
+
+def test_what_is_due_for_a_child_that_cannot_be_made_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Asking, "answered", nobody)
+    assert told(a_key_whose_child_cannot_be_made) == []
 
 
 async def a_root_that_was_stopped(sim: Simulation) -> list[str]:
