@@ -325,12 +325,13 @@ class Session:
         self.outgoing.append(Ack(self.replica.confirmed.seq, self._acked))
 
     def _releasable(self) -> int:
-        """No commit to come will replay or name anything up to here."""
+        """No commit to come will replay or name anything up to here. To say less, while much waits, does no harm."""
         self.replica.tell()  # What was not told yet names nothing yet.
         pending = self.replica.pending
-        firsts = (pending.first_named(), pending.oldest(), self.replica.may_name(), self._heard + 1)
-        oldest = min(first for first in firsts if first is not None)
-        return max(oldest - 1, self._acked)
+        oldest = min(n for n in (pending.oldest(), self.replica.may_name(), self._heard + 1) if n is not None)
+        if oldest - 1 - self._acked <= pending.waiting() // 64 * 8:
+            return self._acked
+        return max(min(oldest, pending.first_named() or oldest) - 1, self._acked)
 
     # ---- watching ----------------------------------------------------------------------------------
 

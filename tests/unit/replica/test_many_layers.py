@@ -14,14 +14,15 @@ from headwater.data.patch import add, append, replace
 from headwater.data.spots import Spot
 from headwater.errors import LimitError
 from headwater.protocol.commit import encode_commit
-from headwater.protocol.messages import Own, Sync
+from headwater.protocol.messages import Ack, Own, Sync
 from headwater.protocol.verdict import Conflict, RuleRefused
 from headwater.replica import replica as replica_module
 from headwater.replica.layer import Fate, Layer
+from headwater.replica.pending import Pending
 from headwater.replica.replica import Replica
 from headwater.replica.spans import MOST_SPANS
 from headwater.replica.transaction import Transaction
-from tests.unit.replica.kit import Told, doc, holding
+from tests.unit.replica.kit import Told, World, bump, doc, holding
 
 D, E = doc("d"), doc("e")
 NO = RuleRefused("rule", "no")
@@ -249,3 +250,33 @@ def test_a_transaction_goes_on_with_the_layers_it_saw_when_they_are_confirmed() 
     assert older.read(D) == FEW - 1
     (read,) = older.reads()
     assert (read.seq, read.layers) == (seq, ((1, FEW),))
+
+
+def test_what_waits_is_looked_at_seldom_while_documents_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each answer is acknowledged; that must not cost a look at all commits which have no verdict yet."""
+    looked = 0
+    first_named = Pending.first_named
+
+    def counted(self: Pending) -> int | None:
+        nonlocal looked
+        looked += len(self.live_layers)
+        return first_named(self)
+
+    monkeypatch.setattr(Pending, "first_named", counted)
+    world, commits = World("a"), 500
+    (client,) = world.clients
+    client.watch("n", *[f"d{number}" for number in range(commits)])
+    world.settle()
+    client.write("n", replace((), {"n": 0}))
+    world.settle()
+    looked = 0
+    for number in range(commits):
+        client.do(bump("n"))
+        client.write(f"d{number}", replace((), 1))
+    for _ in range(commits):  # As each document that arrives meanwhile is.
+        client.session._acknowledge()
+    assert looked <= 30 * commits
+    world.settle()
+    acked = [message.local_seq for message in client.sent if isinstance(message, Ack)]
+    assert acked == sorted(acked), "in the end all of it is let go"
+    assert acked[-1] >= 2 * commits
