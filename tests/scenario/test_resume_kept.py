@@ -148,7 +148,7 @@ class TestChildren:
                     await leaf.put.send(n)
                 await again.settled()
                 assert again.runs["t/branch//all/a:show"] == 3
-                assert again.runs["t:show"] >= 1
+                assert again.runs["t:show"] == 3
                 assert again.counts["woken"] == 0
 
         run(story)
@@ -418,7 +418,7 @@ def test_a_resource_is_not_fetched_again_and_goes_on_with_its_input(tmp_path: Pa
             assert (again.counts["asleep"], FETCHED) == (1, [])
             assert again.taken() <= {"p:page"}, "what it wants is looked at; nothing of the author's runs"
             await again.space.transact(lambda: pages.number.set(2))
-            assert await pages.text.pull() in ("page 1", "...", "page 2")
+            await pages.text.pull()  # From here on it is looked at.
             await again.rt.core.observing.until(lambda: pages.text.get() == "page 2")
             assert FETCHED == [2]
 

@@ -194,7 +194,7 @@ def test_a_slot_whose_thread_hangs_is_not_claimed_for() -> None:
         async def does(batch: Batch) -> None:
             if batch.records[0].payload == "hangs":
                 try:
-                    await asyncio.sleep(3_600)
+                    await asyncio.Event().wait()  # for ever
                 except asyncio.CancelledError as error:
                     raise StillRunsError(hangs) from error
 
