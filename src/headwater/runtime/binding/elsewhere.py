@@ -39,6 +39,8 @@ TOGETHER: Final = 5_000
 """Reads in one question."""
 MOST_HERE: Final = 1_000
 """Documents of one space that are here before their readers come back. Others say when they arrive what they are."""
+WRITTEN_THERE: Final = "what it read in another space was written"
+"""Why a node is to run."""
 MOST_UNSURE: Final = 100_000
 """Nodes that are told again once what they read elsewhere is confirmed. Others are unknown until they run."""
 
@@ -174,7 +176,7 @@ class Elsewhere:
     def why_not(self, known: Known, observed: Observed) -> str | None:
         """Why a node is to run because of what it read elsewhere, if it is."""
         if any(read in known.written for read in observed.foreign):
-            return "what it read in another space was written"
+            return WRITTEN_THERE
         if not all(read in known.held for read in observed.foreign):
             return "another space did not say whether it was written"
         return None

@@ -25,7 +25,7 @@ from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.replica import Replica
 from headwater.runtime.binding import forgetting, makers
 from headwater.runtime.binding.asking import LATE_MS, PAGE, Asking
-from headwater.runtime.binding.elsewhere import Elsewhere
+from headwater.runtime.binding.elsewhere import WRITTEN_THERE, Elsewhere
 from headwater.runtime.binding.observed import Codes, about
 from headwater.runtime.binding.onward import nodes_of
 from headwater.runtime.binding.parts import Part
@@ -46,7 +46,8 @@ TRIES: Final = 3
 """How often it is asked again what a node did, if what it read is written at the same time."""
 TO_RUN: Final = -1
 """In place of a seq: what was read was written since."""
-WRITTEN: Final = ("what it read was written", "what it read in another space was written")
+WRITTEN: Final = "what it read was written"
+"""Why a node is to run; that it was written in another space is `elsewhere`'s to say."""
 ROUNDS: Final = 100
 """How deep pieces in pieces are followed to what makes what a node reads."""
 
@@ -320,7 +321,7 @@ class Resuming:
         if known is None or why is not None:
             self.counts[why or ""] += 1
             # I7: what it stands on is wanted until it has run, and runs before it, as in a process that stayed.
-            return (known[0], TO_RUN) if known is not None and why in WRITTEN else None
+            return (known[0], TO_RUN) if known is not None and why in (WRITTEN, WRITTEN_THERE) else None
         return known
 
     def _why_not(self, entered: Entered, observed: Observed) -> str | None:
@@ -334,28 +335,30 @@ class Resuming:
             opaque = entered.node.opaque
             return f"nobody can know what it does{f': {opaque}' if opaque else ''}"
         phase = entered.home.root.phase
-        elsewhere = None if phase is None else self.elsewhere.why_not(phase.elsewhere, observed)
+        there = None if phase is None else self.elsewhere.why_not(phase.elsewhere, observed)
         implied = self.implied(entered.home.space.name, observed)
         if implied is None:
-            return elsewhere or "what its reads are by default is not known"
+            return there or "what its reads are by default is not known"
         if (observed.fingerprint, observed.kind) != (standing_on(said.fingerprint, implied), said.kind):
             return "its code is another"
         if observed.gate != said.gate:
             return "its times are others"
-        is_row = not entered.part.is_keeper
+        keeps_rows = entered.part.is_keeper
         if observed.failed:
-            if is_row:
+            if not keeps_rows:
                 self._restored(entered, observed)  # A run that fails lets go of nothing.
             return "it failed"
         if observed.stale:
             account.because(observed)
             # I7: its run finds out which of the rows that it had are gone, or whether its child is another, as in a
             # process that stayed; what is known of those goes with them.
-            if (is_row or (phase is not None and phase.as_of)) and not self._restored(entered, observed) and not is_row:
+            if not keeps_rows:
+                self._restored(entered, observed)
+            elif phase is not None and phase.as_of and not self._restored(entered, observed):
                 self.sleeping.fully(entered.home.root)
-            return WRITTEN[0]
-        if elsewhere is not None:
-            return elsewhere
+            return WRITTEN
+        if there is not None:
+            return there
         return None if self._restored(entered, observed) else "what it keeps does not come back"
 
     def _restored(self, entered: Entered, observed: Observed) -> bool:
