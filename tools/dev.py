@@ -299,6 +299,10 @@ def parser() -> argparse.ArgumentParser:
         "sim", help="run the tests with random suites at their full counts; takes pytest's arguments, too"
     )
     one.add_argument("--seeds", type=count, metavar="N", help="cases per random suite, instead of its own count")
+    commands.add_parser(
+        "baseline",
+        help="count and measure the project as it is: code, imports, calls, times; writes bench/baseline.json",
+    )
     commands.add_parser("build", help="compile the hot modules into build/compiled (needs a C compiler)")
     one = commands.add_parser("model", help="check the model of the protocol over all small interleavings")
     one.add_argument("level", nargs="?", choices=("quick", "full", "vast"), default="quick")
@@ -330,6 +334,8 @@ def main(argv: Sequence[str]) -> int:
                 return check()
             case "bench":
                 return bench(options.names, pure=options.pure)
+            case "baseline":
+                return run(module("tools.baseline"))
             case "build":
                 return build()
             case "model":

@@ -1,0 +1,118 @@
+"""The counters of `./dev baseline`, on a small package with known sizes and cycles."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tools import baseline
+
+MODULE = '''"""A docstring
+of two lines."""
+
+# A comment.
+LIMIT = 3  # Counted: there is code before the comment.
+"""What LIMIT is."""
+
+
+def act(first: int,
+        second: int) -> str:
+    """One more docstring."""
+    return """text
+of two lines"""
+'''
+
+
+def package(folder: Path, modules: dict[str, str]) -> Path:
+    root = folder / "sample"
+    for name, source in modules.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(source)
+    return root
+
+
+def test_code_lines_leave_out_blanks_comments_and_docstrings() -> None:
+    assert baseline.code_lines(MODULE) == 5
+
+
+def test_sizes_are_those_of_each_folder_and_empty_modules_are_not_counted(tmp_path: Path) -> None:
+    root = package(
+        tmp_path,
+        {
+            "__init__.py": '"""Nothing."""\n',
+            "a.py": "x = 1\ny = 2\n",
+            "inner/b.py": "z = 3\n",
+            "testing/kit.py": "k = 1\n",
+        },
+    )
+    sizes = baseline.sizes_by_folder(root)
+    assert sizes == {
+        ".": {"code_lines": 2, "modules": 1},
+        "inner": {"code_lines": 1, "modules": 1},
+        "testing": {"code_lines": 1, "modules": 1},
+    }
+    product = baseline.total(size for folder, size in sizes.items() if not baseline.is_apart(folder))
+    assert product == {"code_lines": 3, "modules": 2}
+
+
+def test_a_group_resolves_folders_and_refuses_a_path_that_is_gone(tmp_path: Path) -> None:
+    root = package(tmp_path, {"a.py": "x = 1\n", "inner/__init__.py": "", "inner/b.py": "y = 1\nz = 2\n"})
+    assert baseline.group(root, ["a.py", "inner"]) == {
+        "code_lines": 3,
+        "modules": 2,
+        "paths": ["a.py", "inner/b.py"],
+    }
+    with pytest.raises(FileNotFoundError, match=r"gone\.py"):
+        baseline.group(root, ["gone.py"])
+
+
+def test_imports_count_under_type_checking_inside_functions_and_relative(tmp_path: Path) -> None:
+    root = package(
+        tmp_path,
+        {
+            "__init__.py": "",
+            "a.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from sample.inner.b import thing\n",
+            "inner/__init__.py": "from . import b\n",
+            "inner/b.py": "def late():\n    import sample.c\n",
+            "c.py": "from .inner import b\nfrom sample import a\nimport json\n",
+            "d.py": "from sample import a\n",
+        },
+    )
+    assert baseline.import_graph(root) == {
+        "sample": set(),
+        "sample.a": {"sample.inner.b"},
+        "sample.inner": {"sample.inner.b"},
+        "sample.inner.b": {"sample.c"},
+        "sample.c": {"sample.inner.b", "sample.a"},
+        "sample.d": {"sample.a"},
+    }
+    assert baseline.cycles(root) == {
+        "sizes": [3],
+        "members": [["sample.a", "sample.c", "sample.inner.b"]],
+    }
+
+
+def test_strongly_connected_components_of_a_known_graph() -> None:
+    graph = {
+        "a": ["b"],
+        "b": ["c", "d"],
+        "c": ["a"],
+        "d": ["e"],
+        "e": ["f"],
+        "f": ["e", "g"],
+        "g": [],
+        "h": ["a", "h"],
+    }
+    assert baseline.strongly_connected(graph) == [["a", "b", "c"], ["e", "f"]]
+
+
+def test_a_long_chain_needs_no_recursion() -> None:
+    graph = {str(number): [str((number + 1) % 5_000)] for number in range(5_000)}
+    assert [len(component) for component in baseline.strongly_connected(graph)] == [5_000]
+
+
+def test_every_listed_path_of_this_project_exists() -> None:
+    for listed in baseline.GROUPS.values():
+        assert baseline.group(baseline.PACKAGE, listed)["modules"] > 0
