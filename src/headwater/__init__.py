@@ -6,7 +6,6 @@ loads only the errors; the other names are loaded when they are first used.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
 from headwater.errors import (
@@ -38,6 +37,7 @@ from headwater.errors import (
     StorageError,
     UpstreamFailedError,
 )
+from headwater.lazy import load_on_use
 
 if TYPE_CHECKING:
     from headwater.backoff import Backoff
@@ -203,13 +203,7 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'headwater' has no attribute {name!r}")
-    value: object = getattr(importlib.import_module(home), name)
-    globals()[name] = value  # So that this function is asked once per name.
-    return value
+__getattr__ = load_on_use(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

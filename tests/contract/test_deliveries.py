@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from headwater.clock import VirtualClock
-from headwater.engine.limits import Limits
+from headwater.engine import Limits
 from headwater.engine.store.port import Store
 from headwater.engine.store.sqlite import SqliteStore
-from headwater.engine.verify.history import verify_store
+from headwater.engine.verify import verify_store
 from headwater.protocol.commit import Delivered, LeaseHeld, TopicRecord
 from headwater.protocol.reactions import Outcome, lease_name
 from headwater.protocol.verdict import Accepted, PreconditionFailed, Rejected

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from headwater.data.codec import decode
-from headwater.engine.limits import Limits
+from headwater.engine import Limits
 from headwater.engine.store.sqlite import SqliteStore
-from headwater.engine.verify.history import verify_store
+from headwater.engine.verify import verify_store
 from headwater.errors import StorageError
 from headwater.protocol.commit import TopicRecord
 from headwater.protocol.reactions import Failure, Grant, Granted, Outcome, Then

@@ -17,9 +17,9 @@ import pytest
 
 from headwater.data.address import Depth, DocKey
 from headwater.data.patch import replace
-from headwater.engine.limits import Limits
+from headwater.engine import Limits
 from headwater.engine.store.sqlite import SqliteStore
-from headwater.engine.verify.history import verify_store
+from headwater.engine.verify import verify_store
 from headwater.errors import StorageError
 from headwater.protocol.commit import Commit, Declared, Operation, Read, TopicRecord
 from headwater.protocol.reactions import QueryReactions, Reactions

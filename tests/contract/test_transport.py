@@ -16,8 +16,7 @@ import pytest
 from headwater.data.link import Link as DocLink
 from headwater.data.patch import add, append, increment, replace
 from headwater.data.value import ABSENT
-from headwater.engine.engine import Engine
-from headwater.engine.limits import DEFAULT_LIMITS, Limits
+from headwater.engine import DEFAULT_LIMITS, Engine, Limits
 from headwater.errors import (
     CommitConvergenceError,
     ConflictError,
@@ -27,8 +26,7 @@ from headwater.errors import (
     SessionExpiredError,
 )
 from headwater.protocol.messages import Query
-from headwater.replica.session import Link
-from headwater.replica.transaction import Transaction
+from headwater.replica import Link, Transaction
 from headwater.runtime.retry import RetryPolicy
 from tests.unit.runtime.kit import TRANSPORTS, Client, Made, Rig, doc, refused, run
 

@@ -19,14 +19,12 @@ from headwater.data.address import DocKey
 from headwater.data.patch import replace
 from headwater.data.trace import Failed, Ran
 from headwater.data.value import Value
-from headwater.engine.engine import Engine
+from headwater.engine import Engine
 from headwater.protocol.commit import MAIN, Commit, Operation
 from headwater.protocol.verdict import Accepted
-from headwater.runtime.attachment import Attachment, Embedded
+from headwater.runtime import Attachment, Embedded, Runtime, Space
 from headwater.runtime.binding.making import WHILE_OPEN
-from headwater.runtime.runtime import Runtime
-from headwater.runtime.shared_space import Space
-from headwater.scheduler.scheduler import Failure
+from headwater.scheduler import Failure
 from tests.counts import scaled
 from tests.unit.binding.kit import run
 

@@ -12,7 +12,7 @@ from headwater.data.patch import Patch, add, append, increment, remove, replace
 from headwater.data.path import Path as ValuePath
 from headwater.data.path import lookup
 from headwater.data.value import ABSENT, MaybeValue, equal
-from headwater.engine.limits import Limits
+from headwater.engine import Limits
 from headwater.protocol.commit import Read
 from headwater.protocol.verdict import Accepted, Collision
 from tests.counts import scaled

@@ -19,7 +19,7 @@ from headwater.data.patch import (
     splice,
 )
 from headwater.data.path import Path
-from headwater.engine.limits import Limits
+from headwater.engine import Limits
 from headwater.protocol.verdict import Accepted
 from tests.counts import scaled
 from tests.unit.engine.kit import DEEP, SHAPE, Writer, open_engine, read, write

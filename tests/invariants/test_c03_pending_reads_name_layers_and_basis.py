@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headwater.data.patch import add, replace
-from headwater.engine.limits import Limits
+from headwater.engine import Limits
 from headwater.errors import ProtocolError
 from tests.unit.engine.kit import Writer, conflict_of, open_engine, read, seq_of, value_of, write
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headwater.data.patch import replace
-from headwater.engine.engine import Engine
+from headwater.engine import Engine
 from headwater.protocol.commit import Commit
 from headwater.protocol.verdict import Conflict, Rejected, as_error
 from tests.unit.engine.kit import Writer, conflict_of, open_engine, read, seq_of, value_of, write

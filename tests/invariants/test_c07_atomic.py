@@ -13,8 +13,7 @@ import pytest
 from headwater.clock import VirtualClock
 from headwater.data.patch import append, replace
 from headwater.data.value import ABSENT
-from headwater.engine.engine import Engine
-from headwater.engine.limits import Limits
+from headwater.engine import Engine, Limits
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.errors import StorageError
 from headwater.protocol.commit import Commit, SentEvent, TopicRecord

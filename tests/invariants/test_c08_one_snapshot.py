@@ -13,9 +13,9 @@ import pytest
 
 from headwater.data.patch import increment, replace
 from headwater.data.value import MaybeValue
-from headwater.engine.limits import Limits
+from headwater.engine import Limits
 from headwater.protocol.verdict import Accepted
-from headwater.replica.transaction import Transaction
+from headwater.replica import Transaction
 from tests.counts import scaled
 from tests.unit.engine.kit import Writer, conflict_of, doc, open_engine, read, seq_of, value_of, write
 from tests.unit.replica.kit import Client, Told, Work, World, bump

@@ -15,10 +15,9 @@ import pytest
 from headwater.data.address import DocKey
 from headwater.data.patch import add, append, apply, increment, replace
 from headwater.data.value import ABSENT, MaybeValue, equal
-from headwater.engine.engine import Engine
-from headwater.engine.reads import Logged
+from headwater.engine import Engine, Logged
 from headwater.protocol.verdict import Accepted
-from headwater.replica.feed import Kind, Notification
+from headwater.replica import Kind, Notification
 from tests.counts import scaled
 from tests.unit.engine.kit import Writer, doc, open_engine, read, write
 from tests.unit.replica.histories import play

@@ -11,8 +11,7 @@ from headwater.data.address import DocKey
 from headwater.data.patch import Patch, add, append, apply, increment, remove, replace, splice
 from headwater.data.path import lookup
 from headwater.data.value import ABSENT, MaybeValue, equal
-from headwater.engine.engine import Engine
-from headwater.engine.limits import Limits
+from headwater.engine import Engine, Limits
 from headwater.errors import AbsentError
 from tests.counts import scaled
 from tests.unit.engine.kit import Writer, doc, open_engine, value_of, write

@@ -10,10 +10,8 @@ import pytest
 
 from headwater.data.value import Value, equal, freeze
 from headwater.protocol.verdict import Conflict
-from headwater.replica.document import NOT_HERE
-from headwater.replica.replica import Replica
-from headwater.scheduler.limits import SchedulerLimits
-from headwater.scheduler.node import CLEAN
+from headwater.replica import NOT_HERE, Replica
+from headwater.scheduler import CLEAN, SchedulerLimits
 from headwater.testing.sched_checks import check_world, reachable, unsettled
 from headwater.testing.sched_graphs import FAILING, KINDS, Built, Expected, Plan, random_cell, random_plan, random_rule
 from headwater.testing.sched_kit import Handle, World

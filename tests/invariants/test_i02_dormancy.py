@@ -7,8 +7,8 @@ import random
 import pytest
 
 from headwater.data.trace import Demanded, Suspended
-from headwater.replica.replica import Replica
-from headwater.scheduler.limits import SchedulerLimits
+from headwater.replica import Replica
+from headwater.scheduler import SchedulerLimits
 from headwater.testing.sched_checks import check_world
 from headwater.testing.sched_graphs import Built, random_plan
 from headwater.testing.sched_kit import World

@@ -13,7 +13,7 @@ import pytest
 
 from headwater.data.patch import Patch, PatchError, add, append, increment, remove, replace
 from headwater.data.value import ABSENT
-from headwater.scheduler.limits import SchedulerLimits
+from headwater.scheduler import SchedulerLimits
 from headwater.testing.sched_graphs import FAILING, KINDS, Built, random_plan
 from headwater.testing.sched_kit import World
 from headwater.testing.sched_watch import Watcher

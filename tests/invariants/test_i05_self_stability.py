@@ -7,7 +7,7 @@ import random
 import pytest
 
 from headwater.data.value import ABSENT
-from headwater.scheduler.node import CLEAN
+from headwater.scheduler import CLEAN
 from headwater.testing.sched_kit import Handle, World
 from headwater.testing.sched_watch import Watcher
 from tests.counts import scaled

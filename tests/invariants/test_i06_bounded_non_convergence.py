@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headwater.data.trace import PassEnded, Ran, TraceEvent
-from headwater.scheduler.limits import SchedulerLimits
+from headwater.scheduler import SchedulerLimits
 from headwater.testing.sched_checks import check_world, unsettled
 from headwater.testing.sched_graphs import FAILING, Built, random_plan
 from headwater.testing.sched_kit import Handle, World

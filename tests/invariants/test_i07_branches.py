@@ -21,7 +21,7 @@ from headwater.engine.observing import Observing
 from headwater.protocol.commit import MAIN
 from headwater.protocol.observations import ForeignRead
 from headwater.protocol.verdict import Accepted
-from headwater.runtime.attachment import Embedded
+from headwater.runtime import Embedded
 from headwater.runtime.binding.elsewhere import Elsewhere, Known
 from tests.invariants.i07_kit import (
     Site,

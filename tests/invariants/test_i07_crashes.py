@@ -27,7 +27,7 @@ from headwater.engine.store.sqlite import SqliteStore
 from headwater.errors import AbsentError
 from headwater.protocol.mirrors import Mirror, Mirrored, QueryElsewhere, ReadElsewhere
 from headwater.protocol.observations import ForeignRead
-from headwater.replica.document import Document
+from headwater.replica import Document
 from headwater.runtime.binding import questions
 from headwater.scheduler.persistence import Account
 from tests.counts import is_exploring, scaled

@@ -16,7 +16,7 @@ import pytest
 from headwater import Cell, Piece, cell, computed, effect, handler
 from headwater.data.address import DocKey
 from headwater.data.value import ABSENT
-from headwater.engine.engine import Engine
+from headwater.engine import Engine
 from headwater.engine.remade import Remade
 from headwater.protocol.observations import Observations, QueryObservations
 from tests.invariants.i07_kit import asked, embedded, found, opened, site, stories

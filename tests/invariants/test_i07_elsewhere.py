@@ -21,11 +21,10 @@ from headwater.data.value import MAX_INT
 from headwater.engine import mirrors
 from headwater.engine.mirrors import said_row
 from headwater.protocol.observations import ForeignRead, Observed, QueryCurrent
-from headwater.runtime.attachment import Embedded
+from headwater.runtime import Embedded
 from headwater.runtime.binding import elsewhere, makers
 from headwater.runtime.binding.elsewhere import Elsewhere, Known
-from headwater.scheduler import persistence, scheduler
-from headwater.scheduler.node import Node
+from headwater.scheduler import Node, persistence, scheduler
 from headwater.scheduler.persistence import Account
 from tests.invariants.i07_kit import (
     Site,

@@ -20,9 +20,9 @@ from headwater.data.address import DocKey
 from headwater.runtime.attached import Attached
 from headwater.runtime.binding import fresh
 from headwater.runtime.binding.resuming import Resuming
+from headwater.scheduler import Scheduler
 from headwater.scheduler.graph.graph import Graph
 from headwater.scheduler.persistence import Account
-from headwater.scheduler.scheduler import Scheduler
 from tests.invariants.i07_kit import (
     Site,
     Write,

@@ -18,11 +18,10 @@ import pytest
 from headwater import Cell, Input, Model, Piece, cell, computed, each, effect, fold, given
 from headwater.data.limits import ValueLimits
 from headwater.protocol.observations import decode_footprint, encode_part
-from headwater.runtime.attachment import Embedded
+from headwater.runtime import Embedded, Runtime
 from headwater.runtime.binding import whole
 from headwater.runtime.binding.resuming import Resuming
 from headwater.runtime.binding.sleeping import Sleeping
-from headwater.runtime.runtime import Runtime
 from headwater.scheduler.graph.graph import Graph
 from headwater.scheduler.persistence import Account
 from tests.counts import scaled

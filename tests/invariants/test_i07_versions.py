@@ -17,7 +17,7 @@ from typing import Any, Final
 import pytest
 
 from headwater.protocol.commit import MAIN
-from headwater.runtime.attachment import Embedded
+from headwater.runtime import Embedded
 from headwater.runtime.binding import whole
 from headwater.runtime.binding.giving import Defaults
 from headwater.runtime.binding.observed import Codes

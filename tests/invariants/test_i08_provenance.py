@@ -9,7 +9,7 @@ import pytest
 from headwater.data.address import Depth
 from headwater.errors import UpstreamFailedError
 from headwater.protocol.verdict import Collision, Conflict, RuleRefused
-from headwater.scheduler.node import CLEAN, INVALID
+from headwater.scheduler import CLEAN, INVALID
 from headwater.testing.sched_graphs import KINDS, Built, random_plan
 from headwater.testing.sched_kit import Handle, World
 from headwater.testing.sched_watch import Watcher

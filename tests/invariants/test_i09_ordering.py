@@ -8,9 +8,8 @@ from functools import partial
 import pytest
 
 from headwater.data.trace import Exhausted, Ran, RunStarted
+from headwater.scheduler import CLEAN, Node, SchedulerLimits
 from headwater.scheduler.graph.edges import writers_above
-from headwater.scheduler.limits import SchedulerLimits
-from headwater.scheduler.node import CLEAN, Node
 from headwater.testing.sched_checks import check_world, reachable
 from headwater.testing.sched_graphs import KINDS, Built, random_plan
 from headwater.testing.sched_kit import World

@@ -15,15 +15,13 @@ from unittest.mock import patch
 
 from headwater import Piece
 from headwater.data.address import Depth, DocKey
+from headwater.engine import Engine, Logged
 from headwater.engine.admission import Admission
 from headwater.engine.branches import Branch
-from headwater.engine.engine import Engine
-from headwater.engine.reads import Logged
 from headwater.engine.sessions import Session
 from headwater.protocol.commit import Commit
 from headwater.protocol.verdict import Collision, Conflict, Rejection, RuleRefused
-from headwater.runtime.policy import Policy
-from headwater.runtime.runtime import Runtime
+from headwater.runtime import Policy, Runtime
 from headwater.testing import Simulation
 from headwater.testing.author_seeds import run_seed
 from headwater.testing.author_stored import log_of

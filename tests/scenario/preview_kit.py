@@ -10,7 +10,7 @@ from typing import Any
 from headwater.cli.known import known_of
 from headwater.data.address import DocKey
 from headwater.data.value import ABSENT, MaybeValue
-from headwater.engine.directory import Directory
+from headwater.engine import Directory
 from headwater.protocol.desk import Question
 from headwater.runtime.binding.previewing import Known, Preview, preview
 from headwater.runtime.binding.shadow import Report, shadowed

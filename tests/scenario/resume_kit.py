@@ -25,10 +25,9 @@ from headwater import (
 )
 from headwater.data.trace import Failed, Ran
 from headwater.protocol.observations import Observations, Observed, QueryObservations
-from headwater.runtime.attachment import Attachment, Embedded
+from headwater.runtime import Attachment, Embedded, Runtime
 from headwater.runtime.binding.making import WHILE_OPEN
-from headwater.runtime.runtime import Runtime
-from headwater.scheduler.scheduler import Failure
+from headwater.scheduler import Failure
 
 SPACE = "shop"
 

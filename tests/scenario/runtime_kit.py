@@ -8,10 +8,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from headwater.runtime.attachment import Attachment, Embedded, Remote
-from headwater.runtime.runtime import Runtime
-from headwater.runtime.transport import Transport
-from headwater.scheduler.scheduler import Failure
+from headwater.runtime import Attachment, Embedded, Remote, Runtime, Transport
+from headwater.scheduler import Failure
 from tests.unit.runtime.kit import Cuttable, address, serving
 
 TRANSPORTS = ("embedded", "websocket")

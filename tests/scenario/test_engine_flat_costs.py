@@ -17,8 +17,7 @@ import pytest
 
 from headwater.clock import VirtualClock
 from headwater.data.patch import replace
-from headwater.engine.engine import Engine
-from headwater.engine.limits import DEFAULT_LIMITS
+from headwater.engine import DEFAULT_LIMITS, Engine
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.protocol.commit import Commit
 from tests.unit.engine.kit import doc, read, seq_of, write

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from headwater.data.patch import append, replace
-from headwater.engine.directory import Directory
+from headwater.engine import Directory
 from headwater.errors import ProtocolError
 from headwater.protocol.commit import Commit, EntityAbsent
 from headwater.protocol.verdict import Accepted, PreconditionFailed, Rejected

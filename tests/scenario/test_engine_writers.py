@@ -8,7 +8,7 @@ import pytest
 
 from headwater.data.patch import add_unique, append, increment, remove_value, replace
 from headwater.data.path import lookup
-from headwater.engine.engine import Engine
+from headwater.engine import Engine
 from headwater.protocol.commit import Commit
 from headwater.protocol.verdict import Accepted, Verdict
 from tests.unit.engine.kit import SHAPE, Writer, conflict_of, open_engine, read, seq_of, value_of, write

@@ -14,22 +14,17 @@ from unittest.mock import patch
 import pytest
 
 from headwater import Cell, Piece, Refused, cell, handler
-from headwater.engine.engine import Engine
+from headwater.engine import Engine
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.errors import BacklogFullError
-from headwater.replica.document import Document
-from headwater.replica.layer import Layer
-from headwater.replica.transaction import Transaction
-from headwater.runtime import space
-from headwater.runtime.attachment import Embedded
+from headwater.replica import Document, Layer, Transaction
+from headwater.runtime import Embedded, Policy, Runtime, space
 from headwater.runtime.binding.events import Event
 from headwater.runtime.binding.handling import Handling
 from headwater.runtime.binding.lanes import Lane
 from headwater.runtime.binding.lineage import Origin
 from headwater.runtime.binding.receipts import PREFIX
-from headwater.runtime.policy import Policy
-from headwater.runtime.runtime import Runtime
-from headwater.scheduler.node import Node
+from headwater.scheduler import Node
 from headwater.testing import Simulation
 from headwater.testing.author_stored import log_of
 from tests.scenario.events_kit import durable, outcome, outcomes, policy, told

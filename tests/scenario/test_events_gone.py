@@ -14,9 +14,9 @@ from headwater.clock import VirtualClock
 from headwater.data.address import DocKey
 from headwater.data.value import freeze
 from headwater.protocol.commit import SentEvent
+from headwater.runtime import Runtime
 from headwater.runtime.binding.asking import Asking
 from headwater.runtime.binding.receipts import place
-from headwater.runtime.runtime import Runtime
 from headwater.testing import Simulation
 from tests.scenario.events_kit import durable, outcome, read, stored, told
 from tests.unit.binding.kit import alone, run

@@ -13,9 +13,8 @@ from headwater import Cell, Piece, Policy, StorageError, cell, handler
 from headwater.data.value import freeze
 from headwater.errors import LimitError
 from headwater.protocol.commit import SentEvent
-from headwater.runtime.attachment import Remote
+from headwater.runtime import Remote, Runtime
 from headwater.runtime.outbox import Outbox
-from headwater.runtime.runtime import Runtime
 from headwater.testing import Simulation
 from tests.scenario.events_kit import durable, stored, told
 from tests.scenario.runtime_kit import Cable

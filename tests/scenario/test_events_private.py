@@ -13,14 +13,13 @@ from headwater import Cell, EventExpiredError, HandlerFailed, Piece, Policy, Ref
 from headwater.clock import VirtualClock
 from headwater.data.patch import append
 from headwater.data.value import freeze
-from headwater.engine.access import ACCESS
+from headwater.engine import ACCESS
 from headwater.protocol.commit import SentEvent
 from headwater.protocol.messages import Query
-from headwater.runtime.attachment import Embedded
+from headwater.runtime import Embedded, Runtime
 from headwater.runtime.binding import retention
 from headwater.runtime.binding.receipts import PREFIX, narrowest
-from headwater.runtime.runtime import Runtime
-from headwater.server.keys import new_key, new_token
+from headwater.server import new_key, new_token
 from headwater.testing import Simulation, simulated
 from tests.scenario.test_events_costs import counting
 from tests.unit.runtime.kit import address, run, serving

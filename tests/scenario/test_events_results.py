@@ -13,15 +13,14 @@ from headwater import Cell, EventExpiredError, Piece, Policy, Refused, cell, giv
 from headwater.clock import VirtualClock
 from headwater.data.patch import append
 from headwater.data.value import MAX_INT, freeze
-from headwater.engine.access import ACCESS
+from headwater.engine import ACCESS
 from headwater.protocol.commit import SentEvent
 from headwater.protocol.messages import Query
-from headwater.runtime.attachment import Embedded
+from headwater.runtime import Embedded, Runtime
 from headwater.runtime.binding import retention
 from headwater.runtime.binding.minting import given_id
 from headwater.runtime.binding.receipts import PREFIX
-from headwater.runtime.runtime import Runtime
-from headwater.server.keys import new_key, new_token
+from headwater.server import new_key, new_token
 from tests.unit.runtime.kit import address, run, serving
 
 SECRET = "vault code 1234"

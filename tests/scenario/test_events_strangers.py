@@ -16,16 +16,15 @@ from headwater import Cell, Piece, Policy, cell, each, given, handler
 from headwater.data.ids import event_id
 from headwater.data.patch import append
 from headwater.data.value import freeze
-from headwater.engine.access import ACCESS
+from headwater.engine import ACCESS
 from headwater.errors import HeadwaterError
 from headwater.protocol.commit import SentEvent
 from headwater.protocol.messages import Query
-from headwater.runtime.attachment import Remote
+from headwater.runtime import Remote, Runtime
 from headwater.runtime.binding.gone import is_gone
 from headwater.runtime.binding.minting import given_id
 from headwater.runtime.binding.receipts import PREFIX
-from headwater.runtime.runtime import Runtime
-from headwater.server.keys import new_key, new_token
+from headwater.server import new_key, new_token
 from headwater.testing import Simulation
 from tests.scenario.events_kit import read, stored, told
 from tests.scenario.runtime_kit import Cable

@@ -13,10 +13,10 @@ from headwater import BacklogFullError, Cell, HandlerFailed, Piece, Policy, cell
 from headwater.clock import VirtualClock
 from headwater.data.patch import append
 from headwater.data.value import Value, freeze
-from headwater.engine.access import ACCESS
+from headwater.engine import ACCESS
 from headwater.protocol.commit import SentEvent
-from headwater.runtime.runtime import Runtime
-from headwater.server.keys import new_key, new_token
+from headwater.runtime import Runtime
+from headwater.server import new_key, new_token
 from headwater.testing import Simulation
 from tests.scenario.events_kit import durable, stored, told
 from tests.unit.runtime.kit import address, run, serving

@@ -17,16 +17,15 @@ from headwater.cli import intents as command
 from headwater.cli.app import run as run_command
 from headwater.data.patch import append
 from headwater.data.value import freeze
-from headwater.engine.access import ACCESS
+from headwater.engine import ACCESS
 from headwater.errors import AccessError, DirectoryInUseError, HeadwaterError, RuleRefusedError
 from headwater.protocol.commit import SentEvent
 from headwater.protocol.desk import Question
-from headwater.runtime.attachment import Remote
+from headwater.runtime import Remote, Runtime
 from headwater.runtime.binding import takeover
 from headwater.runtime.outbox import Outbox
-from headwater.runtime.runtime import Runtime
 from headwater.server import intents as listing
-from headwater.server.keys import new_key, new_token
+from headwater.server import new_key, new_token
 from headwater.testing import Simulation
 from tests.scenario.events_kit import Front, commits, durable, forbidden, outcome, policy, read, stored, told
 from tests.scenario.runtime_kit import Cable

@@ -22,7 +22,7 @@ from headwater import (
     materializer,
 )
 from headwater.clock import VirtualClock
-from headwater.runtime.runtime import Runtime
+from headwater.runtime import Runtime
 from tests.unit.binding.kit import Ranned, alone, run
 
 RAN: list[str] = []

@@ -16,13 +16,12 @@ from unittest.mock import patch
 import pytest
 
 from headwater import Cell, Delivery, Piece, Refused, Topic, cell, child, handler, reaction, topic
-from headwater.engine.engine import Engine
+from headwater.engine import Engine
 from headwater.errors import StorageError
 from headwater.protocol.reactions import Delivering, Delivers, QueryReactions, Subscribe
 from headwater.reactions.drain import Pace
-from headwater.runtime import reactions
+from headwater.runtime import Runtime, reactions
 from headwater.runtime.outbox import Outbox
-from headwater.runtime.runtime import Runtime
 from headwater.testing import Simulation
 from tests.scenario.events_kit import Front, told
 

@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import pytest
 
-from headwater.engine.engine import Engine
+from headwater.engine import Engine
 from headwater.engine.subscriptions import Subscriptions
 from headwater.errors import RuleRefusedError, StorageError
 from headwater.protocol.commit import Declared

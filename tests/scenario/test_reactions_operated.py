@@ -13,10 +13,8 @@ import pytest
 from headwater import Backoff, Cell, Delivery, Piece, Topic, cell, handler, reaction, topic
 from headwater.errors import StorageError
 from headwater.protocol.reactions import QueryReactions
-from headwater.runtime import entry
-from headwater.runtime.runtime import Runtime
-from headwater.server.limits import ServerLimits
-from headwater.server.serve import Server
+from headwater.runtime import Runtime, entry
+from headwater.server import Server, ServerLimits
 from tests.scenario.test_reactions_attacked import failing
 from tests.unit.runtime.kit import address, serving
 

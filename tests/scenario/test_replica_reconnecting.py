@@ -5,14 +5,12 @@ from __future__ import annotations
 from headwater.data.link import Link
 from headwater.data.patch import add, append, increment, replace
 from headwater.data.value import ABSENT
-from headwater.engine.access import ACCESS
-from headwater.engine.hub import Hub
-from headwater.engine.limits import Limits
+from headwater.engine import ACCESS, Hub, Limits
 from headwater.errors import SessionExpiredError
 from headwater.protocol.messages import Opened, Problem, Watch
 from headwater.protocol.verdict import Conflict, RuleRefused
-from headwater.replica.feed import Kind
-from headwater.replica.session import Link as Connection
+from headwater.replica import Kind
+from headwater.replica import Link as Connection
 from tests.unit.replica.kit import Client, Told, World, bump, doc, putting, together
 
 NIGHT_US = 8 * 3_600 * 1_000_000

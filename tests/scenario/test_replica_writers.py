@@ -8,11 +8,10 @@ import pytest
 
 from headwater.data.patch import add, append, increment, replace
 from headwater.data.value import MaybeValue
-from headwater.engine.limits import Limits
+from headwater.engine import Limits
 from headwater.protocol.messages import Transact
 from headwater.protocol.verdict import Conflict, Rejection
-from headwater.replica.pending import Layer
-from headwater.replica.transaction import Transaction
+from headwater.replica import Layer, Transaction
 from tests.unit.replica.kit import Client, Told, Work, World, bump, doc, putting, together
 
 

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from headwater import Cell, Input, Piece, UpstreamFailedError, cell, computed, effect, given, handler
-from headwater.runtime.attachment import Embedded
+from headwater.runtime import Embedded, Runtime
 from headwater.runtime.binding import asking, resuming, whole
-from headwater.runtime.runtime import Runtime
 from headwater.scheduler.persistence import Account
 from tests.scenario.resume_kit import SPACE, Process, Shop, filled, observed, process
 from tests.unit.binding.kit import run

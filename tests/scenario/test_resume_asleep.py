@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from headwater import Cell, Piece, cell, computed, each, effect, handler
-from headwater.engine.limits import Limits
+from headwater.engine import Limits
 from headwater.protocol.observations import Observations, Observed, QueryObservations
-from headwater.runtime.attachment import Embedded
-from headwater.runtime.runtime import Runtime
+from headwater.runtime import Embedded, Runtime
 from tests.counts import scaled
 from tests.scenario.resume_kit import SPACE, Process, observed, process
 from tests.unit.binding.kit import run

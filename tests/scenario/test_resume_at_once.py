@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from headwater import Cell, Piece, cell, computed, effect, given, handler
-from headwater.engine.limits import Limits
-from headwater.runtime.attachment import Attachment, Embedded
+from headwater.engine import Limits
+from headwater.runtime import Attachment, Embedded, Transport
 from headwater.runtime.binding.followed import Followed
 from headwater.runtime.binding.sleeping import Sleeping
-from headwater.runtime.transport import Transport
 from tests.scenario.resume_kit import SPACE, Process, process
 from tests.unit.binding.kit import run
 

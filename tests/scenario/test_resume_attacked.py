@@ -10,7 +10,7 @@ import pytest
 
 from headwater import Cell, Input, Link, Model, Piece, cell, computed, each, effect, fold, given, handler, link
 from headwater.data.address import DocKey
-from headwater.engine.directory import Directory
+from headwater.engine import Directory
 from headwater.protocol.desk import Question
 from headwater.server.last_run import last_run_form
 from headwater.server.nodes import backlog_form, nodes_form

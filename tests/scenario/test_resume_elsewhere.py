@@ -11,15 +11,14 @@ import pytest
 
 from headwater import Cell, Input, Piece, cell, computed, given
 from headwater.data.address import DocKey
+from headwater.engine import Engine
 from headwater.engine.asking import Asking
-from headwater.engine.engine import Engine
 from headwater.engine.observed_form import decode_mirror
 from headwater.errors import AccessError, StorageError
 from headwater.protocol.mirrors import Mirror
 from headwater.protocol.observations import QueryCurrent
-from headwater.runtime.attachment import Embedded
+from headwater.runtime import Embedded, Runtime
 from headwater.runtime.binding import questions
-from headwater.runtime.runtime import Runtime
 from tests.invariants.i07_kit import Site, asked, embedded, opened, site, written
 from tests.unit.binding.kit import run
 

@@ -12,7 +12,7 @@ import pytest
 
 from headwater import Cell, Input, Piece, cell, computed, effect, given, handler
 from headwater.data.address import DocKey
-from headwater.runtime.attachment import Embedded
+from headwater.runtime import Embedded
 from headwater.runtime.binding.followed import Followed
 from headwater.runtime.binding.sleeping import Sleeping
 from tests.scenario.resume_kit import Process, process

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import headwater
-from headwater.engine.access import ACCESS
-from headwater.runtime.runtime import Runtime
-from headwater.server.keys import new_key, new_token
-from headwater.server.serve import Server
+from headwater.engine import ACCESS
+from headwater.runtime import Runtime
+from headwater.server import Server, new_key, new_token
 from tests.invariants.i07_kit import Site
 from tests.scenario.test_resume_elsewhere import HERE, RATES, STOCK, UNKNOWN, Goods, Rates, View
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from headwater import Cell, Piece, cell, computed, effect, materializer
 from headwater.data.address import DocKey
-from headwater.engine.directory import Directory
+from headwater.engine import Directory
 from headwater.protocol.observations import Marks, QueryMarks, QueryReaders, Readers
 from headwater.runtime.binding.renewal import changed, fingerprints
 from tests.scenario.resume_kit import SPACE, process

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from headwater.errors import AccessError, HeadwaterError, LoadError, SessionExpiredError
-from headwater.runtime.runtime import Runtime
-from headwater.scheduler.scheduler import Failure
-from headwater.server.keys import new_key
+from headwater.runtime import Runtime
+from headwater.scheduler import Failure
+from headwater.server import new_key
 from tests.unit.runtime.kit import address, run, serving
 
 

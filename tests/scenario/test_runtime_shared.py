@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from headwater.cells.model import Model
+from headwater import Model
 from headwater.data.link import Link
 from headwater.errors import HeadwaterError
-from headwater.runtime.attachment import Embedded
-from headwater.runtime.runtime import Runtime
+from headwater.runtime import Embedded, Runtime
 from tests.scenario.runtime_kit import TRANSPORTS, Rig, rig_on
 from tests.unit.runtime.kit import run
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from headwater.data.address import DocKey
 from headwater.data.link import Link
 from headwater.data.value import ABSENT
-from headwater.replica.detached import Detached
-from headwater.replica.replica import Replica
-from headwater.scheduler.node import Node
+from headwater.replica import Detached, Replica
+from headwater.scheduler import Node
 from headwater.testing.sched_checks import check_world
 from headwater.testing.sched_kit import Handle, World
 

@@ -13,15 +13,13 @@ import pytest
 import headwater
 from headwater import Cell, Piece, Policy, cell, handler
 from headwater.data.patch import append
-from headwater.engine.access import ACCESS
+from headwater.engine import ACCESS
 from headwater.errors import HeadwaterError
 from headwater.protocol.messages import Query
-from headwater.replica.session import Session
-from headwater.runtime import attached
-from headwater.runtime.attachment import Remote
-from headwater.runtime.runtime import Runtime
+from headwater.replica import Session
+from headwater.runtime import Remote, Runtime, attached
+from headwater.server import new_key, new_token
 from headwater.server.application import Served
-from headwater.server.keys import new_key, new_token
 from tests.scenario.runtime_kit import Cable
 from tests.scenario.test_events_waiting import moments
 from tests.unit.runtime.kit import address, run, serving

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headwater import ConflictError, HandlerFailed, Refused, SessionExpiredError
 from headwater.data.address import DocKey
-from headwater.engine.engine import Engine
-from headwater.engine.reads import Logged
-from headwater.engine.verify.history import verify_store
+from headwater.engine import Engine, Logged
+from headwater.engine.verify import verify_store
 from headwater.pieces.names import document_id, piece_id
 from headwater.runtime.binding.receipts import PREFIX
 from headwater.testing.author_stored import log_of

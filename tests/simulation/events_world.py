@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
-from headwater import AuthoringError, Runtime, SessionExpiredError
-from headwater.pieces.handles import Handler, Intent
+from headwater import AuthoringError, Handler, Intent, Runtime, SessionExpiredError
 from headwater.runtime.outbox import Outbox
 from headwater.testing import Simulation
 from headwater.testing.author_seeds import run_seed

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from headwater.data.value import MaybeValue, equal
-from headwater.engine.engine import Engine
-from headwater.replica.document import NOT_HERE, NotLoaded
+from headwater.engine import Engine
+from headwater.replica import NOT_HERE, NotLoaded
 from tests.simulation.replica_runtime import Runtime
 
 

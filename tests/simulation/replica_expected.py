@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Container
 
 from headwater.data.value import MaybeValue
-from headwater.replica.document import NOT_HERE, NotLoaded
+from headwater.replica import NOT_HERE, NotLoaded
 from tests.simulation.replica_rules import KEYS, Look, Plan, Shown, number, said, walk
 
 

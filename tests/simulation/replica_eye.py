@@ -15,10 +15,8 @@ from headwater.data.path import Path
 from headwater.data.trace import Exhausted, PassEnded, Removed, RunStarted, Suspended, TraceEvent
 from headwater.data.value import equal
 from headwater.protocol.verdict import Rejection
-from headwater.replica.document import NOT_HERE
-from headwater.replica.feed import Kind, Notification
-from headwater.replica.pending import Layer
-from headwater.scheduler.node import Node, NodeKind
+from headwater.replica import NOT_HERE, Kind, Layer, Notification
+from headwater.scheduler import Node, NodeKind
 from tests.simulation.replica_expected import Expected
 from tests.simulation.replica_rules import Look, Place, said, walk
 

@@ -15,7 +15,7 @@ from headwater.data.address import Depth
 from headwater.data.link import Link
 from headwater.data.path import Path, lookup
 from headwater.data.value import ABSENT, MaybeValue, equal
-from headwater.replica.document import NOT_HERE, NotLoaded
+from headwater.replica import NOT_HERE, NotLoaded
 
 KEYS: Final = ("p", "q", "r")
 CIRCLE: Final = "round in circles"

@@ -13,22 +13,17 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from headwater.cells.cell import Cell
-from headwater.cells.handle import Input
+from headwater import Cell, Input
 from headwater.clock import Timer, VirtualClock
 from headwater.data.address import DocKey
 from headwater.data.link import Link
 from headwater.data.value import ABSENT, MaybeValue
 from headwater.errors import AbsentError, AuthoringError, InvalidValueError
 from headwater.protocol.verdict import Conflict
-from headwater.replica.document import NOT_HERE, Document, NotLoaded
-from headwater.replica.session import Session
+from headwater.replica import NOT_HERE, Document, NotLoaded, Session
 from headwater.runtime.core import Core
 from headwater.runtime.writing import WHO
-from headwater.scheduler.limits import SchedulerLimits
-from headwater.scheduler.node import Node, NodeKind
-from headwater.scheduler.registry import NodeSpec
-from headwater.scheduler.scheduler import Failure
+from headwater.scheduler import Failure, Node, NodeKind, NodeSpec, SchedulerLimits
 from tests.simulation.replica_eye import Eye
 from tests.simulation.replica_rules import CIRCLE, KEYS, UNFIT, Flavour, Look, Plan, number
 from tests.unit.replica.kit import Client

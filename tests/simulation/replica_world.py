@@ -16,9 +16,7 @@ from typing import Final, cast
 
 from headwater.clock import VirtualClock
 from headwater.data.address import DocKey
-from headwater.engine.engine import Engine
-from headwater.engine.hub import Hub
-from headwater.engine.limits import DEFAULT_LIMITS
+from headwater.engine import DEFAULT_LIMITS, Engine, Hub
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.errors import InvariantViolation, NotSettlingError
 from headwater.testing.sched_checks import check_world

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import pytest
 
 from headwater.clock import Clock
-from headwater.engine.engine import Engine
+from headwater.engine import Engine
 from headwater.engine.store.database import Database
 from headwater.engine.store.port import HeadRow, Store
 from headwater.engine.store.sqlite import SqliteStore

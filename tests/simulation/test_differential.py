@@ -15,17 +15,16 @@ from headwater.data.address import Depth, DocKey
 from headwater.data.patch import add, append, increment, remove_value, replace, splice
 from headwater.data.path import Path
 from headwater.data.value import ABSENT
-from headwater.engine import admission
+from headwater.engine import Limits, admission
 from headwater.engine.admission import Admission
 from headwater.engine.branches import Branch
 from headwater.engine.group import Group
 from headwater.engine.heads import Head, Heads
-from headwater.engine.limits import Limits
 from headwater.engine.log import Log
 from headwater.engine.marks import NOBODY, Marks
 from headwater.engine.reads import Reads
 from headwater.engine.sessions import Session, Sessions
-from headwater.engine.verify.naive import NaiveSpace
+from headwater.engine.verify import NaiveSpace
 from headwater.errors import CorruptionError
 from headwater.protocol.commit import Commit, Frame, Operation, Read
 from headwater.protocol.verdict import Accepted, Verdict

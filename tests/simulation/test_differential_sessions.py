@@ -12,9 +12,9 @@ import pytest
 
 from headwater.data.address import Depth, DocKey
 from headwater.data.patch import Patch, add, increment, replace
-from headwater.engine.limits import Limits
+from headwater.engine import Limits
 from headwater.engine.sessions import Session, Sessions
-from headwater.engine.verify.naive import NaiveSpace
+from headwater.engine.verify import NaiveSpace
 from headwater.protocol.commit import Commit, Operation, Read
 from headwater.testing.differential import replay
 from headwater.testing.draws import DOCS

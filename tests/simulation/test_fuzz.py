@@ -25,11 +25,9 @@ from headwater.clock import VirtualClock
 from headwater.data.address import Depth, DocKey
 from headwater.data.link import Link
 from headwater.data.patch import Patch, add, append, increment, remove, replace
-from headwater.engine.engine import Engine
-from headwater.engine.host import InlineHost
-from headwater.engine.limits import Limits
+from headwater.engine import Engine, InlineHost, Limits
 from headwater.engine.store.sqlite import SqliteStore
-from headwater.engine.verify.history import verify_file
+from headwater.engine.verify import verify_file
 from headwater.errors import AccessError, HeadwaterError
 from headwater.protocol.commit import Commit, EntityAbsent, LeaseHeld, Operation, OriginCommitted, Read, SentEvent
 from headwater.protocol.messages import (
@@ -54,7 +52,7 @@ from headwater.protocol.messages import (
     encode,
 )
 from headwater.protocol.verdict import Accepted
-from headwater.runtime.reception import Reception
+from headwater.runtime import Reception
 from headwater.runtime.websocket import PATH, WebSocket
 from tests.counts import scaled, seldom
 from tests.unit.runtime.kit import Rig, address, run, serving

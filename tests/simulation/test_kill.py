@@ -27,13 +27,11 @@ from headwater.data.address import Depth, DocKey
 from headwater.data.codec import digest
 from headwater.data.patch import append, increment, replace
 from headwater.data.value import ABSENT, Absent, MaybeValue
-from headwater.engine.engine import Engine
+from headwater.engine import Engine
 from headwater.engine.store.sqlite import SqliteStore
-from headwater.engine.verify.history import verify_file
+from headwater.engine.verify import verify_file
 from headwater.errors import CommitRejected
-from headwater.replica.replica import Replica
-from headwater.replica.session import Session
-from headwater.replica.transaction import Transaction
+from headwater.replica import Replica, Session, Transaction
 from headwater.runtime.driver import Driver
 from headwater.runtime.retry import Writer
 from headwater.runtime.websocket import WebSocket

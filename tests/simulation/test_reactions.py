@@ -14,8 +14,8 @@ import pytest
 
 from headwater.backoff import Backoff
 from headwater.clock import Random, VirtualClock
-from headwater.engine.engine import Engine
-from headwater.engine.verify.history import verify_store
+from headwater.engine import Engine
+from headwater.engine.verify import verify_store
 from headwater.errors import StorageError
 from headwater.protocol.commit import Delivered, LeaseHeld, TopicRecord
 from headwater.protocol.reactions import Claim, Claimed, Delivering, Delivers, Grant, QueryDrained, lease_name

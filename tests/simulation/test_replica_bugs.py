@@ -11,10 +11,8 @@ import pytest
 
 from headwater.data.spots import Spot, Twig
 from headwater.data.value import MaybeValue
-from headwater.replica.document import Document
-from headwater.replica.feed import Changed, Kind, Notification
-from headwater.replica.pending import Layer
-from headwater.replica.replica import Replica
+from headwater.replica import Changed, Document, Kind, Layer, Notification, Replica
+from headwater.scheduler import Node, NodeSpec, Scheduler
 from headwater.scheduler.fates import Fates
 from headwater.scheduler.freshness import Freshness
 from headwater.scheduler.gate import Gate
@@ -23,10 +21,8 @@ from headwater.scheduler.graph.heights import Heights
 from headwater.scheduler.graph.liveness import Liveness
 from headwater.scheduler.introspection.non_settling import NonSettling
 from headwater.scheduler.invalidation import Invalidation
-from headwater.scheduler.node import Node
-from headwater.scheduler.registry import NodeSpec, Registry
+from headwater.scheduler.registry import Registry
 from headwater.scheduler.runner import Runner
-from headwater.scheduler.scheduler import Scheduler
 from tests.counts import sampled
 from tests.simulation.replica_checks import Broken
 from tests.simulation.test_replica_invariants import FLAVOURS, play

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headwater.runtime.runtime import Runtime
+from headwater.runtime import Runtime
 from tests.counts import scaled
 from tests.scenario.runtime_kit import Cable, rig_on
 from tests.unit.runtime.kit import run

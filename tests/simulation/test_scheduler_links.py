@@ -15,21 +15,16 @@ from typing import Any, cast
 
 import pytest
 
-from headwater.cells.cell import Cell
-from headwater.cells.handle import Input
+from headwater import Cell, Input
 from headwater.clock import VirtualClock
 from headwater.data.link import Link
 from headwater.data.path import Path, lookup
 from headwater.data.value import ABSENT, MaybeValue
 from headwater.errors import AuthoringError, InvalidValueError
-from headwater.replica.detached import Detached
-from headwater.replica.document import Document
-from headwater.replica.pending import Layer
-from headwater.replica.replica import Replica
+from headwater.replica import Detached, Document, Layer, Replica
 from headwater.runtime.core import Core
 from headwater.runtime.loops import ByHand
-from headwater.scheduler.node import CLEAN, Node, NodeKind, check_node
-from headwater.scheduler.registry import NodeSpec
+from headwater.scheduler import CLEAN, Node, NodeKind, NodeSpec, check_node
 from tests.counts import seldom
 
 KEYS = ("p", "q", "r")

@@ -14,8 +14,8 @@ from headwater.data.address import Depth
 from headwater.data.patch import replace
 from headwater.data.spots import Spot
 from headwater.data.value import ABSENT, equal, freeze
-from headwater.replica.feed import Kind, Notification
-from headwater.scheduler.node import CLEAN, Node
+from headwater.replica import Kind, Notification
+from headwater.scheduler import CLEAN, Node
 from headwater.testing.sched_checks import check_world, unsettled
 from headwater.testing.sched_graphs import KINDS, Built, Expected, Plan, random_plan
 from headwater.testing.sched_kit import World

@@ -15,8 +15,8 @@ import pytest
 
 from headwater.data.value import ABSENT, equal, freeze
 from headwater.errors import UpstreamFailedError
-from headwater.replica.document import NOT_HERE
-from headwater.scheduler.node import Node
+from headwater.replica import NOT_HERE
+from headwater.scheduler import Node
 from headwater.testing.sched_checks import check_world, left_behind, unsettled
 from headwater.testing.sched_kit import Handle
 from headwater.testing.sched_watch import Watcher

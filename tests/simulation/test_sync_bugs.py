@@ -11,26 +11,22 @@ import msgspec
 import pytest
 
 from headwater.data.address import Depth
+from headwater.engine import Engine, Hub, Peer
 from headwater.engine.access import Access, Right
 from headwater.engine.admission import Admission
-from headwater.engine.engine import Engine
 from headwater.engine.group import Group
-from headwater.engine.hub import Hub
-from headwater.engine.peer import Peer
 from headwater.engine.sessions import Sessions
 from headwater.engine.store.port import Store
 from headwater.engine.store.sqlite import SqliteStore
-from headwater.engine.verify.naive import numbers
+from headwater.engine.verify import numbers
 from headwater.engine.watching import Watching
 from headwater.errors import InvariantViolation
 from headwater.protocol.commit import Commit, Read
 from headwater.protocol.messages import DocChange, Transact, Watch
 from headwater.protocol.verdict import Rejection
+from headwater.replica import Layer, Replica, Session, Transaction
 from headwater.replica import session as session_module
-from headwater.replica.pending import Layer, Pending
-from headwater.replica.replica import Replica
-from headwater.replica.session import Session
-from headwater.replica.transaction import Transaction
+from headwater.replica.pending import Pending
 from headwater.testing.sim_server import FILE, StoreOn, durable_store
 from headwater.testing.simulation import RuleBroken, Simulation
 from tests.counts import sampled

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from headwater.data.address import DocKey
+from headwater.engine import Engine, Hub, Limits, Peer
 from headwater.engine import access as access_module
 from headwater.engine import asking as asking_module
 from headwater.engine import hub as hub_module
@@ -18,11 +19,7 @@ from headwater.engine.access import Access
 from headwater.engine.admission import Admission
 from headwater.engine.branches import Branch
 from headwater.engine.compaction import Compaction
-from headwater.engine.engine import Engine
-from headwater.engine.hub import Hub
-from headwater.engine.limits import Limits
 from headwater.engine.opening import opened as open_session
-from headwater.engine.peer import Peer
 from headwater.engine.preconditions import Preconditions
 from headwater.engine.sessions import Session as EngineSession
 from headwater.engine.sessions import Sessions, token_digest
@@ -30,18 +27,16 @@ from headwater.engine.watching import Watching
 from headwater.protocol.commit import Commit, OriginCommitted
 from headwater.protocol.messages import Open, Query, Renew, Renewed, Sync, Transact
 from headwater.protocol.verdict import Rejected, Rejection, RuleRefused
+from headwater.replica import Fate, Layer, Link, Replica, Session, Transaction
 from headwater.replica import replica as replica_module
 from headwater.replica import session as session_module
 from headwater.replica.confirmed import Confirmed
-from headwater.replica.pending import Fate, Layer, Pending
-from headwater.replica.replica import Replica
+from headwater.replica.pending import Pending
 from headwater.replica.resuming import replayed
-from headwater.replica.session import Link, Session
 from headwater.replica.telling import told as tell
-from headwater.replica.transaction import Transaction
 from headwater.replica.watches import Watches
 from headwater.replica.wave import thinned as thin
-from headwater.runtime.reception import Reception
+from headwater.runtime import Reception
 from tests.counts import sampled
 from tests.simulation.test_sync_bugs import Bug, _named, found_after
 

@@ -12,32 +12,27 @@ import pytest
 
 from headwater.data.address import DocKey
 from headwater.data.value import ABSENT, MaybeValue
-from headwater.engine import asking
+from headwater.engine import Engine, Hub, Limits, Peer, PeerState, asking
 from headwater.engine.access import Access
 from headwater.engine.asking import answered
 from headwater.engine.branches import Branch, Branches
-from headwater.engine.engine import Engine
 from headwater.engine.follow import reached
 from headwater.engine.group import Group
 from headwater.engine.heads import Head, Heads
-from headwater.engine.hub import Hub
-from headwater.engine.limits import Limits
 from headwater.engine.merge import Merge
 from headwater.engine.outgoing import Outgoing
-from headwater.engine.peer import Peer, PeerState
 from headwater.engine.preconditions import Preconditions
 from headwater.engine.recovery import Recovery
 from headwater.engine.sessions import Session, Sessions, token_digest
 from headwater.engine.store.sqlite import SqliteStore
-from headwater.engine.verify.naive import numbers
+from headwater.engine.verify import numbers
 from headwater.engine.watching import LinksFrom, Watching
 from headwater.protocol.commit import MAIN, Commit, EntityAbsent, Read
 from headwater.protocol.messages import Answer, DocChange, Query, State, Watch, Way, Whole, state_of, whole_of
 from headwater.protocol.verdict import Accepted, Rejection, RuleRefused, Verdict
-from headwater.replica.pending import Layer, Pending
-from headwater.replica.session import Link
-from headwater.replica.session import Session as ReplicaSession
-from headwater.replica.transaction import Transaction
+from headwater.replica import Layer, Link, Transaction
+from headwater.replica import Session as ReplicaSession
+from headwater.replica.pending import Pending
 from headwater.testing.sim_attempts import stood_on
 from tests.counts import sampled
 from tests.simulation.test_sync_bugs import Bug, _named, found_after

@@ -1,1 +1,55 @@
-"""The durable side: one append-only log per space, and the decision which commits enter it."""
+"""The durable side: one append-only log per space, and the decision which commits enter it.
+
+The names below are for the packages above and for tests that talk to an engine directly: the engine of one space, the
+directory of many, the hub that serves sessions, and the values that they take and return.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headwater.lazy import load_on_use
+
+if TYPE_CHECKING:
+    from headwater.engine.access import ACCESS
+    from headwater.engine.directory import Directory
+    from headwater.engine.engine import Engine
+    from headwater.engine.host import InlineHost
+    from headwater.engine.hub import Hub
+    from headwater.engine.limits import DEFAULT_LIMITS, Limits
+    from headwater.engine.merge import BranchDiff
+    from headwater.engine.peer import Peer, PeerState
+    from headwater.engine.reads import Document, Logged
+
+__all__ = [
+    "ACCESS",
+    "DEFAULT_LIMITS",
+    "BranchDiff",
+    "Directory",
+    "Document",
+    "Engine",
+    "Hub",
+    "InlineHost",
+    "Limits",
+    "Logged",
+    "Peer",
+    "PeerState",
+]
+
+__getattr__ = load_on_use(
+    __name__,
+    {
+        "ACCESS": "headwater.engine.access",
+        "Directory": "headwater.engine.directory",
+        "Engine": "headwater.engine.engine",
+        "InlineHost": "headwater.engine.host",
+        "Hub": "headwater.engine.hub",
+        "DEFAULT_LIMITS": "headwater.engine.limits",
+        "Limits": "headwater.engine.limits",
+        "BranchDiff": "headwater.engine.merge",
+        "Peer": "headwater.engine.peer",
+        "PeerState": "headwater.engine.peer",
+        "Document": "headwater.engine.reads",
+        "Logged": "headwater.engine.reads",
+    },
+)

@@ -6,8 +6,9 @@ harnesses that use them.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from headwater.lazy import load_on_use
 
 if TYPE_CHECKING:
     from headwater.testing.author_seeds import simulated
@@ -18,11 +19,4 @@ __all__ = ["Simulation", "simulated"]
 # Loaded on first use: whoever imports a verifier, or a test framework its plugin, need not load a runtime.
 _HOMES = {"Simulation": "headwater.testing.author_simulation", "simulated": "headwater.testing.author_seeds"}
 
-
-def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'headwater.testing' has no attribute {name!r}")
-    value: object = getattr(importlib.import_module(home), name)
-    globals()[name] = value  # So that this function is asked once per name.
-    return value
+__getattr__ = load_on_use(__name__, _HOMES)

@@ -12,8 +12,8 @@ from typing import assert_never
 
 from headwater.data.address import Depth, DocKey
 from headwater.data.path import Path
-from headwater.engine.limits import Limits
-from headwater.engine.verify.naive import NaiveSpace, Refusal, Replay
+from headwater.engine import Limits
+from headwater.engine.verify import NaiveSpace, Refusal, Replay
 from headwater.protocol.commit import Commit, Frame, OriginCommitted, Read
 from headwater.protocol.verdict import (
     Accepted,

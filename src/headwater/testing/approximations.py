@@ -17,8 +17,8 @@ from headwater.data.change import changed_touches, overlaps
 from headwater.data.patch import Patch, Touch, apply
 from headwater.data.path import Path
 from headwater.data.value import ABSENT, MaybeValue
-from headwater.engine.limits import Limits
-from headwater.engine.verify.naive import NaiveSpace, Past, folded, names, writes
+from headwater.engine import Limits
+from headwater.engine.verify import NaiveSpace, Past, folded, names, writes
 from headwater.protocol.commit import Read
 
 KINDS: Final[dict[str, str]] = {

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from typing import Any, Final
 
-from headwater.cells.member import Member
+from headwater import Member
 from headwater.data.trace import Failed, Ran, RunStarted, TraceEvent
 from headwater.data.value import Value
 from headwater.errors import AuthoringError

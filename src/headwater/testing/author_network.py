@@ -23,7 +23,7 @@ from headwater.protocol.messages import (
     encode,
 )
 from headwater.protocol.verdict import Accepted
-from headwater.runtime.transport import Heard, Lost, Transport
+from headwater.runtime import Heard, Lost, Transport
 from headwater.testing.author_server import SimulatedServer
 from headwater.testing.author_trace import Trace
 from headwater.testing.sim_network import Connection, Network

@@ -12,9 +12,8 @@ from typing import Final
 from headwater.clock import VirtualClock
 from headwater.data.trace import TraceEvent
 from headwater.errors import HeadwaterError
-from headwater.runtime.runtime import Runtime
-from headwater.runtime.shared_space import Space
-from headwater.scheduler.scheduler import Failure
+from headwater.runtime import Runtime, Space
+from headwater.scheduler import Failure
 from headwater.testing.author_counts import CountedHandling, Counts
 from headwater.testing.author_network import Client, Route
 from headwater.testing.author_trace import Trace

@@ -11,17 +11,14 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 from headwater.clock import Random, VirtualClock
-from headwater.engine.engine import Engine
-from headwater.engine.hub import Hub
-from headwater.engine.limits import DEFAULT_LIMITS
-from headwater.engine.peer import Peer, PeerState
+from headwater.engine import DEFAULT_LIMITS, Engine, Hub, Peer, PeerState
 from headwater.engine.problems import problem_code
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.engine.turns import TURN_US
 from headwater.errors import HeadwaterError, InvariantViolation, StorageError
 from headwater.protocol.messages import FromEngine, FromReplica, Problem, decode_from_replica, encode
+from headwater.runtime import Reception
 from headwater.runtime.loopback import trusted
-from headwater.runtime.reception import Reception
 from headwater.testing.author_trace import Trace
 from headwater.testing.disk_model import Loss
 from headwater.testing.faulty_disk import FaultyDisk

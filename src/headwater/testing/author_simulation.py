@@ -12,12 +12,12 @@ from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from headwater.cells.member import Member
+from headwater import Member
 from headwater.clock import VirtualClock
 from headwater.errors import AuthoringError, LimitError
 from headwater.pieces.declarations import TopicMember
-from headwater.runtime.runtime import Runtime
-from headwater.scheduler.scheduler import Failure
+from headwater.runtime import Runtime
+from headwater.scheduler import Failure
 from headwater.testing.author_counts import Counts
 from headwater.testing.author_faults import Misfortune, weather
 from headwater.testing.author_loop import VirtualLoop

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from headwater.cells.member import Member
-from headwater.engine.engine import Engine
-from headwater.engine.reads import Logged
+from headwater import Member
+from headwater.engine import Engine, Logged
 from headwater.testing.author_network import Client
 
 PAGE: Final = 1_000

@@ -14,7 +14,7 @@ from headwater.clock import Random
 from headwater.data.address import DocKey
 from headwater.data.patch import PatchError
 from headwater.data.value import MaybeValue
-from headwater.engine.verify.naive import NaiveSpace, folded, numbers, same, writes
+from headwater.engine.verify import NaiveSpace, folded, numbers, same, writes
 from headwater.protocol.commit import (
     MAIN,
     Commit,

@@ -6,7 +6,7 @@ from dataclasses import fields
 
 from headwater.data.address import Depth, DocKey
 from headwater.data.path import path_text
-from headwater.engine.limits import DEFAULT_LIMITS, Limits
+from headwater.engine import DEFAULT_LIMITS, Limits
 from headwater.protocol.commit import MAIN, Commit, EntityAbsent, LeaseHeld, OriginCommitted, Read
 from headwater.testing.schedules import Step, Submit
 

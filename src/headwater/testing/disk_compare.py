@@ -13,7 +13,7 @@ import msgspec
 
 from headwater.engine.group import Outcome
 from headwater.engine.log import COMPACTED_SEQ
-from headwater.engine.verify.report import Report
+from headwater.engine.verify import Report
 from headwater.protocol.commit import encode_commit
 from headwater.protocol.record import decode_record
 from headwater.protocol.verdict import Accepted, Verdict

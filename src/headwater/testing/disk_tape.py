@@ -16,7 +16,7 @@ import apsw
 from headwater.clock import VirtualClock
 from headwater.engine.group import Outcome
 from headwater.engine.store.sqlite import SqliteStore
-from headwater.engine.verify.history import Report, verify_store
+from headwater.engine.verify import Report, verify_store
 from headwater.protocol.verdict import Accepted
 from headwater.testing.disk_machine import FILE, Documents, Machine, Rig
 from headwater.testing.disk_model import DiskOp, Image, Platter

@@ -15,8 +15,8 @@ from typing import Final
 from headwater.clock import Random
 from headwater.data.address import Depth, DocKey
 from headwater.data.patch import Patch, add, add_unique, append, increment, remove, replace
+from headwater.engine import Limits
 from headwater.engine.group import Outcome
-from headwater.engine.limits import Limits
 from headwater.protocol.commit import (
     MAIN,
     Commit,

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from headwater.data.value import Absent, equal
-from headwater.engine.engine import Engine
-from headwater.engine.reads import Document
-from headwater.engine.verify.naive import NaiveSpace
+from headwater.engine import Document, Engine
+from headwater.engine.verify import NaiveSpace
 from headwater.errors import AbsentError
 from headwater.protocol.commit import Commit
 from headwater.testing.agreement import Disagreement

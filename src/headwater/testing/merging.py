@@ -10,10 +10,9 @@ from __future__ import annotations
 from headwater.data.address import Depth
 from headwater.data.path import lookup
 from headwater.data.value import equal
-from headwater.engine.engine import Engine
-from headwater.engine.merge import BranchDiff
+from headwater.engine import BranchDiff, Engine
 from headwater.engine.sessions import merge_session
-from headwater.engine.verify.naive import NaiveSpace
+from headwater.engine.verify import NaiveSpace
 from headwater.protocol.commit import MAIN, Commit, Read
 from headwater.protocol.verdict import Rejected
 from headwater.testing.agreement import Disagreement

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from headwater.data.address import Depth
 from headwater.data.limits import STORED_VALUE_LIMITS
-from headwater.engine.engine import Engine
-from headwater.engine.verify.naive import NaiveSpace
+from headwater.engine import Engine
+from headwater.engine.verify import NaiveSpace
 from headwater.protocol.commit import Frame, Read
 from headwater.protocol.observations import (
     About,

@@ -11,11 +11,10 @@ from collections import Counter
 from typing import assert_never
 
 from headwater.clock import VirtualClock
-from headwater.engine.engine import Engine
+from headwater.engine import Engine
 from headwater.engine.sessions import merge_session
 from headwater.engine.store.port import Store
-from headwater.engine.verify.history import verify_store
-from headwater.engine.verify.naive import NaiveSpace
+from headwater.engine.verify import NaiveSpace, verify_store
 from headwater.errors import HeadwaterError
 from headwater.protocol.commit import Frame
 from headwater.protocol.verdict import Verdict

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from headwater.engine.limits import Limits
-from headwater.engine.verify.naive import NaiveSpace
+from headwater.engine import Limits
+from headwater.engine.verify import NaiveSpace
 
 
 class Remembering:

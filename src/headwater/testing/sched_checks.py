@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import cast
 
 from headwater.errors import InvariantViolation
-from headwater.replica.document import Document
+from headwater.replica import Document
+from headwater.scheduler import CLEAN, Node, check_node
 from headwater.scheduler.graph.edges import readers_of, writers_above
 from headwater.scheduler.graph.liveness import rebuilt
-from headwater.scheduler.node import CLEAN, Node, check_node
 from headwater.testing.sched_kit import World
 
 

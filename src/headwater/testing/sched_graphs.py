@@ -13,7 +13,7 @@ from typing import Any
 from headwater.clock import Random
 from headwater.data.value import ABSENT
 from headwater.errors import UpstreamFailedError
-from headwater.replica.document import NOT_HERE
+from headwater.replica import NOT_HERE
 from headwater.testing.sched_kit import Handle, World
 
 Read = Callable[[str, str], Any]

@@ -19,13 +19,8 @@ from headwater.data.trace import Ran, Recorder
 from headwater.data.value import ABSENT, MaybeValue, freeze
 from headwater.protocol.messages import state_of
 from headwater.protocol.verdict import Conflict
-from headwater.replica.detached import Detached
-from headwater.replica.document import NOT_HERE, Document
-from headwater.replica.replica import Replica
-from headwater.scheduler.limits import SchedulerLimits
-from headwater.scheduler.node import Node, NodeKind
-from headwater.scheduler.registry import NodeSpec
-from headwater.scheduler.scheduler import Failure, Scheduler
+from headwater.replica import NOT_HERE, Detached, Document, Replica
+from headwater.scheduler import Failure, Node, NodeKind, NodeSpec, Scheduler, SchedulerLimits
 
 MOST_TICKS: Final = 400
 """Slices until a world that is not settled is said to hang."""

@@ -12,11 +12,8 @@ from headwater.data.address import Depth, DocKey
 from headwater.data.path import Path, lookup
 from headwater.data.spots import Spot, shape_differs
 from headwater.data.value import equal
-from headwater.replica.document import Document
-from headwater.replica.feed import Changed, Notification
-from headwater.replica.pending import Layer
-from headwater.replica.replica import Replica
-from headwater.scheduler.node import CLEAN, INVALID, Node
+from headwater.replica import Changed, Document, Layer, Notification, Replica
+from headwater.scheduler import CLEAN, INVALID, Node
 from headwater.testing.sched_kit import World
 
 Place = tuple[DocKey, Path]

@@ -14,8 +14,8 @@ import msgspec
 
 from headwater.clock import Random
 from headwater.data.address import DocKey
-from headwater.engine.limits import Limits
-from headwater.engine.verify.naive import NaiveSpace
+from headwater.engine import Limits
+from headwater.engine.verify import NaiveSpace
 from headwater.protocol.commit import MAIN, Commit, Frame, Provenance, Read
 from headwater.protocol.verdict import Verdict
 from headwater.replica.wave import thinned

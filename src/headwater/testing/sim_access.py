@@ -11,7 +11,7 @@ from typing import Final
 
 from headwater.data.address import SPACE_SCOPE, DocKey
 from headwater.data.value import MaybeValue
-from headwater.engine.access import ACCESS
+from headwater.engine import ACCESS
 from headwater.protocol.commit import MAIN, Commit, EntityAbsent
 from headwater.protocol.messages import Answer, FromEngine, Opened, Sync, Watched
 from headwater.testing.sim_trace import Trace

@@ -16,14 +16,11 @@ from headwater.data.patch import Patch, apply, remove, replace
 from headwater.data.path import Path, lookup, starts_with
 from headwater.data.spots import Spot
 from headwater.data.value import ABSENT, MaybeValue, equal
-from headwater.engine.verify.naive import numbers, same, writes
+from headwater.engine.verify import numbers, same, writes
 from headwater.protocol.commit import Commit, Operation, Provenance, Read
 from headwater.protocol.verdict import Conflict, Rejection
+from headwater.replica import NOT_HERE, Layer, Replica, Transaction
 from headwater.replica.confirmed import NotHere
-from headwater.replica.document import NOT_HERE
-from headwater.replica.pending import Layer
-from headwater.replica.replica import Replica
-from headwater.replica.transaction import Transaction
 from headwater.testing.sim_oracle import Oracle, fits, folded
 from headwater.testing.sim_trace import Trace
 

@@ -12,15 +12,12 @@ from collections.abc import Iterable, Sequence
 
 from headwater.data.address import SPACE_SCOPE, DocKey
 from headwater.data.value import ABSENT, MaybeValue, equal
-from headwater.engine.access import ACCESS
-from headwater.engine.verify.naive import numbers, writes
+from headwater.engine import ACCESS
+from headwater.engine.verify import numbers, writes
 from headwater.protocol.commit import Commit, Read
 from headwater.protocol.messages import Answer, Query
 from headwater.protocol.verdict import Accepted, Conflict, Rejection, RuleRefused, Verdict
-from headwater.replica.feed import Notification
-from headwater.replica.pending import Fate, Layer
-from headwater.replica.replica import Replica
-from headwater.replica.transaction import Transaction
+from headwater.replica import Fate, Layer, Notification, Replica, Transaction
 from headwater.testing.sim_access import WRITE
 from headwater.testing.sim_attempts import Attempt, CheckedTransaction, CheckedWhole, View, wrote_plainly
 from headwater.testing.sim_oracle import Oracle, folded

@@ -13,7 +13,7 @@ from typing import Final
 from headwater.clock import Random, VirtualClock
 from headwater.data.address import SPACE_SCOPE, DocKey
 from headwater.data.patch import replace
-from headwater.engine.engine import Engine
+from headwater.engine import Engine
 from headwater.protocol.commit import Commit, Operation
 from headwater.protocol.messages import FromReplica, Open, Transact
 from headwater.testing.disk_model import Loss, OpKind

@@ -11,13 +11,12 @@ from collections.abc import Iterable, Sequence
 
 from headwater.data.address import DocKey
 from headwater.data.value import equal
-from headwater.engine.engine import Engine
+from headwater.engine import Engine
 from headwater.engine.follow import links_in
-from headwater.engine.verify.history import verify_store
-from headwater.engine.verify.naive import NaiveSpace, same
+from headwater.engine.verify import NaiveSpace, same, verify_store
 from headwater.errors import AbsentError
 from headwater.protocol.verdict import conflict_text
-from headwater.replica.session import Link
+from headwater.replica import Link
 from headwater.testing.sim_access import WRITE
 from headwater.testing.sim_attempts import Attempt
 from headwater.testing.sim_intents import MAX_ATTEMPTS

@@ -17,10 +17,8 @@ from headwater.data.address import DocKey
 from headwater.data.patch import PatchError
 from headwater.data.value import MaybeValue
 from headwater.protocol.verdict import Conflict, Rejection
+from headwater.replica import Layer, Replica, Session, Settled
 from headwater.replica.confirmed import NotHere
-from headwater.replica.pending import Layer, Settled
-from headwater.replica.replica import Replica
-from headwater.replica.session import Session
 from headwater.testing.sim_attempts import Attempt, CheckedTransaction, CheckedWhole
 from headwater.testing.sim_checks import Books
 from headwater.testing.sim_trace import Trace

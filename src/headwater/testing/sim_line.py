@@ -25,7 +25,7 @@ from headwater.protocol.messages import (
     Watch,
     Watched,
 )
-from headwater.replica.queries import Reply
+from headwater.replica import Reply
 from headwater.testing.sim_checks import Books
 from headwater.testing.sim_tokens import Holder
 from headwater.testing.sim_trace import Trace

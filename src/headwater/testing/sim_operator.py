@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from headwater.clock import Random, VirtualClock
 from headwater.data.address import SPACE_SCOPE, DocKey
 from headwater.data.patch import increment, replace
-from headwater.engine.engine import Engine
+from headwater.engine import Engine
 from headwater.errors import AbsentError, AuthoringError
 from headwater.protocol.commit import MAIN, Commit, Operation
 from headwater.testing.sim_process import ReplicaProcess

@@ -15,8 +15,8 @@ from headwater.data.address import DocKey
 from headwater.data.patch import PatchError, apply
 from headwater.data.path import lookup
 from headwater.data.value import ABSENT, MaybeValue, equal
-from headwater.engine.engine import Engine
-from headwater.engine.reads import Logged, every
+from headwater.engine import Engine, Logged
+from headwater.engine.reads import every
 from headwater.engine.sessions import MERGES
 from headwater.protocol.commit import MAIN, Commit, encode_commit
 from headwater.testing.sim_access import Register

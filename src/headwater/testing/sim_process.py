@@ -24,8 +24,7 @@ from headwater.protocol.messages import (
     decode_from_engine,
     encode,
 )
-from headwater.replica.replica import Replica
-from headwater.replica.session import Link, Session
+from headwater.replica import Link, Replica, Session
 from headwater.testing.sim_access import READ
 from headwater.testing.sim_attempts import Attempt
 from headwater.testing.sim_checks import Books

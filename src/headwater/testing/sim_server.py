@@ -14,11 +14,7 @@ from typing import Final, TypeVar
 
 from headwater.clock import Random, VirtualClock
 from headwater.data.patch import replace
-from headwater.engine.access import ACCESS
-from headwater.engine.engine import Engine
-from headwater.engine.hub import Hub
-from headwater.engine.limits import Limits
-from headwater.engine.peer import Peer, PeerState
+from headwater.engine import ACCESS, Engine, Hub, Limits, Peer, PeerState
 from headwater.engine.problems import problem_code
 from headwater.engine.store.port import Store
 from headwater.engine.store.sqlite import SqliteStore
@@ -35,7 +31,7 @@ from headwater.protocol.messages import (
     decode_from_replica,
     encode,
 )
-from headwater.runtime.reception import Reception
+from headwater.runtime import Reception
 from headwater.testing.disk_model import Loss
 from headwater.testing.faulty_disk import FaultyDisk
 from headwater.testing.sim_network import Connection, Network

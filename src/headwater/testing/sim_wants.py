@@ -8,9 +8,9 @@ for anything; checks that nobody is refused for nothing.
 from __future__ import annotations
 
 from headwater.data.address import DocKey
-from headwater.engine.limits import DEFAULT_LIMITS
+from headwater.engine import DEFAULT_LIMITS
 from headwater.protocol.messages import Open, Problem, Selector, Watch, Watched
-from headwater.replica.replica import Replica
+from headwater.replica import Replica
 from headwater.testing.sim_trace import Trace
 
 

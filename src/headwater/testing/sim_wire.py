@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headwater.engine.peer import Peer, PeerState
+from headwater.engine import Peer, PeerState
 from headwater.protocol.messages import FromEngine, Opened, Problem, Verdicts
 from headwater.protocol.verdict import Accepted, Verdict
 from headwater.testing.sim_oracle import Oracle

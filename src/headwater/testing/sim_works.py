@@ -12,7 +12,7 @@ from typing import Final
 from headwater.data.address import Depth, DocKey
 from headwater.data.patch import Patch, add, add_unique, append, increment, remove, remove_value, replace, splice
 from headwater.data.value import ABSENT, MaybeValue, Value
-from headwater.engine.access import ACCESS
+from headwater.engine import ACCESS
 from headwater.protocol.commit import EntityAbsent, OriginCommitted, SentEvent, TopicRecord
 from headwater.testing.sim_attempts import CheckedTransaction, CheckedWhole
 from headwater.testing.sim_intents import Work

@@ -27,7 +27,7 @@ from types import TracebackType
 from typing import Final
 
 from headwater.clock import Random, VirtualClock
-from headwater.engine.limits import Limits
+from headwater.engine import Limits
 from headwater.errors import AuthoringError, HeadwaterError
 from headwater.testing.disk_machine import harness
 from headwater.testing.sim_faults import NO_FAULTS, Faults, Misfortune

@@ -1,1 +1,45 @@
 """Verifiers that ship: the naive definition of the rules, and the oracle that replays a file against them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headwater.lazy import load_on_use
+
+if TYPE_CHECKING:
+    from headwater.engine.verify.history import verify_file, verify_store
+    from headwater.engine.verify.naive import NaiveSpace, Past, Refusal, Replay, folded, names, numbers, same, writes
+    from headwater.engine.verify.report import Report
+
+__all__ = [
+    "NaiveSpace",
+    "Past",
+    "Refusal",
+    "Replay",
+    "Report",
+    "folded",
+    "names",
+    "numbers",
+    "same",
+    "verify_file",
+    "verify_store",
+    "writes",
+]
+
+__getattr__ = load_on_use(
+    __name__,
+    {
+        "verify_file": "headwater.engine.verify.history",
+        "verify_store": "headwater.engine.verify.history",
+        "NaiveSpace": "headwater.engine.verify.naive",
+        "Past": "headwater.engine.verify.naive",
+        "Refusal": "headwater.engine.verify.naive",
+        "Replay": "headwater.engine.verify.naive",
+        "folded": "headwater.engine.verify.naive",
+        "names": "headwater.engine.verify.naive",
+        "numbers": "headwater.engine.verify.naive",
+        "same": "headwater.engine.verify.naive",
+        "writes": "headwater.engine.verify.naive",
+        "Report": "headwater.engine.verify.report",
+    },
+)

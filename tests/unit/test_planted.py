@@ -1,0 +1,53 @@
+"""Fault points: the list matches the product, and each fault makes a module that still compiles."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tools.planted import LIST, ROOT, SOURCE, fault_points, planted_text, read_list
+
+
+def test_list_and_product_name_the_same_faults() -> None:
+    listed = Counter(planted.name for planted in read_list(LIST.read_text()))
+    assert [name for name, times in listed.items() if times > 1] == []
+    assert {match["name"] for path in SOURCE.rglob("*.py") for _, match in fault_points(path.read_text())} == set(
+        listed
+    )
+
+
+def test_every_planted_fault_compiles_and_changes_its_module() -> None:
+    for path in SOURCE.rglob("*.py"):
+        text = path.read_text()
+        for name in {match["name"] for _, match in fault_points(text)}:
+            changed, count = planted_text(text, name)
+            assert count
+            assert changed != text
+            compile(changed, f"{path} with {name}", "exec")
+
+
+def test_every_listed_test_exists() -> None:
+    for planted in read_list(LIST.read_text()):
+        path, *parts = planted.test.partition(" ")[0].split("::")
+        source = Path(ROOT, path).read_text()
+        for part in parts:
+            assert f"{part.partition('[')[0]}(" in source or f"class {part}" in source, planted.test
+
+
+@pytest.mark.parametrize(
+    ("text", "planted"),
+    [
+        ("# fault a.b: x = 2\nx = 1\n", "# fault a.b: x = 2\nx = 2\n"),
+        ("# fault a.b: x = 2\nx = f(\n    1,\n)\ny = 1\n", "# fault a.b: x = 2\nx = 2\ny = 1\n"),
+        ("# fault a.b: if False:\nif f(\n    x\n):\n    y = 1\n", "# fault a.b: if False:\nif False:\n    y = 1\n"),
+        ("# fault a.b:\nx = 1\n", "# fault a.b:\npass\n"),
+        ("# fault+ a.b: y = 2\nx = 1\n", "# fault+ a.b: y = 2\ny = 2\nx = 1\n"),
+        ("# fault a.b: x = 2\n# fault a.c: x = 3\nx = 1\n", "# fault a.b: x = 2\n# fault a.c: x = 3\nx = 2\n"),
+        ("# fault a.c: x = 2\nx = 1\n", "# fault a.c: x = 2\nx = 1\n"),
+    ],
+    ids=["statement", "long statement", "header", "nothing", "insertion", "two faults", "another fault"],
+)
+def test_fault_replaces_statement_below_its_comment(text: str, planted: str) -> None:
+    assert planted_text(text, "a.b")[0] == planted

@@ -1,0 +1,214 @@
+"""Check that tests use the product through its seams: `python -m tools.seams`.
+
+Suites that describe behaviour (`SUITES`), and the kits they use, import the public API and the modules listed in
+tests/seams.txt, and nothing else. They touch no private attribute and replace no attribute of a product object. Unit
+tests may import any module; the lines of those files that use something private are counted and bounded.
+
+Reads source only, with the standard library; runs no test.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+SEAMS = ROOT / "tests" / "seams.txt"
+SUITES = ("tests/scenario", "tests/invariants", "tests/simulation", "tests/contract", "src/headwater/testing")
+UNIT = "tests/unit"
+PRODUCT = "headwater"
+UNIT_LINES_MOST = 1_700
+"""How many lines the unit-test files that use something private may have together."""
+
+# Public methods of the standard library that begin with an underscore.
+_NOT_PRIVATE = frozenset({"_replace", "_asdict", "_fields", "_make", "_field_defaults"})
+_REPLACING = frozenset({"setattr", "delattr", "object", "multiple", "dict"})
+_BY_NAME = frozenset({"getattr", "setattr", "delattr", "hasattr", "object"})
+
+
+class Breach(NamedTuple):
+    """One use of something that is not a seam."""
+
+    path: Path
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.text}"
+
+
+class Seams:
+    """The modules that tests of behaviour may import."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        names = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+        self._exact = {name for name in names if not name.endswith(".*")}
+        self._below = tuple(name.removesuffix(".*") for name in names if name.endswith(".*"))
+
+    def allow(self, module: str) -> bool:
+        return module in self._exact or any(module == name or module.startswith(f"{name}.") for name in self._below)
+
+
+def main() -> int:
+    seams = Seams(SEAMS.read_text().splitlines())
+    inner: list[Breach] = []
+    private: list[Breach] = []
+    for suite in SUITES:
+        for path in sorted((ROOT / suite).rglob("*.py")):
+            source = Source(path)
+            inner += source.inner_imports(seams)
+            private += [*source.private_uses(), *source.replaced_attributes()]
+    for breach in [*inner, *private]:
+        print(breach)
+    unit = {path: Source(path) for path in sorted((ROOT / UNIT).rglob("*.py"))}
+    using = [source for source in unit.values() if any(source.private_uses())]
+    lines = sum(source.lines for source in using)
+    if lines > UNIT_LINES_MOST:
+        for source in using:
+            for breach in source.private_uses():
+                print(breach)
+    print(f"uses of inner modules by the suites: {len(inner)} (at most 0)")
+    print(f"private or replaced attributes in the suites: {len(private)} (at most 0)")
+    print(f"lines of unit-test files with private uses: {lines} in {len(using)} files (at most {UNIT_LINES_MOST})")
+    return 1 if inner or private or lines > UNIT_LINES_MOST else 0
+
+
+class Source:
+    """One test file and the uses of the product in it."""
+
+    def __init__(self, path: Path) -> None:
+        text = path.read_text()
+        self._path = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
+        self._tree = ast.parse(text)
+        self.lines = text.count("\n")
+        self._imported = dict(_imported_names(self._tree))
+        self._own = set(_defined_names(self._tree))
+
+    def inner_imports(self, seams: Seams) -> Iterator[Breach]:
+        """Imports of product modules that are not seams, those inside functions and for type checkers included."""
+        for node in ast.walk(self._tree):
+            for module in _product_modules(node):
+                if not seams.allow(module):
+                    yield self._breach(node, f"imports the inner module {module}")
+
+    def private_uses(self) -> Iterator[Breach]:
+        """Private attributes and private imports, except names that this file defines itself."""
+        for node in ast.walk(self._tree):
+            if isinstance(node, ast.Attribute) and self._is_private(node.attr) and not _is_self(node.value):
+                yield self._breach(node, f"uses the private attribute {ast.unparse(node)}")
+            elif isinstance(node, ast.ImportFrom) and _is_product(node.module):
+                for alias in node.names:
+                    if self._is_private(alias.name):
+                        yield self._breach(node, f"imports the private name {alias.name}")
+            elif isinstance(node, ast.Call) and _called_name(node) in _BY_NAME and len(node.args) > 1:
+                name = node.args[1]
+                if isinstance(name, ast.Constant) and isinstance(name.value, str) and self._is_private(name.value):
+                    yield self._breach(node, f"uses the private attribute {name.value!r} by its name")
+
+    def replaced_attributes(self) -> Iterator[Breach]:
+        """Attributes of product objects that are replaced: by a fixture, a mock, or plain assignment."""
+        for node in ast.walk(self._tree):
+            if isinstance(node, ast.Call) and self._is_replacing(node) and node.args:
+                target = node.args[0]
+                if self._may_be_product(target):
+                    yield self._breach(node, f"replaces an attribute of {ast.unparse(target)}")
+            for target in _assigned(node):
+                if isinstance(target, ast.Attribute) and self._is_imported_product(target.value):
+                    yield self._breach(node, f"assigns {ast.unparse(target)}")
+
+    def _is_replacing(self, call: ast.Call) -> bool:
+        function = call.func
+        if isinstance(function, ast.Name):
+            return function.id == "patch"
+        if not isinstance(function, ast.Attribute) or function.attr not in _REPLACING:
+            return False
+        owner = ast.unparse(function.value)
+        return any(word in owner for word in ("patch", "mock", "monkey", "context"))
+
+    def _may_be_product(self, target: ast.expr) -> bool:
+        if isinstance(target, ast.Constant):
+            return isinstance(target.value, str) and _is_product(target.value)
+        root = _root_name(target)
+        return root is None or root not in self._imported or _is_product(self._imported[root])
+
+    def _is_imported_product(self, target: ast.expr) -> bool:
+        root = _root_name(target)
+        return root is not None and _is_product(self._imported.get(root))
+
+    def _is_private(self, name: str) -> bool:
+        return name.startswith("_") and not name.startswith("__") and name not in _NOT_PRIVATE and name not in self._own
+
+    def _breach(self, node: ast.AST, text: str) -> Breach:
+        return Breach(self._path, getattr(node, "lineno", 0), text)
+
+
+def _product_modules(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names if _is_product(alias.name))
+    elif isinstance(node, ast.ImportFrom) and node.module is not None and _is_product(node.module):
+        for alias in node.names:
+            # `from headwater.engine import hub` imports a module, not a name of the package.
+            inner = f"{node.module}.{alias.name}"
+            yield inner if _is_module(inner) else node.module
+    elif isinstance(node, ast.Call) and _called_name(node) == "import_module" and node.args:
+        name = node.args[0]
+        if isinstance(name, ast.Constant) and isinstance(name.value, str) and _is_product(name.value):
+            yield name.value
+
+
+def _is_module(name: str) -> bool:
+    path = ROOT.joinpath("src", *name.split("."))
+    return path.is_dir() or path.with_suffix(".py").exists()
+
+
+def _imported_names(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.asname or alias.name.partition(".")[0], alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((alias.asname or alias.name, node.module or "") for alias in node.names)
+
+
+def _defined_names(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        for target in _assigned(node):
+            if isinstance(target, ast.Name):
+                yield target.id
+            elif isinstance(target, ast.Attribute) and _is_self(target.value):
+                yield target.attr
+
+
+def _assigned(node: ast.AST) -> list[ast.expr]:
+    if isinstance(node, ast.Assign):
+        return node.targets
+    return [node.target] if isinstance(node, ast.AnnAssign | ast.AugAssign) else []
+
+
+def _called_name(call: ast.Call) -> str:
+    function = call.func
+    if isinstance(function, ast.Name):
+        return function.id
+    return function.attr if isinstance(function, ast.Attribute) else ""
+
+
+def _root_name(node: ast.expr) -> str | None:
+    while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else None
+
+
+def _is_self(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id in ("self", "cls")
+
+
+def _is_product(module: str | None) -> bool:
+    return module is not None and (module == PRODUCT or module.startswith(f"{PRODUCT}."))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
