@@ -17,6 +17,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, TypedDict
 
+from bench.walks import count_walks
+
 ROOT: Final = Path(__file__).resolve().parent.parent
 PACKAGE: Final = ROOT / "src" / "headwater"
 TARGET: Final = ROOT / "bench" / "baseline.json"
@@ -274,7 +276,7 @@ def code(package: Path = PACKAGE) -> dict[str, Any]:
 
 def main() -> int:
     kept = json.loads(TARGET.read_text()) if TARGET.exists() else {}
-    baseline = {"code": code(), "coverage": kept.get("coverage")}
+    baseline = {"code": code(), "walks": count_walks(), "coverage": kept.get("coverage")}
     TARGET.write_text(json.dumps(baseline, indent=1) + "\n")
     print(f"wrote {TARGET.relative_to(ROOT)}")
     return 0
