@@ -109,6 +109,11 @@ class ThreadCommitter:
         self._thread = threading.Thread(target=self._run, name="headwater-committer", daemon=True)
         self._thread.start()
 
+    @property
+    def depth(self) -> int:
+        """How much waits now."""
+        return len(self._queue)
+
     def submit(self, session: str, frame: Frame, reply: Reply) -> None:
         self._put((session, frame, reply))
 

@@ -95,6 +95,11 @@ class Hub:
     def sessions(self) -> int:
         return len(self._peers)
 
+    @property
+    def watched(self) -> int:
+        """How many documents are watched, by connections and by sessions whose connection was lost."""
+        return len(self._watching.watchers)
+
     def process(self, batch: Sequence[tuple[Peer, FromReplica]]) -> None:
         """Take in what arrived. Commits gather until a message of another kind needs their effects."""
         self._catch_up()

@@ -50,6 +50,7 @@ class Limits:
     cached_sessions: int = 4_096
     session_commits: int = 512  # accepted commits remembered per session, with what they touched
     session_rejections: int = 512  # rejections remembered per session, to repeat them for a replay
+    outline_bytes: int = 8 * 1024 * 1024  # log rows of large commits whose outlines are remembered
     cached_observations: int = 16_384  # nodes of which it is remembered what was observed last
     marks_per_document: int = 16_384  # write index nodes; beyond it the oldest are merged into their parent
 

@@ -18,6 +18,7 @@ from msgspec import Raw
 
 from headwater.data.address import DocKey
 from headwater.data.patch import Patch
+from headwater.engine.limits import DEFAULT_LIMITS, Limits
 from headwater.engine.store.port import HEADS_SEQ, LogRow, Store
 from headwater.errors import CorruptionError, HeadwaterError, InvariantViolation
 from headwater.protocol.commit import Commit, decode_commit, local_seq_of
@@ -28,7 +29,6 @@ _FIELDS: Final = Struct("<7q")  # what a row's checksum covers beside its body: 
 
 _MANY_OPERATIONS: Final = 16  # of a commit, for its outline to be worth keeping
 _OUTLINES: Final = 8  # kept at most
-_OUTLINES_BYTES: Final = 8 * 1024 * 1024  # of the rows that they are part of, all together
 
 COMPACTED_SEQ: Final = "compacted_seq"
 """Meta key: history before this seq was compacted away; the rows still there are kept for their sessions."""
@@ -93,10 +93,22 @@ class OpenFrame:
 class Log:
     """The accepted frames of one space, in order."""
 
-    __slots__ = ("_at_us", "_chain", "_open", "_outlines", "_read", "_store", "kept_from", "next_seq", "written_back")
+    __slots__ = (
+        "_at_us",
+        "_chain",
+        "_limits",
+        "_open",
+        "_outlines",
+        "_read",
+        "_store",
+        "kept_from",
+        "next_seq",
+        "written_back",
+    )
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, limits: Limits = DEFAULT_LIMITS) -> None:
         self._store = store
+        self._limits = limits
         self.reload()
 
     def reload(self) -> None:
@@ -273,7 +285,7 @@ class Log:
         outlines = self._outlines
         outlines[seq] = written
         while len(outlines) > _OUTLINES or (
-            len(outlines) > 1 and sum([each.row_bytes for each in outlines.values()]) > _OUTLINES_BYTES
+            len(outlines) > 1 and sum([each.row_bytes for each in outlines.values()]) > self._limits.outline_bytes
         ):
             outlines.popitem(last=False)
 

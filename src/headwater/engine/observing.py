@@ -13,7 +13,7 @@ by its head, for every reader at once. So a mark can neither be missing nor be c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Final
 
 from headwater.data.address import NAME_LENGTH, DocKey
 from headwater.data.path import Path, check_path
@@ -50,6 +50,8 @@ from headwater.protocol.observations import (
     decode_footprint,
     is_below,
 )
+
+TOO_MUCH: Final = "an observation names more, or longer, than is kept of a node"
 
 
 class Observing:
@@ -169,8 +171,9 @@ class Observing:
         names = [(read.doc.scope[NAME_LENGTH:], read.doc.id) for read in footprint.reads]
         texts = [text for name in names for text in name] + [*footprint.children]
         most = self._limits.commit_reads
-        if max(len(footprint.reads), len(footprint.children), len(observation.foreign)) > most or _is_long(texts):
-            raise ProtocolError("an observation names more, or longer, than is kept of a node")
+        if max(len(footprint.reads), len(footprint.children), len(observation.foreign)) > most:
+            raise ProtocolError(TOO_MUCH)
+        check_names(texts)
         return footprint
 
     def _keep(self, session: Session, branch: Branch, observation: Observation, seq: int, *, wrote: bool) -> None:
@@ -194,8 +197,7 @@ class Observing:
         # What can be refused is looked at first: past it, memory and rows change together.
         is_remembered = known is not None and known.footprint == observation.footprint
         reads, body = (None, known.body) if known is not None and is_remembered else self._body(branch, observation)
-        if len(observation.failed) > NAME_LENGTH:
-            raise ProtocolError("an observation names more, or longer, than is kept of a node")
+        check_names((observation.failed,))
         what = (about.kind, about.fingerprint, about.gate, self._names.number(observation.failed))
         is_same = known is not None and known.what == what and known.body == body and not observation.foreign
         if not is_same or not about.fingerprint or observation.failed:
@@ -355,8 +357,9 @@ class Observing:
             said.fingerprint,
             said.gate,
         )
-        if not node.piece or _is_long(texts):
-            raise ProtocolError("an observation names more, or longer, than is kept of a node")
+        if not node.piece:
+            raise ProtocolError(TOO_MUCH)
+        check_names(texts)
         scope = f"{node.scope}\0{node.principal}" if node.scope or node.principal else ""
         numbers = [self._names.number(name) for name in (node.piece, node.member, scope)]
         made = Subject(
@@ -390,8 +393,10 @@ def _is_later(stored: State | Known, said: tuple[int, int, int]) -> bool:
     return stored.order >= order if stored.session == session else stored.verified_at > seq
 
 
-def _is_long(texts: Iterable[str]) -> bool:
-    return any(len(text) > NAME_LENGTH for text in texts)
+def check_names(names: Iterable[str]) -> None:
+    """Raise ProtocolError if a name is longer than names are kept of a node."""
+    if any(len(name) > NAME_LENGTH for name in names):
+        raise ProtocolError(TOO_MUCH)
 
 
 def _shorten(held: dict[Any, Any], most: int) -> None:

@@ -51,7 +51,7 @@ class Parts:
 
     def __init__(self, store: Store, clock: Clock, limits: Limits, owner: str | None, observes: bool) -> None:
         """`owner`: of a space that this process makes, where access is checked; None: everybody may do everything."""
-        self.log = log = Log(store)
+        self.log = log = Log(store, limits)
         self.branches = branches = Branches(store, limits)
         self.heads = heads = Heads(store, log, branches, limits)
         self.sessions = sessions = Sessions(store, log, limits)

@@ -135,6 +135,11 @@ class Peer:
     def is_owed(self) -> bool:
         return bool(self._changes or self._merged or self.owes_seq)
 
+    @property
+    def held(self) -> int:
+        """How many changes and documents are kept until they can be told; `Limits.sync_patches` bounds it."""
+        return sum([len(changes) for changes in self._changes.values()]) + len(self._merged)
+
     def take(self) -> tuple[list[DocChange], list[DocKey]]:
         """What to tell now: single changes in the order of the log, and documents to tell as a whole."""
         changes = sorted((c for of_doc in self._changes.values() for c in of_doc), key=lambda change: change.seq)

@@ -36,11 +36,17 @@ def read(id: str, path: Path = (), *, seq: int, depth: Depth = DEEP, layers: tup
     return Read(doc(id), path, depth, seq, layers)
 
 
+def open_store(path: str | FilePath = ":memory:") -> SqliteStore:
+    """A store that does not wait for the disk: nothing here needs the disk's own promises."""
+    return SqliteStore(path, synchronous="OFF")
+
+
 def open_engine(
-    path: str | FilePath = ":memory:", *, limits: Limits = DEFAULT_LIMITS, clock: Clock | None = None
+    on: str | FilePath | SqliteStore = ":memory:", *, limits: Limits = DEFAULT_LIMITS, clock: Clock | None = None
 ) -> Engine:
-    """An engine on a virtual clock. Nothing here needs the disk's own promises, so nothing waits for them."""
-    return Engine(SqliteStore(path, synchronous="OFF"), clock=clock or VirtualClock(), limits=limits)
+    """An engine on a virtual clock, on a store or on a new store of a path."""
+    store = on if isinstance(on, SqliteStore) else open_store(on)
+    return Engine(store, clock=clock or VirtualClock(), limits=limits)
 
 
 class Writer:

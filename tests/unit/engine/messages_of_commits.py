@@ -9,6 +9,7 @@ import msgspec
 from headwater.data.limits import DEFAULT_VALUE_LIMITS, ValueLimits
 from headwater.data.patch import append, replace
 from headwater.engine.limits import Limits
+from headwater.engine.observing import check_names
 from headwater.protocol.commit import (
     Commit,
     EntityAbsent,
@@ -18,7 +19,7 @@ from headwater.protocol.commit import (
     SentEvent,
     decode_frame,
 )
-from headwater.protocol.observations import About, NodeKey, decode_about, decode_footprint, encode_part
+from headwater.protocol.observations import decode_about, decode_footprint
 from headwater.protocol.verdict import Conflict, Rejected, conflict_text
 from tests.unit.engine.kit import Writer, doc, open_engine, read, write
 from tests.unit.engine.messages import ann_on, case, raised, rejection
@@ -81,9 +82,7 @@ def observation_without_reads(_: Path) -> str:
 
 @case("an observation names more, or longer, than is kept of a node")
 def observation_of_a_long_name(_: Path) -> str:
-    engine = open_engine()
-    about = encode_part(About(NodeKey("p" * 300, 1, "m")))
-    return raised(lambda: engine._parts.observing._about(engine._parts.branches.get("main"), about))
+    return raised(lambda: check_names(("p" * 300,)))
 
 
 @case("its origin, commit 7 of this session, was not accepted")

@@ -78,7 +78,7 @@ def delivered_twice(_: Path) -> str:
     world.done(world.claim_one())
     target = world.store.delivery.target(1, "a")
     assert target is not None
-    return raised(lambda: world.engine._parts.delivery.outcomes.replayed(target, (1, 0)))
+    return raised(lambda: world.engine.delivery.outcomes.replayed(target, (1, 0)))
 
 
 @case("skip one record of 'r': say the key of its target")
@@ -101,7 +101,7 @@ def lease_of_a_target(_: Path) -> str:
 
 @case("'mine' is the lease of no target")
 def no_target(_: Path) -> str:
-    return raised(lambda: World().engine._parts.delivery.targets.holder_of("mine", 1))
+    return raised(lambda: World().engine.delivery.targets.holder_of("mine", 1))
 
 
 @case("lease '$reaction:r:a' with token 1 is no longer held: it is with nobody", "Do not retry it.")

@@ -12,26 +12,27 @@ def test_a_branch_that_is_deleted_under_one_who_waits_for_its_turn_ends_that_con
     world = World()
     world.engine.fork("b")
     world.hub = Hub(world.engine, world.clock, world.limits, keeps_time=True)
-    loser, winner = world.join("p", branch="b"), world.join("q", branch="b")
+    winner, first, loser = (world.join(key, branch="b") for key in ("q", "o", "p"))
     other = world.join("r")
     world.settle()
     loser.watch("d", follow=True)
-    winner.watch("d")
+    for client in (winner, first):
+        client.watch("d")
     world.settle()
     winner.write("d", replace((), {"n": 0}))
     world.settle()
-    loser.do(bump("d"))
-    winner.do(bump("d"))
-    assert winner.peer is not None
+    world.clock.advance(1)  # At time 0 nothing is kept back from those in line.
+    batch = []
+    for client in (winner, first, loser):
+        client.do(bump("d"))
+        assert client.peer is not None
+        batch += [(client.peer, client.next_out()) for _ in list(client.session.outgoing)]
+    world.hub.process(batch)
     assert loser.peer is not None
-    assert other.peer is not None
-    batch = [(client.peer, client.next_out()) for client in (winner, loser) for _ in list(client.session.outgoing)]
-    for peer, message in batch:
-        if type(message).__name__ == "Transact":
-            world.hub._handle(peer, message)  # type: ignore[arg-type]
-    world.hub._commit()
-    assert len(world.hub.turns)
+    assert world.hub.turns.before(loser.peer) == 1, "the other one who lost has the turn"
     world.engine.delete_branch("b")
+    world.clock.advance(world.hub.turns.turn_us)
     world.hub.process(())
     assert any(isinstance(message, Problem) for message in loser.waiting())
+    assert other.peer is not None
     assert not other.peer.is_closed()

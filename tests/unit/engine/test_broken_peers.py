@@ -195,7 +195,7 @@ def test_a_space_that_stops_tells_everybody_even_if_one_cannot_be_told(space: Sp
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("headwater.engine.hub.Hub.process", explode)
         space.host.post(good.peer, write(1))
-        space.host._thread.join(10)
+        space.host.close()
     assert [type(message) for message in good.told][-1:] == [Problem]
     assert [str(error) for error in space.stopped] == ["a defect"]
     assert [str(error) for error in space.failures] == ["bad cannot hear Problem"]

@@ -277,7 +277,7 @@ class TestTheThread:
         landed: list[int] = []
         asker = threading.Thread(target=lambda: landed.append(committer.call(lambda engine: engine.last_seq)))
         asker.start()
-        while len(committer._queue) <= len(names):  # until the call waits behind the first commit of everybody
+        while committer.depth <= len(names):  # until the call waits behind the first commit of everybody
             asker.join(0.001)
         release.set()
         asker.join(WAIT)

@@ -147,7 +147,7 @@ class TestAccess:
         assert rob.peer.state is PeerState.CLOSED
         assert isinstance(rob.heard[-1], Problem)
         assert "private" not in str(rob.heard)
-        assert [peer for peers in world.hub._watching.watchers.values() for peer in peers] == []
+        assert world.hub.watched == 0
         again = Raw(world, principal="rob")
         again.open("rob-session", rob.token)
         assert again.peer.state is PeerState.CLOSED

@@ -51,7 +51,7 @@ class TestWatching:
         heard = len(ann.heard)
         bob.write(3, put("d", 3))
         assert len(ann.heard) == heard
-        assert world.hub._watching.watchers == {}
+        assert world.hub.watched == 0
 
     def test_unwatching_what_is_not_watched_is_harmless(self) -> None:
         world = World()

@@ -16,7 +16,7 @@ from headwater.engine.limits import Limits
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.protocol.commit import Commit, decode_commit
 from headwater.protocol.partial import Outline, decode_outline, decode_patches
-from tests.unit.engine.kit import Writer, conflict_of, open_engine, read, value_of, write
+from tests.unit.engine.kit import Writer, conflict_of, open_engine, open_store, read, value_of, write
 
 MANY = 1_000
 
@@ -79,14 +79,15 @@ def test_a_cold_read_decodes_the_operation_of_its_document_only(work: Work) -> N
 
 
 def test_reading_all_documents_of_a_large_commit_looks_through_it_once(work: Work) -> None:
-    engine = open_engine()
+    store = open_store()
+    engine = open_engine(store)
     filled(engine)
     work.counts()
-    before = engine._store.visited.rows
+    before = store.visited.rows
     for n in range(MANY):
         assert number_of(engine, f"d{n}") == n
     assert work.counts() == (0, 1, MANY)
-    assert engine._store.visited.rows - before <= 3 * MANY  # a name and a head each, and the row of the log
+    assert store.visited.rows - before <= 3 * MANY  # a name and a head each, and the row of the log
 
 
 def test_documents_that_were_written_since_do_not_look_through_it_again(work: Work) -> None:
@@ -138,25 +139,32 @@ def test_few_outlines_are_kept_and_none_of_a_small_commit(work: Work) -> None:
         for n in range(20):
             assert value_of(engine, f"c{number}.{n}") == n
     assert value_of(engine, "small") == 1
-    kept = engine._parts.log._outlines
-    assert list(kept) == list(range(13, 21))
+    engine.drop_caches()
+    work.counts()
+    for number in reversed(range(20)):
+        assert value_of(engine, f"c{number}.0") == 0
+        assert work.counts() == (0, 0 if number >= 12 else 1, 1), "the newest eight are kept"
+    for _ in range(2):
+        engine.drop_caches()
+        assert value_of(engine, "small") == 1
+        assert work.counts() == (0, 1, 1), "of few operations, it is looked through each time"
 
 
-def test_outlines_of_large_rows_make_room_for_one_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_module, "_OUTLINES_BYTES", 20_000)
-    engine = open_engine()
+def test_outlines_of_large_rows_make_room_for_one_another(work: Work) -> None:
+    engine = open_engine(limits=Limits(outline_bytes=20_000))
     ann = Writer(engine, "ann")
     for number in range(4):
         ann.lands(*[write(f"c{number}.{n}", replace((), "x" * 400)) for n in range(20)])
     engine.drop_caches()
     for number in range(4):
         assert value_of(engine, f"c{number}.0") == "x" * 400
-    kept = engine._parts.log._outlines
-    assert list(kept) == [3, 4]
-    assert sum(each.row_bytes for each in kept.values()) <= 20_000
+    work.counts()
+    for number, again in ((3, 0), (2, 0), (1, 1), (0, 1)):  # of more than 8,000 bytes each
+        assert value_of(engine, f"c{number}.1") == "x" * 400
+        assert work.counts() == (0, again, 1)
 
 
-def test_what_a_failed_group_would_have_written_is_not_remembered() -> None:
+def test_what_a_failed_group_would_have_written_is_not_remembered(work: Work) -> None:
     """An outline is of a row that is in the log; what is only admitted may yet be taken back."""
     engine = open_engine(limits=Limits(cache_bytes=1))
     ann = Writer(engine, "ann")
@@ -166,9 +174,11 @@ def test_what_a_failed_group_would_have_written_is_not_remembered() -> None:
         Commit(1, tuple(operations)),
         Commit(2, (write("d1", increment(())),), reads=(read("d1", seq=0, layers=((1, 1),)),)),
     )
-    assert not engine._parts.log._outlines
+    work.counts()
     ann.next = 3
     assert value_of(engine, "d1") == 2
+    _, outlines, _ = work.counts()
+    assert outlines == 2, "both rows are looked through: nothing was remembered of the first one"
 
 
 def test_recovery_still_decodes_every_commit_that_it_takes_up(work: Work, tmp_path: Path) -> None:

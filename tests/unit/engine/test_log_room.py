@@ -12,7 +12,6 @@ import pytest
 from headwater.clock import VirtualClock
 from headwater.data.patch import replace
 from headwater.engine.engine import Engine
-from headwater.engine.store import log_room
 from headwater.engine.store.database import CHECKPOINT_PAGES
 from headwater.engine.store.log_room import FIRST, LogRoom
 from headwater.engine.store.sqlite import SqliteStore
@@ -35,12 +34,12 @@ def opened(path: Path, room_from: int | None = None) -> Engine:
     return engine
 
 
-def lengths(path: Path, engine: Engine, commits: int) -> list[int]:
+def lengths(path: Path, engine: Engine, commits: int, size: int = 500) -> list[int]:
     """How long the log is after each commit."""
     found = []
     for _ in range(commits):
         number = engine.session("s").last + 1
-        verdict = engine.submit("s", Commit(number, (write("d", replace((), "x" * 500 + str(number))),)))[0]
+        verdict = engine.submit("s", Commit(number, (write("d", replace((), "x" * size + str(number))),)))[0]
         assert isinstance(verdict, Accepted)
         found.append(Path(f"{path}-wal").stat().st_size)
     return found
@@ -82,36 +81,58 @@ def test_zeros_after_the_last_frame_are_not_read_for_anything(tmp_path: Path) ->
 
 def test_a_log_is_never_given_more_than_one_pass_needs(tmp_path: Path) -> None:
     path = tmp_path / "s.space"
-    store = SqliteStore(path, room_from=32_768)
-    store._db.run("PRAGMA wal_autocheckpoint=40")
-    store._db._room = room = store._db._log_room()
-    assert room is not None
-    engine = Engine(store, clock=VirtualClock())
-    engine.open_session("s")
-    assert max(lengths(path, engine, MANY)) <= 32 + 4_120 * 50
-    assert store._db._room is None, "there is nothing left to do"
+    engine = opened(path, room_from=32_768)
+    size = CHECKPOINT_PAGES * 4_096 // MANY  # more than one pass, in all
+    assert max(lengths(path, engine, MANY + 10, size)) <= 32 + 4_120 * (CHECKPOINT_PAGES + CHECKPOINT_PAGES // 8)
     engine.close()
     assert CHECKPOINT_PAGES * 4_120 > FIRST
+
+
+def test_once_a_pass_has_all_its_room_there_is_nothing_left_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "plain"
+    connection = apsw.Connection(str(path))
+    for statement in ("PRAGMA journal_mode=WAL", "PRAGMA wal_autocheckpoint=40", "CREATE TABLE t (x)"):
+        connection.execute(statement).fetchall()
+    room = LogRoom(connection, None, 4_096, 40, 32_768)
+    grown = []
+    for number in range(MANY):
+        connection.execute("INSERT INTO t VALUES (?)", ("x" * 4_000 + str(number),))
+        if not room.after_commit():
+            break
+        grown.append(Path(f"{path}-wal").stat().st_size)
+    assert Path(f"{path}-wal").stat().st_size == 32 + 4_120 * 45, "what one pass needs, and an eighth"
+    assert 0 < len(grown) < 40
+    connection.close()
 
 
 def test_without_room_on_the_disk_commits_land_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise apsw.FullError("no room")
 
-    monkeypatch.setattr(LogRoom, "_extend", full)
     path = tmp_path / "s.space"
     engine = opened(path, room_from=32_768)
+    monkeypatch.setattr(apsw, "VFSFile", full)
     found = lengths(path, engine, MANY)
     assert len(set(found)) == MANY, "it grows by itself, with each commit"
+    monkeypatch.undo()
     engine.close()
     assert verify_file(path).ok
 
 
 def test_who_does_not_wait_for_the_disk_gets_no_room(tmp_path: Path) -> None:
-    for path, synchronous in ((tmp_path / "s.space", "OFF"), (":memory:", "FULL")):
-        store = SqliteStore(path, synchronous="OFF" if synchronous == "OFF" else "FULL", room_from=log_room.FIRST)
-        assert store._db._room is None
-        store.close()
+    path = tmp_path / "s.space"
+    engine = Engine(SqliteStore(path, synchronous="OFF", room_from=32_768), clock=VirtualClock())
+    engine.open_session("s")
+    assert len(set(lengths(path, engine, MANY))) == MANY, "it grows by itself, with each commit"
+    engine.close()
+
+
+def test_a_space_in_memory_has_no_log_that_could_be_given_room() -> None:
+    engine = Engine(SqliteStore(":memory:", room_from=32_768), clock=VirtualClock())
+    engine.open_session("s")
+    for number in range(1, MANY + 1):
+        assert isinstance(engine.submit("s", Commit(number, (write("d", replace((), "x" * 500)),)))[0], Accepted)
+    engine.close()
 
 
 @pytest.mark.random

@@ -11,6 +11,7 @@ from headwater.engine.access import ACCESS
 from headwater.engine.directory import Directory
 from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
+from headwater.engine.store.sqlite import SqliteStore
 from headwater.engine.verify.history import verify_file
 from headwater.protocol.commit import Commit, Operation, Read
 from headwater.protocol.messages import Looks, Problem
@@ -18,14 +19,19 @@ from headwater.protocol.mirrors import Abroad, Mirror, Mirrored, QueryElsewhere,
 from headwater.protocol.observations import Current, ForeignRead, NodeKey, QueryCurrent
 from headwater.server.lengths import fitting
 from tests.unit.engine.hub_kit import Raw, put
-from tests.unit.engine.kit import doc, open_engine, write
+from tests.unit.engine.kit import doc, open_engine, open_store, write
 from tests.unit.engine.observing_kit import DEEP, Runner, looked, marked
 from tests.unit.replica.kit import World
 
 
 @pytest.fixture
-def engine() -> Engine:
-    return open_engine()
+def store() -> SqliteStore:
+    return open_store()
+
+
+@pytest.fixture
+def engine(store: SqliteStore) -> Engine:
+    return open_engine(store)
 
 
 def say(engine: Engine, docs: dict[str, int], *, at: int | None = None, piece: str = "p", branch: str = "main") -> None:
@@ -77,10 +83,9 @@ class TestWhatIsSaid:
         say(engine, {}, at=1)
         assert marked(engine, "other", owner_branch="draft") == [("p", "a", 1)]
 
-    def test_a_mirror_that_cannot_be_read_is_written_anew(self, engine: Engine) -> None:
+    def test_a_mirror_that_cannot_be_read_is_written_anew(self, engine: Engine, store: SqliteStore) -> None:
         written(engine, "a")
         say(engine, {"a": 0}, at=9)
-        store = engine._store
         owner, piece = store.number_of("other"), store.number_of("p")
         assert owner is not None
         assert piece is not None
@@ -92,11 +97,11 @@ class TestWhatIsSaid:
         say(engine, {"a": 0}, at=1)
         assert marked(engine, "other") == [("p", "a", 1)]
 
-    def test_taking_away_what_is_not_there_leaves_no_name(self, engine: Engine) -> None:
+    def test_taking_away_what_is_not_there_leaves_no_name(self, engine: Engine, store: SqliteStore) -> None:
         say(engine, {}, at=1)
-        assert engine._store.number_of("other") is None
+        assert store.number_of("other") is None
 
-    def test_a_branch_that_is_deleted_takes_what_was_read_of_it_along(self, engine: Engine) -> None:
+    def test_a_branch_that_is_deleted_takes_what_was_read_of_it_along(self, engine: Engine, store: SqliteStore) -> None:
         written(engine, "a")
         engine.fork("draft")
         engine.looked(Mirror(1, "other", "p", ((doc("a"), 1),)), branch="draft")
@@ -104,7 +109,6 @@ class TestWhatIsSaid:
         Runner(engine, "t", branch="draft").send(Commit(1, (write("a", replace((), 2)),), branch="draft"))
         assert marked(engine, "other", "draft") == [("p", "a", 2)]
         engine.delete_branch("draft")
-        store = engine._store
         assert (store.mirror_owners(1), store.mirror_owners(2)) == ([store.number_of("other")], [])
         assert marked(engine, "other") == [("p", "a", 1)]
 
@@ -151,7 +155,7 @@ class TestWhatIsReadElsewhere:
         assert elsewhere(engine, "p", limit) == {Abroad("b", "main", doc(f"d{n}"), n) for n in range(7)}
 
     def test_switched_off_nothing_is_said(self) -> None:
-        engine = Engine(open_engine()._store, observes=False)
+        engine = Engine(open_store(), observes=False)
         assert elsewhere(engine, "p") == set()
 
 

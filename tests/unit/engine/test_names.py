@@ -19,14 +19,14 @@ from headwater.engine.verify.history import verify_file
 from headwater.errors import StorageError
 from headwater.protocol.commit import Commit
 from headwater.protocol.mirrors import Mirror
-from tests.unit.engine.kit import doc, open_engine, write
+from tests.unit.engine.kit import doc, open_engine, open_store, write
 from tests.unit.engine.observing_kit import Runner, clean, looked, marked, node, observed
 
 FEW = with_(DEFAULT_LIMITS, swept_rows=7)
 
 
-def names(engine: Engine) -> int:
-    return int(engine._store.meta("names_made") or 0)
+def names(store: SqliteStore) -> int:
+    return int(store.meta("names_made") or 0)
 
 
 def started(engine: Engine) -> Runner:
@@ -44,27 +44,30 @@ def renewed(runner: Runner, times: int, *, nodes: int = 10) -> None:
 
 class TestSweeping:
     def test_fingerprints_of_former_programs_do_not_stay(self) -> None:
-        engine = open_engine(limits=FEW)
+        store = open_store()
+        engine = open_engine(store, limits=FEW)
         runner = started(engine)
         most = 0
         for _ in range(20):
             renewed(runner, 10)
-            most = max(most, names(engine))
+            most = max(most, names(store))
         assert most < 2 * (FEWEST + 2 * 10), "2,000 fingerprints were told, ten are in use"
         assert sorted(each.fingerprint for each in observed(engine)) == sorted(f"9-{number}" for number in range(10))
         assert set(clean(engine).values()) == {True}
-        engine._store.check(Part.NAMES)
+        store.check(Part.NAMES)
 
     def test_a_few_names_are_not_swept(self) -> None:
-        engine = open_engine(limits=FEW)
+        store = open_store()
+        engine = open_engine(store, limits=FEW)
         renewed(started(engine), 5)
-        assert names(engine) > 50
+        assert names(store) > 50
 
     def test_one_transaction_looks_at_a_few_rows(self) -> None:
-        engine = open_engine(limits=FEW)
+        store = open_store()
+        engine = open_engine(store, limits=FEW)
         runner = started(engine)
         renewed(runner, 25)
-        visited = engine._store.visited
+        visited = store.visited
         costs = []
         for time in range(600):
             before = visited.statements
@@ -74,7 +77,8 @@ class TestSweeping:
 
     def test_what_is_used_meanwhile_is_kept(self) -> None:
         """Also what was said long ago and comes back while it is being swept, by whom it is remembered."""
-        engine = open_engine(limits=FEW)
+        store = open_store()
+        engine = open_engine(store, limits=FEW)
         runner = started(engine)
         mirror = Mirror(1, "other", "far", ((doc("a"), 1),), "draft")
         random = Random(7)
@@ -91,13 +95,14 @@ class TestSweeping:
             )
             if time == 500:
                 engine.looked(mirror)
-        check_whole(engine)
+        check_whole(store)
         runner.send(Commit(2, (write("a", replace((), 2)),)))
         assert [piece for piece, _, _ in marked(engine, "other", owner_branch="draft")] == ["far"]
-        assert names(engine) < 1_200
+        assert names(store) < 1_200
 
     def test_a_number_that_is_given_again_means_its_new_name(self) -> None:
-        engine = open_engine(limits=FEW)
+        store = open_store()
+        engine = open_engine(store, limits=FEW)
         runner = started(engine)
         runner.observe(runner.run(node("late.n", generation=9), looked("a", seq=1)))
         runner.observe(runner.run("late.", gone=True))
@@ -109,23 +114,26 @@ class TestSweeping:
     def test_a_sweep_that_was_interrupted_is_begun_anew(self, tmp_path: Path) -> None:
         path = tmp_path / "s.space"
         for time in range(40):
-            engine = Engine(SqliteStore(path, synchronous="OFF"), limits=FEW)
+            store = open_store(path)
+            engine = Engine(store, limits=FEW)
             runner = Runner(engine, f"s{time}")
             if not time:
                 runner.send(Commit(1, (write("a", replace((), 1)),)))
             for number in range(40):
                 runner.observe(runner.run(f"p{number % 10}.n", looked("a", seq=1), fingerprint=f"{time}-{number}"))
-            check_whole(engine)
+            check_whole(store)
             engine.close()
-        engine = open_engine(path)
-        assert names(engine) < 2 * (FEWEST + 20)
+        store = open_store(path)
+        engine = open_engine(store)
+        assert names(store) < 2 * (FEWEST + 20)
         engine.close()
         assert verify_file(path).ok
 
     def test_a_transaction_that_fails_while_names_are_dropped_leaves_them(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        engine = open_engine(limits=FEW)
+        store = open_store()
+        engine = open_engine(store, limits=FEW)
         runner = started(engine)
         failed = 0
         commit = SqliteStore.commit
@@ -146,12 +154,11 @@ class TestSweeping:
             except StorageError:
                 runner.observe(runner.run(f"p{time % 10}.n", looked("a", seq=1), fingerprint=f"{time} again"))
         assert failed == 100
-        check_whole(engine)
+        check_whole(store)
 
 
-def check_whole(engine: Engine) -> None:
+def check_whole(store: SqliteStore) -> None:
     """Every number that is used has its name, and all rows are as they were written."""
-    store = engine._store
     for part in (Part.NAMES, Part.OBSERVATIONS, Part.READERS, Part.MIRRORS):
         store.check(part)
     for row in store.observations_after(first_of(1, 0), 10_000):

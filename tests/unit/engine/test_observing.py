@@ -25,7 +25,7 @@ from headwater.protocol.observations import (
     QueryObservations,
 )
 from headwater.protocol.verdict import Accepted, Rejected
-from tests.unit.engine.kit import doc, open_engine, write
+from tests.unit.engine.kit import doc, open_engine, open_store, write
 from tests.unit.engine.observing_kit import Runner, backlog, clean, looked, marked, node, observed, readers
 from tests.unit.engine.sealing import reseal
 
@@ -180,7 +180,8 @@ class TestKeeping:
         ],
     )
     def test_what_cannot_be_a_run_is_dropped_and_fails_nothing(self, run: object) -> None:
-        engine = open_engine(limits=Limits(commit_reads=10))
+        store = open_store()
+        engine = open_engine(store, limits=Limits(commit_reads=10))
         runner = started(engine, a=1)
         made = run(runner)  # type: ignore[operator]
         assert runner.send(Commit(2), observed=(made,)) == (Accepted(2, 2),)
@@ -191,7 +192,7 @@ class TestKeeping:
             assert observed(engine) == []
         runner.observe(runner.run("q.n", looked("a", seq=1)))
         assert readers(engine, "a") == ["q"], "nothing of it is counted"
-        assert verify_store(engine._store).ok
+        assert verify_store(store).ok
 
     def test_a_frame_has_so_many_observations_and_no_more(self) -> None:
         engine = open_engine(limits=Limits(frame_observations=3))
@@ -552,12 +553,14 @@ def test_an_observation_says_nothing_of_values() -> None:
     assert set(Observation.__struct_fields__).isdisjoint({"value", "payload", "result", "outputs", "attempted"})
 
 
-def test_another_runtime_that_found_the_same_writes_nothing(engine: Engine) -> None:
+def test_another_runtime_that_found_the_same_writes_nothing() -> None:
+    store = open_store()
+    engine = open_engine(store)
     runner, other = started(engine, a=1), Runner(engine, "t")
     runner.observe(runner.run("p.n", looked("a", seq=1)))
-    rows = engine._store.visited.statements
+    rows = store.visited.statements
     other.observe(other.run("p.n", looked("a", seq=1)))
-    assert engine._store.visited.statements - rows <= 6, "its transaction, and that nothing was written"
+    assert store.visited.statements - rows <= 6, "its transaction, and that nothing was written"
     other.observe(other.run("p.n", looked("a", seq=1), fingerprint="newer"))
     assert [each.fingerprint for each in observed(engine)] == ["newer"], "but what it found otherwise counts"
     elsewhere = (ForeignRead("other", doc("x"), (), Depth.DEEP, 7),)

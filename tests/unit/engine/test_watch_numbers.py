@@ -50,7 +50,7 @@ def test_a_watch_that_is_said_again_replaces_the_first() -> None:
     assert len(ann.only(Sync)) == 1
     ann.say(Unwatch(1))
     assert ann.peer.watched == {}
-    assert world.hub._watching.watchers == {}
+    assert world.hub.watched == 0
 
 
 def test_a_watch_that_narrows_lets_go_of_what_links_led_to() -> None:
@@ -73,7 +73,7 @@ def test_a_watch_whose_links_are_followed_no_more_still_lets_go_of_all_it_has() 
     assert len(ann.peer.watched) == 3
     ann.say(Unwatch(1))
     assert ann.peer.watched == {}
-    assert world.hub._watching.watchers == {}
+    assert world.hub.watched == 0
 
 
 class Counted(dict[DocKey, set[int]]):
@@ -114,7 +114,7 @@ def test_a_connection_whose_catching_up_fails_leaves_nothing_behind(monkeypatch:
     second.open("s", first.token)
     assert isinstance(second.heard[-1], Problem)
     world.later(60_000_000)
-    assert world.hub._watching.watchers == {}
+    assert world.hub.watched == 0
 
 
 class TestCatchingUp:

@@ -296,8 +296,8 @@ def test_of_a_crashed_space_a_missing_last_commit_is_the_only_change_that_looks_
     worked(engine)
     for n in range(15, 19):
         engine.submit("ann", Commit(n, (write("d0", increment(("n",))),)))
+    last = engine.last_seq
     store.close()
-    last = engine._parts.log.last_seq
     space = Space(path)
     last_commit = f"log lacks ({last},)"
     damages = [damage for table in space.tables for each in DAMAGES.values() for damage in each(table)]
