@@ -98,11 +98,14 @@ class Admission:
         """C4: a commit over a layer that was not accepted, or not on what its branch shows, falls with it."""
         # C4: what stands on something that was not accepted is not accepted.
         dead = []
+        # fault admission.only_top_layer_judged: for first, last in ((layers[-1][1], layers[-1][1]),):
         for first, last in layers:
             for local_seq in range(first, last + 1):
                 place = self._sessions.place_of(session, local_seq)
                 if place is None or not branch.shows(place[1], place[0]):
+                    # fault admission.cascade_skipped: dead += [local_seq] if local_seq not in session.refused else []
                     dead.append(local_seq)
+        # fault admission.dead_layers_ignored: return []
         return dead
 
     def _latest(self, branch: Branch, head: Head, read: Read, leave_out: int) -> int:
@@ -125,6 +128,10 @@ class Admission:
     def _latest_beside_layers(self, session: Session, branch: Branch, head: Head, read: Read) -> tuple[int, bool]:
         """C3: leaves out exactly the layers that the read names, and compares with its true basis."""
         # C3: all named layers are left out, nothing else, and the basis is the true one.
+        # fault+ admission.own_commits_left_out: return self._latest(branch, head, read, session.id), False
+        # fault+ admission.basis_too_late: places = [self._sessions.place_of(session, last) for _, last in read.layers]
+        # fault+ admission.basis_too_late: seq = max([read.seq, *[place[0] for place in places if place]])
+        # fault+ admission.basis_too_late: read = msgspec.structs.replace(read, seq=seq)
         read = _as_layers_see_it(head, read)
         latest = self._latest(branch, head, read, session.id)
         if latest > read.seq:

@@ -44,6 +44,7 @@ class Branch:
         """C11: whether a commit made on some branch is part of what this one shows."""
         at: Branch | None = self
         while at is not None:
+            # fault branches.every_branch_shown: if True:
             if at.id == branch:
                 return True
             if seq > at.fork_seq:

@@ -189,6 +189,7 @@ class Group:
                     f"commit {commit.local_seq} of session {session.key!r} was accepted at seq {seq} with other "
                     "content. A replay must repeat it byte for byte; new content needs a new local_seq."
                 )
+            # fault group.replay_gets_new_seq: return Accepted(commit.local_seq, seq + 1, replayed=True)
             return Accepted(commit.local_seq, seq, replayed=True)
         if commit.local_seq <= session.row.acked:
             raise ProtocolError(

@@ -118,6 +118,7 @@ class Heads:
     def seqs(self, branch: Branch, docs: Iterable[int]) -> dict[int, int]:
         """When documents were last written on this very branch, without rebuilding any of them."""
         found = self._store.head_seqs(branch.id, docs)
+        # fault heads.unwritten_seqs_ignored: for head in ():
         for head in self._unwritten:
             if head.branch == branch.id:
                 found[head.doc] = head.seq  # Its row says what was written back, which is less.
@@ -209,6 +210,7 @@ class Heads:
         """C11: a branch sees its parent only up to the fork."""
         if branch.parent is None:
             return ABSENT, 0
+        # fault heads.parent_seen_after_fork: return self.value_at(branch.parent, key, doc, self._log.last_seq)
         return self.value_at(branch.parent, key, doc, branch.fork_seq)
 
     def value_at(self, branch: Branch, key: DocKey, doc: int, seq: int) -> tuple[MaybeValue, int]:

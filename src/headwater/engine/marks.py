@@ -114,15 +114,18 @@ class Marks:
             children = node.children
             child = children.get(step) if children is not None else None
             if child is None:
+                # fault marks.writes_above_ignored: return node.floor
                 return max(latest, node.floor)
             node = child
             at = node.at_other if node.at_by == leave_out else node.at_seq
+            # fault marks.writes_above_ignored: if True:
             if at > latest:
                 latest = at
         if depth == Depth.DEEP:
             below = node.below_other if node.below_by == leave_out else node.below_seq
             return max(latest, below)
         keys = node.keys_other if node.keys_by == leave_out else node.keys_seq
+        # fault marks.key_sets_ignored: return latest
         return max(latest, keys)
 
     def writers(self, path: Path) -> set[int]:

@@ -120,6 +120,8 @@ class Observed:
 
     def stale(self, branch: Branch, reads: tuple[Read, ...]) -> Stale:
         """The reads that would not be admitted now, by their place, each with the seq of what it missed."""
+        # fault observations.every_node_clean: return ()
+        # fault observations.first_read_compared: found = self._admission.conflict(NOBODY_AT_ALL, branch, reads[:1])
         found = self._admission.conflict(NOBODY_AT_ALL, branch, reads)
         if found is None:
             return ()

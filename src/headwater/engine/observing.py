@@ -136,6 +136,7 @@ class Observing:
     def ran(self, session: Session, branch: Branch, observation: Observation, seq: int, *, wrote: bool) -> None:
         """A run whose commit was admitted at a seq, with its reads."""
         try:
+            # fault observations.verified_after_frame: self._keep(session, branch, observation, seq + 1, wrote=wrote)
             self._keep(session, branch, observation, seq, wrote=wrote)
         except (ProtocolError, LimitError):
             return  # As above; its commit stands.
@@ -149,6 +150,7 @@ class Observing:
         return children if len(children) <= MOST_AWAKE else None
 
     def _is_current(self, session: Session, branch: Branch, observation: Observation) -> bool:
+        # fault+ observations.stale_runs_kept: return True
         footprint = self._footprint(observation)
         layers = observation.layers or ((),) * len(footprint.reads)
         if len(layers) != len(footprint.reads) or not all(map(self._are_layers, layers)):
@@ -334,6 +336,7 @@ class Observing:
 
     def forget_branch(self, branch: Branch) -> None:
         """It was merged or deleted: nothing is known of its nodes any more."""
+        # fault observations.merged_branch_kept:
         self._store.drop_observed_branch(branch.id)
         self.forget()
 

@@ -34,6 +34,7 @@ class ReaderIndex:
 
     def change(self, node: NodeNumbers, before: Iterable[StoredRead], after: Iterable[StoredRead]) -> None:
         """A node read something before and reads something now."""
+        # fault+ readers.not_counted: return
         read, reads = ({self._number(doc) for doc in docs_of(each)} for each in (before, after))
         for docs, change in ((reads - read, 1), (read - reads, -1)):
             for doc in docs:
@@ -58,6 +59,7 @@ class ReaderIndex:
 
     def made(self, key: DocKey, doc: int) -> None:
         """A document is written for the first time: those who read that it was not there are its readers."""
+        # fault+ readers.absent_document_forgotten: return
         if self._absent is None:
             self._absent = self._store.has_absent_readers()
         if not (self._absent or self._changes):

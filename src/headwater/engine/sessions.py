@@ -127,6 +127,7 @@ class Sessions:
 
     def forget_row(self) -> None:
         """What was looked up in the log may not be there any more."""
+        # fault sessions.compaction_forgets_commits: self.forget()
         self._row = {}
 
     def get_foreign(self, key: str) -> Session:
@@ -195,7 +196,9 @@ class Sessions:
             raise ProtocolError(f"session {session.key!r} acknowledges commit {local_seq}, which cannot exist")
         if local_seq > session.row.acked:
             # C6: a verdict the client has is a verdict, even if a restart here forgot that it was a no.
+            # fault sessions.acknowledged_without_turn:
             session.last = max(session.last, local_seq)
+            # fault sessions.acknowledged_without_turn: session.row = session.row._replace(acked=local_seq)
             session.row = session.row._replace(acked=local_seq, judged=session.last)
             self._store.put_session(session.row)
 
@@ -205,6 +208,7 @@ class Sessions:
 
     def keep_judged(self, session: Session) -> None:
         """Store rejections and acknowledgements. They ride along with an accepted frame, when there is reason to."""
+        # fault sessions.rejections_not_stored: if False:
         if session.unstored_refusals or session.acked >= session.row.acked + ACKS_TOGETHER:
             session.unstored_refusals = False
             session.row = session.row._replace(judged=session.last, acked=max(session.row.acked, session.acked))
@@ -237,7 +241,9 @@ class Sessions:
         """Forget sessions past the limit, inside the open transaction. True: something had to be stored for it."""
         stored = False
         while len(self._by_key) > self._limits.cached_sessions:
+            # fault sessions.latest_evicted: _, session = self._by_key.popitem()
             _, session = self._by_key.popitem(last=False)
+            # fault sessions.evicted_unstored: if False:
             if session.unstored_refusals:
                 # C6: a verdict that was given is never given differently.
                 self._store.put_session(session.row._replace(judged=session.last))
@@ -284,6 +290,7 @@ class Sessions:
         landed = session.landed.get(local_seq)
         if landed is not None:
             return landed.seq, landed.branch
+        # fault sessions.places_in_log_forgotten: if True:
         if local_seq in session.refused:
             return None
         found = self.logged(session, local_seq)
