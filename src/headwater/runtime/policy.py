@@ -28,9 +28,10 @@ _RANGES: Final[dict[str, tuple[float, float]]] = {
     "intents_kept": (0, 1_000_000),
     "retention_ms": (1, LONGEST_MS),
     "grace_ms": (0, LONGEST_MS),
+    "named_pieces": (0, 1_000_000),
 }
 """From where to where each value makes sense. What is outside is taken for the nearest that does."""
-_COUNTS: Final = frozenset({"backlog", "in_hand", "intents_kept"})
+_COUNTS: Final = frozenset({"backlog", "in_hand", "intents_kept", "named_pieces"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +47,7 @@ class Policy:
     intents_kept: int = 1_000  # events with an end that can still be looked at
     retention_ms: float = 7 * DAY_MS  # how long it is remembered that an event was handled
     grace_ms: float = 5_000  # how long a stored event is left to whoever stored it
+    named_pieces: int = 500  # pieces that were looked at by name and are not open: so many of them keep their nodes
 
     def __post_init__(self) -> None:
         for each in fields(self):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headwater import Cell, Input, Piece, cell, each
-from tests.unit.binding.kit import alone, run
+from tests.scenario.pieces_kit import alone, run
 
 
 class Book(Piece):

@@ -94,7 +94,7 @@ class Pieces:
         self.handling = Handling(self)
         self.reacting = Reacting(self)
         self.records = Records(self)
-        self.resting = Resting(self.core)
+        self.resting = Resting(self.core, runtime.policy.named_pieces)
         self.resuming = Resuming(self, identity)
         self.generations = Generations(self)
         self._resources = Resources(self)

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from headwater.runtime.binding.home import Home
     from headwater.runtime.core import Core
 
-MOST_RESTING: Final = 500
-"""Pieces that are not open here and have nodes, the last ones that somebody looked at."""
 TRIES: Final = 8
 """How many are looked at to find one that can be let go, each time."""
 
@@ -26,13 +24,13 @@ TRIES: Final = 8
 class Resting:
     """The pieces of one runtime that have nodes and are not open."""
 
-    __slots__ = ("_core", "_homes", "_is_asked", "most")
+    __slots__ = ("_core", "_homes", "_is_asked", "_most")
 
-    def __init__(self, core: Core, most: int = MOST_RESTING) -> None:
+    def __init__(self, core: Core, most: int) -> None:
         self._core = core
         self._homes: OrderedDict[Home, None] = OrderedDict()
         self._is_asked = False
-        self.most = most
+        self._most = most
 
     def __len__(self) -> int:
         return len(self._homes)
@@ -46,7 +44,7 @@ class Resting:
             return
         self._homes[home] = None
         self._homes.move_to_end(home)
-        if len(self._homes) > self.most and not self._is_asked:
+        if len(self._homes) > self._most and not self._is_asked:
             self._is_asked = True
             self._core.afterwards(self._let_go)
 
@@ -56,8 +54,8 @@ class Resting:
     def _let_go(self) -> None:
         """Some that were looked at long ago, as far as nobody does now."""
         self._is_asked = False
-        for _ in range(len(self._homes) - self.most + TRIES):
-            if len(self._homes) <= self.most:
+        for _ in range(len(self._homes) - self._most + TRIES):
+            if len(self._homes) <= self._most:
                 return
             home, _ = self._homes.popitem(last=False)
             if home.is_open:

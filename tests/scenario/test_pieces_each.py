@@ -13,6 +13,7 @@ from headwater import (
     Input,
     Model,
     Piece,
+    Runtime,
     cell,
     computed,
     each,
@@ -21,8 +22,7 @@ from headwater import (
     handler,
 )
 from headwater.errors import UpstreamFailedError
-from headwater.runtime.runtime import Runtime
-from tests.unit.binding.kit import Ranned, alone, run
+from tests.scenario.pieces_kit import Ranned, alone, run
 
 
 class Card(Model):

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from headwater import Cell, Input, Link, Piece, cell, child, computed, each, fold, given, link
+from headwater import Cell, Input, Link, Piece, Policy, cell, child, computed, each, fold, given, link
 from headwater.errors import AuthoringError, UpstreamFailedError
-from tests.unit.binding.kit import alone, at, run
+from tests.scenario.pieces_kit import alone, at, run
 
 
 class Grain(Piece):
@@ -114,8 +114,7 @@ def test_a_child_whose_element_is_gone_is_found_by_nobody(tmp_path: Path) -> Non
 @pytest.mark.parametrize("how", ["rest", "stop"])
 def test_a_child_that_somebody_has_is_right_after_its_piece_was_let_go(how: str) -> None:
     async def work() -> None:
-        async with alone() as (rt, errors):
-            rt.pieces.resting.most = 1
+        async with alone(policy=Policy(named_pieces=1)) as (rt, errors):
             space = rt.space("s")
             book: Any = space.piece(Book, "b")
             if how == "stop":

@@ -12,6 +12,7 @@ from headwater import (
     Link,
     Piece,
     Ready,
+    Runtime,
     cell,
     child,
     computed,
@@ -23,8 +24,7 @@ from headwater import (
     link,
     resource,
 )
-from headwater.runtime.runtime import Runtime
-from tests.unit.binding.kit import Ranned, alone, run
+from tests.scenario.pieces_kit import Ranned, alone, node_count, run, until
 
 
 class Leaf(Piece):
@@ -143,7 +143,7 @@ def test_what_nobody_demands_looks_again_when_somebody_does() -> None:
             tree, reader = await opened(rt)
             assert [await reader.higher.pull(), await reader.followed.pull()] == [1_102, 1]
             await rt.space("s").stop(tree)
-            assert not rt.core.space("s").document("t:more").writers  # Nothing of it was made for them.
+            assert "s/t:more" not in [node.id for node in rt.graph().nodes]  # Nothing of it was made for them.
             await grown(rt, "b", 5)
             assert [await reader.higher.pull(), await reader.followed.pull()] == [1_103, 6]
             assert errors == []
@@ -180,11 +180,11 @@ def test_readers_of_rows_children_and_resources_go_on_after_a_stop() -> None:
             said: list[str] = []
             outer.leaves.sink(lambda value: seen.append(dict(value)))
             tree.said.sink(lambda state: said.append(state.value) if isinstance(state, Ready) else None)
-            await rt.core.observing.until(lambda: bool(said))
+            await until(rt, lambda: bool(said))
             await space.stop(tree)
             await grown(rt, "a", 3)
             await grown(rt, "b", 4)
-            await rt.core.observing.until(lambda: said[-1] == "3 leaves")
+            await until(rt, lambda: said[-1] == "3 leaves")
             assert seen[0] == {"only": 2, "a": 2}
             assert seen[-1] == await outer.leaves.pull() == {"only": 6, "a": 6, "b": 8}
             assert errors == []
@@ -195,14 +195,14 @@ def test_readers_of_rows_children_and_resources_go_on_after_a_stop() -> None:
 def test_what_nobody_reads_is_gone_after_a_stop() -> None:
     async def work() -> None:
         async with alone() as (rt, errors):
-            before = len(rt.core.scheduler.registry)
+            before = node_count(rt)
             for _ in range(3):
                 tree = await rt.space("s").open(Tree, "t")
                 assert await tree.more.pull() == 2
                 sink = tree.sum.sink(lambda _: None)
                 sink.close()
                 await rt.space("s").stop(tree)
-                assert len(rt.core.scheduler.registry) == before
+                assert node_count(rt) == before
             assert errors == []
 
     run(work)
@@ -268,20 +268,20 @@ def test_a_piece_that_two_users_have_open_stops_for_one_of_them() -> None:
     async def work() -> None:
         async with alone() as (rt, errors):
             ann, bob = rt.space("s", user="ann"), rt.space("s", user="bob")
-            before = len(rt.core.scheduler.registry)
+            before = node_count(rt)
             anns = await ann.open(Both, "b")
-            one = len(rt.core.scheduler.registry)
+            one = node_count(rt)
             bobs = await bob.open(Both, "b")
             shown.clear()
             await bob.stop(bobs)
-            assert len(rt.core.scheduler.registry) == one
+            assert node_count(rt) == one
             anns.n.set(1)
             await rt.idle()
             assert sorted(shown) == ["ann: 1", "ann: kid 1"]
             await bob.stop(bobs)  # It is open for ann alone.
-            assert len(rt.core.scheduler.registry) == one
+            assert node_count(rt) == one
             await rt.space("s").stop(bobs)
-            assert len(rt.core.scheduler.registry) == before
+            assert node_count(rt) == before
             assert errors == []
 
     run(work)

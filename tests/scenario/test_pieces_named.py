@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import gc
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from headwater import Cell, Input, Piece, Ready, cell, child, computed, each, fold, given, handler, resource
-from headwater.runtime.runtime import Runtime
-from tests.unit.binding.kit import alone, run
+from headwater import (
+    Cell,
+    Input,
+    Piece,
+    Policy,
+    Ready,
+    Runtime,
+    cell,
+    child,
+    computed,
+    each,
+    fold,
+    given,
+    handler,
+    resource,
+)
+from tests.scenario.pieces_kit import alone, run
 
 
 class Leaf(Piece):
@@ -67,28 +81,26 @@ async def look_at_many(rt: Runtime, first: int, count: int) -> None:
 
 
 def counted(rt: Runtime) -> tuple[int, int]:
-    """Nodes, and pieces, that are here."""
-    gc.collect()
-    return len(rt.core.scheduler.registry), len(rt.pieces.homes())
+    """Nodes, and pieces that have nodes."""
+    nodes = rt.graph().nodes
+    return len(nodes), len({re.split("[/:]", node.id)[1] for node in nodes})
 
 
-def writers(rt: Runtime, name: str) -> tuple[object, ...]:
-    """Who computes the size of a tree. Asking makes nobody do so."""
-    return rt.core.space("s").document(f"{name}:size").writers
+def has_nodes(rt: Runtime, name: str) -> bool:
+    """Whether there is a node that computes the size of a tree. Asking creates none."""
+    return f"s/{name}:size" in [node.id for node in rt.graph().nodes]
 
 
 def test_what_was_looked_at_is_let_go_beyond_a_number() -> None:
     async def work() -> None:
-        async with alone() as (rt, errors):
-            rt.pieces.resting.most = 20
+        async with alone(policy=Policy(named_pieces=20)) as (rt, errors):
             await look_at_many(rt, 0, 40)
             await rt.idle()
             nodes, pieces = counted(rt)
             await look_at_many(rt, 40, 160)
             await rt.idle()
             assert counted(rt) == (nodes, pieces)  # The same after 200 as after 40.
-            assert len(rt.pieces.resting) == 20
-            assert pieces <= 20 * 2
+            assert pieces == 20
             assert errors == []
 
     run(work)
@@ -96,8 +108,7 @@ def test_what_was_looked_at_is_let_go_beyond_a_number() -> None:
 
 def test_a_handle_that_somebody_kept_is_right_after_its_piece_was_let_go() -> None:
     async def work() -> None:
-        async with alone() as (rt, errors):
-            rt.pieces.resting.most = 3
+        async with alone(policy=Policy(named_pieces=3)) as (rt, errors):
             tree = rt.space("s").piece(Tree, "kept")
             size, part, total, views = tree.size, tree.state.key("size"), tree.sum, tree.views
             only: Any = tree.only
@@ -115,7 +126,7 @@ def test_a_handle_that_somebody_kept_is_right_after_its_piece_was_let_go() -> No
                         break
                 await look_at_many(rt, turn * 10, 10)
                 await rt.idle()
-                assert not size.document.writers  # It was let go.
+                assert not has_nodes(rt, "kept")  # It was let go.
                 assert await rt.space("s").piece(Tree, "kept").grow.send(f"k{turn}", 1) >= turn
             assert errors == []
 
@@ -124,8 +135,7 @@ def test_a_handle_that_somebody_kept_is_right_after_its_piece_was_let_go() -> No
 
 def test_what_somebody_watches_or_reads_stays() -> None:
     async def work() -> None:
-        async with alone() as (rt, errors):
-            rt.pieces.resting.most = 3
+        async with alone(policy=Policy(named_pieces=3)) as (rt, errors):
             space = rt.space("s")
             seen: list[int] = []
             watched = space.piece(Tree, "watched").size.sink(seen.append)
@@ -133,7 +143,7 @@ def test_what_somebody_watches_or_reads_stays() -> None:
             assert await reader.more.pull() == 2
             await look_at_many(rt, 0, 20)
             await rt.idle()
-            assert writers(rt, "watched")
+            assert has_nodes(rt, "watched")
             await space.piece(Tree, "watched").grow.send("b", 2)
             await space.piece(Tree, "read").grow.send("b", 2)
             await rt.idle()
@@ -142,7 +152,7 @@ def test_what_somebody_watches_or_reads_stays() -> None:
             watched.close()
             await look_at_many(rt, 20, 20)
             await rt.idle()
-            assert not writers(rt, "watched")
+            assert not has_nodes(rt, "watched")
             assert errors == []
 
     run(work)
@@ -150,19 +160,18 @@ def test_what_somebody_watches_or_reads_stays() -> None:
 
 def test_an_open_piece_is_never_let_go() -> None:
     async def work() -> None:
-        async with alone() as (rt, errors):
-            rt.pieces.resting.most = 3
+        async with alone(policy=Policy(named_pieces=3)) as (rt, errors):
             space = rt.space("s")
             tree = await space.open(Tree, "open")
             assert await tree.size.pull() == 1
             await look_at_many(rt, 0, 20)
             await rt.idle()
-            assert writers(rt, "open")
+            assert has_nodes(rt, "open")
             await space.stop(tree)
             assert await tree.size.pull() == 1
             await look_at_many(rt, 20, 20)
             await rt.idle()
-            assert not writers(rt, "open")
+            assert not has_nodes(rt, "open")
             assert errors == []
 
     run(work)
@@ -170,8 +179,7 @@ def test_an_open_piece_is_never_let_go() -> None:
 
 def test_events_to_pieces_that_are_let_go_meanwhile_all_land() -> None:
     async def work() -> None:
-        async with alone() as (rt, errors):
-            rt.pieces.resting.most = 2
+        async with alone(policy=Policy(named_pieces=2)) as (rt, errors):
             space = rt.space("s")
             sends = [space.piece(Tree, f"t{number % 12}").grow.send(f"k{number}", number) for number in range(120)]
             await asyncio.gather(*sends)

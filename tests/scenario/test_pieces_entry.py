@@ -10,8 +10,7 @@ import pytest
 
 import headwater
 from headwater import AuthoringError, Cell, Piece, cell, handler
-from tests.unit.binding.kit import run
-from tests.unit.runtime.kit import address, serving
+from tests.scenario.pieces_kit import run, serving
 
 
 class Note(Piece):
@@ -52,8 +51,7 @@ def test_what_was_opened_is_not_opened_twice(tmp_path: Path) -> None:
 
 def test_a_server_is_connected_to_by_any_form_of_its_address(tmp_path: Path) -> None:
     async def work() -> None:
-        async with serving(tmp_path, insecure_local=True) as server:
-            where = address(server)
+        async with serving(tmp_path) as where:
             async with headwater.connect(where, token="") as one:
                 note = await one.space("s").open(Note, "n")
                 assert await note.write.send("a") == "A"

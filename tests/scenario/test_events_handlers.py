@@ -20,6 +20,7 @@ from headwater import (
     Piece,
     Policy,
     Refused,
+    Runtime,
     Topic,
     UpstreamFailedError,
     cell,
@@ -32,8 +33,7 @@ from headwater import (
 )
 from headwater.clock import VirtualClock
 from headwater.errors import NotSettlingError, SessionExpiredError
-from headwater.runtime.runtime import Runtime
-from tests.unit.binding.kit import PLACES, Ranned, alone, at, run
+from tests.scenario.pieces_kit import PLACES, Ranned, alone, at, run, wake
 
 EVERYWHERE = pytest.mark.parametrize("place", PLACES)
 TRIED: list[object] = []
@@ -165,7 +165,7 @@ def test_what_is_missing_runs_together_and_nothing_stays_demanded() -> None:
             piece.rows.set({f"r{n}": n for n in range(200)})
             assert await piece.record_rows.send() == 2 * sum(range(200))
             assert len(TRIED) <= 205  # One attempt for the order, one for the rows, one for each child's value.
-            assert not [node for node in rt.core.scheduler.registry if node.rooted]
+            assert not [node for node in rt.graph().nodes if node.rooted]
             assert errors == []
 
     run(work)
@@ -185,7 +185,7 @@ def test_a_handler_waits_for_what_time_keeps_back() -> None:
                 await asyncio.sleep(0)
             assert not sent.done()
             clock.advance(200_000)
-            rt.core.wake()
+            wake(rt)
             assert await sent == 5
             look.close()
             assert errors == []
@@ -767,7 +767,7 @@ def test_an_upstream_that_does_not_settle_fails_the_send_loudly() -> None:
                 for _ in range(10):
                     await asyncio.sleep(0)
                 clock.advance(1_000_000)
-                rt.core.wake()
+                wake(rt)
                 if sent.done():
                     break
             with pytest.raises(NotSettlingError, match=r"did not settle in 30 s: look at s/c:one, s/c:two"):

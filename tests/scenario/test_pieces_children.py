@@ -25,7 +25,7 @@ from headwater import (
     handler,
     link,
 )
-from tests.unit.binding.kit import Ranned, alone, at, run
+from tests.scenario.pieces_kit import Ranned, alone, at, run
 
 LOG: list[str] = []
 

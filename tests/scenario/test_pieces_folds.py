@@ -23,7 +23,7 @@ from headwater import (
     given,
 )
 from tests.counts import scaled
-from tests.unit.binding.kit import alone, at, run
+from tests.scenario.pieces_kit import alone, at, run
 
 CALLS: list[str] = []
 

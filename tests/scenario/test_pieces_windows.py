@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headwater import AuthoringError, Cell, Piece, Runtime, UpstreamFailedError, cell, computed, effect, handler
-from tests.unit.binding.kit import alone, at, run
+from tests.scenario.pieces_kit import alone, at, run
 
 SHOWN: list[str] = []
 

@@ -21,7 +21,7 @@ from headwater import (
     materializer,
     resource,
 )
-from tests.unit.binding.kit import at, run
+from tests.scenario.pieces_kit import at, run
 
 
 class Owner(Piece):

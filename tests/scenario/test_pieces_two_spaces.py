@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headwater import AuthoringError, Cell, HandlerFailed, Input, Piece, cell, computed, given, handler
-from tests.unit.binding.kit import PLACES, at, run
+from tests.scenario.pieces_kit import PLACES, at, run
 
 
 class Prices(Piece):

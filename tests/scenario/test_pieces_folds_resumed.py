@@ -12,7 +12,7 @@ import pytest
 from headwater import Cell, Computed, Input, Model, Piece, cell, computed, fold, given, handler
 from headwater.testing import Simulation, simulated
 from tests.counts import scaled
-from tests.unit.binding.kit import PLACES, Ranned, Site, alone, at, run
+from tests.scenario.pieces_kit import PLACES, Ranned, Site, alone, at, run, until
 
 CALLS: list[str] = []
 
@@ -271,7 +271,7 @@ def test_a_fold_that_is_stopped_and_opened_again_goes_on(tmp_path: Path) -> None
         book: Book = space.piece(Book, "b")
         # What is durable is confirmed as soon as this runtime has heard of it.
         pending = rt.core.space("s").replica.pending
-        await rt.core.observing.until(lambda: not len(pending))
+        await until(rt, lambda: not len(pending))
         await space.stop(book)
         book.entries.key("k05").set(15)
         book = await space.open(Book, "b")

@@ -17,6 +17,7 @@ from headwater import (
     Pending,
     Piece,
     Ready,
+    Runtime,
     cell,
     computed,
     each,
@@ -25,8 +26,7 @@ from headwater import (
     resource,
 )
 from headwater.clock import VirtualClock
-from headwater.runtime.runtime import Runtime
-from tests.unit.binding.kit import alone, at, run
+from tests.scenario.pieces_kit import alone, at, run, wake
 
 
 class World:
@@ -204,7 +204,7 @@ async def passed(rt: Runtime, clock: VirtualClock, ms: float) -> None:
     for _ in range(30):
         await asyncio.sleep(0)
     clock.advance(round(ms * 1_000))
-    rt.core.wake()
+    wake(rt)
     for _ in range(30):
         await asyncio.sleep(0)
 

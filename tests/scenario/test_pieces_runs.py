@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,6 +14,7 @@ from headwater import (
     Cell,
     HandlerFailed,
     Piece,
+    Policy,
     UpstreamFailedError,
     cell,
     computed,
@@ -23,8 +23,7 @@ from headwater import (
     materializer,
 )
 from headwater.clock import VirtualClock
-from headwater.runtime.runtime import Runtime
-from tests.unit.binding.kit import Ranned, alone, at, run, turns
+from tests.scenario.pieces_kit import Ranned, alone, at, live_objects, node_count, run, turns
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SHOWN: list[object] = []
@@ -232,21 +231,22 @@ def test_a_piece_belongs_to_the_thread_of_its_runtime() -> None:
 
 def test_sessions_that_come_and_go_leave_nothing_in_a_piece() -> None:
     async def work() -> None:
-        async with alone() as (rt, errors):
+        async with alone(policy=Policy(intents_kept=0)) as (rt, errors):
             piece = await rt.space("s").open(Writer, "w")
-            before = facets(rt)
-            for number in range(200):
-                assert await rt.space("s", user=f"u{number}", session=f"s{number}").piece(Writer, "w").grow.send()
-            gc.collect()
-            assert facets(rt) <= before + 2
-            assert piece.n.get() == 201
+
+            async def grow(first: int, count: int) -> None:
+                for number in range(first, first + count):
+                    assert await rt.space("s", user=f"u{number}", session=f"s{number}").piece(Writer, "w").grow.send()
+
+            await grow(0, 20)
+            before = live_objects()
+            await grow(20, 200)
+            more = live_objects() - before
+            assert {name: count for name, count in more.items() if count >= 100} == {}
+            assert piece.n.get() == 221
             assert errors == []
 
     run(work)
-
-
-def facets(rt: Runtime) -> int:
-    return sum(len(home._facets) for home in rt.pieces.homes())
 
 
 def test_opening_for_another_user_runs_its_effects_for_both() -> None:
@@ -262,7 +262,7 @@ def test_opening_for_another_user_runs_its_effects_for_both() -> None:
             assert len(SHOWN) == 2
             assert ran.taken().of(":is_due") == 1
             await rt.space("s").stop(one)
-            assert len(rt.core.scheduler.registry) == 0
+            assert node_count(rt) == 0
             assert errors == []
 
     run(work)

@@ -26,7 +26,7 @@ from headwater import (
     handler,
 )
 from tests.counts import scaled
-from tests.unit.binding.kit import Site, alone, at, run
+from tests.scenario.pieces_kit import Site, alone, at, node_count, run
 
 
 class Card(Model):
@@ -166,13 +166,13 @@ def test_children_are_those_of_a_naive_reading_after_every_step() -> None:
                     change(random, board)
                 await rt.idle()
                 check(board)
-            nodes = len(rt.core.scheduler.registry)
+            nodes = node_count(rt)
             board.cards.set({})
             board.row.set(())
             await rt.idle()
             check(board)
-            assert len(rt.core.scheduler.registry) <= nodes
-            assert not [node for node in rt.core.scheduler.registry if node.id.endswith(" row")]
+            assert node_count(rt) <= nodes
+            assert not [node for node in rt.graph().nodes if node.id.endswith(" row")]
             assert [str(each.error) for each in errors] == []
 
     for seed in range(scaled(100)):

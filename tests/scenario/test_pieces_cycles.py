@@ -22,7 +22,7 @@ from headwater import (
 )
 from headwater.clock import VirtualClock
 from headwater.errors import NotSettlingError
-from tests.unit.binding.kit import alone, run
+from tests.scenario.pieces_kit import alone, run, wake
 
 
 class Ring(Piece):
@@ -175,7 +175,7 @@ async def passing(rt: Runtime, clock: VirtualClock, pulled: asyncio.Task[int], m
         if pulled.done():
             return ms
         clock.advance(50_000)
-        rt.core.wake()
+        wake(rt)
     raise AssertionError("it waits too long")
 
 

@@ -11,15 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from headwater import Cell, Input, Piece, cell, child, computed, each, given, handler
-from headwater.data.address import DocKey
-from headwater.pieces.names import child_name, document_id
-from headwater.replica.document import NOT_HERE, Document
-from headwater.replica.replica import Replica
-from headwater.runtime.binding.ahead import MOST, Listing
-from headwater.runtime.runtime import Runtime
+from headwater import Cell, Input, Piece, Runtime, cell, child, computed, each, given, handler
+from headwater.replica import NOT_HERE, Document
 from tests.counts import is_exploring
-from tests.unit.binding.kit import at, run
+from tests.scenario.pieces_kit import at, run
 
 MOST_ATTEMPTS = 8
 """Of one reader, for each member that it looks at: documents come in three or four parts, 64 of them first."""
@@ -123,14 +118,12 @@ async def opened(rt: Runtime, count: int) -> Shop:
 
 
 def attempts(rt: Runtime, id: str) -> int:
-    node = rt.core.scheduler.registry.get(id)
-    assert node is not None
-    return node.attempts
+    return rt.graph().node(id).attempts
 
 
 def prices_here(rt: Runtime, count: int) -> list[Document]:
     space = rt.core.space("s")
-    documents = [space.document(document_id(child_name("t", "rows", f"k{n}"), "price")) for n in range(count)]
+    documents = [space.document(f"t/rows/k{n}:price") for n in range(count)]
     return [each for each in documents if each.value is not NOT_HERE]
 
 
@@ -147,7 +140,7 @@ def test_a_computed_that_reads_every_child_is_begun_a_few_times_however_many_the
             rt = site.runtime()
             shop = await opened(rt, count)
             assert await shop.total.pull() == sum_of(count) * 2
-            parts = [node for node in rt.core.scheduler.registry if node.id.endswith((":price", ":base"))]
+            parts = [node for node in rt.graph().nodes if node.id.endswith((":price", ":base"))]
             assert len(parts) == 2 * count
             assert {node.runs for node in parts} == {1}
             assert sum(node.attempts for node in parts) <= 2 * count + 2 * MOST_ATTEMPTS
@@ -172,7 +165,7 @@ def test_a_handler_that_reads_every_child_is_called_a_few_times_however_many_the
             assert await shop.note.send() == 3 * count
             assert CALLS["add"] <= 2 * MOST_ATTEMPTS
             assert CALLS["note"] <= MOST_ATTEMPTS
-            parts = [node for node in rt.core.scheduler.registry if node.id.endswith((":price", ":base"))]
+            parts = [node for node in rt.graph().nodes if node.id.endswith((":price", ":base"))]
             assert {node.runs for node in parts} == {1}
             shop.cells.key("k3").set(100)
             assert await shop.add.send() == (sum_of(count) + 97) * 2
@@ -221,8 +214,8 @@ def test_nothing_runs_for_a_child_that_nobody_came_to_read(tmp_path: Path) -> No
             shop = await opened(rt, 300)
             assert await shop.first.pull() == 0
             assert await shop.careful.pull() == 0
-            assert len([node for node in rt.core.scheduler.registry if node.id.endswith(":price")]) == 1
-            assert not any(node.id.endswith(":failing") for node in rt.core.scheduler.registry)
+            assert len([node for node in rt.graph().nodes if node.id.endswith(":price")]) == 1
+            assert not any(node.id.endswith(":failing") for node in rt.graph().nodes)
             assert len(prices_here(rt, 300)) <= 1 + 64
             assert site.errors == []
 
@@ -249,18 +242,10 @@ def test_a_later_change_costs_what_changed(tmp_path: Path) -> None:
             seen: list[int] = []
             shop.total.sink(seen.append)
             await rt.settled()
-            before = sum(node.attempts for node in rt.core.scheduler.registry)
+            before = sum(node.attempts for node in rt.graph().nodes)
             shop.cells.key("k3").set(10)
             await rt.settled()
             assert seen == [sum_of(200) * 2, (sum_of(200) + 7) * 2]
-            assert sum(node.attempts for node in rt.core.scheduler.registry) - before <= 6
+            assert sum(node.attempts for node in rt.graph().nodes) - before <= 6
 
     run(work)
-
-
-def test_what_is_asked_for_ahead_stops_growing_however_often_something_was_missed() -> None:
-    listing, home = Listing(), Replica()
-    listing.shown(None, ("a", "b"))
-    asked = [listing.most(Document(DocKey("space", f"d{n}"), home), "price") for n in range(40)]
-    assert asked[:4] == [64, 512, MOST, MOST]
-    assert asked[-1] == MOST

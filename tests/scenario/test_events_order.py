@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from headwater import (
     Piece,
     Policy,
     Refused,
+    Runtime,
     SessionExpiredError,
     cell,
     computed,
@@ -26,11 +28,8 @@ from headwater import (
     materializer,
 )
 from headwater.clock import VirtualClock
-from headwater.data.trace import TraceEvent
-from headwater.runtime.binding.traces import EventAttempted, EventEnded, EventRejected
-from headwater.runtime.runtime import Runtime
 from headwater.testing import Simulation, simulated
-from tests.unit.binding.kit import alone, at, run
+from tests.scenario.pieces_kit import alone, at, run, wake
 
 CALLED: list[str] = []
 
@@ -93,7 +92,7 @@ async def parked(rt: Runtime, desk: Desk) -> None:
 
 def later(rt: Runtime, clock: VirtualClock) -> None:
     clock.advance(200_000)
-    rt.core.wake()
+    wake(rt)
 
 
 # ---- how many wait -----------------------------------------------------------------------------------------
@@ -451,15 +450,16 @@ class Ledger(Piece, name="events.Ledger"):
 def test_the_trace_says_what_became_of_each_attempt(tmp_path: Path) -> None:
     async def work() -> None:
         async with at("embedded", tmp_path) as site:
-            heard: list[TraceEvent] = []
             runtimes = [site.runtime() for _ in range(2)]
             for rt in runtimes:
-                rt.introspection.traces._taps.on_event(heard.append, True)
+                rt.introspection.traces.switch("EventAttempted", "EventRejected", "EventEnded", on=True)
             desks = [rt.space("s").piece(Desk, "d") for rt in runtimes]
             await asyncio.gather(*(desks[n % 2].count.send() for n in range(20)))
-            attempted = [each for each in heard if isinstance(each, EventAttempted)]
-            rejected = [each for each in heard if isinstance(each, EventRejected)]
-            ended = [each for each in heard if isinstance(each, EventEnded)]
+            heard: list[Any] = [each for rt in runtimes for each in rt.introspection.traces.events()]
+            attempted, rejected, ended = (
+                [each for each in heard if type(each).__name__ == kind]
+                for kind in ("EventAttempted", "EventRejected", "EventEnded")
+            )
             assert len(attempted) == 20 + len(rejected) == sum(each.attempts for each in ended)
             assert {each.end for each in ended} == {"landed"}
             assert {each.outcome for each in rejected} <= {"stale basis", "unsent"}

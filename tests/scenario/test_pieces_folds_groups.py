@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headwater import AuthoringError, Cell, Computed, Model, Piece, UpstreamFailedError, cell, fold
-from tests.unit.binding.kit import alone, at, run
+from tests.scenario.pieces_kit import alone, at, run
 
 
 class Kind(enum.Enum):

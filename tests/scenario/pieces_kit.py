@@ -1,0 +1,224 @@
+"""What scenarios of pieces share: runtimes alone, over one directory or behind one server, and counted runs."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from headwater import AbsentError, NotReadyError, Policy, Runtime
+from headwater.clock import VirtualClock
+from headwater.data.trace import Ran
+from headwater.runtime import Attachment, Embedded, Remote, Transport
+from headwater.scheduler import Failure
+from headwater.server import Server
+
+PLACES = ("detached", "embedded", "websocket")
+TOO_LONG_S = 20
+_NOT_DATA = ("headwater.runtime.", "headwater.scheduler.", "headwater.pieces.")
+
+
+def run(work: Callable[[], Coroutine[Any, Any, None]], too_long_s: float = TOO_LONG_S) -> None:
+    """Run a test on an event loop of its own. A hang is a failure."""
+
+    async def bounded() -> None:
+        async with asyncio.timeout(too_long_s):
+            await work()
+
+    asyncio.run(bounded())
+
+
+# ---- places ------------------------------------------------------------------------------------------------
+
+
+class Site:
+    """Runtimes on one set of spaces. A site without an attachment has one runtime, whose spaces are nowhere else."""
+
+    def __init__(self, attachment: Attachment | None) -> None:
+        self._attachment = attachment
+        self.runtimes: list[Runtime] = []
+        self.errors: list[Failure] = []
+
+    def runtime(self, *, policy: Policy | None = None) -> Runtime:
+        if self._attachment is None:
+            assert not self.runtimes, "a detached runtime shares nothing"
+            made = Runtime(policy=policy)
+        else:
+            made = Runtime(_Shared(self._attachment), policy=policy)
+        made.core.on_error(self.errors.append)
+        self.runtimes.append(made)
+        return made
+
+    async def settled(self) -> None:
+        """Wait until every runtime is idle and durable."""
+        for _ in range(3):
+            for each in self.runtimes:
+                await each.idle()
+                await each.durable()
+
+    async def agreed(self, *handles: Any) -> Any:
+        """Wait until these handles read the same value, and return it."""
+        values: list[Any] = []
+        for _ in range(2_000):
+            await self.settled()
+            values = [await handle.pull() for handle in handles]
+            if all(value == values[0] for value in values):
+                return values[0]
+        raise AssertionError(f"they do not agree: {values}")
+
+    async def holds(self, check: Callable[[Any], None], pieces: list[Any]) -> None:
+        """Wait until a check holds for all pieces: results of other runtimes may still be on their way."""
+        for _ in range(500):
+            await self.settled()
+            try:
+                for piece in pieces:
+                    check(piece)
+            except (AssertionError, AbsentError, NotReadyError):
+                for each in self.runtimes:
+                    await each.settled()
+            else:
+                return
+        for piece in pieces:
+            check(piece)
+
+    async def close(self) -> None:
+        for each in self.runtimes:
+            await each.close()
+
+
+class _Shared:
+    """An attachment that outlives the runtimes which use it."""
+
+    def __init__(self, attachment: Attachment) -> None:
+        self._attachment = attachment
+        self.token = attachment.token
+
+    def transport(self, space: str) -> Transport | None:
+        return self._attachment.transport(space)
+
+    async def close(self) -> None:
+        """Leave the attachment open."""
+
+
+@asynccontextmanager
+async def at(place: str, folder: Path) -> AsyncIterator[Site]:
+    """A site at one of `PLACES`; the server runs in this process."""
+    if place == "detached":
+        async with _closing(Site(None)) as site:
+            yield site
+    elif place == "embedded":
+        async with Embedded(folder / "data", synchronous="OFF") as data, _closing(Site(data)) as site:
+            yield site
+    else:
+        async with serving(folder / "data") as where, _closing(Site(Remote(where))) as site:
+            yield site
+
+
+@asynccontextmanager
+async def _closing(site: Site) -> AsyncIterator[Site]:
+    try:
+        yield site
+    finally:
+        await site.close()
+
+
+@asynccontextmanager
+async def serving(directory: Path) -> AsyncIterator[str]:
+    """A server on a free port, in this process and on this event loop; its address."""
+    server = Server(directory, port=0, insecure_local=True)
+    task = asyncio.get_running_loop().create_task(server.run_until_stopped())
+    try:
+        while not server.started:
+            await asyncio.sleep(0)
+        yield f"ws://127.0.0.1:{server.address[1]}"
+    finally:
+        server.stop()
+        await task
+
+
+@asynccontextmanager
+async def alone(
+    clock: VirtualClock | None = None, *, policy: Policy | None = None
+) -> AsyncIterator[tuple[Runtime, list[Failure]]]:
+    """One detached runtime, and the failures of its error channel."""
+    errors: list[Failure] = []
+    async with Runtime(clock=clock, policy=policy) as rt:
+        rt.core.on_error(errors.append)
+        yield rt, errors
+
+
+# ---- waiting -----------------------------------------------------------------------------------------------
+
+
+def wake(rt: Runtime) -> None:
+    """Have a runtime look at its virtual clock."""
+    rt.core.wake()
+
+
+async def turns(rt: Runtime, clock: VirtualClock, ms: float) -> None:
+    """Let time pass, and everything happen that follows from it."""
+    clock.advance(round(ms * 1_000))
+    wake(rt)
+    for _ in range(5):
+        await rt.idle()
+        await rt.written()
+
+
+async def until(rt: Runtime, condition: Callable[[], bool]) -> None:
+    """Wait until a condition holds. A runtime checks it after every tick."""
+    await rt.core.observing.until(condition)
+
+
+# ---- counting ----------------------------------------------------------------------------------------------
+
+
+def node_count(rt: Runtime) -> int:
+    return len(rt.graph().nodes)
+
+
+def live_objects() -> Counter[str]:
+    """Objects of runtimes, pieces and nodes that are alive, by class. Documents are not counted: data stays."""
+    gc.collect()
+    classes = [type(each) for each in gc.get_objects()]
+    ours = [each for each in classes if each.__module__.startswith(_NOT_DATA)]
+    return Counter(f"{each.__module__}.{each.__qualname__}" for each in ours)
+
+
+class Ranned:
+    """A trace that counts the runs of each node, and those runs that committed something."""
+
+    def __init__(self, rt: Runtime) -> None:
+        self.runs: Counter[str] = Counter()
+        self.commits: Counter[str] = Counter()
+        rt.core.scheduler.set_trace(self)
+
+    def emit(self, event: object) -> None:
+        if isinstance(event, Ran):
+            self.runs[event.node] += 1
+            self.commits[event.node] += bool(event.local_seq)
+
+    def taken(self) -> Spent:
+        """The counts since the last call."""
+        spent = Spent(self.runs, self.commits)
+        self.runs, self.commits = Counter(), Counter()
+        return spent
+
+
+class Spent:
+    """Counted runs and commits by node."""
+
+    def __init__(self, runs: Counter[str], commits: Counter[str]) -> None:
+        self.runs = runs
+        self.commits = commits
+
+    def of(self, part: str) -> int:
+        """Runs of the nodes whose name ends with this."""
+        return sum(count for name, count in self.runs.items() if name.endswith(part))
+
+    @property
+    def totals(self) -> tuple[int, int]:
+        return sum(self.runs.values()), sum(self.commits.values())
