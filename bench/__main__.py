@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 
 from bench import engine, events, reactions, resume, startup, sync
+from bench.author import run as author
 from bench.figures import Figures, note
 from bench.reactive import run as reactive
 
@@ -17,6 +18,7 @@ BENCHES: dict[str, Callable[[Figures], None]] = {
     "resume": resume.run,
     "reactions": reactions.run,
     "reactive": reactive.run,
+    "author": author.run,
 }
 
 

@@ -47,6 +47,13 @@ class Figures:
             self.missed.append(name)
 
 
+def print_missing(name: str, unit: str, why: str) -> None:
+    """Print a figure that could not be had in the place and form of the others, with the reason."""
+    note(f"  !! {name}: {why}")
+    line = {"name": name, "value": None, "unit": unit, "against": None, "ratio": None, "goal": None, "met": None}
+    print(json.dumps({**line, "why": why}), flush=True)
+
+
 def _rounded(number: float) -> float:
     return float(f"{number:.4g}")
 

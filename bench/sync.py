@@ -88,13 +88,12 @@ class Client:
 def server(folder: Path) -> Iterator[tuple[int, int]]:
     """A server of its own process: its port and its process id."""
     command = [sys.executable, "-m", "headwater.cli", "serve", str(folder), "--port", "0", "--insecure-local"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ)
-    assert process.stderr is not None
-    try:
-        yield json.loads(process.stderr.readline())["port"], process.pid
-    finally:
-        process.terminate()
-        process.wait()
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ) as process:
+        assert process.stderr is not None
+        try:
+            yield json.loads(process.stderr.readline())["port"], process.pid
+        finally:
+            process.terminate()
 
 
 def run(figures: Figures) -> None:

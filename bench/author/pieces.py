@@ -39,7 +39,17 @@ class Cart(Piece, name="bench.author.Cart"):
 
 
 class Counter(Piece, name="bench.author.Counter"):
+    """As the cart, with a cell that does not grow."""
+
     n: Cell[int] = cell(default=0)
+
+    @computed
+    def double(self) -> int:
+        return 2 * self.n.get()
+
+    @effect
+    def show(self) -> None:
+        self.double.get()
 
     @handler
     def add(self) -> None:

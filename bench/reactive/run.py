@@ -7,13 +7,12 @@ with a wrong answer, is printed so, and the shape is left out of the mean of tha
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from bench.figures import Figures, note
+from bench.figures import Figures, note, print_missing
 from bench.reactive import headwater_contender
 from bench.reactive.catalogue import ENTRANTS, EXACT, GROWTH, HEADWATER, SHAPES
 from bench.reactive.contender import Shape
@@ -122,7 +121,7 @@ def print_shape(figures: Figures, shape: Shape, names: Sequence[str], results: R
         key = (shape.name, name)
         title = f"reactive.{slug(shape.name)}.{slug(name)}"
         if key in results.why_not:
-            print_nothing(title, results.why_not[key])
+            print_missing(title, "us/run", results.why_not[key])
             if name.startswith(HEADWATER):
                 figures.missed.append(title)  # Every shape finishes.
             continue
@@ -141,13 +140,6 @@ def print_shape(figures: Figures, shape: Shape, names: Sequence[str], results: R
             figures.report(f"{title}.runs", results.runs[key], "times the exact count", at_most=1.0 if exact else None)
 
 
-def print_nothing(title: str, why: str) -> None:
-    """A figure that there is not: in the same place and form as the others, so that nobody counts past it."""
-    note(f"  !! {title}: {why}")
-    line = {"name": title, "value": None, "unit": "us/run", "against": None, "ratio": None, "goal": None, "met": None}
-    print(json.dumps({**line, "why": why}), flush=True)
-
-
 def print_growth(figures: Figures, results: Results) -> None:
     """Time per run at twice and four times the depth. Constant is 1; who walks paths grows without bound."""
     for group, shapes in GROWTH.items():
@@ -159,7 +151,7 @@ def print_growth(figures: Figures, results: Results) -> None:
                 title = f"reactive.growth.{group}.{times}x.{slug(name)}"
                 micros = results.micros.get((shape, name))
                 if micros is None:
-                    print_nothing(title, results.why_not.get((shape, name), "not measured"))
+                    print_missing(title, "us/run", results.why_not.get((shape, name), "not measured"))
                     continue
                 at_most = MOST_GROWTH if name == HEADWATER else None
                 figures.report(title, micros / base, "times", against=f"{shapes[0]}, per run", at_most=at_most)
@@ -174,11 +166,11 @@ def print_means(figures: Figures, results: Results) -> None:
         left_out = [name for name in pairs if name not in both]
         title = f"reactive.faster_than.{slug(peer)}"
         if not any((shape.name, HEADWATER) in results.micros for shape in SHAPES):
-            print_nothing(title, "headwater is missing: the goal is not met")
+            print_missing(title, "us/run", "headwater is missing: the goal is not met")
             figures.missed.append(title)
             continue
         if not both:
-            print_nothing(title, f"{peer} finished no shape that headwater finished: the goal is not met")
+            print_missing(title, "us/run", f"{peer} finished no shape that headwater finished: the goal is not met")
             figures.missed.append(title)
             continue
         if left_out:

@@ -1,0 +1,240 @@
+"""`./dev bench author`: every measurement in a process of its own, with a time limit, and one line per figure.
+
+Processor time is the measure: it is comparable on a machine that others use. Peers keep nothing, and their ratio says
+how many times our time theirs is. No goal is set here. A figure that cannot be had says why: the process failed, or was
+stopped at the limit.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any, Final, TypeAlias
+
+import headwater
+from bench.author import peers, shapes
+from bench.author.shapes import OURS, TEN, Tell
+from bench.figures import Figures, note, print_missing
+
+LIMIT_S: Final = 60.0  # for one process
+PREFIX: Final = "author."
+LOOKS: Final = ("nothing", "one_value", "everything")
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How large each shape is, and how often everything is measured."""
+
+    opened: tuple[int, ...] = (1, 10, 100, 1_000, 10_000)  # computeds
+    dependents: tuple[int, ...] = (1, 10, 100, 1_000)
+    alone: int = 200  # events
+    at_once: int = 1_000
+    rows: tuple[int, ...] = (1_000, 10_000)
+    stored: int = 10_000  # nodes, for restarts
+    restarts: int = 3  # processes, of which the median counts
+    nodes: int = 300  # for memory
+    pieces: int = 100
+    sessions: int = 100
+    repeats: int = 5
+
+
+FULL: Final = Sizes()
+Figure: TypeAlias = tuple[str, float | None, str, str]
+"""Its name, its value, its unit, and, where there is no value, why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What one process measures, and the names and units of the figures that it is to tell."""
+
+    work: str
+    arguments: dict[str, Any]
+    units: dict[str, str]
+
+
+@dataclass(slots=True)
+class Told:
+    """What a process told before its end, and why that was too early, if it was."""
+
+    values: dict[str, float] = field(default_factory=dict)
+    why: str = ""
+
+
+# ---- what is measured ------------------------------------------------------------------------------------
+
+
+def tasks(sizes: Sizes) -> Iterator[Task]:
+    """All of them but the restarts, which need something stored."""
+    for size in sizes.opened:
+        name = f"open.one_piece.{size}.{OURS}"
+        arguments = {"size": size, "repeats": sizes.repeats}
+        yield Task("open_one_piece", arguments, {f"{name}.first": "ms", name: "ms"})
+        if size >= TEN:
+            yield Task("open_pieces_of_ten", arguments, {f"open.pieces_of_ten.{size}.{OURS}": "ms"})
+    names = [f"open.one_piece.{size}" for size in sizes.opened]
+    names += [f"open.pieces_of_ten.{size}" for size in sizes.opened if size >= TEN]
+    yield from _of_peers("opened", {"sizes": sizes.opened}, names)
+
+    for size in sizes.dependents:
+        names = [f"change.{size}.set", f"change.{size}.handler"]
+        yield Task("change", {"size": size}, dict.fromkeys(names, "ms"))
+        name = f"change.{size}.remote"
+        yield Task("change_remotely", {"size": size}, dict.fromkeys((name, f"{name}.server", f"{name}.latency"), "ms"))
+    yield from _of_peers("changed", {"sizes": sizes.dependents}, [f"change.{size}" for size in sizes.dependents])
+
+    name = f"event.alone.{OURS}"
+    yield Task("event_alone", {"count": sizes.alone}, {name: "us", f"{name}.p50": "ms", f"{name}.p99": "ms"})
+    name = f"event.at_once.{sizes.at_once}.{OURS}"
+    yield Task("events_at_once", {"count": sizes.at_once}, {name: "us", f"{name}.rate": "/s"})
+    yield from _of_peers("event", {"count": sizes.alone}, ["event.alone"], "us")
+
+    names = [f"each.{size}.{how}" for size in sizes.rows for how in ("make", "change", "add")]
+    for size in sizes.rows:
+        ours = [f"{name}.{OURS}" for name in names if name.startswith(f"each.{size}.")]
+        yield Task("each_rows", {"size": size}, dict.fromkeys(ours, "ms"))
+    yield from _of_peers("each_rows", {"sizes": sizes.rows}, names)
+
+    yield Task("memory_of_nodes", {"count": sizes.nodes}, {f"memory.node.{OURS}": "bytes"})
+    yield from _of_peers("memory", {"count": sizes.nodes}, ["memory.node"], "bytes")
+    yield Task("memory_of_pieces", {"count": sizes.pieces}, {f"memory.piece.{OURS}": "bytes"})
+    ours = [f"memory.session.{OURS}.server", f"memory.session.{OURS}.client"]
+    yield Task("memory_of_sessions", {"count": sizes.sessions}, dict.fromkeys(ours, "bytes"))
+
+
+def _of_peers(work: str, arguments: dict[str, Any], names: Sequence[str], unit: str = "ms") -> Iterator[Task]:
+    for peer in peers.PEERS:
+        yield Task(work, {"peer": peer, **arguments}, {f"{name}.{peer}": unit for name in names})
+
+
+def measured(sizes: Sizes) -> Iterator[Figure]:
+    """Measure everything; figures come as soon as they are there."""
+    for task in tasks(sizes):
+        yield from _figures(task, _run(task))
+    yield from restarts(sizes)
+
+
+def _figures(task: Task, told: Told) -> Iterator[Figure]:
+    for name, unit in task.units.items():
+        value = told.values.get(name)
+        yield name, value, unit, "" if value is not None else told.why or "it was not told"
+
+
+def restarts(sizes: Sizes) -> Iterator[Figure]:
+    """Restarts of one table and of tables of ten nodes. Each opens its own copy of what was stored once."""
+    nodes = sizes.stored
+    for layout, pieces in (("one_piece", 1), ("pieces_of_ten", nodes // TEN)):
+        arguments = {"nodes": nodes, "pieces": pieces}
+        with tempfile.TemporaryDirectory(prefix="headwater-bench-") as scratch:
+            stored = Path(scratch) / "stored"
+            made = _run(Task("make_stored", {"folder": str(stored), **arguments}, {}), limit_s=2 * LIMIT_S)
+            for look in LOOKS:
+                name = f"restart.{nodes}.{layout}.{look}.{OURS}"
+                task = Task("restart", {**arguments, "look": look, "name": name}, {name: "ms", f"{name}.wall": "ms"})
+                if made.why:
+                    yield from _figures(task, Told(why=f"it could not be stored: {made.why}"))
+                    continue
+                turns = [_run(task, stored=stored) for _ in range(sizes.restarts)]
+                yield from _figures(task, _middle(turns))
+    names = [f"restart.{nodes}.{look}" for look in LOOKS]
+    for task in _of_peers("restart", {"nodes": nodes}, names):
+        yield from _figures(task, _run(task))
+
+
+def _middle(turns: Sequence[Told]) -> Told:
+    """Medians; what one of the processes did not tell has none."""
+    found = Told(why="; ".join(dict.fromkeys(told.why for told in turns if told.why)))
+    for name in turns[0].values:
+        if all(name in told.values for told in turns):
+            found.values[name] = median(told.values[name] for told in turns)
+    return found
+
+
+# ---- processes -------------------------------------------------------------------------------------------
+
+
+def _run(task: Task, *, stored: Path | None = None, limit_s: float = LIMIT_S) -> Told:
+    """Measure in a process that is stopped, with all that it started, when its time is over."""
+    note(f"  {task.work} {' '.join(f'{name}={value}' for name, value in task.arguments.items())}")
+    with tempfile.TemporaryDirectory(prefix="headwater-bench-") as scratch:
+        folder = Path(scratch) / "data"
+        if stored is not None:
+            shutil.copytree(stored, folder)
+        arguments = {"folder": str(folder), **task.arguments}
+        command = [sys.executable, "-m", "bench.author.run", task.work, json.dumps(arguments)]
+        out, err = Path(scratch) / "out", Path(scratch) / "err"
+        code, why = 0, ""
+        with out.open("wb") as told, err.open("wb") as said:
+            process = subprocess.Popen(command, stdout=told, stderr=said, start_new_session=True)
+            try:
+                code = process.wait(limit_s)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                why = f"did not finish in {limit_s:g} s"
+        if code:
+            why = (err.read_text(errors="replace").strip().splitlines() or [f"exit code {code}"])[-1]
+        if why:
+            note(f"  !! {why}")
+        values = {name: value for line in out.read_text().splitlines() for name, value in [json.loads(line)]}
+        return Told(values, why)
+
+
+def _tell(name: str, value: float) -> None:
+    print(json.dumps([name, value]), flush=True)
+
+
+def main(work: str, arguments: dict[str, Any], tell: Tell = _tell) -> None:
+    """One measurement, in this process."""
+    folder = Path(arguments.pop("folder"))
+    peer = arguments.pop("peer", None)
+    if peer is not None:
+        getattr(peers, work)(tell, peer, peers.PEERS[peer](), **arguments)
+    elif work == "make_stored":
+        headwater.run(partial(shapes.make_stored, folder, **arguments))
+    else:
+        headwater.run(partial(getattr(shapes, work), tell, folder, **arguments))
+
+
+# ---- printing --------------------------------------------------------------------------------------------
+
+
+def ours_for(name: str) -> str:
+    """Our figure that one of a peer is compared with. A peer has one way to change something, and no layouts."""
+    base = name.rpartition(".")[0]
+    kind, _, rest = base.partition(".")
+    if kind == "change":
+        return f"{base}.set"
+    if kind == "restart":
+        nodes, _, look = rest.partition(".")
+        return f"restart.{nodes}.one_piece.{look}.{OURS}"
+    return f"{base}.{OURS}"
+
+
+def run(figures: Figures, sizes: Sizes = FULL) -> None:
+    known: dict[str, float] = {}
+    for name, value, unit, why in measured(sizes):
+        if value is None:
+            print_missing(PREFIX + name, unit, why)
+            continue
+        known[name] = value
+        is_peer = name.rpartition(".")[2] in peers.PEERS
+        ours = known.get(ours_for(name)) if is_peer else None
+        ratio = None if ours is None else value / ours
+        figures.report(PREFIX + name, value, unit, against=OURS if ratio is not None else "", ratio=ratio)
+
+
+if __name__ == "__main__":
+    gc.collect()
+    gc.freeze()  # Imported modules are not searched for garbage while something is measured.
+    main(sys.argv[1], json.loads(sys.argv[2]))

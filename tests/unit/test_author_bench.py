@@ -1,0 +1,95 @@
+"""The author bench at small sizes: every measurement runs and tells the figures that it promises."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from bench.author import peers, run, shapes
+from bench.author.run import Sizes, Task, Told
+from bench.figures import Figures
+
+SMALL = Sizes(
+    opened=(1, 10),
+    dependents=(1, 3),
+    alone=3,
+    at_once=4,
+    rows=(5,),
+    stored=20,
+    restarts=1,
+    nodes=3,
+    pieces=2,
+    sessions=2,
+    repeats=2,
+)
+TASKS = list(run.tasks(SMALL))
+
+
+def told(task: Task, folder: Path) -> dict[str, float]:
+    found: dict[str, float] = {}
+    run.main(task.work, {"folder": str(folder), **task.arguments}, found.__setitem__)
+    return found
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: " ".join([task.work, *map(str, task.arguments.values())]))
+def test_a_measurement_tells_every_figure_that_it_promises(task: Task, tmp_path: Path) -> None:
+    found = told(task, tmp_path)
+    assert set(found) == set(task.units)
+    assert all(math.isfinite(value) for value in found.values())
+
+
+@pytest.mark.parametrize("look", run.LOOKS)
+def test_a_restart_shows_what_was_stored(look: str, tmp_path: Path) -> None:
+    told(Task("make_stored", {"nodes": 20, "pieces": 2}, {}), tmp_path)
+    found = told(Task("restart", {"nodes": 20, "pieces": 2, "look": look, "name": "r"}, {}), tmp_path)
+    assert set(found) == {"r", "r.wall"}
+
+
+def test_a_process_is_measured_from_outside_and_stopped_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = Task("event", {"peer": "reaktiv", "count": 3}, {"event.alone.reaktiv": "us", "more": "us"})
+    first, second = run._figures(task, run._run(task))
+    assert first[0] == "event.alone.reaktiv"
+    assert first[1] is not None
+    assert second == ("more", None, "us", "it was not told")
+
+    ((_, value, _, why),) = run._figures(Task("event", task.arguments, {"x": "us"}), run._run(task, limit_s=0.0))
+    assert (value, why) == (None, "did not finish in 0 s")
+
+
+def test_a_failed_process_says_why() -> None:
+    failed = run._run(Task("event", {"peer": "reaktiv", "count": "many"}, {}))
+    assert failed.why.startswith("TypeError: ")
+
+
+def test_a_median_is_of_all_processes_or_of_none() -> None:
+    turns = [Told({"a": 1.0, "b": 1.0}), Told({"a": 3.0}, "too late"), Told({"a": 2.0, "b": 1.0})]
+    assert run._middle(turns) == Told({"a": 2.0}, "too late")
+
+
+def test_every_figure_of_a_peer_has_one_of_ours_beside_it() -> None:
+    names = {name for task in TASKS for name in task.units}
+    theirs = [name for name in names if name.rpartition(".")[2] in peers.PEERS]
+    assert theirs
+    assert {run.ours_for(name) for name in theirs} <= names
+    assert run.ours_for("restart.20.nothing.shiny") == f"restart.20.one_piece.nothing.{shapes.OURS}"
+
+
+def test_figures_are_printed_without_a_goal_and_missing_ones_with_a_reason(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured = [
+        ("change.3.set", 2.0, "ms", ""),
+        ("change.3.reaktiv", 1.0, "ms", ""),
+        ("change.9.set", None, "ms", "did not finish in 60 s"),
+    ]
+    monkeypatch.setattr(run, "measured", lambda _sizes: iter(measured))
+    figures = Figures()
+    run.run(figures)
+    ours, peer, missing = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert figures.missed == []
+    assert (ours["name"], ours["value"], ours["goal"]) == ("author.change.3.set", 2.0, None)
+    assert (peer["against"], peer["ratio"]) == ("headwater", 0.5)
+    assert (missing["value"], missing["met"], missing["why"]) == (None, None, "did not finish in 60 s")
