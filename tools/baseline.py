@@ -11,13 +11,15 @@ from __future__ import annotations
 import ast
 import io
 import json
+import platform
 import sys
 import tokenize
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, TypedDict
 
-from bench.walks import count_walks
+from bench.author.run import MODEST, Figure, measured
+from bench.walks import Spread, count_walks
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PACKAGE: Final = ROOT / "src" / "headwater"
@@ -274,9 +276,35 @@ def code(package: Path = PACKAGE) -> dict[str, Any]:
     }
 
 
+def times(figures: Iterable[Figure]) -> dict[str, dict[str, Any]]:
+    """Figures of the author bench by name; one that could not be had has the value None, and says why."""
+    return {
+        name: {"value": None, "unit": unit, "why": why}
+        if value is None
+        else {"value": float(f"{value:.4g}"), "unit": unit}
+        for name, value, unit, why in figures
+    }
+
+
+class Baseline(TypedDict):
+    """The content of bench/baseline.json."""
+
+    python: str
+    code: dict[str, Any]
+    walks: dict[str, Spread]  # counted calls, messages, store transactions and ticks
+    author: dict[str, dict[str, Any]]  # as `./dev bench author` prints them, at modest sizes, in pure Python
+    coverage: Any  # line and branch coverage of src at full counts; written by the command that measures it
+
+
 def main() -> int:
-    kept = json.loads(TARGET.read_text()) if TARGET.exists() else {}
-    baseline = {"code": code(), "walks": count_walks(), "coverage": kept.get("coverage")}
+    kept: Mapping[str, Any] = json.loads(TARGET.read_text()) if TARGET.exists() else {}
+    baseline: Baseline = {
+        "python": platform.python_version(),
+        "code": code(),
+        "walks": count_walks(),
+        "author": times(measured(MODEST)),
+        "coverage": kept.get("coverage"),
+    }
     TARGET.write_text(json.dumps(baseline, indent=1) + "\n")
     print(f"wrote {TARGET.relative_to(ROOT)}")
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -116,3 +117,27 @@ def test_a_long_chain_needs_no_recursion() -> None:
 def test_every_listed_path_of_this_project_exists() -> None:
     for listed in baseline.GROUPS.values():
         assert baseline.group(baseline.PACKAGE, listed)["modules"] > 0
+
+
+def test_a_time_that_could_not_be_had_says_why() -> None:
+    figures = [("change.1.set", 1.23456, "ms", ""), ("change.9.set", None, "ms", "did not finish in 60 s")]
+    assert baseline.times(figures) == {
+        "change.1.set": {"value": 1.235, "unit": "ms"},
+        "change.9.set": {"value": None, "unit": "ms", "why": "did not finish in 60 s"},
+    }
+
+
+def test_writing_the_file_anew_keeps_the_coverage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = package(tmp_path, {"a.py": "x = 1\n"})
+    target = tmp_path / "baseline.json"
+    target.write_text(json.dumps({"coverage": {"lines": 91.5}, "walks": "old"}))
+    monkeypatch.setattr(baseline, "ROOT", tmp_path)
+    monkeypatch.setattr(baseline, "TARGET", target)
+    monkeypatch.setattr(baseline, "code", lambda: baseline.sizes_by_folder(root))
+    monkeypatch.setattr(baseline, "count_walks", dict)
+    monkeypatch.setattr(baseline, "measured", lambda _sizes: iter(()))
+    assert baseline.main() == 0
+    written = json.loads(target.read_text())
+    assert written["coverage"] == {"lines": 91.5}
+    assert written["code"] == {".": {"code_lines": 1, "modules": 1}}
+    assert written["walks"] == {}
