@@ -122,7 +122,7 @@ class Source:
     def _is_replacing(self, call: ast.Call) -> bool:
         function = call.func
         if isinstance(function, ast.Name):
-            return function.id == "patch"
+            return function.id == "patch" and "patch" not in self._own
         if not isinstance(function, ast.Attribute) or function.attr not in _REPLACING:
             return False
         owner = ast.unparse(function.value)

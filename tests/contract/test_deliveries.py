@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import apsw
 import pytest
 
 from headwater.clock import VirtualClock
 from headwater.engine import Limits
-from headwater.engine.store.port import Store
+from headwater.engine.store.delivery_port import NEVER, Standing, TargetRow
+from headwater.engine.store.port import RecordRow, Store
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.engine.verify import verify_store
 from headwater.protocol.commit import Delivered, LeaseHeld, TopicRecord
@@ -568,31 +570,28 @@ class TestWithACommit:
 # --- what it costs ---------------------------------------------------------------------------------------
 
 
-def crowd(store: SqliteStore, count: int) -> None:
+def crowd(store: Store, count: int) -> None:
     """So many targets, one in a hundred of them due, each with a record. Emitting them would take minutes."""
-    state = "n % 100 = 0, CASE WHEN n % 100 = 0 THEN 1 ELSE 9007199254740991 END"
-    target = f"1, 'k' || n, 0, 0, {state}, 0, 0, 0, 0, 0, '', 1, 0, ''"
-    record = "n + 1, 0, 'orders', 'k' || n, x'01', '', 1, 1"
-    named = "seq, ordinal, topic, key, payload, source, branch, emitted_us, seal"
-    numbers = "WITH RECURSIVE some(n) AS (SELECT 0 UNION ALL SELECT n+1 FROM some WHERE n+1<?) "
+    due = [f"k{n}" for n in range(0, count, 100)]
     store.begin()
-    store._db.run(
-        f"{numbers}INSERT INTO targets SELECT {target}, headwater_seal({target}) FROM some WHERE n % 100 > 0", (count,)
-    )
-    due = (count,)
-    store._db.run(
-        f"{numbers}INSERT INTO targets SELECT {target}, headwater_seal({target}) FROM some WHERE n % 100 = 0", due
-    )
-    store._db.run(
-        f"{numbers}INSERT INTO records ({named}) SELECT {record}, headwater_seal({record}) FROM some WHERE n % 100 = 0",
-        due,
-    )
+    store.delivery.add_targets([_target(f"k{n}", Standing.IDLE, NEVER) for n in range(count) if n % 100])
+    store.delivery.add_targets([_target(key, Standing.DUE, 1) for key in due])
+    store.put_records(RecordRow(place + 1, 0, "orders", key, b"\x01", "", 1, 1) for place, key in enumerate(due))
     store.commit()
+
+
+def _target(key: str, state: Standing, due_us: int) -> TargetRow:
+    return TargetRow(1, key, 0, 0, state, due_us, 0, 0, 0, 0, 0, "", 1, 0, "")
 
 
 def cost_of_a_claim(count: int) -> tuple[int, int, int]:
     """Statements, rows that were read, and steps of the database's machine: rows that it looked at count, too."""
-    store = SqliteStore(":memory:")
+    opened: list[apsw.Connection] = []
+    apsw.connection_hooks.append(opened.append)
+    try:
+        store = SqliteStore(":memory:")
+    finally:
+        apsw.connection_hooks.remove(opened.append)
     world = World(store)
     world.subscribe()
     crowd(store, count)
@@ -604,9 +603,10 @@ def cost_of_a_claim(count: int) -> tuple[int, int, int]:
         steps.append(1)
         return False
 
-    store._db._connection.set_progress_handler(step, 20)
+    [connection] = opened
+    connection.set_progress_handler(step, 20)
     assert len(world.claim(limit=10)) == 10
-    store._db._connection.set_progress_handler(None)
+    connection.set_progress_handler(None)
     return store.visited.statements - before[0], store.visited.rows - before[1], len(steps)
 
 

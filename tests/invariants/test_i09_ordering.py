@@ -9,8 +9,7 @@ import pytest
 
 from headwater.data.trace import Exhausted, Ran, RunStarted
 from headwater.scheduler import CLEAN, Node, SchedulerLimits
-from headwater.scheduler.graph.edges import writers_above
-from headwater.testing.sched_checks import check_world, reachable
+from headwater.testing.sched_checks import check_world, reachable, writers_above
 from headwater.testing.sched_graphs import KINDS, Built, random_plan
 from headwater.testing.sched_kit import World
 from tests.counts import scaled
@@ -28,8 +27,15 @@ def watch_order(world: World) -> list[str]:
             if world.scheduler.gates.is_open(writer):
                 problems.append(f"{node.id} ran although {writer.id} above it is {writer!r}")
 
-    world.scheduler.runner.on_ran = on_ran
+    world.scheduler.introspection.on_ran(on_ran)
     return problems
+
+
+def completed_runs(world: World) -> list[str]:
+    """A list to which each node is added when it completes a run."""
+    ran: list[str] = []
+    world.scheduler.introspection.on_ran(lambda node, _: ran.append(node.id))
+    return ran
 
 
 @pytest.mark.random
@@ -128,8 +134,7 @@ def test_the_same_seed_gives_the_same_trace_with_and_without_a_listener() -> Non
             limits = SchedulerLimits(between_depth=(16, 0, 1)[seed % 3])
             world = World(traced=is_listening, limits=limits)
             built = Built(world, random_plan(rng, cycles=rng.random() < 0.5))
-            ran: list[str] = []
-            world.scheduler.runner.on_ran = lambda node, _, ran=ran: ran.append(node.id)
+            ran = completed_runs(world)
             for name in [*built.plan.nodes, *built.plan.effects]:
                 built.register(name)
             for _ in range(4):

@@ -87,8 +87,8 @@ class Eye:
         """Begin to watch: before anything is registered."""
         replica, scheduler = self.runtime.replica, self.runtime.core.scheduler
         replica.feed.subscribe(self._heard)
-        scheduler._faults.subscribe(self._heard)
-        scheduler.runner.on_ran = self._ran
+        scheduler.faults.subscribe(self._heard)
+        scheduler.introspection.on_ran(self._ran)
         scheduler.set_trace(self)
         settled = replica.on_rejected
 

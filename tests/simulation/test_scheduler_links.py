@@ -92,7 +92,7 @@ class World:
             self.cell(name).set(self.random_map())
         for name in self.links:
             self.turn(name)
-        self.core.scheduler.runner.on_ran = self._ran
+        self.core.scheduler.introspection.on_ran(self._ran)
         waiting = [partial(self._register, name, index) for index, name in enumerate(self.nodes)]
         if effects:
             waiting += [partial(self._watch, f"eye{number}") for number in range(rng.randint(1, 3))]

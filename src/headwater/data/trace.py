@@ -109,6 +109,58 @@ class PassEnded(TraceEvent):
     iterations: int
 
 
+@dataclass(frozen=True, slots=True)
+class EventQueued(TraceEvent):
+    """An event got its place in the lane of its space. `node` is the handler, as in all records of events."""
+
+    event: str
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerCalled(TraceEvent):
+    """The function of a handler is called for an event, for the `call`-th time."""
+
+    event: str
+    call: int
+
+
+@dataclass(frozen=True, slots=True)
+class EventAttempted(TraceEvent):
+    """A handler's commit was made. `backoff_ms` is how long its attempts were put off so far."""
+
+    event: str
+    attempt: int
+    backoff_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class EventRejected(TraceEvent):
+    """It was not accepted. `outcome` says what that means; `backing_off` that it is tried again."""
+
+    event: str
+    attempt: int
+    outcome: str
+    backing_off: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EventDecided(TraceEvent):
+    """Its handler is not called any more: the event gave up its place before its end was written down."""
+
+    event: str
+
+
+@dataclass(frozen=True, slots=True)
+class EventEnded(TraceEvent):
+    """It has its end. `terminal` says which kind of end one that failed came to: permanent, convergence or terminal."""
+
+    event: str
+    attempts: int
+    end: str
+    backoff_ms: float
+    terminal: str = ""
+
+
 class Trace(Protocol):
     """Where components report."""
 

@@ -14,12 +14,14 @@ if TYPE_CHECKING:
     from headwater.engine.access import ACCESS
     from headwater.engine.directory import Directory
     from headwater.engine.engine import Engine
+    from headwater.engine.group import Outcome
     from headwater.engine.host import InlineHost
     from headwater.engine.hub import Hub
     from headwater.engine.limits import DEFAULT_LIMITS, Limits
     from headwater.engine.merge import BranchDiff
     from headwater.engine.peer import Peer, PeerState
-    from headwater.engine.reads import Document, Logged
+    from headwater.engine.problems import problem_code
+    from headwater.engine.reads import Document, Logged, every
 
 __all__ = [
     "ACCESS",
@@ -32,8 +34,11 @@ __all__ = [
     "InlineHost",
     "Limits",
     "Logged",
+    "Outcome",
     "Peer",
     "PeerState",
+    "every",
+    "problem_code",
 ]
 
 __getattr__ = load_on_use(
@@ -51,5 +56,8 @@ __getattr__ = load_on_use(
         "PeerState": "headwater.engine.peer",
         "Document": "headwater.engine.reads",
         "Logged": "headwater.engine.reads",
+        "Outcome": "headwater.engine.group",
+        "problem_code": "headwater.engine.problems",
+        "every": "headwater.engine.reads",
     },
 )

@@ -23,7 +23,6 @@ from headwater.engine.hub import Hub
 from headwater.engine.inbox import Inbox, Item, Lost, Message, Work
 from headwater.engine.limits import DEFAULT_LIMITS, Limits
 from headwater.engine.peer import Peer, PeerState
-from headwater.engine.turns import TURN_US
 from headwater.errors import InvariantViolation, LimitError, StorageError
 from headwater.protocol.messages import FromReplica, Problem, Transact
 
@@ -251,7 +250,7 @@ class ThreadHost:
                 self._busy.release()
         with self._lock:
             self._is_scheduled = False
-            if self._inbox or self._failed is not None or (len(self._hub.turns) and not self._is_timed):
+            if self._inbox or self._failed is not None or (self._hub.due_us is not None and not self._is_timed):
                 self._inbox.wake()
 
     # ---- on the host's own thread ----------------------------------------------------------------------
@@ -259,8 +258,9 @@ class ThreadHost:
     def _run(self) -> None:
         goes_on = True
         while goes_on:
-            self._is_timed = bool(len(self._hub.turns))
-            self._inbox.wait(TURN_US if self._is_timed else self._limits.session_kept_us // 2)
+            due_us = self._hub.due_us
+            self._is_timed = due_us is not None
+            self._inbox.wait(due_us or self._limits.session_kept_us // 2)
             with self._busy:
                 if self._failed is not None:
                     return

@@ -19,7 +19,7 @@ from headwater.engine.opening import opened
 from headwater.engine.peer import Peer, PeerState
 from headwater.engine.problems import problem_code, refused
 from headwater.engine.room import SMALL, Room, size_of_patches
-from headwater.engine.turns import Turns
+from headwater.engine.turns import TURN_US, Turns
 from headwater.engine.watching import Kept, Watching
 from headwater.engine.windows import Windows
 from headwater.errors import AccessError, HeadwaterError, InvariantViolation, LimitError, ProtocolError, StorageError
@@ -71,7 +71,7 @@ class Hub:
     )
 
     def __init__(self, engine: Engine, clock: Clock, limits: Limits, *, keeps_time: bool = False) -> None:
-        """`keeps_time`: while anybody stands in line, `process` is called every TURN_US, with nothing if need be."""
+        """`keeps_time`: `process` is called again after `due_us`, with nothing if need be."""
         self._engine = engine
         self._keeps_time = keeps_time
         self._clock = clock
@@ -99,6 +99,11 @@ class Hub:
     def watched(self) -> int:
         """How many documents are watched, by connections and by sessions whose connection was lost."""
         return len(self._watching.watchers)
+
+    @property
+    def due_us(self) -> int | None:
+        """How soon `process` has to be called again even if nothing arrives. None: not before something arrives."""
+        return TURN_US if len(self.turns) or self.turns.held else None
 
     def process(self, batch: Sequence[tuple[Peer, FromReplica]]) -> None:
         """Take in what arrived. Commits gather until a message of another kind needs their effects."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from headwater.lazy import load_on_use
 
 if TYPE_CHECKING:
+    from headwater.replica.confirmed import NotHere
     from headwater.replica.detached import Detached
     from headwater.replica.document import NOT_HERE, Document, NotLoaded
     from headwater.replica.feed import Changed, Kind, Notification
@@ -28,6 +29,7 @@ __all__ = [
     "Kind",
     "Layer",
     "Link",
+    "NotHere",
     "NotLoaded",
     "Notification",
     "Replica",
@@ -55,5 +57,6 @@ __getattr__ = load_on_use(
         "Link": "headwater.replica.session",
         "Session": "headwater.replica.session",
         "Transaction": "headwater.replica.transaction",
+        "NotHere": "headwater.replica.confirmed",
     },
 )

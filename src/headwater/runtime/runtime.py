@@ -21,6 +21,7 @@ from headwater.cells.host import Subscription
 from headwater.clock import Clock, RealClock
 from headwater.data.value import ABSENT
 from headwater.errors import AuthoringError, HeadwaterError, LimitError, SessionExpiredError
+from headwater.pieces.piece import Piece
 from headwater.reactions.drain import Pace
 from headwater.replica.detached import Detached
 from headwater.replica.replica import Replica
@@ -138,6 +139,11 @@ class Runtime:
         self.pieces.handling.takeover.attend(channel)
         self.pieces.reacting.attend(channel, local)
         return local
+
+    def class_of(self, space: str, id: str) -> type[Piece] | None:
+        """The class of a piece that is in use here, by its id, which begins the ids of its nodes."""
+        home = self.pieces.known(space, id)
+        return None if home is None else home.cls
 
     def channel(self, name: str) -> Attached | None:
         """Who speaks for a space, if somebody does."""

@@ -124,6 +124,10 @@ class Fates:
         for node in released:
             self._enqueue(node)
 
+    def held(self) -> int:
+        """Count the nodes that wait for the commit that won against theirs."""
+        return len(self._waiting)
+
     def forget(self, node: Node) -> None:
         self._waiting = [(other, conflict) for other, conflict in self._waiting if other is not node]
 

@@ -278,5 +278,9 @@ class Gates:
         """Whether any node waits for its time."""
         return bool(self._waiting)  # Whoever is in front waits: `_arm` sees to it.
 
+    def held(self) -> int:
+        """Count the entries of the timer's heap, those of nodes that do not wait any more included."""
+        return len(self._waiting)
+
     def waiting(self) -> list[Node]:
         return [node for at, _, node in self._waiting if node.gate is not None and node.gate.waits_for == at]

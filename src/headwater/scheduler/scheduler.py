@@ -81,7 +81,7 @@ class Scheduler:
         self.current = Current()
         self._driver = driver
         self._replicas: list[Replica] = []
-        self._faults = Feed()  # failures are told through the one door, too (P1)
+        self.faults = Feed()  # failures are told through the one door, too (P1)
         self.marks = Marks()
         self.loads = Loads(on_left=self._left)
         self.registry = Registry()
@@ -115,7 +115,7 @@ class Scheduler:
             on_refused=self._refused,
         )
         self.invalidation.on_told = self.fates.on_shown
-        self._faults.subscribe(self.invalidation.on_notification)
+        self.faults.subscribe(self.invalidation.on_notification)
         self._trace: Trace | None = None
         self.introspection = Introspection(
             self.current,
@@ -319,6 +319,16 @@ class Scheduler:
             return node.status != CLEAN and node.live  # What it writes once that is here is still to come.
         return node.is_runnable and not self.settle.is_spent(node) and (node.gate is None or self.gates.is_open(node))
 
+    def held(self) -> dict[str, int]:
+        """Count the entries that components keep for nodes. All are 0 once every node is removed and nothing runs."""
+        return {
+            "nodes": len(self.registry),
+            **self.settle.held(),
+            "gated": self.gates.held(),
+            "envelopes": self.graph.envelopes,
+            "fates": self.fates.held(),
+        }
+
     # ---- what components say -----------------------------------------------------------------------
 
     def set_trace(self, trace: Trace | None) -> None:
@@ -351,7 +361,7 @@ class Scheduler:
                 reader.expect = (None,)
             for document in node.outputs:
                 value = ABSENT if document.value is NOT_HERE else document.value
-                self._faults.emit(Notification(Kind.REVERT, document, value, value, None, False, 0, node))
+                self.faults.emit(Notification(Kind.REVERT, document, value, value, None, False, 0, node))
         if error is None:
             return
         self._driver.on_failure(Failure(node.id, error, tuple(repr(spot) for spot in node.last_causes or ())))

@@ -138,6 +138,14 @@ class Settle:
         """Nothing has a turn to come."""
         return not (self._computations or self._effects or self._later or self._stack or self._idle)
 
+    def held(self) -> dict[str, int]:
+        """Count the entries that wait for a turn, for another attempt, or for the end of a pass."""
+        return {
+            "turns": sum(len(sweep.now) + len(sweep.next) for sweep in (self._computations, self._effects)),
+            "waiting": len(self._later) + len(self._idle) + len(self._stack),
+            "provisional": len(self._provisional),
+        }
+
     # ---- what the runner asks ------------------------------------------------------------------------
 
     def lowest(self) -> int:

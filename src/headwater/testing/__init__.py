@@ -6,9 +6,8 @@ harnesses that use them.
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
-
-from headwater.lazy import load_on_use
 
 if TYPE_CHECKING:
     from headwater.testing.author_seeds import simulated
@@ -19,4 +18,9 @@ __all__ = ["Simulation", "simulated"]
 # Loaded on first use: whoever imports a verifier, or a test framework its plugin, need not load a runtime.
 _HOMES = {"Simulation": "headwater.testing.author_simulation", "simulated": "headwater.testing.author_seeds"}
 
-__getattr__ = load_on_use(__name__, _HOMES)
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(importlib.import_module(_HOMES[name]), name)
+    return value

@@ -47,7 +47,7 @@ class Bar:
             return
         self._steps = steps
         bar = "" if done == total else f" {'#' * steps}{'.' * (BAR - steps)} {done} of {total} seeds of {item.name}"
-        room = shutil.get_terminal_size().columns - int(getattr(reporter, "_width_of_current_line", 0)) - 1
+        room = shutil.get_terminal_size().columns - self._config.get_terminal_writer().width_of_current_line - 1
         self._draw(bar[: max(0, room)])
 
     def _draw(self, bar: str) -> None:

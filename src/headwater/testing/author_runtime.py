@@ -14,7 +14,7 @@ from headwater.data.trace import TraceEvent
 from headwater.errors import HeadwaterError
 from headwater.runtime import Runtime, Space
 from headwater.scheduler import Failure
-from headwater.testing.author_counts import CountedHandling, Counts
+from headwater.testing.author_counts import Counts
 from headwater.testing.author_network import Client, Route
 from headwater.testing.author_trace import Trace
 
@@ -31,14 +31,12 @@ class SimulatedRuntime(Runtime):
         self.failures: deque[Failure] = deque(maxlen=FAILURES)
         self.broke: Exception | None = None  # what must not happen
         self._trace = trace
-        # The name of the process is its user's: what it sends, it sends for them.
-        self.pieces.handling = self.core.sending = CountedHandling(self.pieces, counts)
         self.introspection.idempotency.switch(on=True)
 
         def happened(event: TraceEvent) -> None:
-            counts.ran(self.pieces, client.user, event)
+            counts.happened(self, client.user, event)
 
-        self.introspection.traces._taps.on_event(happened, True)
+        self.introspection.on_event(happened)
         self.core.on_error(self._failed)
 
     def space(self, name: str, /, *, user: str | None = None, session: str = "") -> Space:

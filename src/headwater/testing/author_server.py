@@ -11,14 +11,11 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 from headwater.clock import Random, VirtualClock
-from headwater.engine import DEFAULT_LIMITS, Engine, Hub, Peer, PeerState
-from headwater.engine.problems import problem_code
+from headwater.engine import DEFAULT_LIMITS, Engine, Hub, Peer, PeerState, problem_code
 from headwater.engine.store.sqlite import SqliteStore
-from headwater.engine.turns import TURN_US
 from headwater.errors import HeadwaterError, InvariantViolation, StorageError
 from headwater.protocol.messages import FromEngine, FromReplica, Problem, decode_from_replica, encode
 from headwater.runtime import Reception
-from headwater.runtime.loopback import trusted
 from headwater.testing.author_trace import Trace
 from headwater.testing.disk_model import Loss
 from headwater.testing.faulty_disk import FaultyDisk
@@ -149,7 +146,7 @@ class SimulatedServer:
             if not self.disk.is_off:  # What is made after the power failed never leaves the machine.
                 self._outbox.append((connection, message))
 
-        self._receptions[connection] = Reception(say, trusted, self._host, DEFAULT_LIMITS)
+        self._receptions[connection] = Reception(say, _trusted, self._host, DEFAULT_LIMITS)
 
     def take(self, connection: Connection, data: bytes) -> None:
         if connection in self._receptions:
@@ -187,10 +184,10 @@ class SimulatedServer:
         self._is_ticking = False
         if self._is_up:
             self.guarded(self._take_in)
-        hubs = [host.hub for host in self._hosts.values()]
-        if any(len(hub.turns) or hub.turns.held for hub in hubs) and not self._is_timed:
+        due_us = [host.hub.due_us for host in self._hosts.values() if host.hub.due_us is not None]
+        if due_us and not self._is_timed:
             self._is_timed = True
-            self._clock.call_at(self._clock.now_us() + TURN_US, self._pass_turns)
+            self._clock.call_at(self._clock.now_us() + min(due_us), self._pass_turns)
 
     def _take_in(self) -> None:
         """All that has arrived goes in together; then those who were refused are gone."""
@@ -264,6 +261,11 @@ class SimulatedServer:
             self._die(f"the disk failed: {error}", None)
         self.heal()
         return work({name: self._host(name).engine for name in self._names})
+
+
+def _trusted(_: str) -> str:
+    """The principal of every connection: the runtimes of a test may do anything."""
+    return ""
 
 
 def _abandon(store: SqliteStore) -> None:

@@ -15,7 +15,6 @@ from typing import Any, Final
 from headwater import Member
 from headwater.clock import VirtualClock
 from headwater.errors import AuthoringError, LimitError
-from headwater.pieces.declarations import TopicMember
 from headwater.runtime import Runtime
 from headwater.scheduler import Failure
 from headwater.testing.author_counts import Counts
@@ -209,7 +208,7 @@ class Simulation:
 
     def records(self, member: Member[Any], /) -> list[Any]:
         """What was emitted to a topic and is durable, in the order of the log."""
-        if not isinstance(member, Member) or not isinstance(member.declaration, TopicMember):
+        if not isinstance(member, Member) or member.declaration.kind != "topic":
             raise AuthoringError(f"records({member!r}): write a topic, like Cart.placed")
         return self._server.read(lambda engines: records(engines, member))
 

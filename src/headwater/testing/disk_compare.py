@@ -11,8 +11,7 @@ from typing import Final, cast
 
 import msgspec
 
-from headwater.engine.group import Outcome
-from headwater.engine.log import COMPACTED_SEQ
+from headwater.engine import Outcome
 from headwater.engine.verify import Report
 from headwater.protocol.commit import encode_commit
 from headwater.protocol.record import decode_record
@@ -94,7 +93,7 @@ def logged_commits(tables: Tables) -> tuple[dict[int, bytes], int]:
         for place, entry in enumerate(entries):
             logged[cast(int, row[seq]) + place] = bytes(entry.commit)
     meta = {str(row[0]): str(row[1]) for row in tables.get("meta", ())}
-    return logged, int(meta.get(COMPACTED_SEQ, 1))
+    return logged, int(meta.get("compacted_seq", 1))
 
 
 def compare_tables(expected: Tables, found: Tables, when: str, without: frozenset[str] = frozenset()) -> None:

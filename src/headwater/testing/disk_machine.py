@@ -17,9 +17,7 @@ import apsw
 from headwater.clock import Clock, VirtualClock
 from headwater.data.address import SPACE_SCOPE, DocKey
 from headwater.data.value import MaybeValue
-from headwater.engine import Engine
-from headwater.engine.group import Outcome
-from headwater.engine.reads import every
+from headwater.engine import Engine, Outcome, every
 from headwater.engine.store.delivery_port import DeliveryStore
 from headwater.engine.store.port import Store
 from headwater.engine.store.sqlite import SqliteStore

@@ -16,7 +16,7 @@ from typing import Final
 import apsw
 
 from headwater.clock import VirtualClock
-from headwater.engine.group import Outcome
+from headwater.engine import Outcome
 from headwater.errors import HeadwaterError
 from headwater.testing.disk_compare import (
     DERIVED,

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias, assert_never
 
 from headwater.data.address import DocKey
-from headwater.engine import Engine
-from headwater.engine.group import Outcome
+from headwater.engine import Engine, Outcome
 from headwater.protocol.commit import Frame
 from headwater.protocol.mirrors import Mirror
 from headwater.protocol.observations import Observation

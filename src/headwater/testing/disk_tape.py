@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 import apsw
 
 from headwater.clock import VirtualClock
-from headwater.engine.group import Outcome
+from headwater.engine import Outcome
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.engine.verify import Report, verify_store
 from headwater.protocol.verdict import Accepted

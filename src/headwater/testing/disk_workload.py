@@ -15,8 +15,7 @@ from typing import Final
 from headwater.clock import Random
 from headwater.data.address import Depth, DocKey
 from headwater.data.patch import Patch, add, add_unique, append, increment, remove, replace
-from headwater.engine import Limits
-from headwater.engine.group import Outcome
+from headwater.engine import Limits, Outcome
 from headwater.protocol.commit import (
     MAIN,
     Commit,

@@ -11,13 +11,13 @@ from headwater.data.address import Depth
 from headwater.data.path import lookup
 from headwater.data.value import equal
 from headwater.engine import BranchDiff, Engine
-from headwater.engine.sessions import merge_session
 from headwater.engine.verify import NaiveSpace
 from headwater.protocol.commit import MAIN, Commit, Read
 from headwater.protocol.verdict import Rejected
 from headwater.testing.agreement import Disagreement
 from headwater.testing.approximations import Circumstances, explain
 from headwater.testing.draws import DOCS
+from headwater.testing.sim_oracle import merge_session
 
 
 def compare_merge(engine: Engine, naive: NaiveSpace, name: str, around: Circumstances) -> None:

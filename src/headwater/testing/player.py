@@ -12,7 +12,6 @@ from typing import assert_never
 
 from headwater.clock import VirtualClock
 from headwater.engine import Engine
-from headwater.engine.sessions import merge_session
 from headwater.engine.store.port import Store
 from headwater.engine.verify import NaiveSpace, verify_store
 from headwater.errors import HeadwaterError
@@ -35,6 +34,7 @@ from headwater.testing.schedules import (
     Submit,
     TakeLease,
 )
+from headwater.testing.sim_oracle import merge_session
 
 
 class Player:

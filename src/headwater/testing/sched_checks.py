@@ -5,33 +5,54 @@ Everything is derived anew from who reads what and who writes what. Decides noth
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from typing import cast
 
 from headwater.errors import InvariantViolation
 from headwater.replica import Document
 from headwater.scheduler import CLEAN, Node, check_node
-from headwater.scheduler.graph.edges import readers_of, writers_above
-from headwater.scheduler.graph.liveness import rebuilt
 from headwater.testing.sched_kit import World
 
 
 def check_world(world: World, *, heights: bool = True) -> None:
     """Every node is what its fields say it is, and the graph is what a full rebuild would make."""
     nodes = world.nodes()
-    live = rebuilt(nodes)
+    live = demanded(nodes)
+    live_refs = Counter(writer for node in live for writer in writers_above(node))
     problems: list[str] = []
     for node in nodes:
         check_node(node)
-        if node.live is not live[node]:
-            problems.append(f"{node!r} should be {'live' if live[node] else 'dormant'}")
-        refs = sum(1 for reader in readers_of(node) if reader.live)
-        if node.live_refs != refs:
-            problems.append(f"{node!r} has {refs} live readers and counts {node.live_refs}")
+        if node.live is not (node in live):
+            problems.append(f"{node!r} should be {'live' if node in live else 'dormant'}")
+        if node.live_refs != live_refs[node]:
+            problems.append(f"{node!r} has {live_refs[node]} live readers and counts {node.live_refs}")
         problems += _surface(node)
     if heights:
         problems += out_of_order(nodes)
     if problems:
         raise InvariantViolation("; ".join(problems))
+
+
+def writers_above(node: Node) -> Iterator[Node]:
+    """The other nodes whose outputs a node reads, once for each place that it reads there."""
+    for spot in node.reads:
+        if spot is not None:
+            for writer in cast(Document, spot.document).writers:
+                if writer is not node:
+                    yield cast(Node, writer)
+
+
+def demanded(nodes: list[Node]) -> set[Node]:
+    """The nodes that are demand sources, or that a demanded node reads."""
+    live = {node for node in nodes if node.rooted or node.provisional}
+    waiting = list(live)
+    while waiting:
+        for writer in writers_above(waiting.pop()):
+            if writer not in live:
+                live.add(writer)
+                waiting.append(writer)
+    return live
 
 
 def _surface(node: Node) -> list[str]:
@@ -41,6 +62,8 @@ def _surface(node: Node) -> list[str]:
         twig = cast(Document, spot.document).twig
         if twig is None or twig.find(spot.path, spot.depth) is not spot:
             problems.append(f"{node!r} reads {spot!r}, which is not in its document's trie")
+        elif node not in spot.readers:
+            problems.append(f"{node!r} reads {spot!r} and is not among its readers")
     return problems
 
 
@@ -89,16 +112,9 @@ def unsettled(world: World) -> list[Node]:
 
 def left_behind(world: World) -> dict[str, int]:
     """What a scheduler still holds on to, by component."""
-    settle, gates, graph = world.scheduler.settle, world.scheduler.gates, world.scheduler.graph
     held = world.replica.documents.held()
     return {
-        "nodes": len(world.scheduler.registry),
-        "turns": sum(len(sweep.now) + len(sweep.next) for sweep in (settle._computations, settle._effects)),
-        "waiting": len(settle._later) + len(settle._idle) + len(settle._stack),
-        "provisional": len(settle._provisional),
-        "gated": len(gates._waiting),
-        "envelopes": len(graph._envelopes),
-        "fates": len(world.scheduler.fates._waiting),
+        **world.scheduler.held(),
         "read documents": sum(1 for document in held if document.twig is not None),
         "written documents": sum(1 for document in held if document.writers),
     }

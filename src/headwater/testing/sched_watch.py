@@ -55,8 +55,8 @@ class Watcher:
     def join(self, world: World) -> None:
         self.world = world
         world.replica.feed.subscribe(self._after)
-        world.scheduler._faults.subscribe(self._failed)
-        world.scheduler.runner.on_ran = self._ran
+        world.scheduler.faults.subscribe(self._failed)
+        world.scheduler.introspection.on_ran(self._ran)
         settled = world.replica.on_rejected
 
         def on_rejected(layer: Layer, rejection: object) -> None:

@@ -14,11 +14,11 @@ import msgspec
 
 from headwater.clock import Random
 from headwater.data.address import DocKey
+from headwater.data.path import starts_with
 from headwater.engine import Limits
-from headwater.engine.verify import NaiveSpace
+from headwater.engine.verify import NaiveSpace, numbers
 from headwater.protocol.commit import MAIN, Commit, Frame, Provenance, Read
 from headwater.protocol.verdict import Verdict
-from headwater.replica.wave import thinned
 from headwater.testing.clients import Client
 from headwater.testing.draws import DOCS
 
@@ -200,7 +200,7 @@ class Generator:
             else:
                 frames[-1].append(commit)
         # A wave may leave out the reads that its own frame answers, as replicas do.
-        waves = [thinned(frame) if rng.random() < 0.5 else tuple(frame) for frame in frames]
+        waves = [_thinned(frame) if rng.random() < 0.5 else tuple(frame) for frame in frames]
         client.sent.update({commit.local_seq: commit for wave in waves for commit in wave})
         return list(waves)
 
@@ -251,3 +251,31 @@ class Generator:
         parent = self._branch() if rng.random() < 0.5 else MAIN
         at = naive.last_seq if rng.random() < 0.5 else rng.randrange(naive.last_seq + 1)
         return Fork(f"b{self._forks}", parent, max(at, naive.branches[parent].fork_seq))
+
+
+def _thinned(frame: list[Commit]) -> Frame:
+    """The same commits without the reads that the frame itself answers: each names the commit that does."""
+    sent: list[Commit] = []
+    for place, commit in enumerate(frame):
+        writers = [(read, _answering(read, frame[:place])) for read in commit.reads]
+        reads = tuple(read for read, writer in writers if writer is None)
+        after = sorted({writer for _, writer in writers if writer is not None})
+        named = tuple((number, number) for number in after)
+        sent.append(msgspec.structs.replace(commit, reads=reads, after=named) if after else commit)
+    return tuple(sent)
+
+
+def _answering(read: Read, earlier: list[Commit]) -> int | None:
+    """The commit of a frame whose plain write is the last one there and above all that the read saw."""
+    last = [
+        (commit.local_seq, patch)
+        for commit in earlier
+        for operation in commit.operations
+        if operation.doc == read.doc
+        for patch in operation.patches
+        if starts_with(read.path, patch.path) or starts_with(patch.path, read.path)
+    ][-1:]
+    for number, patch in last:
+        if patch.kind in ("replace", "add", "remove") and starts_with(read.path, patch.path):
+            return number if number in numbers(read.layers) else None
+    return None

@@ -19,8 +19,7 @@ from headwater.data.value import ABSENT, MaybeValue, equal
 from headwater.engine.verify import numbers, same, writes
 from headwater.protocol.commit import Commit, Operation, Provenance, Read
 from headwater.protocol.verdict import Conflict, Rejection
-from headwater.replica import NOT_HERE, Layer, Replica, Transaction
-from headwater.replica.confirmed import NotHere
+from headwater.replica import NOT_HERE, Layer, NotHere, Replica, Transaction
 from headwater.testing.sim_oracle import Oracle, fits, folded
 from headwater.testing.sim_trace import Trace
 

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 from headwater.data.address import DocKey
 from headwater.data.value import equal
 from headwater.engine import Engine
-from headwater.engine.follow import links_in
 from headwater.engine.verify import NaiveSpace, same, verify_store
 from headwater.errors import AbsentError
 from headwater.protocol.verdict import conflict_text
@@ -20,7 +19,7 @@ from headwater.replica import Link
 from headwater.testing.sim_access import WRITE
 from headwater.testing.sim_attempts import Attempt
 from headwater.testing.sim_intents import MAX_ATTEMPTS
-from headwater.testing.sim_oracle import Oracle
+from headwater.testing.sim_oracle import Oracle, links_in
 from headwater.testing.sim_process import ReplicaProcess
 from headwater.testing.sim_server import ServerProcess
 from headwater.testing.sim_trace import Trace

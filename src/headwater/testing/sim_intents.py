@@ -17,8 +17,7 @@ from headwater.data.address import DocKey
 from headwater.data.patch import PatchError
 from headwater.data.value import MaybeValue
 from headwater.protocol.verdict import Conflict, Rejection
-from headwater.replica import Layer, Replica, Session, Settled
-from headwater.replica.confirmed import NotHere
+from headwater.replica import Layer, NotHere, Replica, Session, Settled
 from headwater.testing.sim_attempts import Attempt, CheckedTransaction, CheckedWhole
 from headwater.testing.sim_checks import Books
 from headwater.testing.sim_trace import Trace

@@ -9,18 +9,34 @@ what a branch changed.
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 from headwater.data.address import DocKey
+from headwater.data.link import Link
 from headwater.data.patch import PatchError, apply
 from headwater.data.path import lookup
 from headwater.data.value import ABSENT, MaybeValue, equal
-from headwater.engine import Engine, Logged
-from headwater.engine.reads import every
-from headwater.engine.sessions import MERGES
+from headwater.engine import Engine, Logged, every
 from headwater.protocol.commit import MAIN, Commit, encode_commit
 from headwater.testing.sim_access import Register
 from headwater.testing.sim_trace import Trace
+
+MERGES: Final = "merge of "
+
+
+def merge_session(branch: str) -> str:
+    """The session that the log names for the merges of a branch."""
+    return MERGES + branch
+
+
+def links_in(value: MaybeValue) -> Iterator[Link]:
+    """Every link inside a value."""
+    if isinstance(value, Link):
+        yield value
+    elif isinstance(value, dict | tuple):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from links_in(item)
 
 
 class Line(NamedTuple):

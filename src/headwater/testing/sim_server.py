@@ -14,11 +14,9 @@ from typing import Final, TypeVar
 
 from headwater.clock import Random, VirtualClock
 from headwater.data.patch import replace
-from headwater.engine import ACCESS, Engine, Hub, Limits, Peer, PeerState
-from headwater.engine.problems import problem_code
+from headwater.engine import ACCESS, Engine, Hub, Limits, Peer, PeerState, problem_code
 from headwater.engine.store.port import Store
 from headwater.engine.store.sqlite import SqliteStore
-from headwater.engine.turns import TURN_US
 from headwater.errors import CorruptionError, HeadwaterError, ProtocolError, StorageError
 from headwater.protocol.commit import Commit, Operation
 from headwater.protocol.messages import (
@@ -302,9 +300,10 @@ class ServerProcess:
                 if until_us and isinstance(message, Hello | Renew):
                     self._clock.call_at(until_us, lambda c=connection, t=token: self._outlived(c, t))  # type: ignore[misc]
         self._guarded(lambda hub: self._process(hub, refused))
-        if self.hub is not None and (len(self.hub.turns) or self.hub.turns.held) and not self._is_timed:
+        due_us = None if self.hub is None else self.hub.due_us
+        if due_us is not None and not self._is_timed:
             self._is_timed = True
-            self._clock.call_at(self._clock.now_us() + TURN_US, self._pass_turns)
+            self._clock.call_at(self._clock.now_us() + due_us, self._pass_turns)
 
     def _process(self, hub: Hub, refused: list[Peer]) -> None:
         """All that has arrived goes in together; then those who were refused are gone."""

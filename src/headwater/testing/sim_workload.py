@@ -16,9 +16,9 @@ from headwater.data.address import DocKey
 from headwater.data.link import Link
 from headwater.data.patch import add, add_unique, append, increment, replace
 from headwater.data.value import ABSENT
-from headwater.engine.follow import links_in
 from headwater.protocol.messages import Query
 from headwater.testing.sim_intents import MAX_ATTEMPTS, Work
+from headwater.testing.sim_oracle import links_in
 from headwater.testing.sim_process import ReplicaProcess
 from headwater.testing.sim_works import (
     appoint,

@@ -148,12 +148,12 @@ class Attempting:
                 await parked(pieces, event, stale.documents, held)
             except Refused:
                 if not await self._was_wrong(event):
-                    self._lane.let_go(event)  # Whatever its receipt says.
+                    self._handling.decided(event)  # Whatever its receipt says.
                     await receipts.check(pieces, event)
                     raise
             except Defect as defect:
                 if not await self._was_wrong(event):
-                    self._lane.let_go(event)
+                    self._handling.decided(event)
                     await receipts.check(pieces, event)
                     raise HandlerFailed(
                         f"{event.stream} failed: {type(defect.error).__name__}: {defect.error}"

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.cells.handle import Input
+from headwater.data.trace import EventAttempted, EventRejected
 from headwater.errors import PreconditionFailedError
 from headwater.protocol.verdict import PreconditionFailed, Rejection, RuleRefused
 from headwater.replica.document import NOT_HERE
@@ -18,7 +19,6 @@ from headwater.runtime.authored import Missing
 from headwater.runtime.binding import receipts
 from headwater.runtime.binding.fresh import freshen, is_fresh
 from headwater.runtime.binding.receipts import HandledBefore
-from headwater.runtime.binding.traces import EventAttempted, EventRejected
 from headwater.runtime.effort import Outcome, Stage, classify
 from headwater.scheduler.node import CLEAN, Node
 

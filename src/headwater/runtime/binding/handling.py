@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from headwater.data.trace import EventDecided, EventEnded, EventQueued, HandlerCalled
 from headwater.data.value import Value
 from headwater.errors import AuthoringError, BacklogFullError
 from headwater.runtime.binding import attempting, minting, posting, receipts
@@ -21,7 +22,7 @@ from headwater.runtime.binding.receipts import HandledBefore
 from headwater.runtime.binding.retention import Retention
 from headwater.runtime.binding.storing import Storing
 from headwater.runtime.binding.takeover import Takeover
-from headwater.runtime.binding.traces import EventEnded, terminal_of
+from headwater.runtime.binding.traces import terminal_of
 from headwater.runtime.effort import Stage
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ class Handling:
             event.absorbed = [*before.absorbed, before]
             before.absorbed = []
             self._end(before, End.COALESCED, told=False)
-        lane.enter(event)
+        self._enter(lane, event)
         return event
 
     def resume(self, event: Event) -> None:
@@ -130,7 +131,21 @@ class Handling:
             self._put_off(event)
             return
         self._begin(event)
-        self._lane(event.home.space.name).enter(event)
+        self._enter(self._lane(event.home.space.name), event)
+
+    def _enter(self, lane: Lane, event: Event) -> None:
+        """It has its place, behind everything that was sent before it."""
+        trace = self.trace
+        if trace is not None:
+            trace.emit(EventQueued(event.stream, event.id))
+        lane.enter(event)
+
+    def decided(self, event: Event) -> None:
+        """It is not called any more, and holds up nobody until its end is written down."""
+        trace = self.trace
+        if trace is not None and not event.is_over:
+            trace.emit(EventDecided(event.stream, event.id))
+        self._lane(event.home.space.name).let_go(event)
 
     def _begin(self, event: Event, *, is_later: bool = False) -> None:
         """From now on it is known here."""
@@ -263,7 +278,7 @@ class Handling:
             end = end_of(event, error)
             event.failure = None if end is End.WITHDRAWN else error
         try:
-            self._lane(event.home.space.name).let_go(event)
+            self.decided(event)
             await self.storing.ended(event, end)
         except Exception as error:  # Whoever takes it up finds its receipt: this is harmless, and told.
             self.pieces.core.report(event.stream, error)
@@ -306,6 +321,9 @@ class Handling:
 
     def _attempt(self, event: Event, facet: Facet, arguments: dict[str, Any]) -> Value:
         """One call of the handler, in the transaction that is open."""
+        trace = self.trace
+        if trace is not None:
+            trace.emit(HandlerCalled(event.stream, event.id, event.calls))
         return attempting.call(self, event, facet, arguments)
 
     # ---- what an attempt launched ------------------------------------------------------------------

@@ -127,15 +127,3 @@ def _live_above(origin: Node) -> Iterator[Node]:
             if writer.live and writer not in seen:
                 seen.add(writer)
                 waiting.append(writer)
-
-
-def rebuilt(nodes: list[Node]) -> dict[Node, bool]:
-    """The naive definition of who is live, for tests."""
-    live = {node for node in nodes if node.rooted or node.provisional}
-    waiting = list(live)
-    while waiting:
-        for writer in writers_above(waiting.pop()):
-            if writer not in live:
-                live.add(writer)
-                waiting.append(writer)
-    return {node: node in live for node in nodes}

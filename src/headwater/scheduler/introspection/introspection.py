@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headwater.cells.run import Current
-from headwater.data.trace import Trace
+from headwater.data.trace import Trace, TraceEvent
 from headwater.errors import AuthoringError
+from headwater.replica.layer import Layer
 from headwater.scheduler.gates import Gates
 from headwater.scheduler.graph.graph import Graph
 from headwater.scheduler.introspection.breakpoints import Breakpoints
@@ -38,6 +39,7 @@ class Introspection:
         "_limits",
         "_registry",
         "_settle",
+        "_taps",
         "breakpoints",
         "idempotency",
         "non_settling",
@@ -64,7 +66,7 @@ class Introspection:
         self._gates = gates
         self._settle = settle
         self._limits = limits
-        taps = Taps(runner, settle, set_trace, on_error)
+        self._taps = taps = Taps(runner, settle, set_trace, on_error)
         self.traces = Traces(taps, limits.trace_entries)
         self.run_stats = RunStats(taps, gates)
         self.breakpoints = Breakpoints(taps, registry)
@@ -79,6 +81,14 @@ class Introspection:
     def dot(self, only: Callable[[Node], bool] | None = None) -> str:
         """The same as a picture, for Graphviz."""
         return dot_text(self.snapshot(only))
+
+    def on_event(self, listener: Callable[[TraceEvent], object]) -> None:
+        """Hear every event of the trace from now on."""
+        self._taps.on_event(listener, True)
+
+    def on_ran(self, listener: Callable[[Node, Layer | None], object]) -> None:
+        """Hear of every completed run from now on, after its commit."""
+        self._taps.on_ran(listener, True)
 
     def stats(self) -> Stats:
         return totals(self._registry, self._graph, self._gates, self._settle)
