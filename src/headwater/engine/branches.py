@@ -86,6 +86,7 @@ class Branches:
 
     def find(self, name: str) -> Branch | None:
         branch = self._by_name.get(name)
+        # fault branches.deleted_branch_found: return branch
         return None if branch is None or branch.row.deleted else branch
 
     def is_deleted(self, branch: int) -> bool:

@@ -49,6 +49,7 @@ class Compaction:
             )
         self._heads.write_back()
         for branch in self._branches.live():
+            # fault compaction.not_rebased: pass
             self._rebase(branch, kept_from - 1)
         self._heads.write_back()
         previous = self._store.row_at(kept_from - 1)
@@ -61,6 +62,7 @@ class Compaction:
     def _boundary(self, before: int) -> int:
         """A row of the log that everything still needed begins with; the last row always stays."""
         forks = [branch.fork_seq + 1 for branch in self._branches.live() if branch.parent is not None]
+        # fault compaction.forks_ignored: row = self._store.row_at(min(before, self._log.last_seq))
         row = self._store.row_at(min([before, self._log.last_seq, *forks]))
         return row.seq if row is not None else 1
 

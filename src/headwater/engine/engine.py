@@ -123,6 +123,8 @@ class Engine:
         self._mend()
         store, group = self._store, self._parts.group
         try:
+            # fault engine.groups_not_synced: store.begin(synced=len(batch) == 1)
+            # fault engine.waves_not_synced: store.begin(synced=all(len(frame) < 2 for _, frame in batch))
             store.begin()
             group.begin()
             is_written = first()
@@ -206,6 +208,7 @@ class Engine:
         """Which of these commits of a session were accepted, with their seqs."""
         owner = self.session(session)
         places = ((each, self._parts.sessions.place_of(owner, each)) for each in local_seqs if 0 < each <= owner.last)
+        # fault engine.judged_is_landed: return tuple((n, place[0] if place else self.last_seq) for n, place in places)
         return tuple((local_seq, place[0]) for local_seq, place in places if place is not None)
 
     @property
@@ -268,6 +271,7 @@ class Engine:
         """A new branch that begins as the parent was at a seq, by default now. One row."""
         with self._transaction():
             source = self._parts.branches.get(parent)
+            # fault engine.fork_too_late: seq = self._parts.log.last_seq
             seq = self._parts.reads.checked_seq(source, at)
             return self._parts.branches.fork(name, source, seq, self._clock.now_us())
 
@@ -366,6 +370,7 @@ class Engine:
 
     def _recover(self, error: BaseException, *, admitted: bool, documents: bool = False) -> None:
         """C6: whatever failed, nothing in memory may claim more than the disk holds."""
+        # fault+ engine.failed_commit_believed: return self._store.rollback(), self._parts.log.reload()
         self._broken = True  # C6: until the disk has been asked again, nobody gets an answer from memory.
         self._parts.observing.forget()
         self._parts.delivery.forget()

@@ -116,6 +116,8 @@ class Group:
         try:
             if not (isinstance(frame, Checked) and frame.limits is self._limits.values):
                 frame = self._checked(frame)
+            # fault group.replays_judged_again: known = []
+            # fault group.replayed_waves_judged_again: known = self._replayed(session, frame) if len(frame) == 1 else []
             known = self._replayed(session, frame)
             fresh = frame[len(known) :] if known else frame
             encoded = [encode_commit(commit) for commit in fresh]
@@ -190,6 +192,7 @@ class Group:
                     "content. A replay must repeat it byte for byte; new content needs a new local_seq."
                 )
             # fault group.replay_gets_new_seq: return Accepted(commit.local_seq, seq + 1, replayed=True)
+            # fault group.replay_answered_for_now: return Accepted(commit.local_seq, self._log.last_seq, replayed=True)
             return Accepted(commit.local_seq, seq, replayed=True)
         if commit.local_seq <= session.row.acked:
             raise ProtocolError(
@@ -229,6 +232,7 @@ class Group:
         runs = self.observe(session, branch, observed) if observed else {}
         self._log.open_frame(session.id, branch.id, self._at_us)
         verdicts: list[Verdict] = []
+        # fault group.wave_judged_backwards: for commit, encoded in zip(frame[::-1], encodings[::-1], strict=True):
         for commit, encoded in zip(frame, encodings, strict=True):
             refusal = self._refusal(session, commit, encoded)
             plan = refusal or self._admission.judge(session, branch, commit, len(encoded))
@@ -243,6 +247,7 @@ class Group:
                 # I5: as of its own commit, so that what it wrote itself does not make it dirty.
                 self._observing.ran(session, branch, run, seq, wrote=bool(commit.operations))
             verdicts.append(Accepted(commit.local_seq, seq))
+        # fault group.wave_judged_backwards: return verdicts[::-1]
         return verdicts
 
     def observe(self, session: Session, branch: Branch, observed: tuple[Observation, ...]) -> dict[int, Observation]:
@@ -324,6 +329,7 @@ class Group:
                 self._heads.reweigh(head)
         self._sessions.accept(session, commit.local_seq, Landed(seq, branch.id, written))
         if commit.events or commit.records or commit.handled or commit.delivered or commit.declared:
+            # fault group.events_lost: pass
             self._outgoing.keep(session, branch, commit, seq, self._at_us)
 
     def _new_doc(self, key: DocKey) -> int:

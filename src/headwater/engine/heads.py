@@ -183,6 +183,7 @@ class Heads:
                 head.recent = False  # used since it was last considered: a second chance, at the end
                 self._cache[at] = head
             else:
+                # fault+ heads.evicted_document_absent: self._cache[at], head.value = head, ABSENT
                 self._held -= head.weight
 
     # ---- rebuilding ------------------------------------------------------------------------------
@@ -211,6 +212,7 @@ class Heads:
         if branch.parent is None:
             return ABSENT, 0
         # fault heads.parent_seen_after_fork: return self.value_at(branch.parent, key, doc, self._log.last_seq)
+        # fault heads.branch_reads_past_fork: return self.value_at(branch.parent, key, doc, self._log.last_seq)
         return self.value_at(branch.parent, key, doc, branch.fork_seq)
 
     def value_at(self, branch: Branch, key: DocKey, doc: int, seq: int) -> tuple[MaybeValue, int]:

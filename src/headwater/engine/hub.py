@@ -171,6 +171,8 @@ class Hub:
         """Let go of what lost connections watched, once their time is over."""
         now = self._clock.now_us()
         for session in [session for session, kept in self._kept.items() if kept.until_us <= now]:
+            # fault+ hub.keys_expire: self._engine.session(session).last = 0
+            # fault hub.expired_watches_resumed: self._watching.unwatch_all(self._kept[session].peer)
             self._watching.unwatch_all(self._kept.pop(session).peer)
 
     # ---- messages ----------------------------------------------------------------------------------
@@ -188,6 +190,7 @@ class Hub:
             case Unwatch(id):
                 self._watching.unwatch(self._opened(peer), id)
             case Ack(seq, local_seq):
+                # fault hub.ack_opens_no_window: self._opened(peer)
                 self._windows.heard(self._opened(peer), seq)
                 peer.heard_seq = max(peer.heard_seq, min(seq, peer.sent_seq))
                 self._owed[peer] = None  # what was merged while its window was full
@@ -198,6 +201,7 @@ class Hub:
                 peer.leaves_nothing = True
                 self.lost(peer)
             case Renew():
+                # fault hub.renewal_not_answered: pass
                 peer.send(Renewed())  # whoever took it in has checked it
             case Hello():
                 raise ProtocolError("Hello has no place here")
@@ -227,7 +231,9 @@ class Hub:
         session = opened(self._engine, peer, message, self._limits)
         if session is None:
             return
+        # fault hub.resumes_one_late: resumed = self._take_over(peer, message.seen + 1, message.watching)
         resumed = self._take_over(peer, message.seen, message.watching)
+        # fault hub.landed_not_told: landed = ()
         landed = self._engine.landed(session.key, message.sent)
         following = tuple(sorted(peer.unsure))
         peer.owes_seq = peer.owes_seq or bool(peer.unsure)
@@ -247,6 +253,7 @@ class Hub:
         former = self._peers.pop(peer.session, None)
         if former is not None:
             former.send(Problem("revoked", "another connection has taken this session up"))
+            # fault hub.takeover_leaves_both: pass
             self._forget(former)
         else:
             kept = self._kept.pop(peer.session, None)
@@ -254,6 +261,7 @@ class Hub:
         self._peers[peer.session] = peer
         if former is None:
             return False
+        # fault hub.resumed_past_sent_seq: if former.branch != peer.branch or former.leaves_nothing:
         if former.branch != peer.branch or former.sent_seq < seen or former.leaves_nothing:
             self._watching.unwatch_all(former)
             return False
@@ -286,6 +294,9 @@ class Hub:
             self._catch_up()  # recovery may have found that some of it landed
             return
         self.asking.finished()
+        # fault+ hub.sync_before_verdict: self._catch_up(), self.flush()
+        # fault+ hub.refusal_told_late: late = sorted(zip(frames, outcomes), key=lambda each: str(each[1])[:2] == "(R")
+        # fault hub.refusal_told_late: for (peer, frame), outcome in late:
         for (peer, frame), outcome in zip(frames, outcomes, strict=True):
             self._answer(peer, frame.commits, outcome)
         self._catch_up()
@@ -295,6 +306,7 @@ class Hub:
         while self._told < self._engine.last_seq:
             page = self._engine.changes(since=self._told, limit=self._limits.page)
             for logged in page.items:
+                # fault hub.commits_passed_over: pass
                 self._spread(logged.session, logged.commit, logged.seq)
             through = int(page.next) if page.next is not None else self._engine.last_seq
             if through <= self._told:
@@ -302,6 +314,7 @@ class Hub:
                     f"the log ends at {self._engine.last_seq} but has no commit after {self._told}"
                 )
             self._told = through
+        # fault hub.access_not_rechecked: pass
         self._recheck_access()
 
     def _recheck_access(self) -> None:
@@ -321,6 +334,7 @@ class Hub:
         owner = self._peers.get(peer.session, peer)  # the session may have a new connection by now
         is_there = not owner.is_closed()  # if not, it hears of it when it replays
         if is_there:
+            # fault hub.wave_answered_backwards: owner.send(Verdicts(outcome[::-1]))
             owner.send(Verdicts(outcome))
         for commit, verdict in zip(frame, outcome, strict=True):
             # Both are waited for by their seq: the own commit to be covered, the winner to be here before a retry.
@@ -337,6 +351,9 @@ class Hub:
         self.asking.spread(author, commit, seq)
         for operation in commit.operations:
             self._access_changed = self._access_changed or operation.doc == ACCESS
+            # fault hub.branches_told_to_main: watchers = self._watching.watchers.get(("main", operation.doc))
+            # fault+ hub.told_to_branches: all = self._watching.watchers
+            # fault hub.told_to_branches: watchers = [peer for at in all if at[1] == operation.doc for peer in all[at]]
             watchers = self._watching.watchers.get((commit.branch, operation.doc))
             if not watchers:
                 continue
@@ -363,6 +380,7 @@ class Hub:
             # Nothing of it is watched: what a peer was not answered for, it is not told of either.
             peer.send(Problem(problem_code(error), str(error), False, message.id))
             return
+        # fault hub.watch_without_sync: pass
         self._flush(peer, at_least_seq=True, past_window=True)  # so that everything else is as of the same seq
         self._watching.begin(peer, message, docs)
         seq = self._told

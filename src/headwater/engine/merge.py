@@ -92,6 +92,7 @@ class Merge:
             patches = diff(before, self._heads.get(branch, key).value)
             if patches:
                 changes.append(DocumentDiff(doc=key, patches=patches))
+                # fault merge.collisions_ignored: pass
                 collisions += self._collisions(branch, parent, key, patches)
             self._heads.trim()
         return BranchDiff(
@@ -116,6 +117,7 @@ class Merge:
             )
         return found, Commit(
             session.last + 1,
+            # fault merge.one_document_only: tuple(Operation(each.doc, each.patches) for each in found.changes[-1:]),
             tuple(Operation(change.doc, change.patches) for change in found.changes),
             branch=found.parent,
             provenance=Provenance(f"merge of {branch.name}"),

@@ -33,11 +33,13 @@ def opened(engine: Engine, peer: Peer, message: Open, limits: Limits) -> Session
         raise AbsentError(f"there is no branch {message.branch!r} in this space")
     if not engine.may_see(ACCESS, peer.principal, message.session):
         raise AccessError(f"{peer.principal!r} may not read this space. Ask one of its owners.")
+    # fault opening.restored_log_accepted: if False:
     if message.seen > engine.last_seq:
         # The space was restored from a backup, or begun anew: what this replica shows is not in its log.
         ends = f"it has seen seq {message.seen}, but the log ends at {engine.last_seq}: this is not the space it knew"
         peer.send(Problem("session_gone", ends, fatal=False))
         return None
+    # fault opening.restored_log_accepted: if False:
     if message.chain is not None and not engine.may_have_been(message.seen, message.chain):
         # It was, and has grown past what this replica shows: no commit of that may be judged by this log (C1).
         other = f"it has seen another log up to seq {message.seen}: this space was restored from a backup since"
@@ -49,6 +51,7 @@ def opened(engine: Engine, peer: Peer, message: Open, limits: Limits) -> Session
         peer.send(Problem("stale_token", str(error), fatal=False))
         return None
     if message.acked:
+        # fault opening.acknowledges_one_more: engine.acknowledge(session.key, message.acked + 1)
         engine.acknowledge(session.key, message.acked)
     peer.session, peer.branch = message.session, message.branch
     peer.state = PeerState.OPEN

@@ -97,9 +97,11 @@ class Peer:
     def is_closed(self) -> bool:
         return self.state is PeerState.CLOSED
 
+    # fault peer.first_change_missed: def note(self, change: DocChange, heard: set = set()) -> None:
     def note(self, change: DocChange) -> None:
         """A watched document changed. Past the limit for one document, only the fact is kept."""
         doc = change.doc
+        # fault+ peer.first_change_missed: if (self, doc) not in heard: return heard.add((self, doc))
         if doc in self._merged:
             way, before = way_of(change), self.ways.get(doc)
             if way is not None and before is not None and way.hops > before.hops:
@@ -108,6 +110,7 @@ class Peer:
         changes = self._changes.setdefault(doc, [])
         changes.append(change)
         if len(changes) > self._limits.sync_patches:
+            # fault peer.changes_over_limit_dropped: changes.pop()
             self.merge(doc)
             self.ways.update(ways_of(changes))
 
@@ -143,6 +146,8 @@ class Peer:
     def take(self) -> tuple[list[DocChange], list[DocKey]]:
         """What to tell now: single changes in the order of the log, and documents to tell as a whole."""
         changes = sorted((c for of_doc in self._changes.values() for c in of_doc), key=lambda change: change.seq)
+        # fault peer.merged_document_dropped: merged = sorted(self._merged)[1:]
+        # fault+ peer.changes_reversed: changes.reverse()
         merged = sorted(self._merged)
         self._changes.clear()
         self._merged.clear()

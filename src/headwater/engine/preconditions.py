@@ -43,11 +43,13 @@ class Preconditions:
         match precondition:
             case OriginCommitted(local_seq):
                 # Commits of a session are judged in order (C5), so the origin's fate is known by now.
+                # fault preconditions.failed_origin_passes: if False:
                 if self._sessions.place_of(session, local_seq) is None:
                     return f"its origin, commit {local_seq} of this session, was not accepted"
             case EntityAbsent(doc):
                 head = self._heads.get(branch, doc)
                 # A tombstone counts as present: the document was written once.
+                # fault preconditions.tombstone_is_absent: if head.value:
                 if head.seq or head.inherited_seq:
                     return f"{doc.scope}:{doc.id} was already created on branch {branch.name!r}"
             case LeaseHeld(name, token):

@@ -164,6 +164,7 @@ class Sessions:
             row = SessionRow(self._next, key, principal, now_us, False, 0, "", 0)
             self._next += 1
             self._store.put_session(row)
+        # fault sessions.foreign_session_opened: elif False:
         elif row.principal != principal:
             raise ProtocolError(f"session {key!r} belongs to {row.principal!r}, not to {principal!r}")
         elif row.closed:
@@ -177,9 +178,13 @@ class Sessions:
         """
         # Before the first commit of a space a restart forgets its sessions. One whose row this very Open has made, and
         # that had nothing judged, has nothing that a token would guard.
+        # fault sessions.any_token_after_restart: unknown = not session.landed
         unknown = not session.row.resume and not session.last and not session.landed
+        # fault sessions.any_token_accepted: if False:
+        # fault sessions.token_not_rotated: if False:
         if not unknown and not compare_digest(session.row.resume, token_digest(resume)):
             raise ProtocolError(f"the token for session {session.key!r} was used before, or is not its own")
+        # fault sessions.token_not_rotated: session.row = session.row._replace(resume=session.row.resume or following)
         session.row = session.row._replace(resume=token_digest(following))
         self._store.put_session(session.row)
 
@@ -204,6 +209,7 @@ class Sessions:
 
     def note_acknowledged(self, session: Session, local_seq: int) -> None:
         """The same without a transaction of its own. Losing it is harmless: keys are kept longer."""
+        # fault sessions.acks_ahead: session.acked, session.unstored_refusals = max(session.acked, local_seq + 1), True
         session.acked = max(session.acked, min(local_seq, session.last))
 
     def keep_judged(self, session: Session) -> None:
@@ -211,6 +217,7 @@ class Sessions:
         # fault sessions.rejections_not_stored: if False:
         if session.unstored_refusals or session.acked >= session.row.acked + ACKS_TOGETHER:
             session.unstored_refusals = False
+            # fault sessions.refusals_not_stored: pass
             session.row = session.row._replace(judged=session.last, acked=max(session.row.acked, session.acked))
             self._store.put_session(session.row)
 
@@ -230,6 +237,7 @@ class Sessions:
 
     def _remember(self, row: SessionRow) -> Session:
         last = max(row.acked, row.judged)
+        # fault sessions.log_not_searched: newest = None
         newest = self._store.row_of_session(row.session, 2**62)
         if newest is not None:
             last = max(last, newest.local_last)
@@ -244,6 +252,7 @@ class Sessions:
             # fault sessions.latest_evicted: _, session = self._by_key.popitem()
             _, session = self._by_key.popitem(last=False)
             # fault sessions.evicted_unstored: if False:
+            # fault sessions.eviction_forgets_refusals: if False:
             if session.unstored_refusals:
                 # C6: a verdict that was given is never given differently.
                 self._store.put_session(session.row._replace(judged=session.last))
@@ -267,6 +276,7 @@ class Sessions:
         if len(session.landed) > 2 * self._limits.session_commits:
             for oldest in list(session.landed)[: self._limits.session_commits]:
                 landed = session.landed.pop(oldest)
+                # fault sessions.forgotten_seq_not_noted: pass
                 session.forgotten_seq = max(session.forgotten_seq, landed.seq)
                 for doc, _ in landed.touched:
                     wrote = session.landed_in.get(doc)
@@ -298,6 +308,7 @@ class Sessions:
 
     def logged(self, session: Session, local_seq: int) -> LoggedCommit | None:
         """An accepted commit as the log has it."""
+        # fault+ sessions.log_not_searched: return None
         if local_seq not in self._row:
             row = self._store.row_of_session(session.id, local_seq)
             if row is None or row.local_last < local_seq:

@@ -55,12 +55,14 @@ class Watching:
                 self.unwatch(peer, id)
         # These may never have been told.
         asked = {selector.doc for selectors in peer.watches.values() for selector in selectors}
+        # fault watching.lost_arrival_not_repeated: peer.unsure = set()
         peer.unsure = {doc for doc in peer.watched if doc not in asked}
 
     def catch_up(self, peer: Peer, seen: int) -> None:
         """A peer has seen everything up to a seq: whatever was written since to what it watches is owed to it."""
         peer.sent_seq = peer.heard_seq = seen
         for doc in self._written_since(seen, peer):
+            # fault watching.missed_changes_dropped: pass
             peer.merge(doc)
 
     def _written_since(self, seen: int, peer: Peer) -> list[DocKey]:
@@ -86,6 +88,7 @@ class Watching:
         for selector in message.selectors:
             check_scope(selector.doc.scope)
             check_id(selector.doc.id)
+            # fault watching.access_not_checked: if False:
             if not self._engine.may_see(selector.doc, peer.principal, peer.session):
                 raise AccessError(f"{selector.doc.scope}:{selector.doc.id} is not for {peer.principal!r}")
         roots = [selector.doc for selector in message.selectors if selector.follow]
@@ -98,6 +101,7 @@ class Watching:
 
     def _followed(self, peer: Peer, roots: Iterable[DocKey], links_from: LinksFrom) -> list[DocKey]:
         found = reached(roots, links_from, self._limits)
+        # fault watching.links_lead_anywhere: return found
         return [doc for doc in found if self._engine.may_see(doc, peer.principal, peer.session)]
 
     def _links(self, peer: Peer, doc: DocKey) -> tuple[DocKey, ...]:
@@ -126,6 +130,7 @@ class Watching:
         return tuple([room.of(self.state(peer, doc)) for doc in docs])
 
     def state(self, peer: Peer, doc: DocKey) -> State:
+        # fault watching.reads_main: found = self._engine.read(doc)
         found = self._engine.read(doc, branch=peer.branch)
         return state_of(doc, found.seq, found.value)
 
@@ -136,6 +141,7 @@ class Watching:
         changes, merged = peer.take()
         for doc in merged:
             found = self.read(peer, doc, room)
+            # fault watching.tombstone_lost: changes.append(whole_of(doc, found.seq, found.value or {}, ways.get(doc)))
             changes.append(whole_of(doc, found.seq, found.value, ways.get(doc)))
         return self.news(peer, seq, tuple(changes), turn, room)
 
@@ -144,6 +150,7 @@ class Watching:
         chain = self._engine.chain_at(seq)
         if not (peer.following or peer.unsure):
             return Sync(seq, changes, (), (), (), turn, chain)
+        # fault watching.new_links_not_followed: arrived, left = {}, []
         arrived, left = self.refollow(peer, {change.doc for change in changes})
         return Sync(seq, changes, self.states(peer, arrived, room), tuple(arrived.values()), tuple(left), turn, chain)
 
@@ -238,6 +245,7 @@ class Watching:
         # What came by following links may have been told in a frame that was lost.
         new |= {doc: min(peer.watched[doc]) for doc in peer.unsure if doc in peer.watched}
         peer.unsure.clear()
+        # fault watching.left_not_told: return new, []
         return new, [doc for doc in left if doc not in peer.watched]
 
     def _remembered(self, peer: Peer, doc: DocKey) -> tuple[DocKey, ...]:
@@ -247,6 +255,7 @@ class Watching:
     def _drop_claim(self, peer: Peer, doc: DocKey, id: int) -> list[DocKey]:
         """One watch less for a document; the document itself if that was the last."""
         peer.watched[doc].discard(id)
+        # fault watching.second_watch_dropped: if False:
         if peer.watched[doc]:
             return []
         self._remove(peer, doc)

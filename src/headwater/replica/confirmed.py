@@ -86,6 +86,7 @@ class Confirmed:
         for change in changes:
             value = staged[change.doc][0] if change.doc in staged else self.value(change.doc)
             after, patches = _changed(change, value, pending)
+            # fault confirmed.written_seq_not_kept: staged[change.doc] = (after, self.written(change.doc))
             staged[change.doc] = (after, change.seq)
             before = places.get(change.doc, [])
             places[change.doc] = (

@@ -83,6 +83,7 @@ class Pending:
 
     def stands(self, layer: Layer) -> None:
         """It is known by now what it stands on."""
+        # fault pending.cascade_skipped: if False:
         if layer.stands():
             self._standing[layer.local_seq] = layer
 
@@ -93,6 +94,7 @@ class Pending:
 
     def on(self, doc: DocKey) -> Iterator[Layer]:
         document = self._documents.get(doc)
+        # fault pending.written_document_let_go: return iter(())
         return iter(()) if document is None else iter(document.layers)
 
     def get(self, local_seq: int) -> Layer | None:
@@ -110,6 +112,7 @@ class Pending:
 
     def undecided(self) -> list[Layer]:
         """Layers on the wire without a verdict, dead ones included, in order: what a reconnection replays."""
+        # fault pending.dead_not_replayed: return [each for each in self._wire.values() if each.fate is not Fate.DEAD]
         return list(self._wire.values())
 
     def waiting(self) -> int:
@@ -213,6 +216,7 @@ class Pending:
         """Take out the accepted layers that confirmed state at `seq` includes."""
         end = bisect_right(self._accepted, seq, key=_seq_of)
         done = self._accepted[:end]
+        # fault+ pending.covered_layer_stays: return done
         del self._accepted[:end]
         done.sort(key=number_of)
         for layer in done:
@@ -256,6 +260,7 @@ class Pending:
                 continue
             because[number] = number if under is None else because[under]
             layer.rejection = rejections[number] if under is None else Conflict(dead_layers=(because[under],))
+            # fault pending.cascade_one_level_deep: dead += [number] * (number in rejections)
             dead.append(number)
             fallen.append(layer)
         for layer in fallen:
@@ -267,6 +272,7 @@ class Pending:
             elif layer.fate is Fate.ACCEPTED:
                 self._accepted.remove(layer)
             layer.fate = Fate.DEAD
+        # fault pending.cascade_one_level_deep: self._leave_holes(because)
         self._leave_holes(dead)
         return fallen
 
@@ -334,6 +340,7 @@ class Pending:
 
     def yielded(self, document: Document) -> list[Layer]:
         """Take out the layers that stay here, since there is a confirmed value in their place."""
+        # fault pending.local_layers_all_yield: fallen = self.local()
         fallen = list(document.wrote.local) if document.wrote is not None else []
         for layer in fallen:
             self.take_back(layer)
@@ -393,6 +400,7 @@ def is_written(layer: Layer, document: Document, path: Path) -> bool:
     """Whether a layer writes at, above or below a path in a document."""
     if not path:
         return True  # It is one of the document's.
+    # fault pending.only_exact_layers_named: return path in layer.written(document.key)
     return any(starts_with(each, path) or starts_with(path, each) for each in layer.written(document.key))
 
 

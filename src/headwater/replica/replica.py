@@ -128,14 +128,17 @@ class Replica:
         self.drop(transaction)
         self.tell()
         local_seq = self.next_local_seq
+        # fault+ replica.basis_at_commit: transaction.basis = self.confirmed.seq
         commit = transaction.commit(local_seq, self.branch)
         layer = Layer(local_seq, commit, {}, transaction.source, transaction.group, transaction.trigger)
         layer.hops = transaction.hops
+        # fault replica.commit_not_sent: if True:
         if says_nothing(commit) and not transaction.leans:
             self.settle(layer, settled, None)
             self.report()
             return None
         values: dict[Document, MaybeValue] = {}
+        # fault replica.dead_basis_sent: dead = ()
         dead = transaction.dead()  # C4: never send what stands on something dead.
         refusal = Conflict(dead_layers=dead) if dead else applied(layer, self.documents, self.confirmed.seq, values)
         if refusal is not None:
@@ -169,6 +172,7 @@ class Replica:
 
     def may_name(self) -> int:
         """The first layer that a transaction which is still open may name: it must not be forgotten before (C4)."""
+        # fault replica.open_transactions_forgotten: return self.next_local_seq
         return self.opened.oldest(self.next_local_seq)
 
     def drop(self, transaction: Transaction) -> None:
@@ -202,10 +206,12 @@ class Replica:
         self.next_local_seq = local_seq + 1
         seq = self.confirmed.seq
         layer = Layer(local_seq, None, None, source, group, causes, document, before, value, spots, seq, node, derived)
+        # fault replica.whole_write_not_settled: if False:
         if settled is not None:
             layer.settled = [settled]
         if hops:
             layer.hops = hops
+        # fault replica.replaced_value_not_kept: if False:
         if self.opened.count:
             self.opened.changing(document)
         self.pending.live_layers[local_seq] = layer
@@ -216,6 +222,7 @@ class Replica:
         if layer.fate is _LOCAL:
             self.tell()  # C1: what it is made of includes what those under it were made of. It says so while they are.
             self._end(self.pending.superseded(layer))
+        # fault replica.whole_write_not_told: pass
         self.feed.emit(Notification(_COMMIT, document, before, value, _ROOT, True, seq, source, group, local_seq))
         if self.feed.errors:
             self.report()
@@ -233,6 +240,7 @@ class Replica:
     def accepted(self, local_seq: int, seq: int) -> None:
         """The engine accepted a commit: it is durable. It stays a layer until confirmed state covers its seq."""
         layer = self.pending.get(local_seq)
+        # fault+ replica.settled_twice: if layer and layer.seq: self.settle(layer, layer.settled, None)
         if layer is None or layer.seq:
             return  # said before: a replay's answer
         if layer.fate is Fate.DEAD:
@@ -255,6 +263,7 @@ class Replica:
     def revert_unsent(self) -> list[Layer]:
         """After a lost connection: layers that never left are taken back, and whoever made them does so again."""
         self.tell()
+        # fault replica.unsent_not_reverted: fallen = []
         fallen = self.pending.kill_queued()
         self._fall(fallen)
         return fallen
@@ -277,6 +286,7 @@ class Replica:
 
     def integrate(self, sync: Sync) -> None:
         """The log moved on. Own commits it covers stop being layers and are part of what is confirmed."""
+        # fault replica.integrates_before_telling: pass
         self.tell()
         here = [change for change in sync.changes if change.doc in self.confirmed]
         unknown = dict.fromkeys(change.doc for change in sync.changes if change.doc not in self.confirmed)
@@ -304,6 +314,7 @@ class Replica:
 
     def _yielded(self, documents: Iterable[Document]) -> list[Layer]:
         """What was derived here without the right to write gives way to what somebody wrote who has it."""
+        # fault replica.local_layers_never_yield: return []
         return [layer for document in documents if document.layers for layer in self.pending.yielded(document)]
 
     def _end(self, yielded: list[Layer]) -> None:
@@ -328,6 +339,7 @@ class Replica:
 
     def gap(self) -> None:
         """The engine kept no watch for us: nothing here is known to be current until it is read again."""
+        # fault replica.gap_keeps_values: pass
         self.set_aside(self.confirmed.docs())
 
     def set_aside(self, docs: Iterable[DocKey]) -> None:
@@ -368,10 +380,12 @@ class Replica:
                 # A layer may show something else on what is under it now.
                 again = document.written_by(document.layers) if made is None else []
                 changes.append(Changed(document, shown, after, None if places is None else [*places, *again]))
+        # fault replica.unheld_change_not_told: for doc in ():
         for doc in unheld:
             document = self.documents.of(doc)
             document.stale = NOT_HERE  # from now on nothing is known of it until it arrives
             changes.append(Changed(document, ABSENT, ABSENT, None, False))
+        # fault replica.revert_not_told: if changes and kind is not Kind.REVERT:
         if changes:
             self.feed.emit(notification(kind, changes, self.confirmed.seq, source, group, local_seq))
 
@@ -380,6 +394,7 @@ class Replica:
     def settle(self, layer: Layer, settled: Iterable[Settled] | None, rejection: Rejection | None) -> None:
         """Call each callback once and let them go. One that raises keeps nobody else from hearing."""
         callbacks = tuple(settled or ())
+        # fault replica.settled_twice: pass
         layer.settled = None
         if rejection is not None and layer.source is not None and self.on_rejected is not None:
             callbacks = (self.on_rejected, *callbacks)

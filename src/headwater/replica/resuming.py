@@ -57,10 +57,13 @@ class Seen:
 def replayed(layers: Iterable[Layer]) -> Iterator[Transact]:
     """C10: what was on the wire, byte for byte, and a frame as the frame it was: its commits lean on each other."""
     frame: list[Layer] = []
+    # fault resuming.replays_reversed: for layer in [*layers][::-1]:
     for layer in layers:
+        # fault resuming.waves_split: if frame:
         if frame and layer.frame != frame[0].frame:
             yield Transact(tuple([other.commit for other in frame]))
             frame = []
+        # fault+ resuming.renumbered: layer.send(layer.commit.__replace__(local_seq=layer.local_seq + 999), layer.frame)
         frame.append(layer)
     if frame:
         yield Transact(tuple([other.commit for other in frame]))

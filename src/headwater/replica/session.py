@@ -124,7 +124,9 @@ class Session:
 
     def renew(self, token: str) -> None:
         """Use another access token from now on: on this connection, if there is one, and on every later one."""
+        # fault session.renewed_token_forgotten: pass
         self._token = token
+        # fault session.renewed_token_not_sent: if False:
         if self.link in (Link.GREETING, Link.OPENING, Link.UP):
             self.outgoing.append(Renew(token))
 
@@ -216,6 +218,7 @@ class Session:
         self.replica.skip_to(message.judged + 1)
         landed = dict(message.landed)
         # C5: the replays go out first, whatever the callbacks below make.
+        # fault session.nothing_replayed: sent = ()
         sent = replayed([layer for layer in self.replica.pending.undecided() if layer.local_seq not in landed])
         self.outgoing.extend([self.runs.with_frame(frame, again=True) for frame in sent])
         self.link = Link.UP
@@ -230,6 +233,7 @@ class Session:
         self.runs.only([layer.local_seq for layer in self.replica.pending.undecided()])
         if not self.replica.may_write:
             self.replica.may_write = True  # It may have been given meanwhile: the next verdict tells.
+            # fault session.local_layers_stay: pass
             self.replica.revert_local()
 
     # ---- writing -----------------------------------------------------------------------------------
@@ -309,8 +313,10 @@ class Session:
     def _rejection(self, verdict: Rejected) -> Rejection:
         layer, rejection = self.replica.pending.get(verdict.local_seq), verdict.rejection
         refused = isinstance(rejection, RuleRefused) and rejection.rule == "access"
+        # fault+ session.any_refusal_keeps_derived: if refused: self.replica.may_write = False
         if refused and self.keeps_derived and layer is not None and layer.is_derived():
             # Without the right to write, what is derived here stays here: it is derived again, and not sent.
+            # fault session.refusal_not_learned: pass
             self.replica.may_write = False
             return Conflict(dead_layers=(verdict.local_seq,))
         return rejection
@@ -318,6 +324,7 @@ class Session:
     def ready(self, conflict: Conflict) -> bool:
         """Whether retrying is useful: everything that won against the commit is here."""
         newest = max((collision.seq for collision in conflict.collisions), default=0)
+        # fault session.retries_too_early: return self.link is Link.UP
         return self.link is Link.UP and self.replica.confirmed.seq >= newest
 
     def _acknowledge(self) -> None:
@@ -331,6 +338,7 @@ class Session:
         oldest = min(n for n in (pending.oldest(), self.replica.may_name(), self._heard + 1) if n is not None)
         if oldest - 1 - self._acked <= pending.waiting() // 64 * 8:
             return self._acked
+        # fault session.acknowledges_one_more: return max(min(oldest, pending.first_named() or oldest), self._acked)
         return max(min(oldest, pending.first_named() or oldest) - 1, self._acked)
 
     # ---- watching ----------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 def told(layer: Layer, replica: Replica) -> None:
     """Make it the commit that it is from now on."""
+    # fault+ telling.basis_too_old: layer.basis = max(0, layer.basis - 1)
     document, own, pending = layer.document, layer.local_seq, replica.pending
     if document is None:
         raise InvariantViolation(f"layer {own} was told twice")
@@ -30,6 +31,7 @@ def told(layer: Layer, replica: Replica) -> None:
         repeated = (True, [])  # It says all of the document: what stayed here before it has given way.
     patches, leaning = difference(layer.before, layer.after, [((), *repeated)], lambda _: layer.derived)
     reads: dict[Read, None] = {}
+    # fault telling.reads_forgotten: for spot in ():
     for spot in layer.spots:
         if spot is None:
             continue

@@ -113,6 +113,7 @@ class Transaction:
 
     def keep(self, document: Document) -> None:
         """C8: a document is about to be shown differently; this transaction goes on with what it was."""
+        # fault transaction.snapshot_not_kept: if False:
         if document.key not in self._kept:
             self._kept[document.key] = _Kept(document)
 
@@ -236,10 +237,13 @@ class Transaction:
         # C3: the one seq that everything here is as of, and every layer that had a say.
         reads: dict[Read, None] = {}
         for doc, path, depth in self._reads:
+            # fault+ transaction.shape_reads_dropped: if depth is Depth.SHAPE: continue
             under = self.stood_on(doc, path)
             for local in under.local:
+                # fault transaction.local_reads_dropped: pass
                 reads.update(dict.fromkeys(local.commit.reads))  # C1: it is a function of these.
             self._dead.update(dict.fromkeys(under.dead))
+            # fault+ transaction.top_layer_only: under = under._replace(spans=ranges([n for _, n in under.spans[-1:]]))
             reads[Read(doc, path, depth, self.basis, under.spans)] = None
         return tuple(reads)
 
@@ -253,6 +257,7 @@ class Transaction:
             return NOTHING
         home = document.home
         home.tell()
+        # fault+ transaction.basis_of_top_layer: self.basis = max([self.basis, *[each.seq for each in document.layers]])
         return home.pending.under(document, path, home.next_local_seq)
 
     def _repeated(self, doc: DocKey, path: Path) -> tuple[bool, list[Path]]:

@@ -144,6 +144,7 @@ class Watches:
             self._followed.clear()
             self._loading.update(self._watches)
         else:
+            # fault+ watches.loads_forgotten: self._loading.clear()
             kept = set(message.following)
             self._replica.set_aside([s.doc for selectors in self._loading.values() for s in selectors])
             for doc in [doc for doc in self._followed if doc not in kept]:
@@ -199,6 +200,7 @@ class Watches:
             self.watch([doc for doc in docs if doc in wanted])
             return ()
         narrower = self._narrower.pop(number, None)
+        # fault watches.narrow_watch_given_up: if False:
         if narrower is not None:
             self._watches[number] = narrower  # It could not be widened: what was watched is watched on.
             return docs
@@ -210,6 +212,7 @@ class Watches:
     def _leave(self, doc: DocKey) -> None:
         """No link leads there any more, and its changes are not told: let it go, or ask for it if it is needed."""
         self._followed.pop(doc, None)
+        # fault+ watches.left_document_stays: return
         if doc in self._watch_of:
             self._replica.set_aside([doc])  # its own watch is on the way
         elif not self._replica.let_go(doc):

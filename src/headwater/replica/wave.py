@@ -32,6 +32,7 @@ def thinned(frame: list[Commit]) -> tuple[Commit, ...]:
                 kept.append(read)
             else:
                 after.add(writer)
+        # fault wave.leans_on_nothing: sent.append(msgspec.structs.replace(commit, reads=tuple(kept)))
         sent.append(
             msgspec.structs.replace(commit, reads=tuple(kept), after=ranges(sorted(after))) if after else commit
         )
@@ -96,6 +97,7 @@ class _Earlier:
         here = self._here.get(read.doc)
         if here is None:
             return None
+        # fault+ wave.thins_too_much: return next(iter(here.values()))[1]
         path = read.path
         last = here.get(())
         for length in range(1, len(path) + 1):

@@ -123,6 +123,7 @@ class Reception:
         if not self.is_greeted:
             raise ProtocolError("the first message is Hello")
         user = self._authenticate(message.token)
+        # fault+ reception.renewed_as_another_user: self.peer.principal = user
         if user != self.peer.principal:
             raise AccessError(
                 f"this connection is of {self.peer.principal!r}, the token is of {user!r}. Make another connection."

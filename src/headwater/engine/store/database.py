@@ -60,6 +60,8 @@ class Database:
     ) -> None:
         self._path = path
         self._create = create
+        # fault store.never_synced: self._synchronous = "OFF"
+        # fault store.synced_at_checkpoints: self._synchronous = "NORMAL"
         self._synchronous = synchronous
         self._vfs = vfs
         self._migrations = migrations

@@ -148,6 +148,7 @@ class SqliteStore(ObservedTables):
     def drop_rows(self, before_seq: int) -> int:
         self._db.run(
             "DELETE FROM log WHERE seq + count <= ? AND EXISTS (SELECT 1 FROM sessions WHERE"
+            # fault store.keys_compacted: " sessions.session = log.session)",
             " sessions.session = log.session AND (sessions.closed OR log.local_last <= sessions.acked))",
             (before_seq,),
         )
