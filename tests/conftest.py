@@ -1,9 +1,10 @@
-"""Settings for all tests: how many cases the random ones try, and which they are."""
+"""Settings for all tests: how many cases the random ones try, which those are, and what `./dev test` leaves out."""
 
 from __future__ import annotations
 
 import gc
 import os
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -14,6 +15,17 @@ _FULL_EXAMPLES = 1_000
 _VARIABLES = ("HEADWATER_RANDOM_SCALE", "HEADWATER_SEEDS")
 _COLLECTED_AFTER = 100_000
 """Objects that are made before the collector looks for those that nobody has any more, instead of 700."""
+
+_QUICK = "not thorough"
+"""How `./dev test` selects."""
+_THOROUGH = frozenset(
+    {
+        "browser",  # a browser
+        "types",  # type checkers
+        "peers",  # libraries that benchmarks compare with
+    }
+)
+"""Folders whose tests are all thorough: they import packages that `./dev test` does not install."""
 
 hypothesis.settings.register_profile(
     "headwater",
@@ -41,8 +53,15 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(_COLLECTED_AFTER, *gc.get_threshold()[1:])
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    is_thorough = collection_path.name in _THOROUGH and collection_path.is_dir()
+    return True if is_thorough and config.option.markexpr == _QUICK else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
+        if _THOROUGH.intersection(item.path.parts):
+            item.add_marker(pytest.mark.thorough)
         if hypothesis.is_hypothesis_test(getattr(item, "obj", None)):
             item.add_marker(pytest.mark.random)
     # The long ones first, so that all workers end together. The order is the same in every run.

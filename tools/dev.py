@@ -1,8 +1,12 @@
 """The project's commands: `./dev --help`.
 
-Uses the standard library only, since it runs before anything is installed. Owns `.venv`: makes it on first
-use, installs requirements.lock by hash and the package in place, and does so again when either changes.
+Uses the standard library only, since it runs before anything is installed. Owns `.venv`: makes it on first use,
+installs the packages that the command needs by hash and the project in place, and does so again when either changes.
 Commands then run inside it.
+
+Packages come in three tiers, each with a lock file of its own that contains the tiers before it: `run` (the project
+with its extras), `test` (pytest and its helpers), `check` (type checkers, browsers, databases, and the libraries that
+benchmarks compare with).
 """
 
 from __future__ import annotations
@@ -26,7 +30,11 @@ VENV = ROOT / ".venv"
 COMPILED = ROOT / "build" / "compiled"
 NO_COMPILER = 3  # as tools.compiled says it
 PYTHON = VENV / "bin" / "python"
-LOCK = ROOT / "requirements.lock"
+TIERS = ("run", "test", "check")
+"""What can be installed, the smallest first: a tier contains those before it."""
+TIER_OF = {"demo": "run", "test": "test", "flaky": "test"}
+"""What a command needs to be installed, if it is less than everything."""
+LOCKS = ROOT / "requirements"
 PYPROJECT = ROOT / "pyproject.toml"
 # Written last, so that an interrupted install is done again.
 STAMP = VENV / "headwater-stamp"
@@ -34,6 +42,13 @@ STAMP = VENV / "headwater-stamp"
 UNFINISHED = VENV / "headwater-unfinished"
 # Beside .venv, not inside: it must survive .venv being cleared while another process waits for it.
 MUTEX = ROOT / ".dev-lock"
+
+TEST_SCALE = "0.01"
+"""Which part of its full count each random suite runs in `./dev test`."""
+CHECK_SCALE = "0.1"
+CHECK_MINUTES = 25
+PARALLEL = ("-n", "3", "--dist", "worksteal")
+"""For two cores: a third worker uses the time in which tests wait for servers and processes."""
 
 PIP_INSTALL = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input")
 
@@ -45,37 +60,43 @@ class Failed(Exception):
 # --- the environment -------------------------------------------------------------------------------------
 
 
-def prepare() -> None:
-    """Make `.venv` what requirements.lock and pyproject.toml ask for. Costs a few milliseconds if it is."""
-    if is_prepared():
+def prepare(tier: str) -> None:
+    """Make `.venv` contain a tier of packages. Takes a few milliseconds if it does."""
+    if is_prepared(tier):
         return
     with one_at_a_time():
-        if is_prepared():
+        if is_prepared(tier):
             return  # Another ./dev did it while this one waited.
         started = time.monotonic()
         keep_or_make_environment()
         UNFINISHED.touch()
         STAMP.unlink(missing_ok=True)
-        say(f"installing {LOCK.name} into {VENV.name} (this happens once; later calls start at once)")
-        install("--require-hashes", "--requirement", str(LOCK))
+        lock = lock_of(tier)
+        say(f"installing {lock.relative_to(ROOT)} into {VENV.name} (this happens once; later calls start at once)")
+        install("--require-hashes", "--requirement", str(lock))
         # Without isolation and dependencies: everything it needs has just been installed, by hash.
         install("--no-deps", "--no-build-isolation", "--editable", str(ROOT))
         UNFINISHED.unlink()
-        STAMP.write_text(stamp())
+        STAMP.write_text(f"{tier}\n{stamp()}")
         say(f"ready after {time.monotonic() - started:.0f} s")
 
 
-def is_prepared() -> bool:
+def is_prepared(tier: str) -> bool:
     try:
-        return STAMP.read_text() == stamp()
+        installed, _, made_from = STAMP.read_text().partition("\n")
     except (FileNotFoundError, NotADirectoryError):
         return False
+    return installed in TIERS[TIERS.index(tier) :] and made_from == stamp()
+
+
+def lock_of(tier: str) -> Path:
+    return LOCKS / f"{tier}.lock"
 
 
 def stamp() -> str:
     """What `.venv` was made from. Its own path belongs to that: the scripts inside it name it."""
     digest = hashlib.sha256()
-    for path in (LOCK, PYPROJECT):
+    for path in (*map(lock_of, TIERS), PYPROJECT):
         digest.update(path.read_bytes())
     return f"{digest.hexdigest()}\n{home_of_venv()}"
 
@@ -94,7 +115,7 @@ def home_of_venv() -> str:
 def keep_or_make_environment() -> None:
     """Keep a `.venv` that works here, also one that was not made by this script; make it anew otherwise."""
     home = home_of_venv()
-    moved = STAMP.exists() and STAMP.read_text().splitlines()[1:] != [home]
+    moved = STAMP.exists() and STAMP.read_text().splitlines()[2:] != [home]
     usable = home and not moved and not UNFINISHED.exists()
     if not (usable and run_quietly(PYTHON, "-m", "pip", "--version")):
         make_environment()
@@ -146,8 +167,9 @@ def demo(check: bool) -> int:
 
 
 def test(arguments: Sequence[str]) -> int:
-    counts = {"HEADWATER_RANDOM_SCALE": os.environ.get("HEADWATER_RANDOM_SCALE", "0.1")}
-    return run(pytest(*arguments), {**counts, **kept_bytecode()})
+    """The tests that a newcomer runs: all but those marked `thorough`, random suites at their smallest counts."""
+    counts = {"HEADWATER_RANDOM_SCALE": os.environ.get("HEADWATER_RANDOM_SCALE", TEST_SCALE)}
+    return run(pytest("-m", "not thorough", *arguments), {**counts, **kept_bytecode()})
 
 
 def sim(seeds: int | None, arguments: Sequence[str]) -> int:
@@ -155,6 +177,14 @@ def sim(seeds: int | None, arguments: Sequence[str]) -> int:
     if seeds is not None:
         counts["HEADWATER_SEEDS"] = str(seeds)
     return run(pytest("--durations=10", *arguments), {**counts, **kept_bytecode()})
+
+
+def planted(names: Sequence[str]) -> int:
+    return run(module("tools.planted", *names), kept_bytecode())
+
+
+def flaky(arguments: Sequence[str]) -> int:
+    return run(module("tools.flaky", *arguments), kept_bytecode())
 
 
 def kept_bytecode() -> dict[str, str]:
@@ -180,21 +210,31 @@ def check() -> int:
         "lint": module("ruff", "check", "."),
         "types": module("mypy"),
         "layers": [str(VENV / "bin" / "lint-imports"), "--no-logo"],
+        "seams": module("tools.seams"),
         "native": module("tools.compiled"),  # The tests try the native code, too, if it is there.
-        "tests": ["./dev", "test"],
+        # First what `./dev test` runs, then the rest, so that the coverage of each is known.
+        "test": module("tools.covered", "run", "test", *PARALLEL, "-m", "not thorough"),
+        "rest": module("tools.covered", "run", "rest", *PARALLEL, "-m", "thorough or random"),
+        "coverage": module("tools.covered", "report"),
+    }
+    variables = {
+        "test": {"HEADWATER_RANDOM_SCALE": TEST_SCALE, **kept_bytecode()},
+        "rest": {"HEADWATER_RANDOM_SCALE": CHECK_SCALE, **kept_bytecode()},
     }
     results = {}
+    began = time.monotonic()
     for name, command in steps.items():
         print(f"\n=== {name}: {shlex.join(relative(command))}", flush=True)
         started = time.monotonic()
-        code = test([]) if name == "tests" else run(command, announce=False)
+        code = run(command, variables.get(name), announce=False)
         if name == "native" and code == NO_COMPILER:
             code = 0  # It said so. Everything runs without.
         results[name] = (code, time.monotonic() - started)
     print("\n=== summary")
     for name, (code, seconds) in results.items():
-        print(f"{'ok    ' if code == 0 else 'FAILED'} {name:<7} {seconds:6.1f} s", end="")
+        print(f"{'ok    ' if code == 0 else 'FAILED'} {name:<8} {seconds:6.1f} s", end="")
         print("" if code == 0 else f"   run it alone: {shlex.join(relative(steps[name]))}")
+    print(f"./dev check took {(time.monotonic() - began) / 60:.1f} minutes (at most {CHECK_MINUTES})")
     return 1 if any(code for code, _ in results.values()) else 0
 
 
@@ -205,31 +245,41 @@ def lock() -> int:
         subprocess.run([sys.executable, "-m", "venv", scratch], check=True)
         python = Path(scratch) / "bin" / "python"
         subprocess.run([python, *PIP_INSTALL, "pip-tools>=7.4"], check=True)
-        wanted = Path(scratch) / "wanted.in"
-        wanted.write_text("".join(f"{line}\n" for line in requirements()))
-        resolved = Path(scratch) / "resolved.txt"
-        if LOCK.exists():
-            shutil.copy(LOCK, resolved)  # Versions that still fit stay: a lock moves when somebody asks for it.
-        command = [
-            *(str(python), "-m", "piptools", "compile", "--quiet", "--generate-hashes", "--strip-extras"),
-            *("--allow-unsafe", "--no-header", "--no-annotate"),
-            # The lock names packages, never the hosts they come from: every machine asks its own index.
-            *("--no-emit-index-url", "--no-emit-trusted-host", "--no-emit-find-links", "--no-emit-options"),
-            *("--output-file", str(resolved), str(wanted)),
-        ]
-        if subprocess.run(command, check=False).returncode != 0:
-            raise Failed("the resolver found no set of versions that fits pyproject.toml; its lines above say why")
-        body = resolved.read_text()
-    LOCK.write_text(
-        "# What ./dev installs, resolved from pyproject.toml by `./dev lock`. Do not edit.\n"
-        "# To move to newer versions, delete this file first.\n" + body
-    )
-    say(f"wrote {LOCK.name}")
+        pins = Path(scratch) / "pins.txt"
+        pins.touch()
+        for tier in reversed(TIERS):  # The largest one first: it decides the versions of the others.
+            resolve(tier, python, Path(scratch), pins)
+            say(f"wrote {lock_of(tier).relative_to(ROOT)}")
     return 0
 
 
-def requirements() -> list[str]:
-    """The package's own dependencies, those of its extras, and the tools."""
+def resolve(tier: str, python: Path, scratch: Path, pins: Path) -> None:
+    """Write the lock file of one tier, with the versions in `pins` where it names them, and pin its own."""
+    wanted = scratch / f"{tier}.in"
+    wanted.write_text("".join(f"{line}\n" for line in [f"-c {pins}", *requirements(tier)]))
+    resolved = scratch / f"{tier}.txt"
+    if lock_of(tier).exists():
+        shutil.copy(lock_of(tier), resolved)  # Versions that still fit stay: a lock moves when it is deleted.
+    command = [
+        *(str(python), "-m", "piptools", "compile", "--quiet", "--generate-hashes", "--strip-extras"),
+        *("--allow-unsafe", "--no-header", "--no-annotate"),
+        # The lock names packages, never the hosts they come from: every machine asks its own index.
+        *("--no-emit-index-url", "--no-emit-trusted-host", "--no-emit-find-links", "--no-emit-options"),
+        *("--output-file", str(resolved), str(wanted)),
+    ]
+    if subprocess.run(command, check=False).returncode != 0:
+        raise Failed("the resolver found no set of versions that fits pyproject.toml; its lines above say why")
+    body = resolved.read_text()
+    pins.write_text("".join(f"{line.split()[0]}\n" for line in body.splitlines() if "==" in line))
+    LOCKS.mkdir(exist_ok=True)
+    lock_of(tier).write_text(
+        f"# Packages of the tier `{tier}`, resolved from pyproject.toml by `./dev lock`. Do not edit.\n"
+        "# To move to newer versions, delete this folder first.\n" + body
+    )
+
+
+def requirements(tier: str) -> list[str]:
+    """The package's own dependencies, those of its extras, and the dependency groups up to `tier`."""
     import tomllib  # noqa: PLC0415 (only this command needs it)
 
     tables = tomllib.loads(PYPROJECT.read_text())
@@ -237,7 +287,7 @@ def requirements() -> list[str]:
     groups = [
         project["dependencies"],
         *project["optional-dependencies"].values(),
-        tables["dependency-groups"]["dev"],
+        *(tables["dependency-groups"][name] for name in TIERS[: TIERS.index(tier) + 1]),
     ]
     return sorted({requirement for group in groups for requirement in group})
 
@@ -250,8 +300,7 @@ def module(name: str, *arguments: str) -> list[str]:
 
 
 def pytest(*arguments: str) -> list[str]:
-    # For two cores: servers and processes of tests are waited for, and a third worker uses that time.
-    return module("pytest", "-n", "3", "--dist", "worksteal", *arguments)
+    return module("pytest", *PARALLEL, *arguments)
 
 
 def run(command: Sequence[str], variables: Mapping[str, str] | None = None, *, announce: bool = True) -> int:
@@ -288,10 +337,13 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("--check", action="store_true", help="also verify what it shows; fails if anything is off")
     commands.add_parser(
         "test",
-        help="run the tests, random suites at a tenth of their counts; takes pytest's arguments",
+        help="run the tests that take three minutes together; takes pytest's arguments",
         add_help=False,
     )
-    commands.add_parser("check", help="format, lint, types, layers and tests: what must pass before a change lands")
+    commands.add_parser(
+        "check",
+        help="format, lint, types, layers, seams, all tests and their coverage: what must pass before a change lands",
+    )
     one = commands.add_parser("bench", help="run the benchmarks, or those named; one JSON line per figure")
     one.add_argument("names", nargs="*", metavar="NAME")
     one.add_argument("--pure", action="store_true", help="do not compile anything, also if there is a C compiler")
@@ -299,6 +351,14 @@ def parser() -> argparse.ArgumentParser:
         "sim", help="run the tests with random suites at their full counts; takes pytest's arguments, too"
     )
     one.add_argument("--seeds", type=count, metavar="N", help="cases per random suite, instead of its own count")
+    one.add_argument(
+        "--planted", action="store_true", help="plant each known bug in a copy of the product; its test has to find it"
+    )
+    commands.add_parser(
+        "flaky",
+        help="repeat the tests that touch real time, sockets, threads or processes; print those that failed once",
+        add_help=False,
+    )
     commands.add_parser(
         "baseline",
         help="count and measure the project as it is: code, imports, calls, times; writes bench/baseline.json",
@@ -306,7 +366,7 @@ def parser() -> argparse.ArgumentParser:
     commands.add_parser("build", help="compile the hot modules into build/compiled (needs a C compiler)")
     one = commands.add_parser("model", help="check the model of the protocol over all small interleavings")
     one.add_argument("level", nargs="?", choices=("quick", "full", "vast"), default="quick")
-    commands.add_parser("lock", help="resolve pyproject.toml into requirements.lock anew")
+    commands.add_parser("lock", help="resolve pyproject.toml into the lock files in requirements/ anew")
     return top
 
 
@@ -319,12 +379,12 @@ def count(text: str) -> int:
 def main(argv: Sequence[str]) -> int:
     top = parser()
     options, rest = top.parse_known_args(argv)
-    if rest and options.command not in ("test", "sim"):
+    if rest and options.command not in ("test", "sim", "flaky"):
         top.error(f"unrecognized arguments: {' '.join(rest)}")
     try:
         if options.command == "lock":
             return lock()
-        prepare()
+        prepare(TIER_OF.get(options.command, "check"))
         match options.command:
             case "demo":
                 return demo(options.check)
@@ -341,7 +401,9 @@ def main(argv: Sequence[str]) -> int:
             case "model":
                 return run(module("model", options.level))
             case "sim":
-                return sim(options.seeds, rest)
+                return planted(rest) if options.planted else sim(options.seeds, rest)
+            case "flaky":
+                return flaky(rest)
             case unknown:
                 raise AssertionError(f"a command without a branch: {unknown}")
     except Failed as failure:

@@ -610,7 +610,7 @@ def cost_of_a_claim(count: int) -> tuple[int, int, int]:
     return store.visited.statements - before[0], store.visited.rows - before[1], len(steps)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_claim_costs_the_same_with_a_million_targets_as_with_ten_thousand() -> None:
     few, many = cost_of_a_claim(10_000), cost_of_a_claim(1_000_000)
     assert few[:2] == many[:2]

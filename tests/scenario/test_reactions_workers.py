@@ -126,7 +126,7 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
         yield made
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_worker_that_is_killed_is_replaced_by_another_process(shop: Shop) -> None:
     with ExitStack() as stack:
         slow = stack.enter_context(shop.worker(SLOW="1"))
@@ -140,7 +140,7 @@ def test_a_worker_that_is_killed_is_replaced_by_another_process(shop: Shop) -> N
         assert out(client).readline().split() == ["ann", "paid", "450"]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_an_operator_finds_what_blocks_mends_it_and_has_it_tried_again(
     shop: Shop, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -160,7 +160,7 @@ def test_an_operator_finds_what_blocks_mends_it_and_has_it_tried_again(
         assert shop.client("ann=16") == "ann paid 13 paid 14 paid 16\n"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_worker_that_may_not_work_there_ends_with_an_error(tmp_path: Path) -> None:
     """A supervisor sees that, and does not take it for one that has nothing to do."""
     shop = Shop(tmp_path)

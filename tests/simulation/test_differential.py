@@ -26,7 +26,7 @@ A, B = DOCS[0], DOCS[1]
 
 
 @pytest.mark.random
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("part", range(PARTS))
 def test_the_engine_accepts_nothing_that_the_naive_model_refuses(part: int, capsys: pytest.CaptureFixture[str]) -> None:
     count = max(1, (seldom(SCHEDULES) if is_exploring() else seldom(SCHEDULES) // 2) // PARTS)

@@ -156,7 +156,7 @@ def free_port() -> int:
 
 
 @pytest.mark.random
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_killing_server_and_clients_loses_and_doubles_nothing(tmp_path: Path, processes: list[Process]) -> None:
     data, port = tmp_path / "data", free_port()
     server = Process("-m", "headwater.cli", "serve", str(data), "--port", str(port), "--insecure-local")

@@ -40,7 +40,7 @@ def checked(variant: Variant) -> Outcome:
 # --- the rules hold --------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("scope", SCOPES, ids=lambda scope: scope.name)
 def test_the_rules_hold_in_every_reachable_state_and_everything_settles(
     scope: Scope, capsys: pytest.CaptureFixture[str]

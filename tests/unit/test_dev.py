@@ -15,6 +15,7 @@ import pytest
 from tools import dev
 
 ROOT = Path(__file__).resolve().parents[2]
+QUICK = ["-m", "pytest", "-n", "3", "--dist", "worksteal", "-m", "not thorough"]
 
 
 class Workshop:
@@ -26,13 +27,15 @@ class Workshop:
         self.installs: list[tuple[str, ...]] = []
         self.made = 0
         self.interrupt = False
-        (root / "requirements.lock").write_text("a==1\n")
+        (root / "requirements").mkdir()
+        for tier in dev.TIERS:
+            (root / "requirements" / f"{tier}.lock").write_text(f"{tier}==1\n")
         (root / "pyproject.toml").write_text("[project]\n")
         places = {
             "ROOT": root,
             "VENV": self.venv,
             "PYTHON": self.venv / "bin" / "python",
-            "LOCK": root / "requirements.lock",
+            "LOCKS": root / "requirements",
             "PYPROJECT": root / "pyproject.toml",
             "STAMP": self.venv / "headwater-stamp",
             "UNFINISHED": self.venv / "headwater-unfinished",
@@ -65,53 +68,65 @@ def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workshop:
 
 class TestPreparing:
     def test_the_first_call_makes_the_environment_and_installs_by_hash(self, workshop: Workshop) -> None:
-        dev.prepare()
+        dev.prepare("test")
         assert workshop.made == 1
         assert "--require-hashes" in workshop.installs[0]
         assert {"--no-deps", "--no-build-isolation", "--editable"} <= set(workshop.installs[1])
 
     def test_a_second_call_does_nothing(self, workshop: Workshop) -> None:
-        dev.prepare()
-        dev.prepare()
+        dev.prepare("test")
+        dev.prepare("test")
         assert (workshop.made, len(workshop.installs)) == (1, 2)
 
-    @pytest.mark.parametrize("name", ["requirements.lock", "pyproject.toml"])
+    @pytest.mark.parametrize("name", ["requirements/run.lock", "requirements/check.lock", "pyproject.toml"])
     def test_a_changed_lock_or_project_is_installed_over_the_old(self, workshop: Workshop, name: str) -> None:
-        dev.prepare()
+        dev.prepare("test")
         (workshop.root / name).write_text("changed\n")
-        dev.prepare()
+        dev.prepare("test")
         assert (workshop.made, len(workshop.installs)) == (1, 4)
+
+    def test_each_tier_installs_its_own_lock(self, workshop: Workshop) -> None:
+        for tier in dev.TIERS:
+            dev.prepare(tier)
+            assert workshop.installs[-2][-1] == str(workshop.root / "requirements" / f"{tier}.lock")
+        assert workshop.made == 1
+
+    def test_larger_tier_serves_a_smaller_one(self, workshop: Workshop) -> None:
+        dev.prepare("check")
+        dev.prepare("run")
+        dev.prepare("test")
+        assert len(workshop.installs) == 2
 
     def test_an_interrupted_install_is_done_again_from_nothing(self, workshop: Workshop) -> None:
         workshop.interrupt = True
         with pytest.raises(KeyboardInterrupt):
-            dev.prepare()
+            dev.prepare("test")
         workshop.interrupt = False
-        dev.prepare()
+        dev.prepare("test")
         assert (workshop.made, len(workshop.installs)) == (2, 2)
-        assert dev.is_prepared()
+        assert dev.is_prepared("test")
 
     def test_an_interrupted_update_is_done_again_from_nothing(self, workshop: Workshop) -> None:
-        dev.prepare()
-        (workshop.root / "requirements.lock").write_text("changed\n")
+        dev.prepare("test")
+        (workshop.root / "requirements" / "test.lock").write_text("changed\n")
         workshop.interrupt = True
         with pytest.raises(KeyboardInterrupt):
-            dev.prepare()
-        assert not dev.is_prepared()
+            dev.prepare("test")
+        assert not dev.is_prepared("test")
         workshop.interrupt = False
-        dev.prepare()
+        dev.prepare("test")
         assert workshop.made == 2
 
     def test_an_environment_that_somebody_else_made_is_adopted(self, workshop: Workshop) -> None:
         workshop.venv.mkdir()
-        dev.prepare()
+        dev.prepare("test")
         assert (workshop.made, len(workshop.installs)) == (0, 2)
 
     def test_an_environment_that_came_from_elsewhere_is_made_anew(self, workshop: Workshop) -> None:
-        dev.prepare()
+        dev.prepare("test")
         stamp = workshop.venv / "headwater-stamp"
         stamp.write_text(stamp.read_text().replace(str(workshop.venv), "elsewhere"))
-        dev.prepare()
+        dev.prepare("test")
         assert workshop.made == 2
 
     def test_two_calls_at_once_install_once(
@@ -121,12 +136,12 @@ class TestPreparing:
         monkeypatch.setattr(dev, "say", lambda text: waiting.set() if "another" in text else None)
         with (workshop.root / ".dev-lock").open("w") as held:
             fcntl.flock(held, fcntl.LOCK_EX)
-            second = threading.Thread(target=dev.prepare)
+            second = threading.Thread(target=dev.prepare, args=("test",))
             second.start()
             assert waiting.wait(10), "the second call says that it waits"
             # The first call finishes its work while the second one waits.
             workshop.venv.mkdir()
-            (workshop.venv / "headwater-stamp").write_text(dev.stamp())
+            (workshop.venv / "headwater-stamp").write_text(f"test\n{dev.stamp()}")
         second.join(10)
         assert not second.is_alive()
         assert (workshop.made, workshop.installs) == (0, [])
@@ -165,7 +180,7 @@ class TestCommands:
     def test_help_lists_every_command(self) -> None:
         result = run_dev("--help")
         assert result.returncode == 0
-        for command in ("demo", "test", "check", "bench", "build", "sim", "lock"):
+        for command in ("demo", "test", "check", "bench", "baseline", "build", "sim", "flaky", "lock"):
             assert f"\n    {command} " in result.stdout
 
     @pytest.mark.parametrize(
@@ -185,30 +200,32 @@ class TestCommands:
     @pytest.mark.parametrize(
         ("arguments", "command", "variables"),
         [
-            (["test"], "-m pytest -n 3 --dist worksteal", {"HEADWATER_RANDOM_SCALE": "0.1"}),
+            (["test"], QUICK, {"HEADWATER_RANDOM_SCALE": dev.TEST_SCALE}),
+            (["test", "-k", "clock", "-x"], [*QUICK, "-k", "clock", "-x"], {"HEADWATER_RANDOM_SCALE": dev.TEST_SCALE}),
+            (["test", "--help"], [*QUICK, "--help"], {"HEADWATER_RANDOM_SCALE": dev.TEST_SCALE}),
             (
-                ["test", "-k", "clock", "-x"],
-                "-m pytest -n 3 --dist worksteal -k clock -x",
-                {"HEADWATER_RANDOM_SCALE": "0.1"},
+                ["sim"],
+                ["-m", "pytest", "-n", "3", "--dist", "worksteal", "--durations=10"],
+                {"HEADWATER_RANDOM_SCALE": "1.0"},
             ),
-            (["test", "--help"], "-m pytest -n 3 --dist worksteal --help", {"HEADWATER_RANDOM_SCALE": "0.1"}),
-            (["sim"], "-m pytest -n 3 --dist worksteal --durations=10", {"HEADWATER_RANDOM_SCALE": "1.0"}),
             (
                 ["sim", "--seeds", "7", "-m", "random"],
-                "-m pytest -n 3 --dist worksteal --durations=10 -m random",
+                ["-m", "pytest", "-n", "3", "--dist", "worksteal", "--durations=10", "-m", "random"],
                 {"HEADWATER_RANDOM_SCALE": "1.0", "HEADWATER_SEEDS": "7"},
             ),
-            (["bench", "--pure"], "-m bench", {}),
-            (["bench", "engine", "open"], "-m bench engine open", {}),
-            (["demo"], "-m examples.demo", {}),
-            (["demo", "--check"], "-m examples.demo --check", {}),
+            (["bench", "--pure"], ["-m", "bench"], {}),
+            (["bench", "engine", "open"], ["-m", "bench", "engine", "open"], {}),
+            (["sim", "--planted", "lane"], ["-m", "tools.planted", "lane"], {}),
+            (["flaky", "--times", "3"], ["-m", "tools.flaky", "--times", "3"], {}),
+            (["demo"], ["-m", "examples.demo"], {}),
+            (["demo", "--check"], ["-m", "examples.demo", "--check"], {}),
         ],
     )
     def test_a_command_runs_its_module_in_the_environment(
         self,
         monkeypatch: pytest.MonkeyPatch,
         arguments: list[str],
-        command: str,
+        command: list[str],
         variables: dict[str, str],
     ) -> None:
         ran: list[tuple[list[str], dict[str, str]]] = []
@@ -219,10 +236,10 @@ class TestCommands:
 
         monkeypatch.delenv("HEADWATER_RANDOM_SCALE", raising=False)
         monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
-        monkeypatch.setattr(dev, "prepare", lambda: None)
+        monkeypatch.setattr(dev, "prepare", lambda _: None)
         monkeypatch.setattr(dev, "run", run)
         assert dev.main(arguments) == 3
-        assert ran == [([str(dev.PYTHON), *command.split()], variables)]
+        assert ran == [([str(dev.PYTHON), *command], variables)]
 
     @pytest.mark.parametrize("command", ["test", "sim"])
     def test_tests_keep_bytecode_where_the_environment_says_not_to(
@@ -231,7 +248,7 @@ class TestCommands:
         """An empty variable is none: Python writes bytecode then."""
         given: dict[str, str] = {}
         monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-        monkeypatch.setattr(dev, "prepare", lambda: None)
+        monkeypatch.setattr(dev, "prepare", lambda _: None)
         monkeypatch.setattr(dev, "run", lambda _, variables: given.update(variables) or 0)
         assert dev.main([command]) == 0
         assert given["PYTHONDONTWRITEBYTECODE"] == ""
@@ -239,7 +256,7 @@ class TestCommands:
 
 class TestCheck:
     def test_without_a_compiler_the_rest_decides(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(dev, "prepare", lambda: None)
+        monkeypatch.setattr(dev, "prepare", lambda _: None)
         monkeypatch.setattr(dev, "run", lambda command, *_, **__: 3 if "tools.compiled" in command else 0)
         assert dev.main(["check"]) == 0
         monkeypatch.setattr(dev, "run", lambda command, *_, **__: int("tools.compiled" in command))
@@ -248,25 +265,21 @@ class TestCheck:
     def test_it_runs_every_step_and_names_the_ones_that_failed(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        monkeypatch.setattr(dev, "prepare", lambda: None)
+        monkeypatch.setattr(dev, "prepare", lambda _: None)
         monkeypatch.setattr(dev, "run", lambda command, *_, **__: int("mypy" in command))
         assert dev.main(["check"]) == 1
         printed = capsys.readouterr().out
-        for step in ("format", "lint", "types", "layers", "native", "tests"):
+        steps = ["format", "lint", "types", "layers", "seams", "native", "test", "rest", "coverage"]
+        for step in steps:
             assert f"\n=== {step}: " in printed
         summary = printed.split("=== summary")[1].splitlines()
-        assert [line.split()[:2] for line in summary if line] == [
-            ["ok", "format"],
-            ["ok", "lint"],
-            ["FAILED", "types"],
-            ["ok", "layers"],
-            ["ok", "native"],
-            ["ok", "tests"],
-        ]
+        verdicts = {step: "FAILED" if step == "types" else "ok" for step in steps}
+        assert [line.split()[:2] for line in summary[1:-1]] == [[verdicts[step], step] for step in steps]
+        assert summary[-1].startswith("./dev check took ")
         assert "run it alone: .venv/bin/python -m mypy" in printed
 
     def test_it_passes_when_everything_does(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(dev, "prepare", lambda: None)
+        monkeypatch.setattr(dev, "prepare", lambda _: None)
         monkeypatch.setattr(dev, "run", lambda *_, **__: 0)
         assert dev.main(["check"]) == 0
 

@@ -15,6 +15,7 @@ import pytest
 
 import headwater
 from headwater import errors
+from tools import dev
 from tools.planted import fault_points
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -199,9 +200,12 @@ def test_commands_are_executable(name: str) -> None:
 # --- the lock --------------------------------------------------------------------------------------------
 
 
-def locked() -> dict[str, list[str]]:
-    """Each pinned package of the lock with its hashes."""
-    text = (ROOT / "requirements.lock").read_text().replace("\\\n", " ")
+TIERS = pytest.mark.parametrize("tier", dev.TIERS)
+
+
+def locked(tier: str) -> dict[str, list[str]]:
+    """Each pinned package of a lock with its hashes."""
+    text = dev.lock_of(tier).read_text().replace("\\\n", " ")
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
     return {line.split("==")[0]: re.findall(r"--hash=sha256:([0-9a-f]{64})\b", line) for line in lines}
 
@@ -212,23 +216,29 @@ def normal(requirement: str) -> str:
     return re.sub(r"[-_.]+", "-", name[0]).lower()
 
 
-def test_every_locked_package_is_pinned_and_hashed() -> None:
-    packages = locked()
+@TIERS
+def test_every_locked_package_is_pinned_and_hashed(tier: str) -> None:
+    packages = locked(tier)
     assert len(packages) > 20
     for package, hashes in packages.items():
         assert re.fullmatch(r"[a-z0-9-]+", package), f"not a pin: {package}"
         assert hashes, f"{package} has no hash"
 
 
-def test_the_lock_names_no_host_and_sets_no_option() -> None:
-    text = (ROOT / "requirements.lock").read_text()
+@TIERS
+def test_the_lock_names_no_host_and_sets_no_option(tier: str) -> None:
+    text = dev.lock_of(tier).read_text()
     assert "://" not in text
     options = set(re.findall(r"(?:^|\s)(--?[a-z][a-z-]*)", text, flags=re.MULTILINE))
     assert options == {"--hash"}
 
 
-def test_everything_that_pyproject_asks_for_is_locked() -> None:
-    from tools import dev  # noqa: PLC0415 (its own tests are elsewhere)
+def test_tiers_agree_on_versions() -> None:
+    pins = [set(re.findall(r"^[a-z0-9-]+==\S+", dev.lock_of(tier).read_text(), re.MULTILINE)) for tier in dev.TIERS]
+    assert pins[0] < pins[1] < pins[2]
 
-    missing = {normal(wanted) for wanted in dev.requirements()} - set(locked())
+
+@TIERS
+def test_everything_that_pyproject_asks_for_is_locked(tier: str) -> None:
+    missing = {normal(wanted) for wanted in dev.requirements(tier)} - set(locked(tier))
     assert not missing, f"run ./dev lock: {sorted(missing)}"

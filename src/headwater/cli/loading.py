@@ -1,7 +1,11 @@
 """Loading an application: its module, its classes of pieces, its file and what a browser is given of it.
 
-A file is named by its stem, as Python names it for everybody who imports it, so that the classes have the same names
-whether the file is run as a script or by a command. Never starts anything.
+A file is named by its stem, as Python names it for every importer, so that the classes have the same names whether the
+file is run as a script or by a command. Never starts anything.
+
+Modules of the application are compiled from their source each time. Python's bytecode cache compares the size of a file
+and its modification time in whole seconds, so that an edit may run the code from before; `preview`, `verify --resume`
+and `--reload` would then judge a program that is not on the disk.
 """
 
 from __future__ import annotations
@@ -9,8 +13,9 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES, ExtensionFileLoader, FileFinder, SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Final
 
 from headwater.errors import AbsentError, AuthoringError
@@ -20,6 +25,29 @@ PAGE: Final = "page"
 """The folder beside an application that a browser is given."""
 MAIN: Final = "app.py"
 """The file of an application that is named by its folder."""
+
+
+class SourceLoader(SourceFileLoader):
+    """Compiles a module from its source and neither reads nor writes cached bytecode."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        code: CodeType = self.source_to_code(self.get_data(path), path)
+        return code
+
+
+class SourceFolder:
+    """A path hook that finds the modules below one folder, installed packages excepted, with `SourceLoader`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __call__(self, path: str) -> FileFinder:
+        inside = Path(path).resolve()
+        installed = "site-packages" in inside.parts or inside.is_relative_to(Path(sys.prefix).resolve())
+        if installed or not inside.is_relative_to(self.folder) or not inside.is_dir():
+            raise ImportError(f"{path} is not a folder of the application", path=path)
+        return FileFinder(path, (ExtensionFileLoader, EXTENSION_SUFFIXES), (SourceLoader, SOURCE_SUFFIXES))
 
 
 def load(app: str) -> tuple[ModuleType, list[type[Piece]], Path]:
@@ -55,10 +83,8 @@ def _loaded(name: str) -> tuple[ModuleType, Path]:
 
 
 def _import(file: Path) -> ModuleType:
-    folder = str(file.parent)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    spec = importlib.util.spec_from_file_location(file.stem, file)
+    _search(file.parent)
+    spec = importlib.util.spec_from_file_location(file.stem, file, loader=SourceLoader(file.stem, str(file)))
     if spec is None or spec.loader is None:
         raise AbsentError(f"{file} cannot be imported: write the file of the application, like shop.py")
     module = importlib.util.module_from_spec(spec)
@@ -75,9 +101,7 @@ def _import(file: Path) -> ModuleType:
 
 
 def _import_path(name: str) -> tuple[ModuleType, Path]:
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
+    _search(Path.cwd())
     try:
         module = importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -87,6 +111,17 @@ def _import_path(name: str) -> tuple[ModuleType, Path]:
     if module.__file__ is None:
         raise AbsentError(f"{name} has no file: name the module of the application, like {name}.app")
     return module, Path(module.__file__).resolve()
+
+
+def _search(folder: Path) -> None:
+    """Let modules of a folder be imported, each from its source."""
+    folder = folder.resolve()
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    if not any(isinstance(hook, SourceFolder) and hook.folder == folder for hook in sys.path_hooks):
+        sys.path_hooks.insert(0, SourceFolder(folder))
+        sys.path_importer_cache.clear()  # Finders that were made without the hook.
+    importlib.invalidate_caches()
 
 
 def page_of(file: Path) -> Path | None:

@@ -11,6 +11,8 @@ import pytest
 
 from tools import compiled
 
+pytestmark = pytest.mark.thorough
+
 SUITES: Final = (
     "tests/unit/cells",
     "tests/unit/scheduler",

@@ -1,0 +1,107 @@
+"""Run tests under coverage, and compare the coverage of `src` with the figures in bench/baseline.json.
+
+`python -m tools.covered run NAME ARGUMENTS...` runs pytest and keeps the data under NAME; data of that name from an
+earlier run is removed first. `python -m tools.covered report` prints line and branch coverage of each kept run and of
+all together, and fails if it fell. `report --write` makes the present figures the ones to compare with.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+KEPT = ROOT / "build" / "coverage"
+BASELINE = ROOT / "bench" / "baseline.json"
+FELL_BY = 0.2
+"""How many percentage points may be lost before it counts: threads and processes end at different points each time."""
+TEST_LINES_LEAST = 85.0
+"""Which percentage of the lines `./dev test` has to reach."""
+
+
+class Covered(NamedTuple):
+    """Percentages of `src` that some tests reached."""
+
+    lines: float
+    branches: float
+
+    def __str__(self) -> str:
+        return f"lines {self.lines:.1f} %, branches {self.branches:.1f} %"
+
+
+def main(arguments: Sequence[str]) -> int:
+    match list(arguments):
+        case ["run", name, *rest]:
+            return run(name, rest)
+        case ["report", *options] if options in ([], ["--write"]):
+            return report(write=bool(options))
+        case _:
+            print(__doc__, file=sys.stderr)
+            return 2
+
+
+def run(name: str, arguments: Sequence[str]) -> int:
+    """Run pytest with coverage of every process that it starts."""
+    folder = KEPT / name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    command = [sys.executable, "-m", "coverage", "run", "-m", "pytest", *arguments]
+    return subprocess.run(command, cwd=ROOT, env=_environment(folder), check=False).returncode
+
+
+def report(*, write: bool) -> int:
+    """Print what each kept run covered. Returns 1 if less is covered than in bench/baseline.json."""
+    folders = sorted(path for path in KEPT.iterdir() if path.is_dir() and path.name != "all")
+    for folder in folders:
+        print(f"coverage of {folder.name}: {combined(folder.name, [folder])}")
+    together = combined("all", folders)
+    baseline = json.loads(BASELINE.read_text())
+    before = Covered(**baseline["coverage"]) if "coverage" in baseline else None
+    print(f"coverage before: {before or 'not measured yet'}")
+    print(f"coverage after:  {together}")
+    if write:
+        baseline["coverage"] = together._asdict()
+        BASELINE.write_text(json.dumps(baseline, indent=2) + "\n")
+    failures = []
+    quick = combined("test", [KEPT / "test"]).lines if KEPT / "test" in folders else TEST_LINES_LEAST
+    if quick < TEST_LINES_LEAST:
+        failures.append(f"./dev test covers {quick:.1f} % of the lines, less than {TEST_LINES_LEAST:.0f} %")
+    if before is not None and not write:
+        pairs = [("lines", before.lines, together.lines), ("branches", before.branches, together.branches)]
+        failures += [
+            f"coverage of {name} fell from {old:.1f} % to {new:.1f} %"
+            for name, old, new in pairs
+            if new < old - FELL_BY
+        ]
+    for failure in failures:
+        print(f"FAILED: {failure}")
+    return 1 if failures else 0
+
+
+def combined(name: str, folders: Sequence[Path]) -> Covered:
+    """Coverage of the runs in `folders` together."""
+    target = KEPT / f"{name}.coverage"
+    target.unlink(missing_ok=True)
+    environment = _environment(KEPT / "all")
+    combine = [sys.executable, "-m", "coverage", "combine", "--quiet", "--keep", f"--data-file={target}"]
+    subprocess.run([*combine, *map(str, folders)], cwd=ROOT, env=environment, check=True)
+    command = [sys.executable, "-m", "coverage", "json", "--quiet", f"--data-file={target}", "-o", "-"]
+    totals = json.loads(subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True).stdout)
+    counts = totals["totals"]
+    lines = 100 * counts["covered_lines"] / counts["num_statements"]
+    branches = 100 * counts["covered_branches"] / counts["num_branches"]
+    return Covered(round(lines, 2), round(branches, 2))
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    return {**os.environ, "HEADWATER_COVERAGE": str(folder)}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
