@@ -127,9 +127,9 @@ async def _closing(site: Site) -> AsyncIterator[Site]:
 
 
 @asynccontextmanager
-async def serving(directory: Path) -> AsyncIterator[str]:
+async def serving(directory: Path, *, insecure_local: bool = True) -> AsyncIterator[str]:
     """A server on a free port, in this process and on this event loop; its address."""
-    server = Server(directory, port=0, insecure_local=True)
+    server = Server(directory, port=0, insecure_local=insecure_local)
     task = asyncio.get_running_loop().create_task(server.run_until_stopped())
     try:
         while not server.started:

@@ -70,3 +70,24 @@ def test_a_refusal_leaves_no_receipt(tmp_path: Path) -> None:
             assert await till.taken.pull() == (5,)
 
     asyncio.run(play())
+
+
+def test_id_of_a_sender_is_the_same_event_after_a_restart_and_in_other_sessions(tmp_path: Path) -> None:
+    async def take(cents: int, session: str, *users: str) -> None:
+        async with headwater.open(tmp_path / "data") as rt:
+            for place, user in enumerate(users):
+                till = await rt.space("s", user=user, session=session).open(Till, "b")
+                await till.take.options(id="order 17").send(cents + place)
+
+    async def play() -> None:
+        await take(1, "", "ann", "bob")
+        await take(10, "", "ann", "bob")
+        await take(20, "", "bob", "ann")  # Which of them has a session beside the runtime's own makes no difference.
+        await take(30, "one", "ann")
+        await take(40, "two", "ann")
+        await take(50, "one", "ann")
+        async with headwater.open(tmp_path / "data") as rt:
+            till = await rt.space("s").open(Till, "b")
+            assert await till.taken.pull() == (1, 2, 30, 40)
+
+    asyncio.run(play())

@@ -18,8 +18,6 @@ from headwater.protocol.commit import SentEvent
 
 __all__ = ["Outbox"]
 
-MOST: Final = 100_000
-"""Sends without an end in one file. A further one is refused."""
 APPLICATION_ID: Final = 0x48574F42  # "HWOB"
 VERSION: Final = 1
 _SCHEMA: Final = """
@@ -32,10 +30,12 @@ _decoder = msgspec.msgpack.Decoder(SentEvent, ext_hook=ext_hook)
 class Outbox:
     """What was sent and has no end, in a file."""
 
-    __slots__ = ("_connection", "_count", "_path")
+    __slots__ = ("_connection", "_count", "_most", "_path")
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, most: int = 100_000) -> None:
+        """`most`: how many sends it holds. A further one is refused."""
         self._path = path
+        self._most = most
         try:
             self._connection = apsw.Connection(path)
             self._connection.execute("PRAGMA locking_mode=EXCLUSIVE")
@@ -72,7 +72,7 @@ class Outbox:
 
     def put(self, space: str, event: SentEvent) -> None:
         """Keep a send. It is on the disk when this returns. One that is kept already stays where it is."""
-        if self._count >= MOST:
+        if self._count >= self._most:
             raise LimitError(f"the outbox {self._path} holds {self._count} sends without an end: wait for a connection")
         try:
             self._connection.execute(

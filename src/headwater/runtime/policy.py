@@ -25,13 +25,14 @@ _RANGES: Final[dict[str, tuple[float, float]]] = {
     "retry_window_ms": (0, LONGEST_MS),
     "backlog": (1, 1_000_000),
     "in_hand": (1, 1_000_000),
+    "in_outbox": (1, 10_000_000),
     "intents_kept": (0, 1_000_000),
     "retention_ms": (1, LONGEST_MS),
     "grace_ms": (0, LONGEST_MS),
     "named_pieces": (0, 1_000_000),
 }
 """From where to where each value makes sense. What is outside is taken for the nearest that does."""
-_COUNTS: Final = frozenset({"backlog", "in_hand", "intents_kept", "named_pieces"})
+_COUNTS: Final = frozenset({"backlog", "in_hand", "in_outbox", "intents_kept", "named_pieces"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +45,7 @@ class Policy:
     retry_window_ms: float = 30_000  # from its first conflict on; then it fails, loudly
     backlog: int = 256  # events of one handler of one piece that wait for their turn; one more is refused
     in_hand: int = 10_000  # events of this runtime that have no end yet; one more is refused
+    in_outbox: int = 100_000  # sends without an end that an outbox holds; one more is refused
     intents_kept: int = 1_000  # events with an end that can still be looked at
     retention_ms: float = 7 * DAY_MS  # how long it is remembered that an event was handled
     grace_ms: float = 5_000  # how long a stored event is left to whoever stored it

@@ -98,7 +98,8 @@ class Runtime:
         if (isinstance(self.attachment, Embedded) and self._owns) if reacts is None else reacts:
             self.pieces.reacting.use(pace)
         self.reactions = Reactions(self)
-        self._outbox = None if outbox is None else Outbox(fspath(outbox))  # what was sent and has no end
+        # What was sent and has no end.
+        self._outbox = None if outbox is None else Outbox(fspath(outbox), self.policy.in_outbox)
         self._loop.drive(self.core)
         if self._outbox is not None:
             self.pieces.handling.storing.use(self._outbox)

@@ -13,17 +13,12 @@ import pytest
 import headwater
 from headwater import Cell, HandlerFailed, Input, Piece, Policy, Refused, cell, each, given, handler
 from headwater.clock import VirtualClock
-from headwater.pieces.handles import Options
 from headwater.protocol.commit import SentEvent
-from headwater.runtime.attachment import Embedded
-from headwater.runtime.binding import retention
-from headwater.runtime.binding import stored as stored_events
-from headwater.runtime.binding.offering import documents
-from headwater.runtime.binding.receipts import PREFIX
-from headwater.runtime.binding.storing import Storing
-from headwater.runtime.runtime import Runtime
+from headwater.protocol.messages import Query
+from headwater.runtime import Embedded, Runtime
 from headwater.testing import Simulation, simulated
-from tests.unit.binding.kit import alone, run
+from tests.scenario.events_kit import stored
+from tests.scenario.pieces_kit import alone, run, until, wake
 
 MINUTE = timedelta(minutes=1)
 
@@ -58,11 +53,6 @@ class Alarm(Piece, name="stored.Alarm"):
     @handler(allow="owner")
     def secret(self) -> None:
         self.rung.push("secret")
-
-
-def stored(sim: Simulation, space: str = "s") -> list[str]:
-    """What the store of a space holds."""
-    return sim._server.read(lambda engines: [each.stream for each in engines[space].events(limit=1_000).items])
 
 
 # ---- due later ---------------------------------------------------------------------------------------------
@@ -125,7 +115,7 @@ def test_where_nothing_is_stored_it_is_due_as_long_as_the_process_lives() -> Non
             await rt.durable()
             assert alarm.rung.get() == ()
             clock.advance(61_000_000)
-            rt.core.wake()
+            wake(rt)
             await rt.durable()
             assert [text.split(" ")[0] for text in alarm.rung.get()] == ["one"]
             assert errors == []
@@ -141,11 +131,8 @@ async def test_a_durable_event_is_handled_although_its_sender_died(sim: Simulati
     await sim.runtime("bob").space("s").open(Alarm, "a")
     alarm = sim.runtime("ann").space("s").piece(Alarm, "a")
     sent = asyncio.ensure_future(alarm.ring.options(durable=True).send("sent"))
-    while "s" not in (spaces := sim._server.read(lambda engines: set(engines))) or not stored(sim):
-        assert spaces
+    while not stored(sim) and not sent.done():
         await asyncio.sleep(0.0005)
-        if sent.done():
-            break
     await sim.crash("ann")
     await sim.advance(seconds=10)
     await sim.settle()
@@ -180,8 +167,15 @@ async def test_a_stored_event_that_says_no_or_fails_is_over_with_that(sim: Simul
 
 
 async def put(rt: Runtime, space: str, *events: SentEvent) -> None:
-    """Store events as somebody else would."""
-    await rt.pieces.handling.storing.commit(space, lambda transaction: transaction.events.extend(events))
+    """Store events in a space, as another program would."""
+    channel = rt.channel(space)
+    assert channel is not None
+    await channel.land(lambda transaction: transaction.events.extend(events), node="another program")
+
+
+def parked(rt: Runtime) -> dict[str, str]:
+    """The stored events that a runtime cannot handle, and the reason of each."""
+    return {row.id: row.error for row in rt.intents() if row.state == "parked"}
 
 
 def payload(**said: Any) -> dict[str, Any]:
@@ -200,38 +194,28 @@ async def test_an_event_whose_class_is_not_imported_parks_and_says_what_to_impor
     await sim.settle()
     await sim.advance(seconds=12)
     await sim.settle()
-    parked = {row.id: why for row, why in bob.pieces.handling.takeover.parked()}
-    assert set(parked) == {"e1", "e2", "e3"}
-    assert "import shop first" in parked["e1"]
-    assert "has no handler 'gone' any more" in parked["e2"]
-    assert "was not stored by this version" in parked["e3"]
+    reasons = parked(bob)
+    assert set(reasons) == {"e1", "e2", "e3"}
+    assert "import shop first" in reasons["e1"]
+    assert "has no handler 'gone' any more" in reasons["e2"]
+    assert "was not stored by this version" in reasons["e3"]
     rung = await bob.space("s").piece(Alarm, "a").rung.pull()
     assert len(rung) == 1
 
 
 @simulated(seeds=5, faults=())
-async def test_what_failed_here_and_could_not_be_removed_is_not_tried_again_and_again(sim: Simulation) -> None:
+async def test_event_that_fails_and_cannot_be_removed_is_not_retried_on_every_pass(sim: Simulation) -> None:
     ann = sim.runtime("ann")
     await ann.space("s").open(Alarm, "a")
-
-    async def refused(*_: object) -> bool:
-        raise headwater.AccessError("not you")
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Storing, "_bury", refused)
-        await put(ann, "s", SentEvent("e1", "s/a:broken", {**payload(), "args": {}}))
-        bob = sim.runtime("bob")
-        bob.space("s")
-        await sim.advance(seconds=600)
-        assert 1 <= sim.attempts(Alarm.broken) <= 4  # by each of the two, and by each once more if it was its own
-        assert [why for _, why in bob.pieces.handling.takeover.parked()] == [
-            "it failed here: s/a:broken failed: KeyError: 'broken'"
-        ]
-    await sim.crash("bob")
-    sim.runtime("bob").space("s")  # Another connection tries once more, and can remove it by now.
-    await sim.advance(seconds=60)
-    await sim.settle()
-    assert stored(sim) == []
+    # The receipt of an event is a document that is named after it, and no document can have this name.
+    await put(ann, "s", SentEvent("e1", "s/a:broken", {**payload(), "args": {}, "id": "no\nname"}))
+    bob = sim.runtime("bob")
+    bob.space("s")
+    await sim.advance(seconds=600)
+    failures = [failure for failure in sim.failures() if failure.node == "s/a:broken"]
+    assert 1 <= len(failures) <= 4  # by each of the two, and by each once more if it was its own
+    assert stored(sim) == ["s/a:broken"]
+    assert [row.state for row in bob.intents()] == ["failed"]
 
 
 def test_what_is_due_later_here_alone_is_bounded() -> None:
@@ -278,8 +262,8 @@ async def test_an_event_of_a_child_is_handled_where_its_piece_is_open(sim: Simul
     bob.space("s")
     await sim.advance(seconds=200)
     assert len(stored(sim)) == 1
-    ((_, why),) = bob.pieces.handling.takeover.parked()
-    assert "is part of a piece that is not open here" in why
+    (reason,) = parked(bob).values()
+    assert "is part of a piece that is not open here" in reason
     tower = await bob.space("s").open(Tower, "t")
     await sim.advance(seconds=5)
     await sim.settle()
@@ -287,41 +271,18 @@ async def test_an_event_of_a_child_is_handled_where_its_piece_is_open(sim: Simul
     assert stored(sim) == []
 
 
-def test_whoever_stores_an_event_is_nobody_else_and_has_no_other_rights(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with Embedded(tmp_path / "data", synchronous="OFF") as data, Runtime(data) as rt:
-            alarm = await rt.space("s").open(Alarm, "a")
-            rt.cell("s", "$access", headwater.Json).set({"owners": ["ann"], "writers": ["eve"], "readers": []})
-            await rt.durable()
-            handling = rt.pieces.handling
-            for id, stream in (("e1", "s/a:ring"), ("e2", "s/a:secret")):
-                args = {"text": "x"} if stream.endswith("ring") else {}
-                row = SentEvent(id, stream, {**payload(user="ann"), "args": args})
-                await put(rt, "s", row)
-                event = stored_events.read(rt.pieces, row.id, row.stream, row.payload, 0, "s")
-                event.user = event.principal = "eve"
-                handling.start(event)
-            await rt.durable()
-            rung = await alarm.rung.pull()
-            assert [text.rpartition(" ")[2] for text in rung] == ["eve"]
-            assert [row.state for row in rt.intents()] == ["landed", "failed"]
-            assert "'eve' stored an event for s/a:secret, and may not send one" in rt.intents()[-1].error
-
-    run(work)
-
-
 # ---- how long it is remembered -----------------------------------------------------------------------------
 
 
-def test_receipts_are_deleted_when_they_are_old_and_their_events_stay_handled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(retention, "EVERY", 5)
-    day_us = 86_400_000_000
+DAY_US = 86_400_000_000
+RECEIPT = "$result:"
+"""Begins the id of the document that says that an event was handled."""
 
+
+def test_old_receipts_are_deleted_and_their_events_stay_handled(tmp_path: Path) -> None:
     async def work() -> None:
         clock = VirtualClock()
-        policy = Policy(retention_ms=day_us / 1_000)
+        policy = Policy(retention_ms=DAY_US / 1_000)
         async with (
             Embedded(tmp_path / "data", synchronous="OFF", clock=clock) as data,
             Runtime(data, clock=clock, policy=policy) as rt,
@@ -333,44 +294,34 @@ def test_receipts_are_deleted_when_they_are_old_and_their_events_stay_handled(
                 await alarm.ring.send(f"{n}")
             before = await receipts(rt)
             assert len(before) == 10
-            clock.advance(2 * day_us)
-            for n in range(20):
+            clock.advance(2 * DAY_US)
+            for n in range(130):  # Receipts are looked at after some dozens of handlings.
                 await alarm.ring.send(f"{n}")
-                await rt.settled()
-                await rt.core.observing.until(lambda: not len(rt.tasks))  # Old receipts are looked for now and then.
-            after = await receipts(rt)
-            assert not set(before) & set(after)
-            assert len(after) == 20
+            await rt.settled()
+            await until(rt, lambda: not len(rt.tasks))
+            assert not set(before) & set(await receipts(rt))
             with pytest.raises(headwater.EventExpiredError, match="what came of it is not kept"):
                 await keyed.send("again")
-            assert len(await alarm.rung.pull()) == 30
+            assert len(await alarm.rung.pull()) == 140
 
     run(work)
 
 
 async def receipts(rt: Runtime) -> list[str]:
-    return [key.id async for key, _ in documents(rt.space("s"), after=PREFIX) if key.id.startswith(PREFIX)]
+    channel = rt.channel("s")
+    assert channel is not None
+    found = await channel.driver.query(Query(0, "space", after=RECEIPT, limit=200))
+    return [state.doc.id for state in found.documents if state.doc.id.startswith(RECEIPT)]
 
 
-def test_an_event_that_is_sent_again_after_all_is_forgotten_is_refused_as_expired(tmp_path: Path) -> None:
-    async def work() -> None:
-        clock = VirtualClock()
-        async with (
-            Embedded(tmp_path / "data", synchronous="OFF", clock=clock) as data,
-            Runtime(data, clock=clock) as rt,
-        ):
-            alarm = await rt.space("s").open(Alarm, "a")
-            handle: Any = alarm.ring
-            event = rt.pieces.handling.event(
-                rt.pieces.known("s", "a").facet("session", "ann", ""),  # type: ignore[union-attr]
-                handle.member,
-                {"text": "late"},
-                Options(),
-            )
-            event.is_known = True
-            clock.advance(8 * 86_400_000_000)
-            with pytest.raises(headwater.EventExpiredError, match="168 hours ago"):
-                await rt.pieces.handling.sent(event)
-            assert await alarm.rung.pull() == ()
-
-    run(work)
+@simulated(seeds=3, faults=())
+async def test_event_that_waited_longer_than_receipts_are_kept_is_refused_as_expired(sim: Simulation) -> None:
+    """Whether it was handled before is not known any more."""
+    with sim.offline("ann"):
+        alarm = sim.runtime("ann").space("s").piece(Alarm, "a")
+        alarm.ring.post("first")
+        sent = asyncio.ensure_future(alarm.ring.options(id="k").send("late"))
+        await sim.advance(seconds=8 * 86_400)
+    with pytest.raises(headwater.EventExpiredError, match="168 hours ago"):
+        await sent
+    assert [text.split(" ")[0] for text in await alarm.rung.pull()] == ["first"]
