@@ -50,6 +50,11 @@ class Door:
         self._pages: set[Page] = set()
         self._draining = False
 
+    @property
+    def connections(self) -> tuple[Connection, ...]:
+        """The connections of replicas that stand now."""
+        return tuple(self._connections)
+
     def is_full(self) -> bool:
         """Whether nobody else is let in: a page is a connection like every other."""
         return self._draining or len(self._connections) + len(self._pages) >= self._service.limits.connections

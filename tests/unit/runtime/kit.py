@@ -72,6 +72,7 @@ class Cuttable:
 
 class CuttableConnection:
     inner: Connection
+    hear: Heard  # says something to the driver, as the engine would
 
     def __init__(self, lost: Lost) -> None:
         self._lost = lost
@@ -79,6 +80,7 @@ class CuttableConnection:
         self.deaf = False  # what the engine says does not arrive any more
 
     def heard_by(self, heard: Heard) -> Heard:
+        self.hear = heard
         return lambda message: None if self.deaf or self._over else heard(message)
 
     def is_lost(self, reason: str) -> None:

@@ -13,16 +13,28 @@ from headwater.data.address import DocKey
 from headwater.data.patch import append, replace
 from headwater.engine.access import ACCESS
 from headwater.errors import AccessError, HeadwaterError, LoadError, RuleRefusedError, SessionExpiredError
-from headwater.protocol.messages import Query
+from headwater.protocol.messages import FromEngine, Hello, Open, Opened, Problem, Query, Welcome
 from headwater.runtime.websocket import WebSocket
 from headwater.server.keys import new_key, new_token
-from tests.unit.runtime.kit import Client, Rig, address, doc, refused, run, serving
+from headwater.server.serve import Server
+from tests.unit.runtime.kit import SPACE, Client, Rig, address, doc, refused, run, serving
+from tests.unit.server.test_connection import close_all, raw
 
 
 class Town(Rig):
     """A server with keys, and its users."""
 
     folder: Path
+    server: Server
+
+    async def take_up(self, name: str, resume: str) -> FromEngine:
+        """The answer to somebody who takes up the session of a user with a token of that session."""
+        peer = await raw(self.server)
+        token = new_token(self.folder, name)
+        await peer.say(Hello((1,), (), token), Open(SPACE, f"{name}'s", resume, "another"))
+        assert isinstance(await peer.hear(), Welcome)
+        answer: FromEngine = await peer.hear()
+        return answer
 
     def user(self, name: str, key: str = "", **options: Any) -> Client:
         return self.client(key or f"{name}'s", token=new_token(self.folder, name), **options)
@@ -33,11 +45,12 @@ async def town(folder: Path) -> AsyncIterator[Town]:
     new_key(folder)
     async with serving(folder) as server:
         made = Town(WebSocket(address(server)), lambda work: None)
-        made.folder = folder
+        made.folder, made.server = folder, server
         try:
             yield made
         finally:
             await made.close()
+            await close_all()
 
 
 async def founded(there: Town) -> Client:
@@ -54,10 +67,18 @@ async def founded(there: Town) -> Client:
     return ann
 
 
+async def told(client: Client) -> HeadwaterError:
+    """The first error that the client hears of, or the one that ends its driver."""
+    try:
+        await client.driver.until(lambda: bool(client.errors))
+    except HeadwaterError as error:
+        return error
+    return client.errors[0]
+
+
 async def is_shut_out(client: Client) -> str:
     """The session never opens, and says why."""
-    await client.driver.until(lambda: bool(client.errors) or client.driver._closing is not None)
-    error = client.driver._closing or client.errors[0]
+    error = await told(client)
     assert not client.replica.confirmed.docs()
     await client.driver.close()
     return str(error)
@@ -135,7 +156,7 @@ def test_whoever_loses_access_hears_nothing_more(tmp_path: Path) -> None:
 
         await ann.writer.transact(withdraw)
         await ann.add_up("d")
-        await rita.driver.until(lambda: bool(rita.errors) or rita.driver._closing is not None)
+        await told(rita)
         assert not heard
 
     story(tell, tmp_path)
@@ -181,13 +202,11 @@ def test_a_stolen_session_token_does_not_work_twice(tmp_path: Path) -> None:
         tokens = iter(["t1", "t2", "t3"])
         will = there.user("will", new_token=tokens.__next__)
         await will.driver.opened()
-        thief = there.user("will")
-        thief.driver.session._resume = "t1"
-        await thief.driver.opened()
+        assert isinstance(await there.take_up("will", "t1"), Opened)
         for key in ("t1", ""):
-            second = there.user("will")
-            second.driver.session._resume = key
-            assert isinstance(await refused(second.driver.opened()), SessionExpiredError)
+            answer = await there.take_up("will", key)
+            assert isinstance(answer, Problem)
+            assert answer.code == "stale_token"
         # The one who was robbed notices, instead of writing on beside the thief.
         assert isinstance(await refused(will.driver.until(lambda: False)), SessionExpiredError)
 

@@ -41,7 +41,7 @@ async def ends_with(page: Browser, why: str) -> None:
 
 
 async def raw(page: Browser, message: str | bytes) -> None:
-    await page._socket.send(message)
+    await page.socket.send(message)
 
 
 def test_a_page_does_not_see_or_write_what_is_of_a_session_of_somebody_else(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_look_that_is_taken_back_at_once_is_over(tmp_path: Path) -> None:
             await ann.hear(type="shown", id=200, value="B")
             await ann.ask("write", "title", kind="set", value="C")
             await ann.hear(type="shown", id=200, value="C")
-            assert not [each for each in ann._heard if each["id"] in range(100, 105) and each.get("value") == "B"]
+            assert not [each for each in ann.heard if each["id"] in range(100, 105) and each.get("value") == "B"]
 
     run(tmp_path, story)
 

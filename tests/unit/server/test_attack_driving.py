@@ -95,7 +95,7 @@ def test_a_session_that_is_taken_over_with_a_commit_on_the_wire_ends_without_an_
             client.link.newest.deaf = True
             writing = asyncio.get_running_loop().create_task(client.create("d", 2))
             await asyncio.sleep(0)
-            client.driver._heard(Problem("revoked", "another connection has taken this session up"))
+            client.link.newest.hear(Problem("revoked", "another connection has taken this session up"))
             assert await ends(writing)
 
     run(play)
@@ -107,10 +107,12 @@ class Late:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self.connects = 0
+        self.ears: list[Heard] = []
         self.ends: list[Lost] = []
 
     async def connect(self, heard: Heard, lost: Lost) -> Connection:
         self.connects += 1
+        self.ears.append(heard)
         return await self._transport.connect(heard, lambda _: self.ends.append(lost))
 
 
@@ -123,7 +125,7 @@ def test_the_late_end_of_an_old_connection_does_not_end_the_new_one(tmp_path: Pa
             driver = Driver(session, late, backoff=QUICK, on_error=errors.append)
             driver.start()
             await driver.opened()
-            driver._heard(Problem("limit", "too much waits for this space"))
+            late.ears[0](Problem("limit", "too much waits for this space"))
             await driver.until(lambda: late.connects == 2)
             await driver.opened()
             late.ends[0]("gone at last")

@@ -109,9 +109,9 @@ def test_whoever_asks_for_more_than_it_takes_is_asked_to_wait_and_gets_everythin
             await busy.say(write(number, "other", number))
             while not isinstance(await busy.hear(), Verdicts):
                 pass
-            held = max(held, *(connection.queued_bytes for connection in server.door._connections))
+            held = max(held, *(connection.queued_bytes for connection in server.door.connections))
         assert 1_000_000 < held < 4_000_000
-        assert len(server.door._connections) == 2
+        assert len(server.door.connections) == 2
         lazy.socket.transport.resume_reading()
         answers: list[Answer | Watched] = []
         while len(answers) < 200:

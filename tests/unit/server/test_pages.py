@@ -75,22 +75,22 @@ class Browser:
     """The other end of a page's connection."""
 
     def __init__(self, socket: ClientConnection) -> None:
-        self._socket = socket
-        self._heard: list[dict[str, Any]] = []
+        self.socket = socket
+        self.heard: list[dict[str, Any]] = []
         self._numbers = 0
 
     async def say(self, **message: Any) -> None:
-        await self._socket.send(json.dumps(message))
+        await self.socket.send(json.dumps(message))
 
     async def hear(self, **wanted: Any) -> dict[str, Any]:
         """The next message that says this, whatever else is said before; that a write is made only if that is asked."""
         while True:
-            for place, message in enumerate(self._heard):
+            for place, message in enumerate(self.heard):
                 is_wanted = message["type"] != "made" or wanted.get("type") == "made"
                 if is_wanted and all(message.get(name) == value for name, value in wanted.items()):
-                    return self._heard.pop(place)
+                    return self.heard.pop(place)
             async with asyncio.timeout(20):
-                self._heard.append(json.loads(await self._socket.recv()))
+                self.heard.append(json.loads(await self.socket.recv()))
 
     async def ask(self, what: str, member: str, /, **rest: Any) -> dict[str, Any]:
         self._numbers += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from websockets.asyncio.client import connect
 
 import headwater
 from headwater import Cell, Piece, cell, child, computed, each, given, handler, resource
+from headwater.runtime.tasks import Tasks
 from headwater.server import pages
 from headwater.server.limits import ServerLimits
 from tests.unit.server.test_pages import Browser, World, run
@@ -203,29 +204,56 @@ def test_a_message_that_is_none_ends_the_connection_and_says_so(
     assert "Traceback" not in capsys.readouterr().err
 
 
+class Asked:
+    """Counts the requests that the page of a user has under way, and those that were answered."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, user: str) -> None:
+        self.most = self.answered = 0
+        under_way = 0
+        begin = Tasks.begin
+
+        async def counted(work: Coroutine[Any, Any, object]) -> None:
+            nonlocal under_way
+            try:
+                await work
+            finally:
+                under_way -= 1
+                self.answered += 1
+
+        def begun(tasks: Tasks, work: Coroutine[Any, Any, object], name: str) -> None:
+            nonlocal under_way
+            if name == f"page of {user!r}":
+                under_way += 1
+                self.most = max(self.most, under_way)
+                work = counted(work)
+            begin(tasks, work, name)
+
+        monkeypatch.setattr(Tasks, "begin", begun)
+
+
 def test_a_page_that_takes_no_answers_is_not_read_any_further(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "MOST_SAID", 5)
     monkeypatch.setattr(pages, "MOST_UNDER_WAY", 8)
+    asked = Asked(monkeypatch, "ann")
     waiting: list[int] = []
     slow: list[WebSocket] = []
-    say, send_text = pages.Page._say, WebSocket.send_text
-
-    def counted(page: pages.Page, message: Any) -> None:
-        say(page, message)
-        waiting.append(len(page._answers))
+    taken = 0
+    send_text = WebSocket.send_text
 
     async def story(world: World) -> None:
         taking = asyncio.Event()
 
         async def held(socket: WebSocket, text: str) -> None:
+            nonlocal taken
             if not slow:
                 slow.append(socket)
             if socket is slow[0]:
                 await taking.wait()
+                waiting.append(asked.answered - taken)
+                taken += 1
             await send_text(socket, text)
 
         async with world.browser("ann") as ann:
-            monkeypatch.setattr(pages.Page, "_say", counted)
             monkeypatch.setattr(WebSocket, "send_text", held)
             for number in range(200):
                 await ann.say(type="look", id=number, place=place("nothing"))
@@ -243,14 +271,7 @@ def test_a_page_that_takes_no_answers_is_not_read_any_further(tmp_path: Path, mo
 def test_what_a_page_asks_all_at_once_is_all_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As after it was away: it looks at everything again, and says what had no answer."""
     monkeypatch.setattr(pages, "MOST_UNDER_WAY", 8)
-    most: list[int] = []
-    begin = pages.Page._begin
-
-    def counted(page: pages.Page, id: int, work: Any) -> None:
-        begin(page, id, work)
-        most.append(page._under_way)
-
-    monkeypatch.setattr(pages.Page, "_begin", counted)
+    asked = Asked(monkeypatch, "ann")
 
     async def story(world: World) -> None:
         async with world.browser("ann") as ann:
@@ -258,7 +279,7 @@ def test_what_a_page_asks_all_at_once_is_all_answered(tmp_path: Path, monkeypatc
                 await ann.say(type="look", id=number, place=place("number"))
             for number in range(300):
                 assert (await ann.hear(id=number))["value"] == 0
-        assert max(most) == 8
+        assert asked.most == 8
 
     run(tmp_path, story, classes=CLASSES)
 

@@ -92,7 +92,7 @@ def test_who_loses_the_right_to_see_is_shown_nothing_any_more(tmp_path: Path) ->
             for page in (ann, cy):
                 assert (await page.hear(id=100))["value"] == 1
             assert "may not" in (await look(bob, "count", 101))["error"]
-            assert not [heard for heard in bob._heard if heard["type"] == "shown"]
+            assert not [heard for heard in bob.heard if heard["type"] == "shown"]
 
     run(tmp_path, story, with_keys=True, classes=CLASSES)
 
@@ -243,6 +243,6 @@ def test_two_pages_that_write_at_once_show_what_the_space_has(
     async def listen(mirror: Mirror, holds: Callable[[], bool]) -> None:
         while not holds():
             async with asyncio.timeout(20):
-                mirror.hear(json.loads(await mirror.page._socket.recv()))
+                mirror.hear(json.loads(await mirror.page.socket.recv()))
 
     run(tmp_path, story, classes=CLASSES)

@@ -23,7 +23,7 @@ def test_what_threads_say_at_once_arrives_whole_and_in_the_order_of_each(tmp_pat
 
     async def tell(server: Server) -> None:
         peer = await opened(server)
-        (connection,) = server.door._connections
+        (connection,) = server.door.connections
 
         def talk(first: int) -> None:
             for n in range(first, first + 200):
