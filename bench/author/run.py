@@ -41,7 +41,7 @@ class Sizes:
     alone: int = 100  # events
     at_once: int = 1_000
     rows: tuple[int, ...] = (1_000, 10_000)
-    stored: int = 10_000  # nodes, for restarts
+    stored: tuple[int, ...] = (1_000, 10_000)  # nodes, for restarts
     restarts: int = 3  # processes, of which the median counts
     nodes: int = 300  # for memory
     pieces: int = 100
@@ -51,7 +51,7 @@ class Sizes:
 
 FULL: Final = Sizes()
 # What bench/baseline.json has: without the sizes that take a minute each.
-MODEST: Final = Sizes(opened=(1, 10, 100, 1_000), rows=(1_000,), stored=1_000)
+MODEST: Final = Sizes(opened=(1, 10, 100, 1_000), rows=(1_000,), stored=(1_000,))
 Figure: TypeAlias = tuple[str, float | None, str, str]
 """Its name, its value, its unit, and, where there is no value, why."""
 
@@ -123,7 +123,8 @@ def measured(sizes: Sizes) -> Iterator[Figure]:
     """Measure everything; figures come as soon as they are there."""
     for task in tasks(sizes):
         yield from _figures(task, _run(task))
-    yield from restarts(sizes)
+    for nodes in sizes.stored:
+        yield from restarts(nodes, sizes.restarts)
 
 
 def _figures(task: Task, told: Told) -> Iterator[Figure]:
@@ -132,9 +133,8 @@ def _figures(task: Task, told: Told) -> Iterator[Figure]:
         yield name, value, unit, "" if value is not None else told.why or "it was not told"
 
 
-def restarts(sizes: Sizes) -> Iterator[Figure]:
+def restarts(nodes: int, processes: int) -> Iterator[Figure]:
     """Restarts of one table and of tables of ten nodes. Each opens its own copy of what was stored once."""
-    nodes = sizes.stored
     for layout, pieces in (("one_piece", 1), ("pieces_of_ten", nodes // TEN)):
         arguments = {"nodes": nodes, "pieces": pieces}
         with tempfile.TemporaryDirectory(prefix="headwater-bench-") as scratch:
@@ -146,7 +146,7 @@ def restarts(sizes: Sizes) -> Iterator[Figure]:
                 if made.why:
                     yield from _figures(task, Told(why=f"it could not be stored: {made.why}"))
                     continue
-                turns = [_run(task, stored=stored) for _ in range(sizes.restarts)]
+                turns = [_run(task, stored=stored) for _ in range(processes)]
                 yield from _figures(task, _middle(turns))
     names = [f"restart.{nodes}.{look}" for look in LOOKS]
     for task in _of_peers("restart", {"nodes": nodes}, names):
