@@ -122,12 +122,12 @@ def _of_peers(work: str, arguments: dict[str, Any], names: Sequence[str], unit: 
 def measured(sizes: Sizes) -> Iterator[Figure]:
     """Measure everything; figures come as soon as they are there."""
     for task in tasks(sizes):
-        yield from _figures(task, _run(task))
+        yield from figures_of(task, run_process(task))
     for nodes in sizes.stored:
         yield from restarts(nodes, sizes.restarts)
 
 
-def _figures(task: Task, told: Told) -> Iterator[Figure]:
+def figures_of(task: Task, told: Told) -> Iterator[Figure]:
     for name, unit in task.units.items():
         value = told.values.get(name)
         yield name, value, unit, "" if value is not None else told.why or "it was not told"
@@ -139,21 +139,21 @@ def restarts(nodes: int, processes: int) -> Iterator[Figure]:
         arguments = {"nodes": nodes, "pieces": pieces}
         with tempfile.TemporaryDirectory(prefix="headwater-bench-") as scratch:
             stored = Path(scratch) / "stored"
-            made = _run(Task("make_stored", {"folder": str(stored), **arguments}, {}), limit_s=2 * LIMIT_S)
+            made = run_process(Task("make_stored", {"folder": str(stored), **arguments}, {}), limit_s=2 * LIMIT_S)
             for look in LOOKS:
                 name = f"restart.{nodes}.{layout}.{look}.{OURS}"
                 task = Task("restart", {**arguments, "look": look, "name": name}, {name: "ms", f"{name}.wall": "ms"})
                 if made.why:
-                    yield from _figures(task, Told(why=f"it could not be stored: {made.why}"))
+                    yield from figures_of(task, Told(why=f"it could not be stored: {made.why}"))
                     continue
-                turns = [_run(task, stored=stored) for _ in range(processes)]
-                yield from _figures(task, _middle(turns))
+                turns = [run_process(task, stored=stored) for _ in range(processes)]
+                yield from figures_of(task, medians(turns))
     names = [f"restart.{nodes}.{look}" for look in LOOKS]
     for task in _of_peers("restart", {"nodes": nodes}, names):
-        yield from _figures(task, _run(task))
+        yield from figures_of(task, run_process(task))
 
 
-def _middle(turns: Sequence[Told]) -> Told:
+def medians(turns: Sequence[Told]) -> Told:
     """Medians; what one of the processes did not tell has none."""
     found = Told(why="; ".join(dict.fromkeys(told.why for told in turns if told.why)))
     for name in turns[0].values:
@@ -165,7 +165,7 @@ def _middle(turns: Sequence[Told]) -> Told:
 # ---- processes -------------------------------------------------------------------------------------------
 
 
-def _run(task: Task, *, stored: Path | None = None, limit_s: float = LIMIT_S) -> Told:
+def run_process(task: Task, *, stored: Path | None = None, limit_s: float = LIMIT_S) -> Told:
     """Measure in a process that is stopped, with all that it started, when its time is over."""
     note(f"  {task.work} {' '.join(f'{name}={value}' for name, value in task.arguments.items())}")
     with tempfile.TemporaryDirectory(prefix="headwater-bench-") as scratch:

@@ -50,23 +50,25 @@ def test_a_restart_shows_what_was_stored(look: str, tmp_path: Path) -> None:
 
 def test_a_process_is_measured_from_outside_and_stopped_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     task = Task("event", {"peer": "reaktiv", "count": 3}, {"event.alone.reaktiv": "us", "more": "us"})
-    first, second = run._figures(task, run._run(task))
+    first, second = run.figures_of(task, run.run_process(task))
     assert first[0] == "event.alone.reaktiv"
     assert first[1] is not None
     assert second == ("more", None, "us", "it was not told")
 
-    ((_, value, _, why),) = run._figures(Task("event", task.arguments, {"x": "us"}), run._run(task, limit_s=0.0))
+    ((_, value, _, why),) = run.figures_of(
+        Task("event", task.arguments, {"x": "us"}), run.run_process(task, limit_s=0.0)
+    )
     assert (value, why) == (None, "did not finish in 0 s")
 
 
 def test_a_failed_process_says_why() -> None:
-    failed = run._run(Task("event", {"peer": "reaktiv", "count": "many"}, {}))
+    failed = run.run_process(Task("event", {"peer": "reaktiv", "count": "many"}, {}))
     assert failed.why.startswith("TypeError: ")
 
 
 def test_a_median_is_of_all_processes_or_of_none() -> None:
     turns = [Told({"a": 1.0, "b": 1.0}), Told({"a": 3.0}, "too late"), Told({"a": 2.0, "b": 1.0})]
-    assert run._middle(turns) == Told({"a": 2.0}, "too late")
+    assert run.medians(turns) == Told({"a": 2.0}, "too late")
 
 
 def test_every_figure_of_a_peer_has_one_of_ours_beside_it() -> None:
