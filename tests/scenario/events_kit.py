@@ -8,26 +8,26 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
-from unittest.mock import patch
+
+import msgspec
 
 from headwater import Piece
 from headwater.data.address import Depth, DocKey
+from headwater.data.patch import replace
+from headwater.data.value import ABSENT
 from headwater.engine import Engine, Logged
-from headwater.engine.admission import Admission
-from headwater.engine.branches import Branch
-from headwater.engine.sessions import Session
-from headwater.protocol.commit import Commit
-from headwater.protocol.verdict import Collision, Conflict, Rejection, RuleRefused
-from headwater.runtime import Policy, Runtime
+from headwater.protocol.commit import Commit, Operation, Provenance, Read
+from headwater.protocol.messages import FromReplica, Transact
+from headwater.protocol.verdict import Accepted
 from headwater.testing import Simulation
 from headwater.testing.author_seeds import run_seed
 from headwater.testing.author_stored import log_of
 
 Story = Callable[[Simulation], Awaitable[list[str]]]
-Answer = Callable[[Admission, Branch, Commit], Rejection]
+Spoil = Callable[[Engine, Commit], Commit]
+"""Changes a commit on its way so that its engine rejects it."""
 
 
 def told(story: Story, *, seed: int = 0, faults: tuple[str, ...] = ()) -> list[str]:
@@ -44,75 +44,70 @@ def told(story: Story, *, seed: int = 0, faults: tuple[str, ...] = ()) -> list[s
     return found
 
 
-@contextmanager
-def policy(**values: float) -> Iterator[None]:
-    """Every runtime that is made inside has this policy."""
-    defaults: Any = Runtime.__init__.__kwdefaults__
-    with patch.dict(defaults, policy=Policy(**values)):  # type: ignore[arg-type]
-        yield
-
-
 # ---- an engine that says no ----------------------------------------------------------------------------
 
-
-def stale(admission: Admission, branch: Branch, commit: Commit) -> Rejection:
-    """Somebody was faster: with what is there now, which everybody knows already."""
-    doc = commit.operations[0].doc
-    seq = admission._heads.get(branch, doc).seq
-    return Conflict((Collision(doc, (), Depth.DEEP, 0, seq, "rival", "somebody's handler"),))
+RIVAL = DocKey("space", "rival")
+"""A document that only a rival of the events writes."""
 
 
-def forbidden(admission: Admission, branch: Branch, commit: Commit) -> Rejection:
-    """A rule is against it, for good."""
-    return RuleRefused("of the test", "nobody writes here today")
+def stale(engine: Engine, commit: Commit) -> Commit:
+    """The commit, as if its handler had also read a document that a rival has written since."""
+    if engine.read(RIVAL).value is ABSENT:
+        engine.open_session("rival")
+        written = Commit(1, (Operation(RIVAL, (replace((), 1),)),), provenance=Provenance("the rival's handler"))
+        (verdict,) = engine.submit("rival", written)
+        assert isinstance(verdict, Accepted)
+    return msgspec.structs.replace(commit, reads=(*commit.reads, Read(RIVAL, (), Depth.DEEP, 0)))
+
+
+def forbidden(engine: Engine, commit: Commit) -> Commit:
+    """The commit, as if its handler had also written a document whose name no document may have."""
+    return msgspec.structs.replace(
+        commit, operations=(*commit.operations, Operation(DocKey("space", ""), (replace((), 1),)))
+    )
 
 
 class Front:
-    """Stands in front of the engine: it rejects so many commits of a handler, as a server under load does."""
+    """Stands in front of the server and spoils so many commits of a handler, so that the engine rejects them."""
 
-    def __init__(self) -> None:
-        self._answers: dict[str, tuple[int, Answer]] = {}
-        self.judged: Counter[str] = Counter()  # by handler: commits that came, those it rejected included
+    def __init__(self, sim: Simulation) -> None:
+        self._server = sim.server
+        self._spoiled: dict[str, tuple[int, Spoil]] = {}
+        self.judged: Counter[str] = Counter()  # by handler: commits that came, those that were spoiled included
         self.rejected: Counter[str] = Counter()
 
-    def reject(self, handler: str, times: int, answer: Answer = stale) -> None:
-        """Reject the next commits of a handler."""
-        self._answers[handler] = (times, answer)
+    def reject(self, handler: str, times: int, spoil: Spoil = stale) -> None:
+        """Have the next commits of a handler rejected."""
+        self._spoiled[handler] = (times, spoil)
 
-    def judge(
-        self,
-        real: Callable[..., Any],
-        admission: Admission,
-        session: Session,
-        branch: Branch,
-        commit: Commit,
-        size: int,
-    ) -> Any:
+    def __enter__(self) -> Front:
+        self._server.front = self._arrived
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.front = None
+
+    def _arrived(self, engine: Engine, message: FromReplica) -> FromReplica:
+        if not isinstance(message, Transact):
+            return message
+        return msgspec.structs.replace(message, commits=tuple([self._passed(engine, each) for each in message.commits]))
+
+    def _passed(self, engine: Engine, commit: Commit) -> Commit:
         name = commit.provenance.node.rpartition(":")[2]
         self.judged[name] += 1
-        left, answer = self._answers.get(name, (0, stale))
-        if left > 0:
-            self._answers[name] = (left - 1, answer)
-            self.rejected[name] += 1
-            return answer(admission, branch, commit)
-        return real(admission, session, branch, commit, size)
-
-    @contextmanager
-    def standing(self) -> Iterator[Front]:
-        real = Admission.judge
-
-        def judge(admission: Admission, session: Session, branch: Branch, commit: Commit, size: int) -> Any:
-            return self.judge(real, admission, session, branch, commit, size)
-
-        with patch.object(Admission, "judge", judge):
-            yield self
+        left, spoil = self._spoiled.get(name, (0, stale))
+        if not left:
+            return commit
+        self._spoiled[name] = (left - 1, spoil)
+        self.rejected[name] += 1
+        return spoil(engine, commit)
 
 
 # ---- what is in the log ----------------------------------------------------------------------------------
 
 
 def read(sim: Simulation, work: Callable[[Mapping[str, Engine]], Any]) -> Any:
-    return sim._server.read(work)
+    return sim.server.read(work)
 
 
 def commits(sim: Simulation, space: str = "s", handler: str = "") -> list[Logged]:
@@ -134,6 +129,21 @@ def stored(sim: Simulation) -> list[str]:
         return [event.stream for engine in engines.values() for event in engine.events(limit=1_000).items]
 
     found: list[str] = read(sim, look)
+    return found
+
+
+RECEIPTS = "$result:"
+"""The id of the document that says that an event was handled: this, and the id of the event. It is stored."""
+
+
+def documents(engine: Engine, prefix: str, scope: str = "space") -> dict[str, Any]:
+    """The documents of a scope whose ids begin so, with their values."""
+    found: dict[str, Any] = {}
+    after: str | None = ""
+    while after is not None:
+        page = engine.documents(scope, after=after)
+        found |= {each.doc.id: each.value for each in page.items if each.doc.id.startswith(prefix)}
+        after = page.next
     return found
 
 

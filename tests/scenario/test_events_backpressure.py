@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
+import msgspec
 import pytest
 
 import headwater
@@ -20,6 +21,7 @@ from headwater import (
     CommitConvergenceError,
     ConflictError,
     Piece,
+    Policy,
     PreconditionFailedError,
     RuleRefusedError,
     cell,
@@ -28,14 +30,13 @@ from headwater import (
 from headwater.backoff import Backoff
 from headwater.data.address import DocKey
 from headwater.data.patch import replace
+from headwater.engine import Engine
 from headwater.engine.admission import Admission
-from headwater.engine.branches import Branch
-from headwater.protocol.commit import Commit, Operation
-from headwater.protocol.verdict import PreconditionFailed, Rejected, Rejection, as_error
-from headwater.runtime.binding.traces import EventEnded, EventRejected
+from headwater.protocol.commit import Commit, LeaseHeld, Operation
+from headwater.protocol.verdict import Rejected, as_error
 from headwater.runtime.retry import Writer
 from headwater.testing import Simulation
-from tests.scenario.events_kit import Answer, Front, durable, forbidden, outcome, outcomes, policy, read, told
+from tests.scenario.events_kit import Front, Spoil, durable, forbidden, outcome, outcomes, read, told
 from tests.simulation.events_switches import Switch
 
 OLD_BUDGET = 5
@@ -130,7 +131,7 @@ def nothing_is_read_again() -> Any:
 
 
 async def a_burst_of_conflicts(sim: Simulation) -> list[str]:
-    with Front().standing() as front:
+    with Front(sim) as front:
         piece = await begun(sim)
         front.reject("append", BURST)
         answer = await outcome(piece.append.send("ann"))
@@ -143,7 +144,7 @@ async def a_burst_of_conflicts(sim: Simulation) -> list[str]:
             found.append(f"the write was lost: {durable(sim, piece, 'names')}")
         if (row.state, row.attempts, row.conflicts) != ("landed", BURST + 1, BURST):
             found.append(f"the table says {row.state} after {row.attempts} attempts and {row.conflicts} conflicts")
-        if not row.conflict.endswith(":names#") or "rival" not in row.winner:
+        if row.conflict != "space:rival#" or "the rival's handler" not in row.winner:
             found.append(f"the table says {row.conflict!r} was lost to {row.winner!r}")
         return found
 
@@ -160,18 +161,18 @@ def test_with_a_fixed_budget_a_burst_of_conflicts_loses_the_write() -> None:
 # ---- permanent ---------------------------------------------------------------------------------------------
 
 
-def fenced(admission: Admission, branch: Branch, commit: Commit) -> Rejection:
-    return PreconditionFailed("lease_held", "somebody else has the lease")
+def fenced(engine: Engine, commit: Commit) -> Commit:
+    """The commit, under the condition of a lease that nobody has."""
+    return msgspec.structs.replace(commit, preconditions=(*commit.preconditions, LeaseHeld("a lease", 1)))
 
 
-def a_permanent_rejection(answer: Answer, error: type[Exception], kind: str) -> Any:
+def a_permanent_rejection(spoil: Spoil, error: type[Exception], kind: str) -> Any:
     async def story(sim: Simulation) -> list[str]:
-        traced: list[object] = []
-        with Front().standing() as front:
+        with Front(sim) as front:
             piece = await begun(sim)
             rt = sim.runtime("ann")
-            rt.introspection.traces._taps.on_event(traced.append, True)
-            front.reject("append", 3, answer)
+            rt.introspection.traces.switch("EventRejected", "EventEnded", on=True)
+            front.reject("append", 3, spoil)
             got = await outcome(piece.append.send("ann"))
             row = row_of(sim)
             await sim.settle()
@@ -184,9 +185,10 @@ def a_permanent_rejection(answer: Answer, error: type[Exception], kind: str) -> 
             found.append("it landed")
         if (row.state, row.attempts) != ("failed", 1) or not row.error:
             found.append(f"the table says {row.state} after {row.attempts} attempts: {row.error!r}")
-        outcomes = [each.outcome for each in traced if isinstance(each, EventRejected)]
-        if outcomes != [kind] or [each.end for each in traced if isinstance(each, EventEnded)] != ["failed"]:
-            found.append(f"the trace says {outcomes}")
+        traced: list[Any] = rt.introspection.traces.events()
+        said = [each.outcome if type(each).__name__ == "EventRejected" else each.end for each in traced]
+        if said != [kind, "failed"]:
+            found.append(f"the trace says {said}")
         return found
 
     return story
@@ -198,19 +200,17 @@ PERMANENT = [
 ]
 
 
-@pytest.mark.parametrize(("answer", "error", "kind"), PERMANENT)
-def test_a_permanent_rejection_is_not_retried_and_can_be_seen(
-    answer: Answer, error: type[Exception], kind: str
-) -> None:
-    assert told(a_permanent_rejection(answer, error, kind)) == []
+@pytest.mark.parametrize(("spoil", "error", "kind"), PERMANENT)
+def test_a_permanent_rejection_is_not_retried_and_can_be_seen(spoil: Spoil, error: type[Exception], kind: str) -> None:
+    assert told(a_permanent_rejection(spoil, error, kind)) == []
 
 
-@pytest.mark.parametrize(("answer", "error", "kind"), PERMANENT)
+@pytest.mark.parametrize(("spoil", "error", "kind"), PERMANENT)
 def test_without_telling_them_apart_a_permanent_rejection_is_retried(
-    answer: Answer, error: type[Exception], kind: str
+    spoil: Spoil, error: type[Exception], kind: str
 ) -> None:
     with everything_is_retried():
-        assert "it was tried 4 times" in str(told(a_permanent_rejection(answer, error, kind)))
+        assert "it was tried 4 times" in str(told(a_permanent_rejection(spoil, error, kind)))
 
 
 # ---- never converging --------------------------------------------------------------------------------------
@@ -220,7 +220,7 @@ MOST_ATTEMPTS = 100
 
 
 async def a_conflict_that_never_clears(sim: Simulation) -> list[str]:
-    with Front().standing() as front:
+    with Front(sim) as front:
         piece = await begun(sim)
         front.reject("append", 1_000_000)
         began = sim.now()
@@ -269,7 +269,8 @@ def test_without_window_or_delay_a_conflict_that_never_clears_goes_on(switch: Sw
 
 
 async def a_window_of_zero(sim: Simulation) -> list[str]:
-    with Front().standing() as front, policy(retry_window_ms=0):
+    sim.runtime("ann", policy=Policy(retry_window_ms=0))
+    with Front(sim) as front:
         piece = await begun(sim)
         front.reject("append", 1)
         error = await outcome(piece.append.send("ann"))
@@ -284,7 +285,7 @@ def test_with_a_window_of_zero_the_first_conflict_is_a_loud_end() -> None:
 
 async def those_who_wait_behind(sim: Simulation) -> list[str]:
     """While one backs off those behind it wait; then they go on, in their order."""
-    with Front().standing() as front:
+    with Front(sim) as front:
         piece = await begun(sim)
         front.reject("append", 25)
         answers = await outcomes(*(piece.append.send(f"n{i}") for i in range(6)))
@@ -311,7 +312,8 @@ class Rival:
         self._number = 0
         self.left = times
         read(sim, lambda engines: engines["s"].open_session("rival"))
-        sim._clients[user].ambush = self._sees
+        runtime: Any = sim.runtime(user)
+        runtime.client.ambush = self._sees
 
     def _sees(self, connection: Any, message: Any) -> None:
         nodes = [each.provenance.node for each in getattr(message, "commits", ())]

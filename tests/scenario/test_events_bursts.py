@@ -27,7 +27,7 @@ from headwater.runtime.binding.receipts import PREFIX
 from headwater.scheduler import Node
 from headwater.testing import Simulation
 from headwater.testing.author_stored import log_of
-from tests.scenario.events_kit import durable, outcome, outcomes, policy, told
+from tests.scenario.events_kit import durable, outcome, outcomes, told
 
 STREAMS = 100
 SENDS = 10_000
@@ -143,8 +143,7 @@ BUSY = 1_000
 async def an_event_of_another_space(sim: Simulation) -> list[str]:
     """It is sent behind many of a busy space: how many of those are handled until it is answered?"""
     HANDLED.clear()
-    with policy(backlog=BUSY):
-        rt = sim.runtime("ann")
+    rt = sim.runtime("ann", policy=Policy(backlog=BUSY))
     busy, other = rt.space("busy").piece(Pile, "p"), rt.space("other").piece(Pile, "p")
     await other.add.send(-1)
     sent = [asyncio.ensure_future(busy.add.send(n)) for n in range(BUSY)]
@@ -209,8 +208,7 @@ def test_without_a_limit_nobody_is_refused() -> None:
 
 async def one_stream_that_is_full(sim: Simulation) -> list[str]:
     """What is full is one handler of one piece: others of its space are sent to as always."""
-    with policy(backlog=10):
-        rt = sim.runtime("ann")
+    rt = sim.runtime("ann", policy=Policy(backlog=10))
     full, free = (rt.space("s").piece(Pile, name) for name in ("full", "free"))
     answers = await outcomes(*(full.add.send(n) for n in range(20)), *(free.add.send(n) for n in range(5)))
     await sim.settle()
@@ -226,8 +224,7 @@ def test_a_full_stream_is_full_for_itself_alone() -> None:
 
 
 async def posts_beyond_the_limit(sim: Simulation) -> list[str]:
-    with policy(backlog=10):
-        pile = sim.runtime("ann").space("s").piece(Pile, "p")
+    pile = sim.runtime("ann", policy=Policy(backlog=10)).space("s").piece(Pile, "p")
     refused = 0
     for n in range(20):
         try:
@@ -244,8 +241,7 @@ def test_posting_beyond_the_limit_raises_at_once() -> None:
 
 
 async def more_than_one_runtime_takes_on(sim: Simulation) -> list[str]:
-    with policy(in_hand=30):
-        rt = sim.runtime("ann")
+    rt = sim.runtime("ann", policy=Policy(in_hand=30))
     sends: list[Coroutine[Any, Any, Any]] = [rt.space("s").piece(Pile, f"p{n}").add.send(n) for n in range(40)]
     answers = await outcomes(*sends)
     refused = [each for each in answers if isinstance(each, BacklogFullError)]

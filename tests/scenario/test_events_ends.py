@@ -5,18 +5,28 @@ from __future__ import annotations
 import asyncio
 from contextlib import nullcontext
 from datetime import timedelta
+from itertools import count
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 
-from headwater import AuthoringError, Cell, Piece, Refused, SessionExpiredError, cell, handler
-from headwater.engine.reads import every
+from headwater import Cell, Piece, Policy, Refused, SessionExpiredError, cell, handler
+from headwater.data.value import freeze
 from headwater.errors import EventExpiredError, HandlerFailed
-from headwater.runtime.binding import stored as stored_events
-from headwater.runtime.binding.receipts import PREFIX
+from headwater.protocol.commit import SentEvent
 from headwater.testing import Simulation
-from tests.scenario.events_kit import Front, commits, durable, outcome, outcomes, policy, read, stored, told
+from tests.scenario.events_kit import (
+    RECEIPTS,
+    Front,
+    commits,
+    documents,
+    durable,
+    outcome,
+    outcomes,
+    read,
+    stored,
+    told,
+)
 
 LATER = timedelta(seconds=30)
 
@@ -68,13 +78,7 @@ def finally_there(sim: Simulation, box: Box, expected: object) -> list[str]:
 
 def receipts_of(sim: Simulation) -> int:
     """How many receipts there are."""
-
-    def look(engines: Any) -> int:
-        return sum(
-            each.doc.id.startswith(PREFIX) for each in every(lambda after: engines["s"].documents("space", after=after))
-        )
-
-    found: int = read(sim, look)
+    found: int = read(sim, lambda engines: len(documents(engines["s"], RECEIPTS)))
     return found
 
 
@@ -83,7 +87,7 @@ def receipts_of(sim: Simulation) -> int:
 
 def withdrawn(pause_s: float | None, is_behind: bool, **options: Any) -> Any:
     async def story(sim: Simulation) -> list[str]:
-        with Front().standing() as front:
+        with Front(sim) as front:
             box = await begun(sim)
             front.reject("put", 5 if is_behind else 0)
             if is_behind:
@@ -245,7 +249,7 @@ def test_a_stored_event_that_is_refused_or_fails_is_not_taken_up_again(name: str
 
 def test_a_runtime_that_is_killed_answers_everybody_and_leaves_only_what_was_stored() -> None:
     async def story(sim: Simulation) -> list[str]:
-        with Front().standing() as front:
+        with Front(sim) as front:
             box = await begun(sim)
             front.reject("put", 1_000)
             plain = asyncio.ensure_future(outcome(box.put.send("plain")))
@@ -283,7 +287,7 @@ def test_a_conflict_is_tried_again_after_a_gap_that_is_longer_than_the_window() 
     """Without a connection nobody is in the way, and nothing can be tried: that time does not count."""
 
     async def story(sim: Simulation) -> list[str]:
-        with Front().standing() as front:
+        with Front(sim) as front:
             box = await begun(sim)
             front.reject("put", 1_000)
             sent = asyncio.ensure_future(outcome(box.put.send("x")))
@@ -325,7 +329,7 @@ def test_what_is_due_after_the_retention_is_handled_then() -> None:
 
 def test_what_was_stored_longer_ago_than_the_retention_is_handled_by_whoever_comes() -> None:
     async def story(sim: Simulation) -> list[str]:
-        with Front().standing() as front:
+        with Front(sim) as front:
             box = await begun(sim)
             front.reject("put", 1_000_000)
             sent = asyncio.ensure_future(outcome(box.put.options(durable=True).send("x")))
@@ -345,8 +349,7 @@ def test_receipts_go_after_the_retention_and_their_events_are_refused_as_expired
     """What is deleted still counts: no event is handled again because nobody remembers it."""
 
     async def story(sim: Simulation) -> list[str]:
-        with policy(retention_ms=60_000):
-            rt = sim.runtime("ann")
+        rt = sim.runtime("ann", policy=Policy(retention_ms=60_000))
         box = await rt.space("s", user="dee", session="x").open(Box, "b")
         await box.put.options(id="k").send("x")
         for n in range(50):
@@ -370,32 +373,45 @@ def test_receipts_go_after_the_retention_and_their_events_are_refused_as_expired
 # ---- a class that nobody has -------------------------------------------------------------------------------
 
 
-def test_a_stored_event_whose_class_is_not_imported_is_parked_until_it_is() -> None:
-    def not_imported(name: str) -> Any:
-        raise AuthoringError(
-            f"there is a piece of class {name}, which this program has not imported: import ends first"
-        )
+IMPORTED = count()
+"""Each class that is imported late has a name of its own: a class stays imported until the process ends."""
 
+
+def import_late(name: str) -> type[Piece]:
+    class Late(Piece, name=name):
+        seen: Cell[tuple[str, ...]] = cell(default=())
+
+        @handler
+        def put(self, text: str) -> None:
+            self.seen.push(text)
+
+    return Late
+
+
+def test_stored_event_of_a_class_that_is_not_imported_is_parked_until_it_is() -> None:
     async def story(sim: Simulation) -> list[str]:
-        with Front().standing() as front:
-            box = await begun(sim)
-            front.reject("put", 1_000_000)
-            box.put.options(durable=True).post("x")
-            await sim.advance(seconds=0.5)
-            await sim.crash("ann")
-            await sim.crash("bob")
+        cls = f"ends.Late{next(IMPORTED)}"
+        said = {"args": {"text": "x"}, "cls": cls, "name": "late", "user": "", "session": "", "at": 0}
+        left = SentEvent("e1", "s/late:put", freeze(said), 0)
+        ann = sim.runtime("ann")
+        ann.space("s")
+        await sim.settle()
+        channel = ann.channel("s")
+        assert channel is not None
+        await channel.land(lambda made: made.events.append(left), node="left behind")
+        await sim.crash("ann")
         rt = sim.runtime("cy")
-        with patch.object(stored_events, "class_named", not_imported):
-            rt.space("s")
-            await sim.advance(seconds=100)
-            parked = [(event.stream, why) for event, why in rt.pieces.handling.takeover.parked()]
-            early = durable(sim, box, "seen")
+        rt.space("s")
+        await sim.advance(seconds=100)
+        parked = [(row.stream, row.error or row.waits) for row in rt.intents() if row.state == "parked"]
+        wrong = [] if stored(sim) == ["s/late:put"] else [f"{stored(sim)} is stored"]
+        if [stream for stream, _ in parked] != ["s/late:put"] or "not imported" not in parked[0][1]:
+            wrong.append(f"parked is {parked}")
+        late = rt.space("s").piece(import_late(cls), "late")
         await sim.advance(seconds=100)
         await quiet(sim)
-        wrong = [] if early is None else [f"{early} was handled"]
-        if [stream for stream, _ in parked] != ["s/b:put"] or "not imported" not in parked[0][1]:
-            wrong.append(f"parked is {parked}")
-        return wrong + finally_there(sim, box, ("x",))
+        found = durable(sim, late, "seen"), stored(sim)
+        return wrong if found == (("x",), []) else [*wrong, f"{found} is there, and stored"]
 
     assert told(story) == []
 

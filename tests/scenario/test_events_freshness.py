@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from headwater import Cell, Piece, Refused, cell, computed, handler
+from headwater import Cell, Piece, Policy, Refused, cell, computed, handler
 from headwater.data.address import DocKey
 from headwater.data.patch import replace
 from headwater.errors import HandlerFailed, NotSettlingError
 from headwater.protocol.commit import Commit, Operation
 from headwater.testing import Simulation
-from tests.scenario.events_kit import Front, durable, outcome, policy, read, told
+from tests.scenario.events_kit import Front, durable, outcome, read, told
 from tests.simulation.events_switches import a_no_is_not_doubted, anything_is_fresh, sources_are_forgotten
 
 CALLED: list[object] = []
@@ -210,8 +210,7 @@ def test_a_gated_upstream_parks_the_head_of_its_lane_until_its_time() -> None:
 
 async def an_upstream_that_does_not_settle(sim: Simulation) -> list[str]:
     poll = await begun(sim)
-    with policy(retry_window_ms=3_000):
-        poll = sim.runtime("bob").space("s").piece(Poll, "p")
+    poll = sim.runtime("bob", policy=Policy(retry_window_ms=3_000)).space("s").piece(Poll, "p")
     began = sim.now()
     answer = await outcome(poll.take_never.send())
     took_s = (sim.now() - began).total_seconds()
@@ -229,7 +228,7 @@ def test_an_upstream_that_does_not_settle_fails_the_send_and_names_it() -> None:
 
 async def a_no_to_what_never_was(sim: Simulation) -> list[str]:
     """The poll is closed here, and that is rejected: the vote that came behind it was refused for nothing."""
-    with Front().standing() as front:
+    with Front(sim) as front:
         poll = await begun(sim)
         front.reject("close", 1)
         closing = asyncio.ensure_future(outcome(poll.close.options(retries=0).send()))
@@ -298,7 +297,7 @@ def test_an_event_whose_upstream_waits_for_a_connection_waits_with_it(name: str,
 
 async def a_no_that_cannot_be_decided(sim: Simulation) -> list[str]:
     """The poll was closed here without a connection, which loses in the end: the refusal behind it never counted."""
-    with Front().standing() as front:
+    with Front(sim) as front:
         poll = await begun(sim)
         front.reject("close", 1)
         with sim.offline("ann"):

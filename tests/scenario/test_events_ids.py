@@ -49,7 +49,7 @@ async def a_parent_that_is_tried_again(sim: Simulation) -> list[str]:
     chain = await sim.runtime("ann").space("s").open(Chain, "c")
     await sim.settle()
     now_us = int(sim.now().timestamp() * 1e6)
-    with Front().standing() as front:
+    with Front(sim) as front:
         front.reject("parent", 2)
         made = await chain.parent.send()
         await sim.settle()
@@ -72,7 +72,7 @@ def test_ids_of_follow_ups_are_each_attempts_own_and_what_is_minted_is_the_same_
 async def a_parent_that_writes_nothing(sim: Simulation) -> list[str]:
     """Its receipt is a commit like any other: its follow-up stands on that, and is handled once."""
     chain = await sim.runtime("ann").space("s").open(Chain, "c")
-    with Front().standing() as front:
+    with Front(sim) as front:
         front.reject("only_posts", 1)
         await chain.only_posts.send()
         await sim.settle()

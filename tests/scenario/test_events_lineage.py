@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from headwater import Cell, Handler, HeadwaterError, Input, Link, Piece, cell, effect, given, handler, link
+from headwater import Cell, Handler, HeadwaterError, Input, Link, Piece, Policy, cell, effect, given, handler, link
 from headwater.testing import Simulation
-from tests.scenario.events_kit import Front, commits, durable, forbidden, outcome, policy, stored, told
+from tests.scenario.events_kit import Front, commits, durable, forbidden, outcome, stored, told
 from tests.simulation.events_switches import (
     Switch,
     follow_ups_are_not_stored,
@@ -95,7 +95,7 @@ def once(what: str, found: object, expected: object) -> list[str]:
 
 
 async def a_parent_that_is_tried_twice(sim: Simulation) -> list[str]:
-    with Front().standing() as front:
+    with Front(sim) as front:
         chain = await begun(sim)
         front.reject("first", 1)
         await chain.first.send()
@@ -119,7 +119,7 @@ def test_without_lineage_a_retried_parent_has_two_follow_ups(switch: Switch) -> 
 
 
 async def a_follow_up_that_reads_what_its_parent_wrote(sim: Simulation) -> list[str]:
-    with Front().standing() as front:
+    with Front(sim) as front:
         chain = await begun(sim)
         front.reject("reading", 2)
         await chain.reading.send()
@@ -138,7 +138,7 @@ def test_a_follow_up_that_reads_its_parents_writes_is_handled_once() -> None:
 
 
 async def a_parent_that_fails_for_good(sim: Simulation) -> list[str]:
-    with Front().standing() as front:
+    with Front(sim) as front:
         chain = await begun(sim)
         front.reject("first", 100, forbidden)
         answer = await outcome(chain.first.send())
@@ -166,7 +166,8 @@ def test_without_lineage_a_failed_parents_follow_up_lands() -> None:
 
 
 async def a_parent_that_does_not_converge(sim: Simulation) -> list[str]:
-    with Front().standing() as front, policy(retry_window_ms=200):
+    sim.runtime("ann", policy=Policy(retry_window_ms=200))
+    with Front(sim) as front:
         chain = await begun(sim)
         front.reject("first", 10_000)
         answer = await outcome(chain.first.send())
@@ -183,7 +184,7 @@ def test_nothing_that_a_parent_which_does_not_converge_posted_is_handled() -> No
 
 
 async def a_parent_that_is_sent_with_no_retries(sim: Simulation) -> list[str]:
-    with Front().standing() as front:
+    with Front(sim) as front:
         chain = await begun(sim)
         front.reject("first", 1)
         answer = await outcome(chain.first.options(retries=0).send())
@@ -203,7 +204,7 @@ def test_with_no_retries_a_conflict_is_the_end_of_an_event_and_of_what_it_posted
 
 
 async def a_launch_that_fails_for_good(sim: Simulation) -> list[str]:
-    with Front().standing() as front:
+    with Front(sim) as front:
         chain = await begun(sim)
         front.reject("starting", 100, forbidden)
         answer = await outcome(chain.starting.send())
@@ -227,7 +228,7 @@ def test_without_lineage_a_piece_that_was_never_launched_goes_on() -> None:
 
 
 async def a_launch_that_is_tried_twice(sim: Simulation) -> list[str]:
-    with Front().standing() as front:
+    with Front(sim) as front:
         chain = await begun(sim)
         front.reject("starting", 3)
         await chain.starting.send()
@@ -281,7 +282,7 @@ async def two_spaces(sim: Simulation) -> tuple[Chain, Chain]:
 
 
 async def a_follow_up_in_another_space(sim: Simulation) -> list[str]:
-    with Front().standing() as front:
+    with Front(sim) as front:
         here, there = await two_spaces(sim)
         front.reject("away", 1_000)
         here.away.post()
@@ -308,7 +309,7 @@ def test_without_waiting_a_follow_up_in_another_space_comes_before_its_origin() 
 
 
 async def a_parent_in_another_space_that_fails(sim: Simulation) -> list[str]:
-    with Front().standing() as front:
+    with Front(sim) as front:
         here, there = await two_spaces(sim)
         front.reject("away", 100, forbidden)
         answer = await outcome(here.away.send())
@@ -351,7 +352,7 @@ async def a_sender_that_dies_after_its_commit(sim: Simulation) -> list[str]:
     for name in ("s", "t"):
         keeper.space(name)
     await sim.settle()
-    with Front().standing() as front:
+    with Front(sim) as front:
         front.reject("second", 1_000)
         here.away.post()
         await sim.advance(seconds=1)
@@ -387,7 +388,7 @@ class Caller(Piece, name="lineage.Caller"):
 
 
 async def a_handler_that_was_given(sim: Simulation) -> list[str]:
-    with Front().standing() as front:
+    with Front(sim) as front:
         chain = await begun(sim)
         caller = await sim.runtime("ann").space("s").open(Caller(done=chain.second), "caller")
         front.reject("call", 2)

@@ -14,9 +14,9 @@ from headwater.data.value import freeze
 from headwater.errors import LimitError
 from headwater.protocol.commit import SentEvent
 from headwater.runtime import Remote, Runtime
-from headwater.runtime.outbox import Outbox
 from headwater.testing import Simulation
 from tests.scenario.events_kit import durable, stored, told
+from tests.scenario.outbox_kit import full_disk, rows_in
 from tests.scenario.runtime_kit import Cable
 from tests.unit.runtime.kit import address, run, serving
 
@@ -58,7 +58,7 @@ def test_of_those_that_wait_behind_others_the_withdrawn_ones_are_not_handled(tmp
             answers = [each.withdraw() for each in sent[:4]]
             assert answers == [True] * 4
             assert [each.withdraw() for each in sent[:4]] == answers  # Asked again, it is the same.
-            assert {row.id for _, row in outbox_of(client).rows()} == {kept.id, sent[4].id, sent[5].id}
+            assert {row.id for row in rows_in(path)} == {kept.id, sent[4].id, sent[5].id}
             if dies:
                 with contextlib.suppress(LimitError):  # The others wait for a connection.
                     await client.close()
@@ -68,13 +68,13 @@ def test_of_those_that_wait_behind_others_the_withdrawn_ones_are_not_handled(tmp
             await client.space("s").piece(Box, "b").put.send("last")
             await client.durable()
             assert await client.space("s").piece(Box, "b").seen.pull() == ("front", "4", "5", "last")
-            assert len(outbox_of(client)) == 0
+            assert rows_in(path) == []
             await client.close()
 
     run(work)
 
 
-def test_what_the_outbox_cannot_forget_is_not_withdrawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_event_that_the_outbox_cannot_remove_is_not_withdrawn(tmp_path: Path) -> None:
     async def work() -> None:
         async with serving(tmp_path / "data", insecure_local=True) as server:
             cable = Cable(Remote(address(server)))
@@ -83,14 +83,8 @@ def test_what_the_outbox_cannot_forget_is_not_withdrawn(tmp_path: Path, monkeypa
             cable.unplug()
             box = client.space("s").piece(Box, "b")
             intent = box.put.post("front")
-
-            def remove(self: Outbox, id: str) -> None:
-                raise StorageError("the disk is full")
-
-            with monkeypatch.context() as patched:
-                patched.setattr(Outbox, "remove", remove)
-                with pytest.raises(StorageError, match="the disk is full"):
-                    intent.withdraw()
+            with full_disk(), pytest.raises(StorageError, match="the outbox"):
+                intent.withdraw()
             cable.plug_in()
             await client.durable()
             assert await box.seen.pull() == ("front",)
@@ -113,7 +107,7 @@ def test_withdrawing_once_it_was_called_says_no_and_it_is_handled(tmp_path: Path
             await some_turns()
             assert box.seen.get() == ("False", "True")
             assert [each.withdraw() for each in intents] == [False, False]
-            assert len(outbox_of(client)) == 2
+            assert len(rows_in(tmp_path / "client.outbox")) == 2
             cable.plug_in()
             await client.durable()
             await client.close()
@@ -121,12 +115,6 @@ def test_withdrawing_once_it_was_called_says_no_and_it_is_handled(tmp_path: Path
                 assert await rt.space("s").piece(Box, "b").seen.pull() == ("False", "True")
 
     run(work)
-
-
-def outbox_of(client: Runtime) -> Outbox:
-    outbox = client.pieces.handling.storing.outbox
-    assert outbox is not None
-    return outbox
 
 
 # ---- what was taken up, without a connection ---------------------------------------------------------------

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import replace
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,21 +18,21 @@ import pytest
 
 import headwater
 from headwater import Cell, HandlerFailed, Piece, Policy, Refused, cell, computed, handler
-from headwater.cli import intents as command
 from headwater.cli.app import run as run_command
-from headwater.data.patch import append
+from headwater.data.address import DocKey
+from headwater.data.patch import append, replace
 from headwater.data.value import freeze
-from headwater.engine import ACCESS
+from headwater.engine import ACCESS, Directory, Engine
 from headwater.errors import AccessError, DirectoryInUseError, HeadwaterError, RuleRefusedError
-from headwater.protocol.commit import SentEvent
-from headwater.protocol.desk import Question
-from headwater.runtime import Remote, Runtime
-from headwater.runtime.binding import takeover
-from headwater.runtime.outbox import Outbox
-from headwater.server import intents as listing
+from headwater.protocol.commit import Commit, Operation, SentEvent
+from headwater.protocol.messages import FromReplica
+from headwater.protocol.stored_events import QueryEvents, StoredEvent
+from headwater.protocol.verdict import Accepted
+from headwater.runtime import Embedded, Remote, Runtime
 from headwater.server import new_key, new_token
 from headwater.testing import Simulation
-from tests.scenario.events_kit import Front, commits, durable, forbidden, outcome, policy, read, stored, told
+from tests.scenario.events_kit import RECEIPTS, Front, commits, durable, forbidden, outcome, stored, told
+from tests.scenario.outbox_kit import copied, rows_in
 from tests.scenario.runtime_kit import Cable
 from tests.unit.runtime.kit import address, run, serving
 
@@ -121,15 +126,14 @@ def test_a_durable_send_without_a_connection_holds_up_nobody() -> None:
 
 async def a_durable_send_that_is_not_stored(sim: Simulation) -> list[str]:
     """Its handling stands on its storing: neither lands, and its sender is told why."""
-    front = Front()
     box = await sim.runtime("ann").space("s").open(Box, "b")
     await sim.settle()
-    with front.standing():
+    with Front(sim) as front:
         front.reject("events", 1, forbidden)
         answer = await outcome(box.put.options(durable=True).send("x"))
         behind = await outcome(box.put.send("y"))
     await sim.settle()
-    wrong = [] if isinstance(answer, RuleRefusedError) and "nobody writes here" in str(answer) else [f"told {answer!r}"]
+    wrong = [] if isinstance(answer, RuleRefusedError) and "document" in str(answer) else [f"told {answer!r}"]
     found = durable(sim, box, "seen"), behind
     return wrong if found == (("y",), "y") else [*wrong, f"{found} came of it"]
 
@@ -139,13 +143,6 @@ def test_a_durable_send_that_cannot_be_stored_is_not_handled_and_says_why() -> N
 
 
 # ---- what is due later, and an outbox ----------------------------------------------------------------------
-
-
-def in_outbox(box: Path) -> list[str]:
-    outbox = Outbox(str(box))
-    found = [event.stream for _, event in outbox.rows()]
-    outbox.close()
-    return found
 
 
 async def moments(count: int = 100) -> None:
@@ -164,27 +161,23 @@ def test_what_is_due_later_is_in_the_outbox_until_it_is_stored(tmp_path: Path) -
             box = await client.space("s").open(Box, "b")
             box.put.post_at(timedelta(hours=1), "stored")
             await client.durable()
-            assert len(client.pieces.handling.storing.outbox or ()) == 0  # The store has it.
+            assert rows_in(path) == []  # The store has it.
             cable.unplug()
             box.put.post_at(timedelta(hours=1), "kept")
             box.put.post_at(timedelta(milliseconds=1), "soon")
             await moments()
             with pytest.raises(HeadwaterError):
                 await client.close()
-            assert in_outbox(path) == ["s/b:put", "s/b:put"]
+            assert [row.stream for row in rows_in(path)] == ["s/b:put", "s/b:put"]
             async with headwater.connect(where, token="", outbox=path, policy=Policy(grace_ms=1)) as rt:
                 again = await rt.space("s").open(Box, "b")
                 await rt.core.observing.until(lambda: again.seen.get() == ("soon",))
                 await rt.durable()
                 assert in_hand(rt) == []
                 assert sorted(row.state for row in rt.intents()) == ["landed", "stored"]
-            assert in_outbox(path) == []
-            async with headwater.connect(where, token="") as looking:
-                channel = (looking.space("s"), looking.channel("s"))[1]
-                assert channel is not None
-                await channel.driver.opened()
-                texts = sorted(str(row["args"]["text"]) for row in await stored_rows(looking))
-                assert texts == ["kept", "stored"]
+            assert rows_in(path) == []
+        texts = sorted(str(row.payload["args"]["text"]) for row in stored_in(tmp_path / "data"))
+        assert texts == ["kept", "stored"]
 
     run(work)
 
@@ -193,35 +186,50 @@ def in_hand(rt: Runtime) -> list[str]:
     return [row.stream for row in rt.intents() if row.ended_us is None]
 
 
-async def stored_rows(rt: Runtime) -> list[Any]:
-    attending = rt.pieces.handling.takeover._spaces["s"]
-    return [row.payload for row in (await attending._page(2**52, (0, ""))).events]
+def stored_in(folder: Path) -> list[StoredEvent]:
+    """The events that are stored in space `s` of a directory that is not open."""
+    with Directory(folder) as directory:
+        return list(directory.space("s").events(limit=1_000).items)
+
+
+def handle_elsewhere(folder: Path, row: StoredEvent) -> None:
+    """Do to a stored event what the process does that handles it: leave a receipt, and remove the row."""
+    receipt = DocKey("space", f"{RECEIPTS}{row.id}")
+    written = Operation(receipt, (replace((), {"at_us": 0, "refused": "handled elsewhere"}),))
+    with Directory(folder) as directory:
+        engine = directory.space("s")
+        engine.open_session("elsewhere")
+        (verdict,) = engine.submit("elsewhere", Commit(1, (written,), handled=(row.id,)))
+        assert isinstance(verdict, Accepted)
 
 
 @pytest.mark.parametrize("was", ["still stored", "handled"])
-def test_what_was_stored_although_nobody_heard_it_is_one_event(tmp_path: Path, was: str) -> None:
-    """The process died after its event was stored and before its outbox knew."""
-    path = tmp_path / "client.outbox"
+def test_event_that_was_stored_before_the_outbox_knew_is_one_event(tmp_path: Path, was: str) -> None:
+    """The process died after its event was stored and before it removed the event from its outbox."""
+    path, before = tmp_path / "client.outbox", tmp_path / "before.outbox"
 
     async def work() -> None:
-        async with headwater.open(tmp_path / "data", policy=Policy(grace_ms=1)) as rt:
-            box = await rt.space("s").open(Box, "b")
-            box.put.post_at(timedelta(hours=1), "x")
-            await rt.durable()
-            (row,) = (await rt.pieces.handling.takeover._spaces["s"]._page(2**52, (0, ""))).events
-            if was == "handled":
-                await rt.pieces.handling.storing.refuse_row(row, "s", Refused("handled elsewhere"))
-        outbox = Outbox(str(path))
-        outbox.put("s", SentEvent(row.id, row.stream, freeze(row.payload), row.due_us))
-        outbox.close()
-        async with Runtime(tmp_path / "data", policy=Policy(grace_ms=1), outbox=path) as rt:
+        async with Embedded(tmp_path / "data") as data:
+            cable = Cable(data)
+            async with Runtime(cable, outbox=path) as rt:
+                box = await rt.space("s").open(Box, "b")
+                await rt.durable()
+                cable.unplug()
+                box.put.post_at(timedelta(hours=1), "x")
+                await moments()
+                assert len(rows_in(copied(path, before))) == 1
+                cable.plug_in()
+                await rt.durable()
+        (row,) = stored_in(tmp_path / "data")
+        if was == "handled":
+            handle_elsewhere(tmp_path / "data", row)
+        async with Runtime(tmp_path / "data", policy=Policy(grace_ms=1), outbox=before) as rt:
             rt.space("s")
             await rt.durable()
             states = [each.state for each in rt.intents()]
             assert states == (["stored"] if was == "still stored" else ["handled before"])
-            left = (await rt.pieces.handling.takeover._spaces["s"]._page(2**52, (0, ""))).events
-            assert len(left) == (1 if was == "still stored" else 0)
-        assert in_outbox(path) == []
+        assert len(stored_in(tmp_path / "data")) == (1 if was == "still stored" else 0)
+        assert rows_in(before) == []
 
     run(work)
 
@@ -327,9 +335,6 @@ async def a_parked_event(sim: Simulation) -> list[str]:
     wrong = [] if row.state == "parked" and "slow" in row.waits else [f"{row}"]
     if row.next_try_us is None or not 15_000_000 < row.next_try_us - now_us < 20_000_000:
         wrong.append(f"its next try is at {row.next_try_us}, and now is {now_us}")
-    line = command._line(row.as_json())
-    if "parked, next try" not in line or "waits for" not in line:
-        wrong.append(line)
     answer = await sent
     (over,) = [row for row in ann.intents() if row.stream.endswith("take_slow")]
     return wrong if (answer, over.waits, over.next_try_us) == (5, "", None) else [*wrong, f"{answer} and {over}"]
@@ -362,8 +367,8 @@ def test_so_does_one_that_cannot_be_handled_here() -> None:
 # ---- taking up many ----------------------------------------------------------------------------------------
 
 
-async def many_stored_events(sim: Simulation) -> list[str]:
-    ann, bob = sim.runtime("ann"), sim.runtime("bob")
+async def many_stored_events(sim: Simulation, backlog: int) -> list[str]:
+    ann, bob = sim.runtime("ann"), sim.runtime("bob", policy=Policy(backlog=backlog))
     box = await bob.space("s").open(Box, "b")
     ann.space("s")
     await sim.settle()
@@ -375,18 +380,16 @@ async def many_stored_events(sim: Simulation) -> list[str]:
         await channel.land(lambda made, rows=rows: made.events.extend(rows), node="somebody")  # type: ignore[misc]
     await sim.crash("ann")
     pages = 0
-    real = takeover.Attending._page
 
-    async def page(self: Any, *args: Any) -> Any:
+    def arrived(engine: Engine, message: FromReplica) -> FromReplica:
         nonlocal pages
-        pages += 1
-        return await real(self, *args)
+        pages += isinstance(message, QueryEvents)
+        return message
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(takeover.Attending, "_page", page)
-        for _ in range(10):
-            await sim.advance(seconds=6)
-            await sim.settle()
+    sim.server.front = arrived
+    for _ in range(10):
+        await sim.advance(seconds=6)
+        await sim.settle()
     found = len(durable(sim, box, "seen") or ()), len(stored(sim))
     wrong = [] if found == (1_000, 0) else [f"{found}"]
     return wrong if pages <= 30 else [*wrong, f"{pages} pages were read of ten"]
@@ -394,8 +397,7 @@ async def many_stored_events(sim: Simulation) -> list[str]:
 
 @pytest.mark.parametrize("backlog", [256, 40])
 def test_taking_up_many_reads_what_it_has_room_for_and_no_more(backlog: int) -> None:
-    with policy(backlog=backlog):
-        wrong = told(many_stored_events)
+    wrong = told(lambda sim: many_stored_events(sim, backlog))
     assert [each for each in wrong if backlog == 256 or "pages" not in each] == []
 
 
@@ -453,7 +455,6 @@ def test_a_row_that_may_not_be_asked_about_stops_no_timer(tmp_path: Path) -> Non
             rt = await headwater.connect(where, token=new_token(tmp_path, "ann"), policy=soon)
             again = await rt.space("s", user="ann").open(Box, "b")
             await rt.core.observing.until(lambda: again.seen.get() == ("due",))
-            assert rt.pieces.handling.takeover._spaces["s"].next_look_us is not None
             assert {row.state for row in rt.intents() if row.stream.startswith("t1/")} <= {"failed", "parked"}
             with contextlib.suppress(AccessError):  # of the space that she may not read
                 await rt.close()
@@ -464,42 +465,83 @@ def test_a_row_that_may_not_be_asked_about_stops_no_timer(tmp_path: Path) -> Non
 # ---- looking from outside ----------------------------------------------------------------------------------
 
 
-async def listed(sim: Simulation) -> list[str]:
-    ann = sim.runtime("ann")
-    box = await ann.space("s", user="ann").open(Box, "b")
-    for n in range(5):
-        box.put.options(id=f"k{n}").post_at(timedelta(hours=1), "x")
-    await sim.settle()
-    known = [row for row in ann.intents() if row.state == "stored"]
-    living = [replace(row, ended_us=None) for row in known]  # as if it had them in hand
-    forms = read(sim, lambda engines: listing.stored_form(engines["s"]))
-    wrong = [] if len(forms) == 5 else [f"{len(forms)} are listed"]
-    rows: list[Any] = listing.intents_form("s", living, forms)
-    if [row["state"] for row in rows] != ["stored"] * 5:
-        wrong.append(f"{rows} are listed")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(listing, "MOST", 3)
-        errors = [row["error"] for row in read(sim, lambda engines: listing.stored_form(engines["s"]))]
-    return wrong if errors == ["", "", "", "more are stored: these are the first 3"] else [*wrong, f"{errors}"]
+def listed(capsys: pytest.CaptureFixture[str], where: object, *words: str) -> str:
+    capsys.readouterr()
+    assert run_command(["intents", str(where), *words]) == 0
+    return capsys.readouterr().out
 
 
-def test_a_stored_event_that_somebody_has_in_hand_is_listed_once_and_what_is_left_out_is_said() -> None:
-    assert told(listed) == []
-
-
-def test_following_goes_on_when_a_program_opens_the_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_stored_event_that_a_process_has_parked_is_listed_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answers: list[Any] = [[], DirectoryInUseError("d is owned"), DirectoryInUseError("d is owned"), KeyboardInterrupt()]
+    with Directory(tmp_path) as directory:
+        engine = directory.space("s")
+        engine.open_session("somebody")
+        later_us = 2**52
+        rows = row_for("e1", "s/b:put", cls="nowhere.Box"), row_for("e2", "s/b:put", later_us)
+        (verdict,) = engine.submit("somebody", Commit(1, events=rows))
+        assert isinstance(verdict, Accepted)
 
-    def ask(where: str, asked: Question, *, token: str = "") -> Any:
-        answer = answers.pop(0)
-        if isinstance(answer, BaseException):
-            raise answer
-        return answer
+    async def work() -> None:
+        async with serving(tmp_path, insecure_local=True, classes=(Box,)) as server:
+            where = address(server).replace("ws:", "http:")
+            rt = server.application().runtime
+            rt.space("s")
+            await rt.core.observing.until(lambda: [row.state for row in rt.intents()] == ["parked"])
+            found = json.loads(await asyncio.to_thread(listed, capsys, where, "s", "--json"))
+            assert [(row["id"], row["state"]) for row in found] == [("e1", "parked"), ("e2", "stored")]
+            text = await asyncio.to_thread(listed, capsys, where, "s")
+            assert "parked, next try" in text
+            assert "nowhere.Box" in text
 
-    monkeypatch.setattr(command, "ask", ask)
-    monkeypatch.setattr(command, "EVERY_S", 0)
-    assert run_command(["intents", str(tmp_path), "--follow"]) == 130
-    assert capsys.readouterr().out.count("d is owned") == 1
-    assert answers == []
+    run(work)
+
+
+def test_list_of_stored_events_says_that_there_are_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Directory(tmp_path) as directory:
+        engine = directory.space("s")
+        engine.open_session("somebody")
+        for number in range(7):
+            rows = tuple(row_for(f"{number}-{n:03}", "s/b:put") for n in range(150))
+            (verdict,) = engine.submit("somebody", Commit(number + 1, events=rows))
+            assert isinstance(verdict, Accepted)
+    errors = [row["error"] for row in json.loads(listed(capsys, tmp_path, "s", "--json"))]
+    assert errors == [*[""] * 1_000, "more are stored: these are the first 1,000"]
+
+
+def test_following_goes_on_when_a_program_opens_the_directory(tmp_path: Path) -> None:
+    """It says once that the directory is in use, and lists what was stored after that program ended."""
+    store_event(tmp_path, 1)
+    words = (sys.executable, "-m", "headwater.cli", "intents", str(tmp_path), "--follow")
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as follower:
+        assert follower.stdout is not None
+        lines = [follower.stdout.readline()]
+        with owned(tmp_path):
+            lines.append(follower.stdout.readline())
+            time.sleep(1.5)  # It looks every half second: a message for each look would be among the lines.
+        store_event(tmp_path, 2)
+        lines.append(follower.stdout.readline())
+        follower.send_signal(signal.SIGINT)
+        assert follower.wait(60) == 130
+    assert "s/1:put: stored" in lines[0]
+    assert "use" in lines[1]
+    assert "s/2:put: stored" in lines[2]
+
+
+@contextlib.contextmanager
+def owned(folder: Path) -> Iterator[Directory]:
+    """Own the directory, as soon as no command reads it."""
+    found: Directory | None = None
+    while found is None:
+        with contextlib.suppress(DirectoryInUseError):
+            found = Directory(folder)
+    with found:
+        yield found
+
+
+def store_event(folder: Path, number: int) -> None:
+    with owned(folder) as directory:
+        engine = directory.space("s")
+        engine.open_session("somebody")
+        (verdict,) = engine.submit("somebody", Commit(number, events=(row_for(f"e{number}", f"s/{number}:put"),)))
+        assert isinstance(verdict, Accepted)

@@ -301,22 +301,21 @@ class Counter(Piece):
 
 def test_conflicts_of_the_handler_spend_no_attempt_and_nothing_is_done_twice() -> None:
     BEGAN.clear()
-    front = Front()
 
     async def story(sim: Simulation) -> list[str]:
         rt = sim.runtime("ann")
         counter = await rt.space("s").open(Counter, "a")
-        front.reject("done", 20)
-        await counter.add_once.send()
-        await rt.reactions.drained()
-        await sim.settle()
+        with Front(sim) as front:
+            front.reject("done", 20)
+            await counter.add_once.send()
+            await rt.reactions.drained()
+            await sim.settle()
         assert counter.sum.get() == 2
         assert [attempt for _, attempt in BEGAN] == [0]
         assert front.rejected["done"] == 20
         return []
 
-    with front.standing():
-        assert told(story) == []
+    assert told(story) == []
 
 
 def test_results_for_a_handler_that_coalesces_land_each_by_itself() -> None:

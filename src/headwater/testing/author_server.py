@@ -26,6 +26,8 @@ TICK_US: Final = 1_000  # what arrives within it is taken together
 WHO: Final = "server"
 
 T = TypeVar("T")
+Front = Callable[[Engine, FromReplica], FromReplica]
+"""Takes the place of a message that arrives for an engine with the one it returns."""
 
 
 class SpaceHost:
@@ -44,7 +46,8 @@ class SpaceHost:
     # What a reception asks of its host. It is never lost through it: the server sees that.
 
     def post(self, peer: Peer, message: FromReplica) -> None:
-        self.batch.append((peer, message))
+        front = self._server.front
+        self.batch.append((peer, message if front is None else front(self.engine, message)))
 
     def lost(self, peer: Peer) -> None:
         self._server.guarded(lambda: self.hub.lost(peer))
@@ -73,6 +76,8 @@ class SimulatedServer:
         "_receptions",
         "_trace",
         "disk",
+        "front",
+        "open_store",
         "restarts",
     )
 
@@ -90,6 +95,8 @@ class SimulatedServer:
         self._is_timed = False
         self._is_up = True
         self.disk = FaultyDisk("author")
+        self.front: Front | None = None  # for tests that change what arrives
+        self.open_store: Callable[..., SqliteStore] = SqliteStore  # for tests that count what is stored
         self.restarts = 0
 
     # ---- living and dying --------------------------------------------------------------------------
@@ -165,7 +172,7 @@ class SimulatedServer:
         found = self._hosts.get(space)
         if found is None:
             self._names[space] = None
-            store = SqliteStore(f"{space}.space", vfs=self.disk.vfs)
+            store = self.open_store(f"{space}.space", vfs=self.disk.vfs)
             try:
                 found = self._hosts[space] = SpaceHost(self, space, store, self._clock)
             except BaseException:

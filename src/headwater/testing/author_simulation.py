@@ -15,7 +15,7 @@ from typing import Any, Final
 from headwater import Member
 from headwater.clock import VirtualClock
 from headwater.errors import AuthoringError, LimitError
-from headwater.runtime import Runtime
+from headwater.runtime import Policy, Runtime
 from headwater.scheduler import Failure
 from headwater.testing.author_counts import Counts
 from headwater.testing.author_faults import Misfortune, weather
@@ -64,8 +64,11 @@ class Simulation:
 
     # ---- who takes part ------------------------------------------------------------------------------
 
-    def runtime(self, user: str, /) -> Runtime:
-        """The runtime of a user, with its own replica and connection: made when it is first asked for."""
+    def runtime(self, user: str, /, *, policy: Policy | None = None) -> Runtime:
+        """The runtime of a user, with its own replica and connection: made when it is first asked for.
+
+        `policy` is that of a runtime which is made by this call.
+        """
         found = self._runtimes.get(user)
         if found is None:
             if not isinstance(user, str) or user in ("", WHO):
@@ -73,7 +76,7 @@ class Simulation:
             client = self._clients[user] = Client(user, self._clock, self._network, self._server, self._trace)
             if self._offline.get(user):
                 client.go_offline()
-            found = self._runtimes[user] = SimulatedRuntime(client, self._clock, self._counts, self._trace)
+            found = self._runtimes[user] = SimulatedRuntime(client, self._clock, self._counts, self._trace, policy)
         return found
 
     # ---- time ------------------------------------------------------------------------------------------
@@ -218,6 +221,11 @@ class Simulation:
 
     def _missing(self) -> list[tuple[str, str, int, int]]:
         return self._server.read(lambda engines: lost(engines, (*self._gone, *self._clients.values())))
+
+    @property
+    def server(self) -> SimulatedServer:
+        """The server: its engines can be read, whatever state it is in."""
+        return self._server
 
     @property
     def trace(self) -> Trace:

@@ -67,7 +67,7 @@ class FaultyDisk(apsw.VFS):
         self.operations = 0
         self.reads = 0
         self.failed = 0  # operations and reads that a fault hit
-        self._on_op = on_op
+        self.on_op = on_op
         self._sector_garbled = sector_garbled
         self._boots = 0
         self._off = False
@@ -159,8 +159,8 @@ class FaultyDisk(apsw.VFS):
     def _done(self, op: DiskOp) -> None:
         self._platter.apply(op)
         self.operations += 1
-        if self._on_op is not None:
-            self._on_op(op)
+        if self.on_op is not None:
+            self.on_op(op)
 
     def reading(self, name: str) -> None:
         """For the handles of this disk: a read is about to happen."""
