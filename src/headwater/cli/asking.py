@@ -179,7 +179,7 @@ def _pieces(engine: Engine) -> JsonForm:
 # ---- with the application ----------------------------------------------------------------------------
 
 
-class _Embedded:
+class EmbeddedEngines:
     """The engines of a directory that this process opened for the question."""
 
     def __init__(self, directory: Path, attachment: Any) -> None:
@@ -220,7 +220,7 @@ async def _answered(directory: Path, asked: Question, module: ModuleType) -> Any
         if begin is not None:
             await begin(rt)  # What is asked is what it runs.
             await rt.settled()
-        return await Desk(rt, _Embedded(directory, attachment)).answer(asked, asked.user, _anything)
+        return await Desk(rt, EmbeddedEngines(directory, attachment)).answer(asked, asked.user, _anything)
 
 
 async def _anything(space: str, right: Right) -> None:

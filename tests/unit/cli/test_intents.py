@@ -85,7 +85,9 @@ def test_of_a_process_that_runs_it_is_what_that_has_in_hand(tmp_path: Path, caps
         assert served.stop()[0] == 0
 
 
-def test_a_line_says_to_whom_it_lost_and_when_it_is_tried_again() -> None:
+def test_a_line_says_to_whom_it_lost_and_when_it_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     row: dict[str, Any] = {
         "id": "e",
         "stream": "s/p:go",
@@ -100,7 +102,18 @@ def test_a_line_says_to_whom_it_lost_and_when_it_is_tried_again() -> None:
         "advice": "read less",
         "error": "",
     }
-    assert module._line(row) == (
+    answers = iter([[row], [row]])
+
+    def ask(*_: object, **__: object) -> list[Any]:
+        for rows in answers:
+            return rows
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "ask", ask)
+    monkeypatch.setattr(module, "EVERY_S", 0)
+    with pytest.raises(KeyboardInterrupt):
+        module.intents("http://nowhere", follow=True)
+    assert capsys.readouterr().out == (
         "1970-01-01 00:00:00.000+00:00 s/p:go: backing off, next try 1970-01-01 00:00:01.000+00:00, 3 attempts "
-        "(lost space:p:n# to x (s/p:go); read less)"
-    )
+        "(lost space:p:n# to x (s/p:go); read less)\n"
+    ), "and the same is not told again"

@@ -12,7 +12,7 @@ import pytest
 import headwater
 from headwater import Cell, Input, Piece, cell, computed, given
 from headwater.cli.app import run as command
-from headwater.cli.asking import _Embedded
+from headwater.cli.asking import EmbeddedEngines
 from headwater.engine.access import Right
 from headwater.errors import AccessError
 from headwater.protocol.desk import Question
@@ -108,7 +108,7 @@ def test_a_space_is_asked_only_for_its_owners(tmp_path: Path) -> None:
 
     async def story() -> None:
         async with Embedded(tmp_path) as data, Runtime(data) as rt:
-            desk = Desk(rt, _Embedded(tmp_path, data))
+            desk = Desk(rt, EmbeddedEngines(tmp_path, data))
             for checked, state, unasked in ((check, "unknown", ["shop"]), (allowed, "clean", [])):
                 nodes: Any = await desk.answer(Question("nodes", "two"), "ann", checked)
                 assert [(each["state"], each["unasked"]) for each in nodes["nodes"]] == [(state, unasked)]

@@ -11,7 +11,7 @@ import pytest
 import headwater
 from headwater import Cell, Piece, cell, computed
 from headwater.cli.app import run as command
-from headwater.cli.asking import _Embedded
+from headwater.cli.asking import EmbeddedEngines
 from headwater.engine.access import Right
 from headwater.engine.directory import Directory
 from headwater.errors import AbsentError, DirectoryInUseError, StorageError
@@ -63,7 +63,7 @@ def test_a_process_that_has_the_directory_tells_which_pieces_there_are(data: Pat
 
     async def story() -> None:
         async with Embedded(data) as attachment, Runtime(attachment) as rt:
-            desk = Desk(rt, _Embedded(data, attachment))
+            desk = Desk(rt, EmbeddedEngines(data, attachment))
             with pytest.raises(AbsentError, match=r"has no piece 'an'\. Pieces there: ann, main\. To make one"):
                 await desk.answer(Question("get", "groceries", "an.left"), "ann", allowed)
 

@@ -13,9 +13,11 @@ from headwater.errors import LimitError
 from headwater.testing.author_loop import LINGERS_US, PATIENCE_US, VirtualLoop
 
 
-def run(main: Callable[[], Coroutine[Any, Any, Any]], *, seed: int = 0, is_busy: bool = False) -> tuple[Any, float]:
+def run(
+    main: Callable[[], Coroutine[Any, Any, Any]], *, is_busy: bool = False, clock: VirtualClock | None = None
+) -> tuple[Any, float]:
     """What a program answers, and how long that took."""
-    loop = VirtualLoop(VirtualClock(seed=seed), is_busy=is_busy)
+    loop = VirtualLoop(clock or VirtualClock(seed=0), is_busy=is_busy)
     try:
         return loop.run_until_complete(main()), loop.time()
     finally:
@@ -52,36 +54,37 @@ def test_callbacks_have_their_turns_in_the_order_in_which_they_came() -> None:
         return seen
 
     for seed in range(5):
-        assert run(main, seed=seed, is_busy=True)[0] == list(range(50))
+        assert run(main, clock=VirtualClock(seed=seed), is_busy=True)[0] == list(range(50))
 
 
 def test_timers_of_the_clock_are_waited_for_like_those_of_the_loop() -> None:
+    clock = VirtualClock(seed=0)
+
     async def main() -> float:
         loop = asyncio.get_running_loop()
-        assert isinstance(loop, VirtualLoop)
         over: asyncio.Future[float] = loop.create_future()
-        clock = loop._clock
         clock.call_at(clock.now_us() + 250_000, lambda: over.set_result(loop.time()))
         return await over
 
-    assert run(main)[0] == 0.25
+    assert run(main, clock=clock)[0] == 0.25
 
 
 def test_a_busy_loop_lets_things_arrive_between_two_turns() -> None:
     """Otherwise nothing could ever come in between what is ready, and no seed would try that."""
 
     def turns_until_it_arrives(seed: int) -> int:
+        clock = VirtualClock(seed=seed)
+
         async def main() -> int:
-            loop, arrived = asyncio.get_running_loop(), list[int]()
-            assert isinstance(loop, VirtualLoop)
-            loop._clock.call_at(loop._clock.now_us() + LINGERS_US, lambda: arrived.append(1))
+            arrived: list[int] = []
+            clock.call_at(clock.now_us() + LINGERS_US, lambda: arrived.append(1))
             turns = 0
             while not arrived and turns < 1_000:
                 turns += 1
                 await asyncio.sleep(0)
             return turns
 
-        answer: int = run(main, seed=seed, is_busy=True)[0]
+        answer: int = run(main, clock=clock, is_busy=True)[0]
         return answer
 
     turns = [turns_until_it_arrives(seed) for seed in range(10)]

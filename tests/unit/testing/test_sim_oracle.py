@@ -12,6 +12,7 @@ from headwater.engine.engine import Engine
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.protocol.commit import Commit, Operation, Provenance
 from headwater.protocol.messages import State, Sync, Whole
+from headwater.replica.feed import Feed
 from headwater.replica.pending import Layer
 from headwater.replica.replica import Replica
 from headwater.testing.sim_attempts import Attempt
@@ -116,7 +117,7 @@ def test_a_change_that_the_feed_did_not_tell_is_noticed() -> None:
     space, oracle, replica, books = watched(notes)
     space.submit("s", commit(2, Operation(DOC, (replace((), 2),))))
     oracle.follow(space)
-    replica.feed._listeners = ()
+    replica.feed = Feed()  # which has no listeners
     replica.integrate(Sync(2, (Whole(DOC, 2, True, 2),)))
     books.check()
     assert [finding.rule for finding in notes.findings] == ["C9"]
