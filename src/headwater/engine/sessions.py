@@ -178,7 +178,7 @@ class Sessions:
         """
         # Before the first commit of a space a restart forgets its sessions. One whose row this very Open has made, and
         # that had nothing judged, has nothing that a token would guard.
-        # fault sessions.any_token_after_restart: unknown = not session.landed
+        # fault sessions.any_token_at_restart: unknown = not session.row.resume or session.last and not session.landed
         unknown = not session.row.resume and not session.last and not session.landed
         # fault sessions.any_token_accepted: if False:
         # fault sessions.token_not_rotated: if False:

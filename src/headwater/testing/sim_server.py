@@ -46,12 +46,7 @@ WRITERS: Final = ("ann", "bob", "cyd", "dan", "eve")
 RETRY_US: Final = 250_000
 OPEN_TRIES: Final = 1_000
 
-StoreOn = Callable[[str], Store]
 T = TypeVar("T")
-
-
-def durable_store(vfs: str) -> Store:
-    return SqliteStore(FILE, vfs=vfs)
 
 
 @cache
@@ -83,7 +78,6 @@ class ServerProcess:
         "_outbox",
         "_receptions",
         "_store",
-        "_store_on",
         "_tokens",
         "_trace",
         "_wire",
@@ -104,7 +98,6 @@ class ServerProcess:
         oracle: Oracle,
         trace: Trace,
         limits: Limits,
-        store_on: StoreOn = durable_store,
     ) -> None:
         self._clock = clock
         self._draws = draws
@@ -113,7 +106,6 @@ class ServerProcess:
         self._trace = trace
         self._wire = Wire(oracle, trace)
         self._limits = limits
-        self._store_on = store_on
         self._store: Store | None = None
         self.engine: Engine | None = None
         self.hub: Hub | None = None
@@ -150,7 +142,7 @@ class ServerProcess:
         if self.engine is not None:
             return
         try:
-            self._store = self._store_on(self.disk.vfs)
+            self._store = SqliteStore(FILE, vfs=self.disk.vfs)
             engine = Engine(self._store, clock=self._clock, limits=self._limits, access=True)
         except StorageError as error:
             self._trace.note(WHO, "cannot start:", error)

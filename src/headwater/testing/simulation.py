@@ -36,7 +36,7 @@ from headwater.testing.sim_network import Network, Weather
 from headwater.testing.sim_operator import Operator
 from headwater.testing.sim_oracle import Oracle
 from headwater.testing.sim_process import ReplicaProcess
-from headwater.testing.sim_server import READER, STRANGER, WRITERS, ServerProcess, StoreOn, durable_store
+from headwater.testing.sim_server import READER, STRANGER, WRITERS, ServerProcess
 from headwater.testing.sim_trace import COVERED, RuleBroken, Trace
 from headwater.testing.sim_workload import Author, Load
 
@@ -101,7 +101,6 @@ class Simulation:
         load: Load | None = None,
         limits: Limits | None = None,
         weather: Weather | None = None,
-        store_on: StoreOn = durable_store,
     ) -> None:
         """What is left out is drawn from the seed. `users` are those of the replicas, one for each."""
         self._stack = ExitStack()
@@ -113,7 +112,7 @@ class Simulation:
         self.network = Network(clock, clock.randomness("network"), weather)
         limits = limits or small_limits(draws)
         self.server = ServerProcess(
-            clock, clock.randomness("server"), self.network, Oracle(self.trace), self.trace, limits, store_on
+            clock, clock.randomness("server"), self.network, Oracle(self.trace), self.trace, limits
         )
         count = replicas if replicas is not None else draws.randint(2, 3) if users is None else len(users)
         if not 1 <= count <= len(WRITERS):
@@ -262,9 +261,9 @@ class Summary:
         return "\n".join([text, covered, *map(str, self.broken)])
 
 
-def run_seed(seed: int, *, store_on: StoreOn = durable_store, load: Load | None = None) -> Simulation:
+def run_seed(seed: int, *, load: Load | None = None) -> Simulation:
     """Play one seed. Raises RuleBroken; anything else that is raised is a defect, too."""
-    with Simulation(seed=seed, store_on=store_on, load=load) as sim:
+    with Simulation(seed=seed, load=load) as sim:
         sim.play()
     return sim
 
@@ -275,7 +274,6 @@ def run_seeds(
     progress: Callable[[int, int], object] | None = None,
     *,
     stop_at: int = 10,
-    store_on: StoreOn = durable_store,
     load: Load | None = None,
 ) -> Summary:
     """Play `count` seeds from `start`, until `stop_at` of them broke a rule."""
@@ -283,7 +281,7 @@ def run_seeds(
     counts: Counter[str] = Counter()
     seeds = commits = attempts = restarts = virtual_us = 0
     for seed in range(start, start + count):
-        with Simulation(seed=seed, store_on=store_on, load=load) as sim:
+        with Simulation(seed=seed, load=load) as sim:
             try:
                 sim.play()
             except RuleBroken as error:
