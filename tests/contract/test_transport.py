@@ -11,6 +11,7 @@ from dataclasses import replace as changed
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from headwater.data.link import Link as DocLink
@@ -25,9 +26,9 @@ from headwater.errors import (
     RuleRefusedError,
     SessionExpiredError,
 )
-from headwater.protocol.messages import Query
+from headwater.protocol.messages import Ack, FromReplica, Open, Query
 from headwater.replica import Link, Transaction
-from headwater.runtime.retry import RetryPolicy
+from headwater.runtime import RetryPolicy
 from tests.unit.runtime.kit import TRANSPORTS, Client, Made, Rig, doc, refused, run
 
 With = Callable[..., None]
@@ -337,20 +338,25 @@ def test_after_the_watches_were_let_go_everything_is_read_again(over: With) -> N
     over(story, changed(DEFAULT_LIMITS, session_kept_us=1))
 
 
+def resuming_with(token: str) -> Callable[[FromReplica], FromReplica]:
+    """Have a session present a token that it was not given."""
+    return lambda message: msgspec.structs.replace(message, resume=token) if isinstance(message, Open) else message
+
+
 def test_a_takeover_revokes_the_connection_before_it(over: With) -> None:
     async def story(rig: Rig) -> None:
         tokens = ["t1", "t2", "t3"]
         ann = rig.client("ann", new_token=iter(tokens).__next__)
         await ann.driver.opened()
         thief = rig.client("ann")
-        thief.driver.session._resume = "t1"
+        thief.link.leaves = resuming_with("t1")
         await thief.driver.opened()
         error = await refused(ann.driver.until(lambda: False))
         assert isinstance(error, SessionExpiredError)
         assert any("another connection has taken this session up" in str(e) for e in ann.errors)
         # And whoever comes second with a token is refused, thief or not.
         late = rig.client("ann")
-        late.driver.session._resume = "t1"
+        late.link.leaves = resuming_with("t1")
         error = await refused(late.driver.opened())
         assert isinstance(error, SessionExpiredError)
         assert any("was used before" in str(e) for e in late.errors)
@@ -395,19 +401,23 @@ def test_a_slow_reader_is_told_the_newest_instead_of_everything(over: With) -> N
         ann, bob = await both_here(rig)
         heard: list[int] = []
         bob.replica.feed.subscribe(lambda n: heard.append(n.seq))
-        session = bob.driver.session
-        acknowledge = session._acknowledge.__func__  # type: ignore[attr-defined]
+        acks: list[Ack] = []
+
+        def hold_back(message: FromReplica) -> FromReplica | None:
+            if not isinstance(message, Ack):
+                return message
+            acks.append(message)
+            return None
+
         # Bob's acknowledgements do not leave for a while: the engine holds back and merges.
-        type(session)._acknowledge = lambda self: None if self is session else acknowledge(self)  # type: ignore[method-assign]
-        try:
-            for _ in range(60):
-                await ann.add_up("d")
-            await asyncio.sleep(0.05)
-            held = len(heard)
-        finally:
-            type(session)._acknowledge = acknowledge  # type: ignore[method-assign]
-        session._acknowledge()
-        bob.driver.flush()
+        send_all, bob.link.leaves = bob.link.leaves, hold_back
+        for _ in range(60):
+            await ann.add_up("d")
+        await asyncio.sleep(0.05)
+        held = len(heard)
+        bob.link.leaves = send_all
+        assert bob.link.newest is not None
+        bob.link.newest.send(acks[-1:])
         await bob.driver.until(lambda: bob.shown("d")["n"] == 60)
         assert held <= DEFAULT_LIMITS.sync_window + 1
         assert len(heard) < 30

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from headwater.clock import VirtualClock
 from headwater.data.patch import append, replace
 from headwater.engine import Engine, Limits
-from headwater.engine.log import Log
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.errors import ProtocolError
 from headwater.protocol.commit import (
@@ -24,7 +22,6 @@ from headwater.protocol.commit import (
     SentEvent,
     TopicRecord,
     decode_frame,
-    encode_commit,
     encode_frame,
 )
 from headwater.protocol.verdict import Accepted, PreconditionFailed, Rejected
@@ -129,29 +126,6 @@ def test_a_long_wave_is_found_again_without_reading_it_once_per_commit(tmp_path:
     assert verdicts == tuple(Accepted(n, n, replayed=True) for n in range(1, 201))
     assert store.visited.rows - before <= 4
     engine.close()
-
-
-def test_a_commit_logged_before_a_field_was_added_is_still_the_same_commit() -> None:
-    """A field is added at the end with a default, so older bytes are shorter and mean the same."""
-    store = SqliteStore(":memory:")
-    commit = Commit(1, (write("d", append((), [1])),))
-    fields = msgspec.msgpack.decode(encode_commit(commit), type=list[msgspec.Raw])
-    older = msgspec.msgpack.encode(fields[:-1])
-    assert older != encode_commit(commit)
-    engine = Engine(store, clock=VirtualClock())
-    number = engine.open_session("s").id
-    log = Log(store)
-    log.open_frame(number, 1, 0)
-    log.admit(1, older, (0,))
-    store.begin()
-    store.put_doc(1, doc("d"))
-    log.close_frame()
-    store.commit()
-    engine = Engine(store, clock=VirtualClock())
-    assert engine.submit("s", commit)[0] == Accepted(1, 1, replayed=True)
-    with pytest.raises(ProtocolError, match="with other content"):
-        engine.submit("s", Commit(1, (write("d", append((), [2])),)))
-    assert value_of(engine, "d") == (1,)
 
 
 def test_a_wave_with_one_altered_commit_changes_nothing_at_all() -> None:

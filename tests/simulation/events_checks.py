@@ -16,15 +16,15 @@ from headwater import ConflictError, HandlerFailed, Refused, SessionExpiredError
 from headwater.data.address import DocKey
 from headwater.engine import Engine, Logged
 from headwater.engine.verify import verify_store
-from headwater.pieces.names import document_id, piece_id
-from headwater.runtime.binding.receipts import PREFIX
 from headwater.testing.author_stored import log_of
-from tests.simulation.events_program import PLACES, PLANS, Leaf, Plan, expected, is_private
+from tests.simulation.events_program import PLACES, PLANS, Plan, expected, is_private
 
 if TYPE_CHECKING:
     from tests.simulation.events_world import Sent, World
 
 
+RECEIPT: Final = "$result:"
+"""How the ids of documents begin that say that an event was handled."""
 VERIFIED: Final = 10
 """Every so many histories are replayed against the rules of the engine."""
 
@@ -41,11 +41,12 @@ class Landed:
     sent: dict[str, str] = field(default_factory=dict)  # by id of a stored event: the tag
     stale: list[str] = field(default_factory=list)  # reads that were not fresh
     left: list[str] = field(default_factory=list)  # events that are still stored
+    pieces: set[str] = field(default_factory=set)  # ids of those that were launched
 
 
 def problems(world: World) -> list[str]:
     """Everything that is wrong."""
-    found: Landed = world.sim._server.read(_landed)
+    found: Landed = world.sim.server.read(_landed)
     return [
         *_receipts(found),
         *(complaint for sent in world.sent for complaint in _told(world, sent, found)),
@@ -61,8 +62,8 @@ def problems(world: World) -> list[str]:
 
 def _verified(world: World) -> Iterator[str]:
     """The history of each space obeys the rules of the engine: what is stored is what was sent and nobody handled."""
-    for space, host in world.sim._server._hosts.items():
-        report = verify_store(host.store)
+    for space, store in world.sim.server.stores().items():
+        report = verify_store(store)
         if report.violation is not None:
             yield f"{space} does not verify: {report.violation}"
 
@@ -92,7 +93,7 @@ def _note(found: Landed, engine: Engine, logged: Logged) -> None:
     for operation in commit.operations:
         id = operation.doc.id
         value: Any = operation.patches[-1].arg
-        if id.startswith(PREFIX):
+        if id.startswith(RECEIPT):
             if value.get("kept") is not None:
                 beside = DocKey(f"{value['kept']}:somebody", id)
                 mine: list[Any] = [each.patches[-1].arg for each in commit.operations if each.doc.id.endswith(":mine")]
@@ -104,19 +105,20 @@ def _note(found: Landed, engine: Engine, logged: Logged) -> None:
                 if value["refused"] is None and value["failed"] is None:
                     found.handled[str(mine[0][0][-1])] += 1
                 else:
-                    found.refused[found.sent.get(id.removeprefix(PREFIX), "?")] += 1
+                    found.refused[found.sent.get(id.removeprefix(RECEIPT), "?")] += 1
                 continue
             if operation.doc.scope == "space" and is_private(str(value["result"])):
                 found.stale.append(f"{value['result']} is for its sender alone, and everybody may read it")
             if value["refused"] is None and value["failed"] is None:
                 found.handled[value["result"]] += 1
             else:
-                found.refused[found.sent.get(id.removeprefix(PREFIX), "?")] += 1
+                found.refused[found.sent.get(id.removeprefix(RECEIPT), "?")] += 1
         elif id.endswith(":seen"):
             for patch in operation.patches:
                 _compare(found, engine, logged, operation.doc, patch)
         elif id.endswith(":tag"):
             found.launched[value] += 1
+            found.pieces.add(id.removesuffix(":tag"))
 
 
 def _compare(found: Landed, engine: Engine, logged: Logged, doc: DocKey, patch: Any) -> None:
@@ -133,11 +135,11 @@ def _compare(found: Landed, engine: Engine, logged: Logged, doc: DocKey, patch: 
 
 
 def _cell(engine: Engine, name: str, member: str) -> Any:
-    return _at(engine, piece_id(name), member, None)
+    return _at(engine, name, member, None)
 
 
 def _at(engine: Engine, piece: str, member: str, at: int | None) -> Any:
-    value = engine.read(DocKey("space", document_id(piece, member)), at=at).value
+    value = engine.read(DocKey("space", f"{piece}:{member}"), at=at).value
     return value if isinstance(value, (tuple, int, Mapping)) else None
 
 
@@ -221,17 +223,15 @@ def _follow_ups(found: Landed) -> Iterator[str]:
 
 def _runtimes(world: World, found: Landed) -> Iterator[str]:
     """Nothing is left in any runtime: no event without an end, no piece of an attempt that fell. All of it is told."""
-    for user, runtime in world.sim._runtimes.items():
+    for user, runtime in world.runtimes.items():
         sent = {f"{each.key} {each.place}" if each.key else each.plan.tag for each in world.sent_by(user)}
         told = sum(not row.origin for row in runtime.intents())
         if told < len(sent):
             yield f"{user} has sent {len(sent)} events, and the table has {told}"
-        if runtime.pieces.handling.in_hand:
-            rows = [f"{row.stream} {row.state}" for row in runtime.intents() if row.ended_us is None]
+        rows = [f"{row.stream} {row.state}" for row in runtime.intents() if row.ended_us is None]
+        if rows:
             yield f"{user} still has {rows}"
-        for home in runtime.pieces._homes.values():
-            if home.cls is Leaf and home.is_open:
-                leaf: Any = home.facet("session", "somebody", "x").piece
-                tag = leaf.tag.get("")
-                if not found.launched[tag]:
-                    yield f"{user} runs a piece that was never launched ({tag or 'no tag'})"
+        for node in runtime.graph().nodes:
+            piece, _, member = node.id.partition("/")[2].rpartition(":")
+            if member == "stands" and piece not in found.pieces:
+                yield f"{user} runs a piece that was never launched ({piece})"

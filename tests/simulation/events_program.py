@@ -12,9 +12,8 @@ from datetime import timedelta
 from random import Random
 from typing import Any, Final
 
-from headwater import Cell, Input, Piece, Refused, cell, computed, each, fold, given, handler
+from headwater import Cell, Input, Piece, Refused, cell, computed, each, effect, fold, given, handler
 from headwater.data.link import Link
-from headwater.pieces.names import document_id, piece_id
 
 PLACES: Final = (("a", "one"), ("a", "two"), ("b", "far"))
 """Where the pieces are: a space, and a name in it."""
@@ -136,11 +135,16 @@ def _reads_last(kind: str) -> bool:
 
 def link_to(place: tuple[str, str]) -> Any:
     space, name = place
-    return Link(space, "space", document_id(piece_id(name), "@"))
+    return Link(space, "space", f"{name}:@")
 
 
 class Leaf(Piece, name="events.Leaf"):
     tag: Cell[str] = cell(default="")
+
+    @effect
+    def stands(self) -> None:
+        """A node that is there as long as the piece runs."""
+        self.tag.get()
 
 
 class Row(Piece, name="events.Row"):

@@ -1,99 +1,91 @@
-"""Looks on while events are handled: whether anybody is handled before somebody who was sent earlier and still waits.
+"""Checks the order in which events are handled, by what the traces of their runtimes say.
 
-Owns a model of lanes of its own, which is a set per lane: who waits, and when they were sent. It hears of sendings,
-attempts, verdicts and ends, and decides nothing.
+Owns a naive model of lanes: for each space of each runtime, the events that wait, and when they were sent. An event may
+be committed only if no event of its space that was sent earlier waits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from typing import Any
-from unittest.mock import patch
+from dataclasses import dataclass, field
+from functools import partial
 
-from headwater.runtime.binding.course import Course
-from headwater.runtime.binding.handling import Handling
-from headwater.runtime.binding.lanes import Lane
-from headwater.runtime.binding.lineage import Status
-from headwater.runtime.effort import Outcome, classify
+from headwater import Runtime
+from headwater.data.trace import (
+    EventAttempted,
+    EventDecided,
+    EventEnded,
+    EventQueued,
+    EventRejected,
+    TraceEvent,
+)
+
+Event = tuple[str, str]
+"""The handler and the id of an event."""
+
+
+@dataclass
+class Lanes:
+    """The events of one runtime."""
+
+    waiting: dict[Event, int] = field(default_factory=dict)  # by event: when it was sent
+    attempted: dict[Event, int] = field(default_factory=dict)  # by event: the number of its last commit
+    sent: dict[Event, int] = field(default_factory=dict)
+    decided: set[Event] = field(default_factory=set)
 
 
 class Watch:
     """All lanes of all runtimes."""
 
     def __init__(self) -> None:
-        self._order: dict[Any, int] = {}  # of every event: when it was sent
-        self._waiting: dict[Lane, set[Any]] = {}
+        self._count = 0
         self.wrong: list[str] = []
-        self.attempts = 0
-        self.rejected = 0
 
-    def entered(self, lane: Lane, event: Any) -> None:
-        self._order.setdefault(event, len(self._order))
-        self._waiting.setdefault(lane, set()).add(event)
+    def join(self, runtime: Runtime, now_us: int) -> None:
+        """Watch a runtime that was just made. The events of its outbox have their places already."""
+        lanes = Lanes()
+        for row in runtime.intents():
+            if row.state == "queued" and (row.due_us or 0) <= now_us:
+                self._heard(lanes, EventQueued(row.stream, row.id))
+        runtime.introspection.on_event(partial(self._heard, lanes))
 
-    def attempted(self, lane: Lane, event: Any) -> None:
-        self.attempts += 1
-        if event.is_over:
-            self.wrong.append(f"{event.payload} was called again after it was over")
-        waiting = self._waiting.setdefault(lane, set())
-        waiting.discard(event)
-        before = [each for each in waiting if self._order[each] < self._order[event] and not is_over(each)]
-        if before:
-            self.wrong.append(
-                f"{event.payload} was handled before {before[0].payload}, which was sent earlier and waits"
-            )
+    def _heard(self, lanes: Lanes, happened: TraceEvent) -> None:
+        match happened:
+            case EventQueued(node, id):
+                event = (node, id)
+                self._count += 1
+                lanes.sent[event] = lanes.waiting[event] = self._count
+                lanes.attempted.pop(event, None)
+                lanes.decided.discard(event)
+            case EventAttempted(node, id, attempt):
+                self._attempted(lanes, (node, id), attempt)
+            case EventRejected(node, id, attempt, _, backing_off):
+                event = (node, id)
+                self._attempted(lanes, event, attempt)  # A commit may be rejected in the moment in which it is made.
+                if backing_off and event in lanes.sent:
+                    lanes.waiting[event] = lanes.sent[event]
+            case EventDecided(node, id):
+                lanes.decided.add((node, id))
+                lanes.waiting.pop((node, id), None)
+            case EventEnded(node, id):
+                lanes.waiting.pop((node, id), None)
+            case _:
+                pass  # It says nothing about the order of events.
 
-    def settled(self, lane: Lane, event: Any, layer: Any, rejection: Any) -> None:
-        if rejection is not None:
-            self.rejected += 1
-            if classify(rejection, layer.local_seq) in (Outcome.STALE, Outcome.UNSENT) and not event.is_dropped:
-                self._waiting[lane].add(event)
-
-    def ended(self, event: Any) -> None:
-        for waiting in self._waiting.values():
-            waiting.discard(event)
-
-    @contextmanager
-    def watching(self) -> Iterator[None]:
-        enter, made, settled, end = Lane.enter, Course.made, Course.settled, Handling._end
-
-        def entering(lane: Lane, event: Any) -> None:
-            self.entered(lane, event)
-            enter(lane, event)
-
-        def making(course: Course, transaction: Any) -> None:
-            if is_open(course):
-                self.attempted(course._lane, course._event)
-            made(course, transaction)
-
-        def settling(course: Course, layer: Any, rejection: Any) -> None:
-            if is_open(course):  # in the same moment in which it was made
-                self.attempted(course._lane, course._event)
-            self.settled(course._lane, course._event, layer, rejection)
-            settled(course, layer, rejection)
-
-        def ending(handling: Handling, event: Any, *args: Any, **kwargs: Any) -> None:
-            self.ended(event)
-            end(handling, event, *args, **kwargs)
-
-        with ExitStack() as stack:
-            for cls, name, stand_in in (
-                (Lane, "enter", entering),
-                (Course, "made", making),
-                (Course, "settled", settling),
-                (Handling, "_end", ending),
-            ):
-                stack.enter_context(patch.object(cls, name, stand_in))
-            yield
+    def _attempted(self, lanes: Lanes, event: Event, attempt: int) -> None:
+        if lanes.attempted.get(event) == attempt:
+            return  # Its rejection was heard first.
+        lanes.attempted[event] = attempt
+        if event not in lanes.sent:
+            self.wrong.append(f"{event} was handled without a place in its lane")
+            return
+        if event in lanes.decided:
+            self.wrong.append(f"{event} was handled again after it was decided")
+        lanes.waiting.pop(event, None)
+        for other, sent in lanes.waiting.items():
+            if _space(other) == _space(event) and sent < lanes.sent[event]:
+                self.wrong.append(f"{event} was handled before {other}, which was sent earlier and waits")
+                return
 
 
-def is_over(event: Any) -> bool:
-    """Whether it is not called any more: it has its end, or what it said is being written down."""
-    return event.is_over or event.end is not None
-
-
-def is_open(course: Course) -> bool:
-    """Whether its attempt has not been told yet that its commit was made."""
-    attempt = course._event.attempt
-    return attempt is not None and attempt.status is Status.OPEN
+def _space(event: Event) -> str:
+    return event[0].partition("/")[0]

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any, Final
 
 from headwater import AuthoringError, Handler, Intent, Runtime, SessionExpiredError
-from headwater.runtime.outbox import Outbox
+from headwater.runtime import Outbox
 from headwater.testing import Simulation
 from headwater.testing.author_seeds import run_seed
 from tests.simulation.events_checks import problems
@@ -63,6 +63,7 @@ class World:
         self.sent: list[Sent] = []
         self.lives: dict[str, int] = dict.fromkeys(USERS, 0)
         self.watch = Watch()
+        self.runtimes: dict[str, Runtime] = {}  # those that live
         # What users' machines keep of what they sent, over all their lives.
         self.outboxes = {user: Outbox(":memory:") for user in USERS} if self.draws.randrange(100) < mix.kept else {}
         self._waiting: list[asyncio.Task[None]] = []
@@ -72,7 +73,7 @@ class World:
 
     async def play(self) -> list[str]:
         PLANS.clear()
-        keeper = self.sim.runtime(KEEPER)
+        keeper = self.runtime(KEEPER)
         for space, name in PLACES:
             await keeper.space(space).open(Desk, name)
         if self.draws.random() < 0.7:  # Those who are connected meet more often than those who are about to be.
@@ -88,7 +89,7 @@ class World:
         """Until everything that is due was taken up, by whomever; what is left then is left for good."""
         await self.sim.settle()
         for _ in range(ROUNDS):
-            if not self.sim._server.read(lambda engines: any(each.events(limit=1).items for each in engines.values())):
+            if not self.sim.server.read(lambda engines: any(each.events(limit=1).items for each in engines.values())):
                 return
             await self.sim.advance(seconds=GRACE_S)
             await self.sim.settle()
@@ -104,6 +105,7 @@ class World:
             if user != "server":
                 self.runtime(user)
                 self.lives[user] += 1
+                del self.runtimes[user]
             await self.sim.crash(user)
 
     async def _work(self, user: str) -> None:
@@ -179,11 +181,10 @@ class World:
 
     def runtime(self, user: str) -> Runtime:
         """The runtime of a user, which begins with what the one before it has left undone."""
-        found = self.sim.runtime(user)
-        storing = found.pieces.handling.storing
-        if user in self.outboxes and storing.outbox is None:
-            storing.use(self.outboxes[user])
-        return found
+        if user not in self.runtimes:
+            made = self.runtimes[user] = self.sim.runtime(user, outbox=self.outboxes.get(user))
+            self.watch.join(made, round(self.sim.now().timestamp() * 1e6))
+        return self.runtimes[user]
 
     def _withdraw(self, sent: Sent, intent: Intent) -> None:
         if not sent.key and self.draws.randrange(100) < 4 * self.mix.withdrawn:
@@ -214,9 +215,7 @@ def played(seed: int, mix: Mix) -> list[str]:
     found: list[str] = []
 
     async def history(sim: Simulation) -> None:
-        world = World(sim, mix)
-        with world.watch.watching():
-            found.extend(await world.play())
+        found.extend(await World(sim, mix).play())
 
     run_seed(history, seed, FAULTS)
     return found

@@ -21,8 +21,7 @@ from headwater.data.value import ABSENT, MaybeValue
 from headwater.errors import AbsentError, AuthoringError, InvalidValueError
 from headwater.protocol.verdict import Conflict
 from headwater.replica import NOT_HERE, Document, NotLoaded, Session
-from headwater.runtime.core import Core
-from headwater.runtime.writing import WHO
+from headwater.runtime import Core
 from headwater.scheduler import Failure, Node, NodeKind, NodeSpec, SchedulerLimits
 from tests.simulation.replica_eye import Eye
 from tests.simulation.replica_rules import CIRCLE, KEYS, UNFIT, Flavour, Look, Plan, number
@@ -30,6 +29,7 @@ from tests.unit.replica.kit import Client
 
 SPACE = "shop"
 MOST_SLICES = 2_000
+PLAIN_WRITE = "a write outside any run"  # the node that failures of such writes name
 
 
 class ByClock:
@@ -108,7 +108,7 @@ class Runtime:
         self.space = self.core.add_space(SPACE, self.replica, self.wire)
         self.eye.join()
         self.failures: list[Failure] = []
-        self.core.on_error(lambda failure: None if failure.node == WHO else self.failures.append(failure))
+        self.core.on_error(lambda failure: None if failure.node == PLAIN_WRITE else self.failures.append(failure))
         self.wanted: dict[str, None] = {}  # documents that somebody had a reason to fetch
         self._handles: dict[tuple[str, str, bool], Input[Any]] = {}
 
@@ -268,4 +268,4 @@ class Runtime:
         """It is gone: no timer wakes it, and no other runtime of this thread looks out for its runs."""
         self.loop.set_timer(None)
         self.loop.core = None
-        self.core._beside[:] = [each for each in self.core._beside if each() is not self.core]
+        self.core.close()

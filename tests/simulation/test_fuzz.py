@@ -52,8 +52,7 @@ from headwater.protocol.messages import (
     encode,
 )
 from headwater.protocol.verdict import Accepted
-from headwater.runtime import Reception
-from headwater.runtime.websocket import PATH, WebSocket
+from headwater.runtime import Reception, WebSocket
 from tests.counts import scaled, seldom
 from tests.unit.runtime.kit import Rig, address, run, serving
 
@@ -340,7 +339,7 @@ async def noise(url: str, seed: int, frames: int) -> None:
         encoding: Encoding = fuzzer.random.choice(("msgpack", "json"))
         session = f"s{seed}"
         try:
-            async with connect(url + PATH, subprotocols=[Subprotocol(f"headwater.v1.{encoding}")]) as socket:
+            async with connect(f"{url}/v1/sync", subprotocols=[Subprotocol(f"headwater.v1.{encoding}")]) as socket:
                 left -= 1
                 hearing = asyncio.ensure_future(_hear(socket))
                 for opening in (Hello((1,)), Open(SPACE, session, f"t{session}", f"t{session}")):

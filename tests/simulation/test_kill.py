@@ -32,9 +32,7 @@ from headwater.engine.store.sqlite import SqliteStore
 from headwater.engine.verify import verify_file
 from headwater.errors import CommitRejected
 from headwater.replica import Replica, Session, Transaction
-from headwater.runtime.driver import Driver
-from headwater.runtime.retry import Writer
-from headwater.runtime.websocket import WebSocket
+from headwater.runtime import Driver, WebSocket, Writer
 from tests.counts import scaled
 
 SECONDS = 60

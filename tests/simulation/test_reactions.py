@@ -20,8 +20,7 @@ from headwater.errors import StorageError
 from headwater.protocol.commit import Delivered, LeaseHeld, TopicRecord
 from headwater.protocol.reactions import Claim, Claimed, Delivering, Delivers, Grant, QueryDrained, lease_name
 from headwater.protocol.verdict import Accepted
-from headwater.reactions.drain import Drain, Pace
-from headwater.reactions.port import Batch, LeaseLostError
+from headwater.runtime import Batch, Drain, LeaseLostError, Pace
 from tests.counts import seldom
 from tests.unit.engine.delivery_kit import World
 from tests.unit.reactions.kit import EngineDesk, Story, Stub, played

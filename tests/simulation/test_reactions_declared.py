@@ -9,16 +9,14 @@ was delivered, in order.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 from random import Random
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 
 from headwater import Cell, Piece, Topic, cell, child, handler, reaction, topic
-from headwater.engine.subscriptions import Subscriptions
+from headwater.engine.store.delivery_port import SubscriptionRow
+from headwater.engine.store.sqlite import SqliteStore
 from headwater.errors import HeadwaterError, StorageError
 from headwater.testing import Simulation
 from headwater.testing.author_faults import FAULTS
@@ -50,18 +48,45 @@ class Shop(Piece, name="reactions_declared.Shop"):
         self.box.get().numbers.emit(number)
 
 
-@contextmanager
-def _refusing(random: Random) -> Iterator[None]:
+class Refusals:
     """The disk refuses half of what is declared, until it was refused often."""
-    real, left = Subscriptions.subscribe, [StorageError("the disk is full (planted)")] * 8
 
-    def subscribe(self: Subscriptions, *wish: Any) -> bool:
-        if left and random.random() < 0.5:
-            raise left.pop()
-        return real(self, *wish)
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._left = 8
 
-    with patch.object(Subscriptions, "subscribe", subscribe):
-        yield
+    def declare(self) -> None:
+        if self._left and self._random.random() < 0.5:
+            self._left -= 1
+            raise StorageError("the disk is full (planted)")
+
+    def store(self, path: str, *, vfs: str) -> SqliteStore:
+        return Refusing(path, vfs, self)
+
+
+class Refusing(SqliteStore):
+    """A store that cannot keep every subscription."""
+
+    def __init__(self, path: str, vfs: str, refusals: Refusals) -> None:
+        super().__init__(path, vfs=vfs)
+        self.refusals = refusals
+
+    @property
+    def delivery(self) -> Any:
+        return RefusingTables(super().delivery, self.refusals)
+
+
+class RefusingTables:
+    def __init__(self, tables: Any, refusals: Refusals) -> None:
+        self._tables = tables
+        self._refusals = refusals
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tables, name)
+
+    def put_subscription(self, row: SubscriptionRow) -> None:
+        self._refusals.declare()
+        self._tables.put_subscription(row)
 
 
 async def _emits(sim: Simulation, who: str, name: str, random: Random) -> None:
@@ -103,7 +128,7 @@ async def _story(sim: Simulation, seed: int) -> None:
 @pytest.mark.parametrize("seed", range(scaled(200)))
 def test_what_a_commit_emits_has_somebody_who_hears_of_it_whatever_fails(seed: int) -> None:
     async def test(sim: Simulation) -> None:
-        with _refusing(Random(f"disk {seed}")):
-            await _story(sim, seed)
+        sim.server.open_store = Refusals(Random(f"disk {seed}")).store
+        await _story(sim, seed)
 
     run_seed(test, seed, FAULTS)

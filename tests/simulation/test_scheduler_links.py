@@ -22,14 +22,23 @@ from headwater.data.path import Path, lookup
 from headwater.data.value import ABSENT, MaybeValue
 from headwater.errors import AuthoringError, InvalidValueError
 from headwater.replica import Detached, Document, Layer, Replica
-from headwater.runtime.core import Core
-from headwater.runtime.loops import ByHand
+from headwater.runtime import Core
 from headwater.scheduler import CLEAN, Node, NodeKind, NodeSpec, check_node
 from tests.counts import seldom
 
 KEYS = ("p", "q", "r")
 CIRCLE = "round in circles"
 UNFIT = "of another type"
+
+
+class Still:
+    """A loop that calls nothing: the test settles, and time stands still."""
+
+    def request_tick(self) -> None:
+        """`Core.settle` finds the work."""
+
+    def set_timer(self, at_us: int | None) -> None:
+        """Nothing here waits for a moment."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +78,7 @@ class World:
 
     def __init__(self, rng: random.Random, *, cycles: bool = False, effects: bool = True) -> None:
         self.rng = rng
-        self.core = Core(VirtualClock(seed=1), ByHand())
+        self.core = Core(VirtualClock(seed=1), Still())
         self.replica = Replica()
         self.space = self.core.add_space("shop", self.replica, Detached(self.replica))
         self.failures: list[Exception] = []

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from headwater.engine.directory import Directory
     from headwater.engine.engine import Engine
     from headwater.engine.group import Outcome
-    from headwater.engine.host import InlineHost
+    from headwater.engine.host import Host, InlineHost, ThreadHost
     from headwater.engine.hub import Hub
     from headwater.engine.limits import DEFAULT_LIMITS, Limits
     from headwater.engine.merge import BranchDiff
@@ -30,6 +30,7 @@ __all__ = [
     "Directory",
     "Document",
     "Engine",
+    "Host",
     "Hub",
     "InlineHost",
     "Limits",
@@ -37,6 +38,7 @@ __all__ = [
     "Outcome",
     "Peer",
     "PeerState",
+    "ThreadHost",
     "every",
     "problem_code",
 ]
@@ -59,5 +61,7 @@ __getattr__ = load_on_use(
         "Outcome": "headwater.engine.group",
         "problem_code": "headwater.engine.problems",
         "every": "headwater.engine.reads",
+        "Host": "headwater.engine.host",
+        "ThreadHost": "headwater.engine.host",
     },
 )

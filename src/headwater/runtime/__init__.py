@@ -11,24 +11,49 @@ from typing import TYPE_CHECKING
 from headwater.lazy import load_on_use
 
 if TYPE_CHECKING:
+    from headwater.reactions.drain import Drain, Pace
+    from headwater.reactions.port import Batch, LeaseLostError
+    from headwater.reactions.rules import Rule, Rules
+    from headwater.reactions.traces import Attempt
     from headwater.runtime.attachment import Attachment, Embedded, Remote
+    from headwater.runtime.core import Core
+    from headwater.runtime.driver import Driver
+    from headwater.runtime.loopback import Loopback
+    from headwater.runtime.outbox import Outbox
     from headwater.runtime.policy import Policy
     from headwater.runtime.reception import Reception
+    from headwater.runtime.retry import RetryPolicy, Writer
     from headwater.runtime.runtime import Runtime
     from headwater.runtime.shared_space import Space
-    from headwater.runtime.transport import Heard, Lost, Transport
+    from headwater.runtime.transport import Connection, Heard, Lost, Transport
+    from headwater.runtime.websocket import WebSocket
 
 __all__ = [
     "Attachment",
+    "Attempt",
+    "Batch",
+    "Connection",
+    "Core",
+    "Drain",
+    "Driver",
     "Embedded",
     "Heard",
+    "LeaseLostError",
+    "Loopback",
     "Lost",
+    "Outbox",
+    "Pace",
     "Policy",
     "Reception",
     "Remote",
+    "RetryPolicy",
+    "Rule",
+    "Rules",
     "Runtime",
     "Space",
     "Transport",
+    "WebSocket",
+    "Writer",
 ]
 
 __getattr__ = load_on_use(
@@ -44,5 +69,20 @@ __getattr__ = load_on_use(
         "Heard": "headwater.runtime.transport",
         "Lost": "headwater.runtime.transport",
         "Transport": "headwater.runtime.transport",
+        "Connection": "headwater.runtime.transport",
+        "Core": "headwater.runtime.core",
+        "Driver": "headwater.runtime.driver",
+        "Loopback": "headwater.runtime.loopback",
+        "RetryPolicy": "headwater.runtime.retry",
+        "Writer": "headwater.runtime.retry",
+        "WebSocket": "headwater.runtime.websocket",
+        "Batch": "headwater.reactions.port",
+        "Drain": "headwater.reactions.drain",
+        "LeaseLostError": "headwater.reactions.port",
+        "Pace": "headwater.reactions.drain",
+        "Attempt": "headwater.reactions.traces",
+        "Rule": "headwater.reactions.rules",
+        "Rules": "headwater.reactions.rules",
+        "Outbox": "headwater.runtime.outbox",
     },
 )

@@ -317,6 +317,11 @@ class Core:
                 if other is not None and other.current.run is not None:
                     raise AuthoringError("a run of another runtime is open: inside it, use the handles of that runtime")
 
+    def close(self) -> None:
+        """Nothing runs here any more, and no other core of this thread looks out for its runs."""
+        self.is_closed = True
+        self._beside[:] = [each for each in self._beside if each() is not self]
+
     def visible(self, document: Document) -> MaybeValue:
         self.check_thread()
         value = document.value

@@ -68,7 +68,7 @@ class Runtime:
         clock: Clock | None = None,
         limits: SchedulerLimits | None = None,
         policy: Policy | None = None,
-        outbox: str | PathLike[str] | None = None,
+        outbox: str | PathLike[str] | Outbox | None = None,
         close_s: float = CLOSE_S,
         observe: bool = True,
         identity: str | None = None,
@@ -98,11 +98,12 @@ class Runtime:
         if (isinstance(self.attachment, Embedded) and self._owns) if reacts is None else reacts:
             self.pieces.reacting.use(pace)
         self.reactions = Reactions(self)
-        # What was sent and has no end.
-        self._outbox = None if outbox is None else Outbox(fspath(outbox), self.policy.in_outbox)
+        # What was sent and has no end: in a file that is closed with this runtime, or wherever the caller keeps it.
+        self._outbox = Outbox(fspath(outbox), self.policy.in_outbox) if isinstance(outbox, (str, PathLike)) else None
         self._loop.drive(self.core)
-        if self._outbox is not None:
-            self.pieces.handling.storing.use(self._outbox)
+        kept = self._outbox if self._outbox is not None else outbox
+        if isinstance(kept, Outbox):
+            self.pieces.handling.storing.use(kept)
 
     async def __aenter__(self) -> Runtime:
         return self
@@ -358,7 +359,7 @@ class Runtime:
                 await channel.close(closed)
         finally:  # Whatever goes wrong, the directory is free for the next one.
             self._loop.stop()
-            self.core.is_closed = True
+            self.core.close()
             if self._outbox is not None:
                 self._outbox.close()
             if self._owns:

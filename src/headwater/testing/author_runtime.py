@@ -12,7 +12,7 @@ from typing import Final
 from headwater.clock import VirtualClock
 from headwater.data.trace import TraceEvent
 from headwater.errors import HeadwaterError
-from headwater.runtime import Policy, Runtime, Space
+from headwater.runtime import Outbox, Policy, Runtime, Space
 from headwater.scheduler import Failure
 from headwater.testing.author_counts import Counts
 from headwater.testing.author_network import Client, Route
@@ -26,9 +26,15 @@ class SimulatedRuntime(Runtime):
     """The runtime of one user."""
 
     def __init__(
-        self, client: Client, clock: VirtualClock, counts: Counts, trace: Trace, policy: Policy | None = None
+        self,
+        client: Client,
+        clock: VirtualClock,
+        counts: Counts,
+        trace: Trace,
+        policy: Policy | None = None,
+        outbox: Outbox | None = None,
     ) -> None:
-        super().__init__(Route(client), clock=clock, policy=policy, reacts=True)
+        super().__init__(Route(client), clock=clock, policy=policy, outbox=outbox, reacts=True)
         self.client = client
         self.failures: deque[Failure] = deque(maxlen=FAILURES)
         self.broke: Exception | None = None  # what must not happen

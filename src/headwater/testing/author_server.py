@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 
 from headwater.clock import Random, VirtualClock
 from headwater.engine import DEFAULT_LIMITS, Engine, Hub, Peer, PeerState, problem_code
+from headwater.engine.store.port import Store
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.errors import HeadwaterError, InvariantViolation, StorageError
 from headwater.protocol.messages import FromEngine, FromReplica, Problem, decode_from_replica, encode
@@ -96,7 +97,7 @@ class SimulatedServer:
         self._is_up = True
         self.disk = FaultyDisk("author")
         self.front: Front | None = None  # for tests that change what arrives
-        self.open_store: Callable[..., SqliteStore] = SqliteStore  # for tests that count what is stored
+        self.open_store: Callable[..., SqliteStore] = SqliteStore  # for tests that count what is stored, or refuse it
         self.restarts = 0
 
     # ---- living and dying --------------------------------------------------------------------------
@@ -258,6 +259,10 @@ class SimulatedServer:
                 connection.down.send(data)
 
     # ---- for the test ------------------------------------------------------------------------------
+
+    def stores(self) -> Mapping[str, Store]:
+        """The store of every space that is open."""
+        return {name: host.store for name, host in self._hosts.items()}
 
     def read(self, work: Callable[[Mapping[str, Engine]], T]) -> T:
         """Look at the engine of every space that there is. What is on the disk can be read, whatever state it is in."""

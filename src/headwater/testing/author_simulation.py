@@ -15,7 +15,7 @@ from typing import Any, Final
 from headwater import Member
 from headwater.clock import VirtualClock
 from headwater.errors import AuthoringError, LimitError
-from headwater.runtime import Policy, Runtime
+from headwater.runtime import Outbox, Policy, Runtime
 from headwater.scheduler import Failure
 from headwater.testing.author_counts import Counts
 from headwater.testing.author_faults import Misfortune, weather
@@ -64,10 +64,10 @@ class Simulation:
 
     # ---- who takes part ------------------------------------------------------------------------------
 
-    def runtime(self, user: str, /, *, policy: Policy | None = None) -> Runtime:
+    def runtime(self, user: str, /, *, policy: Policy | None = None, outbox: Outbox | None = None) -> Runtime:
         """The runtime of a user, with its own replica and connection: made when it is first asked for.
 
-        `policy` is that of a runtime which is made by this call.
+        `policy` and `outbox` are those of a runtime which is made by this call.
         """
         found = self._runtimes.get(user)
         if found is None:
@@ -76,7 +76,9 @@ class Simulation:
             client = self._clients[user] = Client(user, self._clock, self._network, self._server, self._trace)
             if self._offline.get(user):
                 client.go_offline()
-            found = self._runtimes[user] = SimulatedRuntime(client, self._clock, self._counts, self._trace, policy)
+            found = self._runtimes[user] = SimulatedRuntime(
+                client, self._clock, self._counts, self._trace, policy, outbox
+            )
         return found
 
     # ---- time ------------------------------------------------------------------------------------------

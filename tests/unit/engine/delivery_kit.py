@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from headwater.clock import VirtualClock
-from headwater.engine.engine import Engine
-from headwater.engine.limits import DEFAULT_LIMITS, Limits
+from headwater.engine import DEFAULT_LIMITS, Engine, Limits
 from headwater.engine.store.port import Store
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.protocol.commit import MAIN, Commit, Delivered, LeaseHeld, TopicRecord

@@ -14,8 +14,7 @@ from headwater.data.address import SPACE_SCOPE, Depth, DocKey
 from headwater.data.patch import Patch
 from headwater.data.path import Path
 from headwater.data.value import MaybeValue
-from headwater.engine.engine import Engine
-from headwater.engine.limits import DEFAULT_LIMITS, Limits
+from headwater.engine import DEFAULT_LIMITS, Engine, Limits
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.protocol.commit import MAIN, Commit, Operation, Precondition, Provenance, Read
 from headwater.protocol.verdict import Accepted, Conflict, Rejected, Verdict

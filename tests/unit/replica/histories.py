@@ -25,10 +25,8 @@ from headwater.data.patch import (
 )
 from headwater.data.path import Path, lookup
 from headwater.data.value import ABSENT, MaybeValue, equal
-from headwater.engine.hub import Hub
-from headwater.engine.limits import Limits
-from headwater.replica.confirmed import NotHere
-from headwater.replica.transaction import Transaction
+from headwater.engine import Hub, Limits
+from headwater.replica import NotHere, Transaction
 from tests.unit.replica.kit import Client, Told, World, doc
 
 DOCS = ("d", "e", "f")

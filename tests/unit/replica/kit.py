@@ -17,10 +17,7 @@ from headwater.data.address import SPACE_SCOPE, Depth, DocKey
 from headwater.data.patch import Patch, replace
 from headwater.data.path import Path
 from headwater.data.value import MaybeValue, equal, freeze
-from headwater.engine.engine import Engine
-from headwater.engine.hub import Hub
-from headwater.engine.limits import DEFAULT_LIMITS, Limits
-from headwater.engine.peer import Peer, PeerState
+from headwater.engine import DEFAULT_LIMITS, Engine, Hub, Limits, Peer, PeerState
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.errors import HeadwaterError, LoadError
 from headwater.protocol.messages import (
@@ -35,11 +32,7 @@ from headwater.protocol.messages import (
     state_of,
 )
 from headwater.protocol.verdict import Rejection
-from headwater.replica.feed import Kind, Notification
-from headwater.replica.pending import Layer
-from headwater.replica.replica import Replica
-from headwater.replica.session import Link, Session
-from headwater.replica.transaction import Transaction
+from headwater.replica import Kind, Layer, Link, Notification, Replica, Session, Transaction
 
 ROUNDS = 1_000
 """Settling takes a handful of rounds. More means that two ends talk without end."""

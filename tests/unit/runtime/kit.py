@@ -13,22 +13,13 @@ from headwater.backoff import Backoff
 from headwater.clock import RealClock
 from headwater.data.address import DocKey
 from headwater.data.patch import Patch, increment, replace
-from headwater.engine.engine import Engine
-from headwater.engine.host import Host, ThreadHost
-from headwater.engine.limits import DEFAULT_LIMITS, Limits
+from headwater.engine import DEFAULT_LIMITS, Engine, Host, Limits, ThreadHost
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.errors import HeadwaterError
 from headwater.protocol.messages import Encoding, FromReplica
-from headwater.replica.replica import Replica
-from headwater.replica.session import Session
-from headwater.replica.transaction import Transaction
-from headwater.runtime.driver import Driver
-from headwater.runtime.loopback import Loopback
-from headwater.runtime.retry import RetryPolicy, Writer
-from headwater.runtime.transport import Connection, Heard, Lost, Transport
-from headwater.runtime.websocket import WebSocket
-from headwater.server.limits import ServerLimits
-from headwater.server.serve import Server
+from headwater.replica import Replica, Session, Transaction
+from headwater.runtime import Connection, Driver, Heard, Loopback, Lost, RetryPolicy, Transport, WebSocket, Writer
+from headwater.server import Server, ServerLimits
 
 T = TypeVar("T")
 SPACE = "shop"
@@ -55,11 +46,13 @@ class Cuttable:
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
+        # Returns the message that leaves in place of one that is sent. None: nothing leaves.
+        self.leaves: Callable[[FromReplica], FromReplica | None] = lambda message: message
         self.newest: CuttableConnection | None = None
         self.connects = 0
 
     async def connect(self, heard: Heard, lost: Lost) -> Connection:
-        connection = CuttableConnection(lost)
+        connection = CuttableConnection(self, lost)
         connection.inner = await self._transport.connect(connection.heard_by(heard), connection.is_lost)
         self.connects += 1
         self.newest = connection
@@ -74,7 +67,8 @@ class CuttableConnection:
     inner: Connection
     hear: Heard  # says something to the driver, as the engine would
 
-    def __init__(self, lost: Lost) -> None:
+    def __init__(self, link: Cuttable, lost: Lost) -> None:
+        self._link = link
         self._lost = lost
         self._over = False
         self.deaf = False  # what the engine says does not arrive any more
@@ -95,7 +89,8 @@ class CuttableConnection:
 
     def send(self, messages: Iterable[FromReplica]) -> None:
         if not self._over:
-            self.inner.send(messages)
+            leaving = map(self._link.leaves, messages)
+            self.inner.send([message for message in leaving if message is not None])
 
     def close(self) -> None:
         self.inner.close()
