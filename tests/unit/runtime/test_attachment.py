@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 import headwater
-from headwater.engine.host import ThreadHost
+from headwater.engine.hub import Hub
 from headwater.runtime.attachment import Embedded
 from tests.unit.runtime.kit import run
 
@@ -56,13 +56,13 @@ def test_the_loop_does_the_engine_s_work_while_the_disk_is_quick(
     """Waking a thread costs as much as the work. A slow disk must not stop an event loop, though."""
     monkeypatch.setattr("headwater.engine.host.SLOW_US", 10**9 if disk == "quick" else 0)
     threads: list[int] = []
-    process: Callable[..., None] = ThreadHost._process
+    process: Callable[..., None] = Hub.process
 
-    def processed(host: ThreadHost, batch: list[object]) -> None:
+    def processed(hub: Hub, batch: Sequence[object]) -> None:
         threads.append(threading.get_ident())
-        process(host, batch)
+        process(hub, batch)
 
-    monkeypatch.setattr(ThreadHost, "_process", processed)
+    monkeypatch.setattr(Hub, "process", processed)
 
     async def work() -> None:
         async with headwater.open(tmp_path) as rt:

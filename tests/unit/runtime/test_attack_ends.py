@@ -10,6 +10,7 @@ import pytest
 
 from headwater.data.link import Link
 from headwater.errors import AuthoringError
+from headwater.runtime import space as space_module
 from headwater.runtime.runtime import Runtime
 from headwater.scheduler.node import NodeKind
 from headwater.scheduler.registry import NodeSpec
@@ -58,8 +59,9 @@ def test_moments_that_nobody_reads_any_more_are_not_waited_for() -> None:
     assert timed.timers() is None
 
 
-def test_a_document_that_was_only_written_is_let_go_with_its_materializer() -> None:
+def test_a_document_that_was_only_written_is_let_go_with_its_materializer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Y14: it was watched for ever."""
+    monkeypatch.setattr(space_module, "KEPT_UNREAD", 0)
     shop = Scripted()
     n = shop.core.cell("shop", "n", int, default=0)
     big = shop.core.cell("shop", "big", Mapping[str, int], default={})
@@ -78,11 +80,14 @@ def test_a_document_that_was_only_written_is_let_go_with_its_materializer() -> N
     shop.confirm()
     shop.core.remove(node)
     shop.core.settle()
-    assert big.document in shop.space._unread
+    assert big.document.key in shop.left
 
 
-def test_a_document_behind_a_link_is_let_go_if_its_reader_leaves_before_it_arrives() -> None:
+def test_a_document_behind_a_link_is_let_go_if_its_reader_leaves_before_it_arrives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Y17: it had no reader yet whose leaving could be noticed."""
+    monkeypatch.setattr(space_module, "KEPT_UNREAD", 0)
     shop = Scripted()
     n = shop.core.cell("shop", "n", int)
     shop.arrive("n", Link(None, "space", "far", ()))
@@ -94,7 +99,7 @@ def test_a_document_behind_a_link_is_let_go_if_its_reader_leaves_before_it_arriv
     assert node.loading is far
     shop.core.remove(node)
     shop.core.settle()
-    assert far in shop.space._unread
+    assert far.key in shop.left
 
 
 def test_a_document_that_is_loaded_first_does_not_use_up_the_throttle() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Iterable
 from typing import Any, cast
 
@@ -251,5 +252,8 @@ def test_a_loop_that_is_closed_with_something_on_its_way_loses_its_connection() 
     loop.close()
     for seq in range(2, 100):
         connection.deliver(Sync(seq, ()))
+    late = Sync(100, ())
+    holders = sys.getrefcount(late)
+    connection.deliver(late)
     assert reception.losses == 1
-    assert len(connection._inbox) <= 2
+    assert sys.getrefcount(late) == holders, "it is not kept"

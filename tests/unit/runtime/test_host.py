@@ -256,13 +256,12 @@ def test_a_bug_stops_the_host_and_everybody_is_told_to_start_over() -> None:
         pass
     free()
     asking.join()
-    host._thread.join()
+    host.close()
     assert [str(error) for error in (*failures, *errors)] == ["a bug"] * 2
     assert isinstance(other.told[-1], Problem)
     assert isinstance(host.failed, AssertionError)
     with pytest.raises(StorageError, match="stopped"):
         host.post(other.peer, write(1))
-    host.close()
 
 
 def test_watches_of_lost_connections_end_without_any_traffic() -> None:
@@ -273,21 +272,17 @@ def test_watches_of_lost_connections_end_without_any_traffic() -> None:
     host.post(ear.peer, ear.open)
     host.post(ear.peer, Watch(1, (Selector(doc()),)))
     host.lost(ear.peer)
-    assert host.call(lambda engine, hub: _kept(hub)) == 1
+    assert host.call(lambda engine, hub: hub.watched) == 1
     clock.advance(20_000)
     ended = threading.Event()
     for _ in range(500):
-        if not host._hub._kept:
+        if not ear.peer.watched:
             ended.set()
             break
         ended.wait(0.01)
     assert ended.is_set()
-    assert not ear.peer.watched
+    assert host.call(lambda engine, hub: hub.watched) == 0
     host.close()
-
-
-def _kept(hub: Hub) -> Any:
-    return len(hub._kept)
 
 
 # ---- a thread that was lent ----------------------------------------------------------------------------------
@@ -409,7 +404,6 @@ def test_a_bug_on_the_lent_thread_stops_the_host_and_not_the_thread() -> None:
     assert isinstance(ear.told[-1], Problem)
     with pytest.raises(StorageError, match="stopped"):
         host.post(ear.peer, write(2))
-    host._thread.join()
     host.close()
 
 

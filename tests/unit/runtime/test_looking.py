@@ -351,10 +351,11 @@ def test_closing_that_is_cancelled_halfway_goes_on_and_is_awaited_by_the_next(tm
     async def work() -> None:
         rt = Runtime(tmp_path)
         rt.cell("shop", "n", int).set(1)
-        await rt.durable()
+        cleaned_up = asyncio.Event()
+        rt.register(lambda: cleaned_up.set, kind="effect")
+        await rt.settled()
         first = asyncio.ensure_future(rt.close())
-        while rt._ending is None:
-            await asyncio.sleep(0)
+        await cleaned_up.wait()
         first.cancel()
         await rt.close()
         assert first.cancelled()
