@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, TypedDict
 
-from bench.author.run import MODEST, Figure, measured
+from bench.author.run import BY_CLOCK, MODEST, Figure, measured
 from bench.walks import Spread, count_walks
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -277,12 +277,16 @@ def code(package: Path = PACKAGE) -> dict[str, Any]:
 
 
 def times(figures: Iterable[Figure]) -> dict[str, dict[str, Any]]:
-    """Figures of the author bench by name; one that could not be had has the value None, and says why."""
+    """Figures of the author bench by name; one that could not be had has the value None, and says why.
+
+    Times by the clock depend on what else the machine does, and are left out.
+    """
     return {
         name: {"value": None, "unit": unit, "why": why}
         if value is None
         else {"value": float(f"{value:.4g}"), "unit": unit}
         for name, value, unit, why in figures
+        if name.rpartition(".")[2] not in BY_CLOCK
     }
 
 

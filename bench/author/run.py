@@ -29,6 +29,7 @@ from bench.figures import Figures, note, print_missing
 
 LIMIT_S: Final = 60.0  # for one process
 PREFIX: Final = "author."
+BY_CLOCK: Final = ("latency", "p50", "p99", "rate", "wall")  # last parts of names; all other times are the processor's
 LOOKS: Final = ("nothing", "one_value", "everything")
 
 

@@ -119,8 +119,12 @@ def test_every_listed_path_of_this_project_exists() -> None:
         assert baseline.group(baseline.PACKAGE, listed)["modules"] > 0
 
 
-def test_a_time_that_could_not_be_had_says_why() -> None:
-    figures = [("change.1.set", 1.23456, "ms", ""), ("change.9.set", None, "ms", "did not finish in 60 s")]
+def test_times_are_the_processors_and_one_that_could_not_be_had_says_why() -> None:
+    figures = [
+        ("change.1.set", 1.23456, "ms", ""),
+        ("change.1.remote.latency", 3.0, "ms", ""),
+        ("change.9.set", None, "ms", "did not finish in 60 s"),
+    ]
     assert baseline.times(figures) == {
         "change.1.set": {"value": 1.235, "unit": "ms"},
         "change.9.set": {"value": None, "unit": "ms", "why": "did not finish in 60 s"},
