@@ -15,6 +15,7 @@ import msgspec
 
 from headwater import Piece
 from headwater.data.address import Depth, DocKey
+from headwater.data.ids import derive, event_id
 from headwater.data.patch import replace
 from headwater.data.value import ABSENT
 from headwater.engine import Engine, Logged
@@ -134,6 +135,16 @@ def stored(sim: Simulation) -> list[str]:
 
 RECEIPTS = "$result:"
 """The id of the document that says that an event was handled: this, and the id of the event. It is stored."""
+
+
+def given_id(user: str, session: str, said: str, stream: str) -> str:
+    """The id of an event to which its sender gave one. How it follows from these never changes: it is stored."""
+    return event_id(derive("caller", user, session, said), stream, 0, 0)
+
+
+def receipt_of(id: str) -> DocKey:
+    """The document that says that an event was handled."""
+    return DocKey("space", f"{RECEIPTS}{id}")
 
 
 def documents(engine: Engine, prefix: str, scope: str = "space") -> dict[str, Any]:

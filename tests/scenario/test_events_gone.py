@@ -7,18 +7,16 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-import pytest
-
 from headwater import Cell, Piece, cell, computed, each, effect, given, handler
 from headwater.clock import VirtualClock
-from headwater.data.address import DocKey
 from headwater.data.value import freeze
+from headwater.engine import Engine
 from headwater.protocol.commit import SentEvent
+from headwater.protocol.messages import FromReplica
+from headwater.protocol.observations import QueryNodes, QueryObservations, QueryWholes
 from headwater.runtime import Runtime
-from headwater.runtime.binding.asking import Asking
-from headwater.runtime.binding.receipts import place
 from headwater.testing import Simulation
-from tests.scenario.events_kit import durable, outcome, read, stored, told
+from tests.scenario.events_kit import durable, outcome, read, receipt_of, stored, told
 from tests.unit.binding.kit import alone, run
 
 LATER = timedelta(seconds=20)
@@ -105,8 +103,7 @@ class Tree(Piece, name="gone.Tree"):
 
 
 def receipt(sim: Simulation, id: str) -> Any:
-    document: DocKey = place(id)
-    return read(sim, lambda engines: engines["s"].read(document).value)
+    return read(sim, lambda engines: engines["s"].read(receipt_of(id)).value)
 
 
 async def a_while(sim: Simulation, times: int = 4) -> None:
@@ -215,6 +212,7 @@ async def a_key_whose_child_cannot_be_made(sim: Simulation) -> list[str]:
     await (await tree.leaves.pull())["broken"].later.send()
     await tree.add.send("broken", -1)
     await sim.crash("ann")
+    sim.server.front = without_answers
     ann = sim.runtime("ann")
     await ann.space("s").open(Tree, "t")
     await a_while(sim)
@@ -223,12 +221,12 @@ async def a_key_whose_child_cannot_be_made(sim: Simulation) -> list[str]:
     return wrong if states == {"s/t/leaves/broken:bump": "parked"} else [*wrong, f"they ended as {states}"]
 
 
-async def nobody(*_: object) -> None:
-    """Nobody answers what nodes did."""
+def without_answers(engine: Engine, message: FromReplica) -> FromReplica | None:
+    """Lose every question about what nodes did."""
+    return None if isinstance(message, (QueryNodes, QueryObservations, QueryWholes)) else message
 
 
-def test_what_is_due_for_a_child_that_cannot_be_made_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Asking, "answered", nobody)
+def test_event_for_a_child_that_cannot_be_made_waits() -> None:
     assert told(a_key_whose_child_cannot_be_made) == []
 
 

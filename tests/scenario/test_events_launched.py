@@ -8,11 +8,8 @@ import pytest
 
 from headwater import Cell, Input, Json, Piece, cell, effect, given, handler
 from headwater.data.ids import minted_id
-from headwater.pieces.names import piece_id
-from headwater.runtime.binding.minting import given_id
-from headwater.runtime.binding.receipts import place
 from headwater.testing import Simulation
-from tests.scenario.events_kit import commits, outcome, read, told
+from tests.scenario.events_kit import commits, given_id, outcome, read, receipt_of, told
 from tests.simulation.events_switches import no_receipts
 
 SHOWN: list[str] = []
@@ -72,11 +69,11 @@ async def sent_again(sim: Simulation) -> list[str]:
     wrong = [] if answers == [first, first] else [f"told {first} and then {answers}"]
     if await jobs(sim, "bob") != [first]:
         wrong.append(f"{await jobs(sim, 'bob')} are there")
-    receipt = read(sim, lambda engines: engines["s"].read(place(IDS[0])).value)
-    if not isinstance(receipt, dict) or receipt["launched"] != (piece_id(first),):
+    receipt = read(sim, lambda engines: engines["s"].read(receipt_of(IDS[0])).value)
+    if not isinstance(receipt, dict) or receipt["launched"] != (first,):
         wrong.append(f"the receipt is {receipt}")
     made = {op.doc for logged in commits(sim, "s", ":start") for op in logged.commit.operations}
-    if not {place(IDS[0]).id, f"{piece_id(first)}:@"} <= {doc.id for doc in made}:
+    if not {receipt_of(IDS[0]).id, f"{first}:@"} <= {doc.id for doc in made}:
         wrong.append(f"its commit made {made}")
     await again.delete(again.piece(Job, first))
     answers = [await outcome(each.start.options(id="k").send()) for each in (again.piece(Maker, "m"), bob)]
@@ -96,8 +93,8 @@ def test_without_receipts_it_does() -> None:
 async def several(sim: Simulation) -> list[str]:
     (ann,) = await begun(sim, "ann")
     first = await ann.start_two.options(id="k").send()
-    receipt = read(sim, lambda engines: engines["s"].read(place(IDS[1])).value)
-    is_named = isinstance(receipt, dict) and receipt["launched"] == tuple(map(piece_id, first))
+    receipt = read(sim, lambda engines: engines["s"].read(receipt_of(IDS[1])).value)
+    is_named = isinstance(receipt, dict) and receipt["launched"] == tuple(first)
     return [] if is_named and sorted(await jobs(sim, "ann")) == sorted(first) else [f"{first} and {receipt}"]
 
 
@@ -128,7 +125,7 @@ async def opened_by_the_loser(sim: Simulation, *, is_loaded: bool) -> list[str]:
     ann, bob = await begun(sim, "ann", "bob")
     space = sim.runtime("bob").space("s", user="cy", session="x")
     name = minted_id(IDS[0], 1)
-    record = sim.runtime("bob").cell("s", f"{piece_id(name)}:@", Json, default=None)
+    record = sim.runtime("bob").cell("s", f"{name}:@", Json, default=None)
     if is_loaded:  # Then the launch is committed and shown before its verdict.
         assert await record.pull() is None
     with sim.offline("bob"):
@@ -142,7 +139,7 @@ async def opened_by_the_loser(sim: Simulation, *, is_loaded: bool) -> list[str]:
     wrong = [] if (first, await sent) == (name, name) else [f"told {first} and {await sent}"]
     if not isinstance(mine, Job):
         return [*wrong, f"it could not be opened: {mine!r}"]
-    known = sim.runtime("bob").pieces.known("s", piece_id(name))
+    known = sim.runtime("bob").pieces.known("s", name)
     if known is None or known.is_stopped or known.is_launched or getattr(mine.__bound__, "home", None) is not known:
         wrong.append(f"what was opened is {mine!r}, and what has its name is {known!r}")
     SHOWN.clear()

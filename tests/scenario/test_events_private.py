@@ -17,14 +17,15 @@ from headwater.engine import ACCESS
 from headwater.protocol.commit import SentEvent
 from headwater.protocol.messages import Query
 from headwater.runtime import Embedded, Runtime
-from headwater.runtime.binding import retention
-from headwater.runtime.binding.receipts import PREFIX, narrowest
 from headwater.server import new_key, new_token
 from headwater.testing import Simulation, simulated
-from tests.scenario.test_events_costs import counting
+from tests.scenario.events_kit import RECEIPTS
+from tests.scenario.test_events_costs import Spent
 from tests.unit.runtime.kit import address, run, serving
 
 SECRET = "my secret"
+SWEPT = 70
+"""Events after which receipts that are over have been looked for, wherever the count began."""
 
 
 class Diary(Piece, name="private.Diary"):
@@ -86,8 +87,8 @@ async def receipts(rt: Runtime, scope: str = "space", space: str = "s") -> list[
     """What this connection can read of them."""
     channel = rt.channel(space)
     assert channel is not None
-    answer = await channel.driver.query(Query(0, scope, after=PREFIX, limit=100))
-    return [state.get() for state in answer.documents if state.doc.id.startswith(PREFIX)]
+    answer = await channel.driver.query(Query(0, scope, after=RECEIPTS, limit=100))
+    return [state.get() for state in answer.documents if state.doc.id.startswith(RECEIPTS)]
 
 
 def test_what_a_handler_returned_of_what_is_one_users_alone_is_read_by_nobody_else(tmp_path: Path) -> None:
@@ -211,8 +212,7 @@ def test_in_a_space_that_is_nowhere_but_here_a_second_sending_gets_it_too() -> N
     run(work)
 
 
-def test_both_go_after_the_retention(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention, "EVERY", 5)
+def test_both_go_after_the_retention(tmp_path: Path) -> None:
     day_us = 86_400_000_000
 
     async def work() -> None:
@@ -230,36 +230,18 @@ def test_both_go_after_the_retention(tmp_path: Path, monkeypatch: pytest.MonkeyP
             await diary.keep_draft.send(SECRET)  # Nobody can send that again: no answer is kept for anybody.
             assert await receipts(rt, "session:window x") == []
             clock.advance(2 * day_us)
-            for n in range(20):
+            for n in range(SWEPT):
                 await diary.write.options(id=f"then {n}").send(f"{n}")
                 await rt.settled()
                 await rt.core.observing.until(lambda: not len(rt.tasks))
             for scope in ("space", "user:ann"):
                 left = await receipts(rt, scope)
-                assert len(left) == 20
+                assert len(left) == SWEPT
                 assert SECRET not in str(left)
             with pytest.raises(EventExpiredError, match="what came of it is not kept"):
                 await first.send("again")
 
     run(work)
-
-
-def test_the_counts_of_scopes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention, "SCOPES", 3)
-
-    async def work() -> None:
-        async with Embedded(tmp_path / "data", synchronous="OFF") as data, Runtime(data) as rt:
-            for n in range(10):
-                await rt.space("s", user=f"u{n}", session="x").piece(Diary, "d").write.options(id="k").send("x")
-            assert len(rt.pieces.handling.retention._landed) == 3
-
-    run(work)
-
-
-def test_the_user_comes_before_one_of_their_sessions() -> None:
-    assert narrowest(["space", "session:a", "user:ann"]) == "user"
-    assert narrowest(["space", "session:a"]) == "session"
-    assert narrowest(["space"]) is None
 
 
 @simulated(seeds=5)
@@ -279,10 +261,11 @@ async def test_whoever_waits_for_a_durable_event_is_told_although_another_runtim
 
 @simulated(seeds=5)
 async def test_it_costs_one_transaction_all_the_same(sim: Simulation) -> None:
+    spent = Spent(sim)
     diary = await sim.runtime("ann").space("s", user="ann").open(Diary, "d")
     await diary.write.send("x")
     await sim.settle()
-    with counting(sim) as spent:
-        assert await diary.last.send() == "x"
-        await sim.settle()
+    spent.clear()
+    assert await diary.last.send() == "x"
+    await sim.settle()
     assert (spent.transactions, spent.syncs) == (1, 1)

@@ -17,13 +17,13 @@ from headwater.engine import ACCESS
 from headwater.protocol.commit import SentEvent
 from headwater.protocol.messages import Query
 from headwater.runtime import Embedded, Runtime
-from headwater.runtime.binding import retention
-from headwater.runtime.binding.minting import given_id
-from headwater.runtime.binding.receipts import PREFIX
 from headwater.server import new_key, new_token
+from tests.scenario.events_kit import RECEIPTS, given_id
 from tests.unit.runtime.kit import address, run, serving
 
 SECRET = "vault code 1234"
+PAGE = 100
+"""How many receipts are looked at together."""
 
 
 class Safe(Piece, name="results.Safe"):
@@ -70,10 +70,10 @@ async def receipts(rt: Runtime, scope: str = "space", space: str = "s") -> list[
     channel = rt.channel(space)
     assert channel is not None
     found: list[Any] = []
-    after: str | None = PREFIX
+    after: str | None = RECEIPTS
     while after is not None:  # A page may have nothing but what was deleted.
         answer = await channel.driver.query(Query(0, scope, after=after, limit=100))
-        found += [state.get() for state in answer.documents if state.doc.id.startswith(PREFIX)]
+        found += [state.get() for state in answer.documents if state.doc.id.startswith(RECEIPTS)]
         after = answer.next
     return found
 
@@ -243,10 +243,7 @@ def test_whoever_says_that_they_are_somebody_else_is_handled_and_has_no_answer_k
 # ---- windows that are closed -----------------------------------------------------------------------------
 
 
-def test_what_is_kept_for_a_window_goes_after_its_time_although_the_window_is_closed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(retention, "PAGE", 3)
+def test_what_is_kept_for_a_window_goes_after_its_time_although_the_window_is_closed(tmp_path: Path) -> None:
     day_us = 86_400_000_000
 
     async def work() -> None:
@@ -259,12 +256,13 @@ def test_what_is_kept_for_a_window_goes_after_its_time_although_the_window_is_cl
             async def left() -> list[int]:
                 return [len(await receipts(rt, f"session:window w{window}")) for window in range(12)]
 
+            counts = [PAGE + 3, *[2] * 11]
             for window in range(12):
                 note = rt.space("s", user="ann", session=f"w{window}").piece(Note, "n")
-                for n in range(7):
+                for n in range(counts[window]):
                     await note.write.options(id=str(n)).send(f"{window} {n}")
                     await note.write.send("Nobody sends this again.")
-            assert await left() == [7] * 12
+            assert await left() == counts
             clock.advance(day_us // 2)
             last = rt.space("s", user="ann", session="w11").piece(Note, "n")
             await last.write.options(id="young").send("young")
@@ -278,47 +276,5 @@ def test_what_is_kept_for_a_window_goes_after_its_time_although_the_window_is_cl
             await other.plain.send("x")
             await rt.core.observing.until(lambda: not len(rt.tasks))
             assert await left() == [0] * 12
-            assert not rt.pieces.handling.retention._left
-
-    run(work)
-
-
-def test_what_is_known_of_closed_windows_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention, "SCOPES", 3)
-
-    async def work() -> None:
-        async with Embedded(tmp_path / "data", synchronous="OFF") as data, Runtime(data) as rt:
-            for n in range(6):
-                await rt.space("s", user="ann", session=f"w{n}").piece(Note, "n").write.options(id="k").send("x")
-            left = [scope for _, scope in rt.pieces.handling.retention._left]
-            assert left == [f"session:window w{n}" for n in (3, 4, 5)]
-
-    run(work)
-
-
-@pytest.mark.parametrize("is_given", [False, True])
-def test_sweeps_go_on_behind_what_was_deleted_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_given: bool
-) -> None:
-    monkeypatch.setattr(retention, "EVERY", 1)
-    monkeypatch.setattr(retention, "PAGE", 3)
-    day_us = 86_400_000_000
-
-    async def work() -> None:
-        clock = VirtualClock()
-        async with Embedded(tmp_path / "data", synchronous="OFF", clock=clock) as data:
-            for days in range(3):  # Each time another process, which does not know where the last one was.
-                policy = Policy(retention_ms=day_us / 1_000)
-                async with Runtime(data, clock=clock, policy=policy) as rt:
-                    note = rt.space("s").piece(Note, "n")
-                    for day in range(3):
-                        for n in range(12):
-                            options = note.plain.options(id=f"{days} {day} {n}") if is_given else note.plain
-                            await options.send(f"{days} {day}")
-                            await rt.core.observing.until(lambda: not len(rt.tasks))
-                        clock.advance(2 * day_us)
-                    left = [each["result"] for each in await receipts(rt)]
-                    assert left.count(f"{days} 2") == 12
-                    assert len(left) < 24 if is_given else len(left) == 12  # Those go round and round.
 
     run(work)

@@ -21,12 +21,9 @@ from headwater.errors import HeadwaterError
 from headwater.protocol.commit import SentEvent
 from headwater.protocol.messages import Query
 from headwater.runtime import Remote, Runtime
-from headwater.runtime.binding.gone import is_gone
-from headwater.runtime.binding.minting import given_id
-from headwater.runtime.binding.receipts import PREFIX
 from headwater.server import new_key, new_token
 from headwater.testing import Simulation
-from tests.scenario.events_kit import read, stored, told
+from tests.scenario.events_kit import RECEIPTS, given_id, read, stored, told
 from tests.scenario.runtime_kit import Cable
 from tests.unit.runtime.kit import address, run, serving
 
@@ -61,8 +58,8 @@ async def grant(rt: Runtime, space: str, role: str, user: str) -> None:
 async def receipts(rt: Runtime, space: str) -> list[str]:
     channel = rt.channel(space)
     assert channel is not None
-    answer = await channel.driver.query(Query(0, "space", after=PREFIX, limit=100))
-    return [state.doc.id.removeprefix(PREFIX) for state in answer.documents if state.doc.id.startswith(PREFIX)]
+    answer = await channel.driver.query(Query(0, "space", after=RECEIPTS, limit=100))
+    return [state.doc.id.removeprefix(RECEIPTS) for state in answer.documents if state.doc.id.startswith(RECEIPTS)]
 
 
 def test_whoever_has_no_right_in_a_space_leaves_no_receipt_there(tmp_path: Path) -> None:
@@ -154,22 +151,58 @@ class Tree(Piece, name="strangers.Tree"):
         return Leaf(n=n)
 
 
-async def an_older_version(sim: Simulation) -> list[str]:
-    """A member that it does not know may keep what is waited for; so may a newer version of one that it knows."""
-    ann = sim.runtime("ann")
-    await ann.space("s").open(Tree, "t")
+class NewTree(Piece, name="strangers.Tree"):
+    """The next version of the program: its trees keep other leaves."""
+
+    ns: Cell[Mapping[str, int]] = cell(default={})
+
+    @each(ns)
+    def leaves(self, n: Cell[int]) -> Leaf | None:
+        return Leaf(n=n) if n.get() >= 0 else None
+
+
+def bumps(*places: str) -> list[SentEvent]:
+    said = {"args": {}, "cls": "strangers.Leaf", "user": "", "session": "", "at": 0}
+    return [SentEvent(f"e {at}", f"s/{at}:bump", freeze({**said, "name": at}), 0) for at in places]
+
+
+async def left_behind(sim: Simulation, *rows: SentEvent) -> None:
+    """Have a process store events, end it, and wait until another one had to look at them."""
+    eve = sim.runtime("eve")
+    eve.space("s")
     await sim.settle()
-    known = [
-        await is_gone(ann.pieces, f"s/t/{rest}:bump") for rest in ("leaves/k", "branches/k", "leaves/k/branches/j")
-    ]
-    wrong = [] if known == [True, False, True] else [f"{known} are gone"]
-    home = ann.pieces.known("s", "t")
-    assert home is not None
-    home.generation -= 1
-    return wrong if not await is_gone(ann.pieces, "s/t/leaves/k:bump") else [*wrong, "an older version decided it"]
+    channel = eve.channel("s")
+    assert channel is not None
+    await channel.land(lambda made: made.events.extend(rows), node="left behind")
+    await sim.crash("eve")
+    for _ in range(4):
+        await sim.advance(seconds=15)
+        await sim.settle()
 
 
-def test_what_waits_for_a_member_that_is_not_known_here_is_not_refused() -> None:
+async def an_unknown_member(sim: Simulation) -> list[str]:
+    """A member that this version does not know may keep the child that an event waits for."""
+    await sim.runtime("ann").space("s").open(Tree, "t")
+    await left_behind(sim, *bumps("t/leaves/k", "t/branches/k", "t/leaves/k/branches/j"))
+    return [] if stored(sim) == ["s/t/branches/k:bump"] else [f"{stored(sim)} is stored"]
+
+
+def test_event_for_a_member_that_is_not_known_here_is_not_refused() -> None:
+    assert told(an_unknown_member) == []
+
+
+async def an_older_version(sim: Simulation) -> list[str]:
+    """A newer version of the program may keep a child that this one does not keep."""
+    await sim.runtime("ann").space("s").open(Tree, "t")
+    await sim.settle()
+    await sim.runtime("bob").space("s").open(NewTree, "t")
+    await sim.settle()
+    await sim.crash("bob")
+    await left_behind(sim, *bumps("t/leaves/k"))
+    return [] if stored(sim) == ["s/t/leaves/k:bump"] else [f"{stored(sim)} is stored"]
+
+
+def test_older_version_of_a_program_refuses_no_event_for_a_child() -> None:
     assert told(an_older_version) == []
 
 

@@ -27,8 +27,8 @@ TICK_US: Final = 1_000  # what arrives within it is taken together
 WHO: Final = "server"
 
 T = TypeVar("T")
-Front = Callable[[Engine, FromReplica], FromReplica]
-"""Takes the place of a message that arrives for an engine with the one it returns."""
+Front = Callable[[Engine, FromReplica], FromReplica | None]
+"""Takes each message that arrives for an engine, and returns the one that the engine is given. None: it is lost."""
 
 
 class SpaceHost:
@@ -48,7 +48,9 @@ class SpaceHost:
 
     def post(self, peer: Peer, message: FromReplica) -> None:
         front = self._server.front
-        self.batch.append((peer, message if front is None else front(self.engine, message)))
+        given = message if front is None else front(self.engine, message)
+        if given is not None:
+            self.batch.append((peer, given))
 
     def lost(self, peer: Peer) -> None:
         self._server.guarded(lambda: self.hub.lost(peer))

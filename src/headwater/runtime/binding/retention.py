@@ -58,6 +58,11 @@ class Retention:
         # Narrow scopes in which this process left something, by when it first did since it was swept: that rises.
         self._left: dict[Swept, int] = {}
 
+    @property
+    def tracked(self) -> tuple[int, int]:
+        """How many scopes have their handlings counted, and how many narrow ones hold receipts to be deleted later."""
+        return len(self._landed), len(self._left)
+
     def landed(self, event: Event) -> None:
         """It was handled. Every so many are followed by a sweep, also if no process handles so many."""
         space = event.home.space.name
