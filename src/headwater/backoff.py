@@ -112,6 +112,7 @@ class Backoff:
     def delay_us(self, attempt: int, source: Random) -> int:
         """How long to wait after failure number `attempt`, counted from 0. Draws from `source` only if the
         schedule has jitter."""
+        # fault+ retry.no_delay: return 20_000
         if isinstance(attempt, bool) or not isinstance(attempt, int) or attempt < 0:
             raise AuthoringError(f"Backoff.delay_us: attempt={attempt!r} must be an integer of 0 or more")
         try:

@@ -1,7 +1,6 @@
 """What the stories about events share: a world per story, an engine that says no on demand, and what is in its log.
 
-A story answers what is wrong in the end, in words, and nothing if all is well. So it is told twice: as things are, and
-with one mechanism switched off, where it has to complain.
+A story answers what is wrong in the end, in words, and nothing if all is well.
 """
 
 from __future__ import annotations

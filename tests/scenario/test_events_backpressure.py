@@ -1,16 +1,12 @@
 """A write that somebody meant lands or fails loudly: the fixtures of the backpressure text.
 
-An engine in front of which somebody says no stands for contention. Each story is told as things are, and once more with
-the mechanism switched off that it is about.
+An engine in front of which somebody says no stands for contention.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
-from unittest.mock import patch
 
 import msgspec
 import pytest
@@ -27,19 +23,13 @@ from headwater import (
     cell,
     handler,
 )
-from headwater.backoff import Backoff
 from headwater.data.address import DocKey
 from headwater.data.patch import replace
 from headwater.engine import Engine
-from headwater.engine.admission import Admission
 from headwater.protocol.commit import Commit, LeaseHeld, Operation
-from headwater.protocol.verdict import Rejected, as_error
-from headwater.runtime.retry import Writer
 from headwater.testing import Simulation
 from tests.scenario.events_kit import Front, Spoil, durable, forbidden, outcome, outcomes, read, told
-from tests.simulation.events_switches import Switch
 
-OLD_BUDGET = 5
 BURST = 20
 
 
@@ -75,58 +65,6 @@ def row_of(sim: Simulation, user: str = "ann") -> Any:
     return sim.runtime(user).intents()[-1]
 
 
-# ---- switches ----------------------------------------------------------------------------------------------
-
-
-def a_fixed_budget() -> Any:
-    """Five conflicts are enough, whatever they are about; and nobody hears of it."""
-    real = Writer._again
-
-    async def again(self: Writer, effort: Any, rejection: Any, own: int) -> None:
-        if effort.conflicts > OLD_BUDGET:
-            raise as_error(Rejected(own, rejection))
-        await real(self, effort, rejection, own)
-
-    return patch.object(Writer, "_again", again)
-
-
-@contextmanager
-def everything_is_retried() -> Iterator[None]:
-    """What was refused for good is tried again all the same."""
-    real = Writer.transact
-
-    async def transact(self: Writer, run: Callable[..., Any], **options: Any) -> Any:
-        for _ in range(OLD_BUDGET):
-            try:
-                return await real(self, run, **options)
-            except (PreconditionFailedError, RuleRefusedError):
-                if options.get("effort") is not None:
-                    options["effort"].course._lane.come_back(options["effort"].course._event)
-        return await real(self, run, **options)
-
-    with patch.object(Writer, "transact", transact):
-        yield
-
-
-def no_window() -> Any:
-    """It is tried again for ever."""
-
-    async def again(self: Writer, effort: Any, rejection: Any, own: int) -> None:
-        await self._held(rejection, 10**12, effort)
-
-    return patch.object(Writer, "_again", again)
-
-
-def no_delay() -> Any:
-    """It is tried again nearly at once, however often that was."""
-    return patch.object(Backoff, "delay_us", lambda self, failures, random: 20_000)
-
-
-def nothing_is_read_again() -> Any:
-    """What is written is not compared with what was read: the last one wins."""
-    return patch.object(Admission, "conflict", lambda self, session, branch, reads: None)
-
-
 # ---- a long burst ------------------------------------------------------------------------------------------
 
 
@@ -151,11 +89,6 @@ async def a_burst_of_conflicts(sim: Simulation) -> list[str]:
 
 def test_a_burst_of_conflicts_that_is_longer_than_any_fixed_budget_lands() -> None:
     assert told(a_burst_of_conflicts) == []
-
-
-def test_with_a_fixed_budget_a_burst_of_conflicts_loses_the_write() -> None:
-    with a_fixed_budget():
-        assert "the write was lost" in str(told(a_burst_of_conflicts))
 
 
 # ---- permanent ---------------------------------------------------------------------------------------------
@@ -205,14 +138,6 @@ def test_a_permanent_rejection_is_not_retried_and_can_be_seen(spoil: Spoil, erro
     assert told(a_permanent_rejection(spoil, error, kind)) == []
 
 
-@pytest.mark.parametrize(("spoil", "error", "kind"), PERMANENT)
-def test_without_telling_them_apart_a_permanent_rejection_is_retried(
-    spoil: Spoil, error: type[Exception], kind: str
-) -> None:
-    with everything_is_retried():
-        assert "it was tried 4 times" in str(told(a_permanent_rejection(spoil, error, kind)))
-
-
 # ---- never converging --------------------------------------------------------------------------------------
 
 WINDOW_S = 30
@@ -258,14 +183,6 @@ async def a_conflict_that_never_clears(sim: Simulation) -> list[str]:
 
 def test_a_conflict_that_never_clears_fails_loudly_after_a_window_and_tens_of_attempts() -> None:
     assert told(a_conflict_that_never_clears) == []
-
-
-@pytest.mark.parametrize(
-    ("switch", "complaint"), [(no_window, "no end after"), (no_delay, " attempts")], ids=["window", "delay"]
-)
-def test_without_window_or_delay_a_conflict_that_never_clears_goes_on(switch: Switch, complaint: str) -> None:
-    with switch():
-        assert complaint in str(told(a_conflict_that_never_clears))
 
 
 async def a_window_of_zero(sim: Simulation) -> list[str]:
@@ -341,11 +258,6 @@ def test_three_appends_survive_a_conflict_storm() -> None:
     assert told(three_appends_in_a_storm) == []
 
 
-def test_with_a_fixed_budget_of_three_appends_in_a_storm_not_all_are_there() -> None:
-    with a_fixed_budget():
-        assert "of 3 are there" in str(told(three_appends_in_a_storm))
-
-
 async def three_appends_of_three_runtimes(sim: Simulation) -> list[str]:
     pieces = [await begun(sim, user) for user in ("ann", "bob", "cy")]
     answers = await outcomes(*(piece.append.send(f"n{i}") for i, piece in enumerate(pieces)))
@@ -357,11 +269,6 @@ async def three_appends_of_three_runtimes(sim: Simulation) -> list[str]:
 @pytest.mark.parametrize("seed", range(5))
 def test_three_runtimes_that_append_at_once_end_as_three(seed: int) -> None:
     assert told(three_appends_of_three_runtimes, seed=seed) == []
-
-
-def test_without_conflicts_three_runtimes_that_append_at_once_overwrite_each_other() -> None:
-    with nothing_is_read_again():
-        assert any(told(three_appends_of_three_runtimes, seed=seed) for seed in range(5))
 
 
 # ---- one hot document --------------------------------------------------------------------------------------

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections import Counter
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -20,8 +19,6 @@ from headwater.errors import BacklogFullError
 from headwater.replica import Document, Layer, Transaction
 from headwater.runtime import Embedded, Policy, Runtime, space
 from headwater.runtime.binding.events import Event
-from headwater.runtime.binding.handling import Handling
-from headwater.runtime.binding.lanes import Lane
 from headwater.runtime.binding.lineage import Origin
 from headwater.runtime.binding.receipts import PREFIX
 from headwater.scheduler import Node
@@ -155,25 +152,8 @@ async def an_event_of_another_space(sim: Simulation) -> list[str]:
     return [] if between <= IN_FLIGHT * 2 else [f"{between} events of a busy space were handled first"]
 
 
-@contextmanager
-def one_lane_for_all() -> Iterator[None]:
-    lanes: dict[Handling, Lane] = {}
-    real = Handling._lane
-
-    def lane(self: Handling, space: str) -> Lane:
-        return lanes.setdefault(self, real(self, "busy"))
-
-    with patch.object(Handling, "_lane", lane):
-        yield
-
-
 def test_the_lane_of_another_space_is_not_slowed() -> None:
     assert told(an_event_of_another_space) == []
-
-
-def test_with_one_lane_for_all_another_space_waits_for_everybody() -> None:
-    with one_lane_for_all():
-        assert "were handled first" in str(told(an_event_of_another_space))
 
 
 # ---- too many ----------------------------------------------------------------------------------------------
@@ -199,11 +179,6 @@ async def more_than_the_backlog_holds(sim: Simulation) -> list[str]:
 
 def test_at_the_default_limit_the_surplus_is_refused_loudly_and_the_rest_lands_in_order() -> None:
     assert told(more_than_the_backlog_holds) == []
-
-
-def test_without_a_limit_nobody_is_refused() -> None:
-    with patch.object(Lane, "check_room", lambda self, stream, limit: None):
-        assert "and 0 refused" in str(told(more_than_the_backlog_holds))
 
 
 async def one_stream_that_is_full(sim: Simulation) -> list[str]:

@@ -15,7 +15,6 @@ from headwater.errors import HandlerFailed, NotSettlingError
 from headwater.protocol.commit import Commit, Operation
 from headwater.testing import Simulation
 from tests.scenario.events_kit import Front, durable, outcome, read, told
-from tests.simulation.events_switches import a_no_is_not_doubted, anything_is_fresh, sources_are_forgotten
 
 CALLED: list[object] = []
 
@@ -157,11 +156,6 @@ def test_an_answer_is_as_of_the_moment_at_which_it_is_durable() -> None:
     assert told(a_question_after_the_end) == []
 
 
-def test_without_the_sources_of_a_computed_a_vote_after_the_end_counts() -> None:
-    with sources_are_forgotten():
-        assert told(a_vote_after_the_end("cast")) != []
-
-
 async def a_chain_that_is_not_up_to_date(sim: Simulation) -> list[str]:
     poll = await begun(sim)
     assert await poll.more.pull() == 3
@@ -174,11 +168,6 @@ async def a_chain_that_is_not_up_to_date(sim: Simulation) -> list[str]:
 
 def test_invalid_upstream_runs_before_the_attempt_that_lands() -> None:
     assert told(a_chain_that_is_not_up_to_date) == []
-
-
-def test_without_freshness_a_handler_acts_on_the_last_value() -> None:
-    with anything_is_fresh():
-        assert "told 3" in str(told(a_chain_that_is_not_up_to_date))
 
 
 async def a_gated_upstream(sim: Simulation) -> list[str]:
@@ -242,11 +231,6 @@ async def a_no_to_what_never_was(sim: Simulation) -> list[str]:
 
 def test_a_refusal_counts_only_if_it_stands_on_what_was_decided() -> None:
     assert told(a_no_to_what_never_was) == []
-
-
-def test_without_doubt_a_vote_is_refused_because_of_a_write_that_never_was() -> None:
-    with a_no_is_not_doubted():
-        assert "too late" in str(told(a_no_to_what_never_was))
 
 
 # ---- without a connection ----------------------------------------------------------------------------------

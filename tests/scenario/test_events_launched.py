@@ -10,7 +10,6 @@ from headwater import Cell, Input, Json, Piece, cell, effect, given, handler
 from headwater.data.ids import minted_id
 from headwater.testing import Simulation
 from tests.scenario.events_kit import commits, given_id, outcome, read, receipt_of, told
-from tests.simulation.events_switches import no_receipts
 
 SHOWN: list[str] = []
 IDS = (given_id("cy", "x", "k", "s/m:start"), given_id("cy", "x", "k", "s/m:start_two"))
@@ -83,11 +82,6 @@ async def sent_again(sim: Simulation) -> list[str]:
 
 def test_an_event_that_is_sent_again_launches_nothing_a_second_time() -> None:
     assert told(sent_again) == []
-
-
-def test_without_receipts_it_does() -> None:
-    with no_receipts():
-        assert "the receipt is" in str(told(sent_again))
 
 
 async def several(sim: Simulation) -> list[str]:

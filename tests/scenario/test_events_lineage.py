@@ -1,24 +1,10 @@
-"""What a handler launches lives and dies with the attempt that lands: the fixtures of the lineage text.
-
-Each story is told as things are, and once more with the mechanism switched off that it is about.
-"""
+"""What a handler launches lives and dies with the attempt that lands: the fixtures of the lineage text."""
 
 from __future__ import annotations
-
-import pytest
 
 from headwater import Cell, Handler, HeadwaterError, Input, Link, Piece, Policy, cell, effect, given, handler, link
 from headwater.testing import Simulation
 from tests.scenario.events_kit import Front, commits, durable, forbidden, outcome, stored, told
-from tests.simulation.events_switches import (
-    Switch,
-    follow_ups_are_not_stored,
-    no_condition,
-    no_lineage,
-    nobody_takes_over,
-    nothing_is_cancelled,
-    nothing_waits_for_its_origin,
-)
 
 CALLS: list[str] = []
 SHOWN: list[int] = []
@@ -112,12 +98,6 @@ def test_a_retried_parent_has_one_follow_up_with_the_payload_of_the_attempt_that
     assert told(a_parent_that_is_tried_twice) == []
 
 
-@pytest.mark.parametrize("switch", [no_lineage, no_condition])
-def test_without_lineage_a_retried_parent_has_two_follow_ups(switch: Switch) -> None:
-    with switch():
-        assert "'of attempt 1', 'of attempt 2'" in str(told(a_parent_that_is_tried_twice))
-
-
 async def a_follow_up_that_reads_what_its_parent_wrote(sim: Simulation) -> list[str]:
     with Front(sim) as front:
         chain = await begun(sim)
@@ -158,11 +138,6 @@ async def a_parent_that_fails_for_good(sim: Simulation) -> list[str]:
 
 def test_nothing_that_a_failed_parent_posted_is_handled() -> None:
     assert told(a_parent_that_fails_for_good) == []
-
-
-def test_without_lineage_a_failed_parents_follow_up_lands() -> None:
-    with no_lineage():
-        assert "('of attempt 1',)" in str(told(a_parent_that_fails_for_good))
 
 
 async def a_parent_that_does_not_converge(sim: Simulation) -> list[str]:
@@ -220,11 +195,6 @@ async def a_launch_that_fails_for_good(sim: Simulation) -> list[str]:
 
 def test_a_piece_that_was_launched_by_a_failed_attempt_is_stopped() -> None:
     assert told(a_launch_that_fails_for_good) == []
-
-
-def test_without_lineage_a_piece_that_was_never_launched_goes_on() -> None:
-    with nothing_is_cancelled():
-        assert "[7]" in str(told(a_launch_that_fails_for_good))
 
 
 async def a_launch_that_is_tried_twice(sim: Simulation) -> list[str]:
@@ -303,11 +273,6 @@ def test_a_follow_up_in_another_space_waits_until_its_origin_is_confirmed() -> N
     assert told(a_follow_up_in_another_space) == []
 
 
-def test_without_waiting_a_follow_up_in_another_space_comes_before_its_origin() -> None:
-    with nothing_waits_for_its_origin():
-        assert "dispatches before the origin was confirmed" in str(told(a_follow_up_in_another_space))
-
-
 async def a_parent_in_another_space_that_fails(sim: Simulation) -> list[str]:
     with Front(sim) as front:
         here, there = await two_spaces(sim)
@@ -323,11 +288,6 @@ async def a_parent_in_another_space_that_fails(sim: Simulation) -> list[str]:
 
 def test_a_follow_up_in_another_space_is_never_dispatched_if_its_origin_fails() -> None:
     assert told(a_parent_in_another_space_that_fails) == []
-
-
-def test_without_waiting_a_failed_origins_follow_up_is_dispatched_in_the_other_space() -> None:
-    with nothing_waits_for_its_origin(), nothing_is_cancelled():
-        assert "dispatches of the follow-up" in str(told(a_parent_in_another_space_that_fails))
 
 
 async def an_idle_that_waits_for_a_follow_up_elsewhere(sim: Simulation) -> list[str]:
@@ -369,12 +329,6 @@ async def a_sender_that_dies_after_its_commit(sim: Simulation) -> list[str]:
 
 def test_another_runtime_takes_up_what_a_dead_one_has_stored() -> None:
     assert told(a_sender_that_dies_after_its_commit) == []
-
-
-@pytest.mark.parametrize("switch", [follow_ups_are_not_stored, nobody_takes_over])
-def test_without_the_store_a_dead_senders_follow_up_is_lost(switch: Switch) -> None:
-    with switch():
-        assert "what the follow-up has written is None" in str(told(a_sender_that_dies_after_its_commit))
 
 
 class Caller(Piece, name="lineage.Caller"):

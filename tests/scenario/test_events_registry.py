@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import patch
 
 from headwater.data.patch import replace
-from headwater.engine.preconditions import Preconditions
 from headwater.protocol.commit import EntityAbsent, OriginCommitted
 from headwater.protocol.verdict import Accepted, PreconditionFailed, Rejected
 from headwater.runtime.binding.lineage import Lineage, Origin, Status
@@ -38,13 +36,6 @@ def test_a_follow_up_of_a_rejected_commit_is_refused_for_good_and_says_why() -> 
     assert verdict.rejection == PreconditionFailed(
         "origin_committed", "its origin, commit 1 of this session, was not accepted"
     )
-
-
-def test_without_the_condition_a_follow_up_of_a_rejected_commit_lands() -> None:
-    late = rejected_origin(open_engine())
-    with patch.object(Preconditions, "failure", lambda *_: None):
-        verdict = late.send(write("b", replace((), 1)), preconditions=[OriginCommitted(1)])
-    assert isinstance(verdict, Accepted)
 
 
 def test_a_commit_without_conditions_does_not_care_what_was_rejected_before_it() -> None:

@@ -13,8 +13,6 @@ import pytest
 from headwater import Cell, Piece, cell, computed, effect, given, handler
 from headwater.engine import Limits
 from headwater.runtime import Attachment, Embedded, Transport
-from headwater.runtime.binding.followed import Followed
-from headwater.runtime.binding.sleeping import Sleeping
 from tests.scenario.resume_kit import SPACE, Process, process
 from tests.unit.binding.kit import run
 
@@ -306,20 +304,13 @@ class TestLimits:
         run(story)
 
 
-def test_the_proof_fails_if_what_was_written_meanwhile_is_not_looked_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def passed(self: Sleeping, followed: Followed) -> None:
-        followed.through = followed.last
-
-    monkeypatch.setattr(Sleeping, "_catch_up", passed)
-
+def test_piece_deleted_meanwhile_is_made_anew(tmp_path: Path) -> None:
     async def story() -> None:
         await _made(tmp_path)
         async with _again(tmp_path) as (again, other, _):
             await _opened(again, together=False, count=3)
             await other.space.delete(other.space.piece(Note, "n9"))
             new = await again.space.open(Note, "n9", setup=lambda made: made.text.set("new"))
-            assert new.text.get() != "new", "this is how it would be"
+            assert new.text.get() == "new"
 
     run(story)

@@ -130,10 +130,13 @@ class Group:
         if not alone:
             self._store.savepoint()
         verdicts = self._judged(session, fresh, encoded, observed)
+        # fault+ observations.stored_first: if alone: self._observing.flush(), self._store.commit(), self._store.begin()
         if self._log.close_frame():
             self._accepted = True
             self._sessions.keep_judged(session)
             self._sessions.trim(session)
+        # fault+ remade.forgotten_later: if alone: self._store.commit(), self._store.begin()
+        # fault+ remade.forgotten_later: [self._remade.look(self._branches.find(each.branch), each) for each in fresh]
         if not alone:
             self._store.release()
         return (*known, *verdicts) if known else tuple(verdicts)
@@ -241,6 +244,7 @@ class Group:
                 continue
             seq = self._log.admit(commit.local_seq, encoded, tuple([planned[0].seq for planned in plan]))
             self._apply(session, branch, commit, seq, plan, len(encoded))
+            # fault remade.forgotten_later:
             self._remade.look(branch, commit)
             run = runs.get(commit.local_seq)
             if run is not None:

@@ -56,6 +56,7 @@ def said_row(store: Store, branch: int, owner: int, piece: int, said: Mirror, mo
         }
         docs, at = (both if len(both) <= most else docs), stored.at
     body = encode_form(MirrorBody(tuple(docs.items()), at)) if docs else b""
+    # fault mirrors.body_lost: return MirrorRow(branch, owner, piece, b"")
     return MirrorRow(branch, owner, piece, body)
 
 

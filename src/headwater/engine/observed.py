@@ -152,6 +152,8 @@ class Observed:
     # ---- pages of nodes --------------------------------------------------------------------------
 
     def _observations(self, branch: Branch, asked: QueryObservations) -> tuple[list[ObservedNode], NodeKey | None]:
+        # fault+ observations.parent_branch_read: is_new = not self._store.observed_pieces(branch.id, 0, 1)
+        # fault+ observations.parent_branch_read: branch = branch.parent if is_new and branch.parent else branch
         limit = max(1, min(asked.limit, self._limits.query_documents))
         piece = self._store.number_of(asked.piece) if asked.piece else None
         member = self._store.number_of(asked.member) if asked.member else None
@@ -219,6 +221,7 @@ class Observed:
     ) -> ObservedNode:
         at, cause = state.verified_at, state.cause
         reads = tuple([Read(texts.doc(read.doc), read.path, Depth(read.depth), at) for read in body.reads])
+        # fault observations.written_reads_ignored: touched = ()
         touched = tuple([place for place, read in enumerate(body.reads) if written[read.doc] > at])
         missed = self.stale(branch, tuple([reads[place] for place in touched])) if touched else ()
         if isinstance(cause, int):

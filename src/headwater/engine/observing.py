@@ -180,6 +180,7 @@ class Observing:
 
     def _keep(self, session: Session, branch: Branch, observation: Observation, seq: int, *, wrote: bool) -> None:
         """Store an observation whose reads are current as of a seq, unless a later run of the node was observed."""
+        # fault+ observations.stored_for_parent_branch: branch = branch.parent or branch
         about = self._abouts.get((branch.id, observation.about)) or self._about(branch, observation.about)
         # A commit is judged now, and so are those that a run stands on; without any, its reads are as old as they are.
         seen = seq if observation.local_seq or observation.layers else observation.seq

@@ -54,6 +54,8 @@ class Outcomes:
 
     def _is_possible(self, row: SubscriptionRow, target: TargetRow, outcome: Outcome) -> bool:
         """Whether it speaks of records that a target is still to deliver. One that does not takes no other along."""
+        # fault+ targets.lost_lease_moves: return True
+        # fault+ delivering.failed_record_passed: return True
         failure, place = outcome.failure, outcome.through
         if place is not None and not (self._is_open(target, place) and self._is_of(row, target.key, place)):
             return False
@@ -73,6 +75,7 @@ class Outcomes:
 
     def is_given(self, each: Delivered) -> bool:
         """Whether somebody can have been given this record: it is the target's, after its position or passed over."""
+        # fault+ targets.commit_ignores_lease: return True
         row = self._subscriptions.all().get(each.reaction)
         target = self._store.delivery.target(row.reaction, each.key) if row is not None else None
         if row is None or target is None:
@@ -119,6 +122,7 @@ class Outcomes:
 
     def replayed(self, target: TargetRow, place: Place) -> TargetRow:
         """A record that was passed over is delivered, or passed over once more by whoever puts it back."""
+        # fault+ targets.commit_ignores_lease: return target
         passed = self._store.delivery.parked(target.reaction, target.key, place)
         if passed is None or passed.state != Passed.REPLAY:
             raise InvariantViolation(f"{place} of target {target.key!r} is not to be delivered")
@@ -160,6 +164,7 @@ class Outcomes:
     def settled(self, row: SubscriptionRow, target: TargetRow) -> TargetRow:
         """Nobody has it: it is due if there is more, after those that are due already."""
         next_us = self._store.delivery.next_emitted(row.topic, MAIN_ID, target.key, target.position)
+        # fault outcomes.more_records_ignored: if True:
         if next_us is None and not target.replays:
             return target._replace(state=Standing.IDLE, due_us=NEVER, holder="")
         now_us = self._clock.now_us()

@@ -33,6 +33,7 @@ class Preconditions:
     def failure(
         self, preconditions: tuple[Precondition, ...], session: Session, branch: Branch
     ) -> PreconditionFailed | None:
+        # fault preconditions.ignored: for precondition in ():
         for precondition in preconditions:
             detail = self._why_not(precondition, session, branch)
             if detail is not None:
@@ -50,6 +51,7 @@ class Preconditions:
                 head = self._heads.get(branch, doc)
                 # A tombstone counts as present: the document was written once.
                 # fault preconditions.tombstone_is_absent: if head.value:
+                # fault receipts.not_conditions: if False:
                 if head.seq or head.inherited_seq:
                     return f"{doc.scope}:{doc.id} was already created on branch {branch.name!r}"
             case LeaseHeld(name, token):
@@ -64,6 +66,7 @@ class Preconditions:
 
     def _other_holder(self, name: str, token: int) -> str | None:
         """Who has a lease; None: whoever has this token, empty: nobody."""
+        # fault+ targets.commit_ignores_lease: return None
         if name.startswith(LEASE_PREFIX):
             return self._targets.holder_of(name, token)
         lease = self._store.lease(name)

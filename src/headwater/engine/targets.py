@@ -105,6 +105,7 @@ class Targets:
         """`records`: all that it has to deliver, unless it has to look through those from before."""
         tables = self._store.delivery
         known = tables.target(row.reaction, key)
+        # fault+ targets.known_target_not_marked: if known is not None: return
         if known is not None and known.state != Standing.IDLE:
             self.offers.is_more = True
             return
@@ -294,6 +295,7 @@ class Targets:
         """The target of a lease, if it is still the one with this token."""
         row = self._subscriptions.all().get(hold.reaction)
         target = self._store.delivery.target(row.reaction, hold.key) if row is not None else None
+        # fault targets.lost_lease_moves: if target is None or target.state != Standing.LEASED:
         if target is None or target.token != hold.token or target.state != Standing.LEASED:
             return None
         return target

@@ -188,6 +188,7 @@ class Delivering:
         return judged(self._reaction.rules, record, tried, self._random)
 
     async def _failed(self, record: Granted, attempt: int, failure: Failure) -> None:
+        # fault+ delivering.failed_record_passed: self._through = (record.seq, record.ordinal)
         self._told(record, attempt, "failed", failure=failure)
         await self._finishing.tell(Outcome(self._grant.hold, self._through, failure))
 

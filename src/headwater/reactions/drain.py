@@ -227,6 +227,7 @@ class Drain:
             for lane in self._lanes.values()
             if lane.next_at is not None and lane.busy < lane.slots and not lane.claiming
         ]
+        # fault drain.timer_not_armed: if False:
         if moments and not self._stopping:
             self._timer = asyncio.get_running_loop().call_at(min(moments), self._look)
 
@@ -268,6 +269,7 @@ class Drain:
         """
         # What is none of its reactions was never asked for, and is somebody's when its lease ends.
         known = [grant for grant in grants if grant.hold.reaction in self._of_reaction]
+        # fault drain.lease_counted_from_arrival: self._received(known, asyncio.get_running_loop().time())
         self._received(known, self._desk.heard_at - ago_us / 1e6)
 
     def _received(self, grants: Sequence[Grant], since: float) -> None:

@@ -200,11 +200,15 @@ class Replica:
         before = document.value
         if before is NOT_HERE:
             raise NotHere(document.key)
+        # fault runner.same_result_told: if False:
         if before is value or equal(before, value):
             return None
         local_seq = self.next_local_seq
         self.next_local_seq = local_seq + 1
         seq = self.confirmed.seq
+        # fault+ provenance.causes_missing: causes = None
+        # fault+ provenance.every_read_is_a_cause: causes = {spot: None for spot in spots if spot and source}
+        # fault+ provenance.node_missing: node = ""
         layer = Layer(local_seq, None, None, source, group, causes, document, before, value, spots, seq, node, derived)
         # fault replica.whole_write_not_settled: if False:
         if settled is not None:
@@ -249,6 +253,9 @@ class Replica:
         self.pending.accepted(layer, seq)
         if seq <= self.confirmed.seq:
             self._show(Kind.INTEGRATE, self._covered())
+        # fault+ replica.confirmation_told: docs = [self.documents.of(doc) for doc in layer.docs()]
+        # fault+ replica.confirmation_told: told = [(Kind.INTEGRATE, d, None, d.value, None, True, seq) for d in docs]
+        # fault+ replica.confirmation_told: [self.feed.emit(Notification(*each)) for each in told]
         self.settle(layer, layer.settled, None)
 
     def rejected(self, local_seq: int, rejection: Rejection) -> None:

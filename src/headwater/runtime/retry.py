@@ -115,6 +115,7 @@ class Writer:
             if outcome is Outcome.UNSENT:
                 await driver.opened()
                 continue
+            # fault+ retry.refusal_retried: if not isinstance(rejection, Conflict) and effort.attempts < 5: continue
             if not isinstance(rejection, Conflict):
                 raise as_error(Rejected(own, rejection))
             self.conflicts += 1
@@ -136,12 +137,14 @@ class Writer:
     async def _again(self, effort: Effort, rejection: Conflict, own: int) -> None:
         """Wait until trying again is useful. Raises what it failed with, if it is not to be tried again."""
         policy = self._policy
+        # fault retry.fixed_budget: if effort.conflicts > 5:
         if effort.retries is not None and effort.conflicts > effort.retries:
             raise as_error(Rejected(own, rejection))
         # Without a connection nobody is faster: that time does not count.
         now_us = self._driver.attempts.connected_us
         effort.began_us = now_us() if effort.began_us is None else effort.began_us
         # A window of zero is no window: the first conflict is the end.
+        # fault retry.no_window: while left_us := 10**12:
         while (left_us := round(effort.began_us + policy.window_ms * 1_000 - now_us())) > 0:
             if await self._held(rejection, left_us, effort):
                 effort.next_us = 0

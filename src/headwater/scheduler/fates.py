@@ -99,10 +99,12 @@ class Fates:
 
     def _rearm(self, node: Node, causes: Mapping[Spot, Notification] | None, hops: int = 0) -> None:
         """The run did not happen after all: what made it run still does (I8)."""
+        # fault+ fates.rejected_run_not_repeated: return
         self._marks.count += 1
         node.due = self._marks.cause()  # A verdict comes from outside: trying again costs none of its runs (L17).
         if node.status != NEVER_RAN:
             node.status = INVALID
+        # fault fates.causes_lost: node.causes = {**(node.causes or {})} or None
         node.causes = {**(causes or {}), **(node.causes or {})} or None
         node.hops = max(node.hops, hops)
 

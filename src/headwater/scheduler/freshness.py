@@ -133,6 +133,7 @@ class Freshness:
     def _check(self, node: Node, writers: tuple[Node, ...]) -> None:
         """Stop the attempt unless what it is about to read is what its writers make of what is there now."""
         # I1: a run that is kept has read nothing but what clean nodes made of what is shown.
+        # fault freshness.stale_reads_kept: for writer in ():
         for writer in writers:
             if writer is node:
                 continue

@@ -93,8 +93,10 @@ class Gates:
         """
         gate = self._gate(node)
         times = 0 if is_steady else gate.exhaustions
+        # fault gates.exhausted_goes_on: gate.backoff_until = 0
         gate.backoff_until = self.now_us() + self._limits.exhausted.delay_us(times, self._random)
         if not is_steady or not gate.exhaustions:
+            # fault gates.waits_do_not_grow:
             gate.exhaustions += 1
         gate.is_forgiven, gate.is_held = False, True
 
@@ -105,6 +107,7 @@ class Gates:
 
     def came(self, node: Node, hops: int) -> None:
         """Something came for it from another session. If over too many of them, it pauses before it runs for that."""
+        # fault gates.remote_cycle_missed: if False:
         if hops > self._limits.node_hops:
             self._gate(node).is_far = True
 

@@ -45,6 +45,9 @@ class Invalidation:
 
     def on_notification(self, notification: Notification) -> None:
         """Mark whoever read something that is shown differently now."""
+        # fault+ invalidation.reset_ignored: if notification.kind is Kind.RESET: return
+        # fault+ invalidation.others_results_ignored: is_result = notification.document.key.id.startswith("node")
+        # fault+ invalidation.others_results_ignored: if is_result and notification.kind is Kind.INTEGRATE: return
         source = notification.source
         running = self._marks.running
         is_told = False  # by the engine, or taken back because of what it said
@@ -97,6 +100,7 @@ class Invalidation:
         source, impulse, hops = notification.source, self._impulse, self._hops
         node: Node
         for node in spot.readers:  # type: ignore[assignment]  # Nobody else subscribes.
+            # fault invalidation.own_write_marks: if False:
             if node is source:
                 continue  # I5: a run never invalidates itself (P5: identity, not id).
             if node.as_of and self._written <= node.held_until(notification.document.home):
@@ -149,6 +153,7 @@ def _last_written(change: Changed) -> int:
 
 
 def _spots(twig: Twig, change: Changed) -> Iterable[Spot]:
+    # fault invalidation.whole_document_marked: if True:
     if not change.known_before:
         return list(twig.spots())  # It was not here: nobody knows what it was, so it counts as changed.
     return match(twig, change.before, change.after, change.touched)

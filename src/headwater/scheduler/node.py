@@ -186,6 +186,7 @@ class Node:
 
     def held_until(self, home: Replica) -> int:
         """Up to which seq of a space its reads there are known to hold, once it came back. -1: it had none there."""
+        # fault foreign_reads.own_seq_compared: if True:
         if home is self.home:
             return self.as_of
         return -1 if self.elsewhere is None else self.elsewhere.get(home, -1)

@@ -85,6 +85,7 @@ class Registry:
             spec.transient,
         )
         node.fingerprint = spec.fingerprint
+        # fault registry.children_before_parents: node.low = ((15 - min(node.rank, 15)) << 40) + node.order
         node.low = (min(node.rank, 15) << 40) + node.order
         self._nodes[spec.id] = node
         if parent is not None:

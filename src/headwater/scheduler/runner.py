@@ -307,6 +307,7 @@ class Runner:
         kind = result.__class__
         if node.encode is not None or kind not in _SCALARS:
             value = self._value(node, result, before)
+        # fault runner.same_result_told: elif False:
         elif kind is before.__class__ and result == before:
             return None
         else:

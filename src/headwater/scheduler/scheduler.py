@@ -173,11 +173,13 @@ class Scheduler:
             )
         if self._trace is not None:
             self._trace.emit(Registered(node.id, node.kind.value))
+        # fault scheduler.register_demands: if True:
         if rooted if rooted is not None else node.kind is not NodeKind.COMPUTATION:
             self.graph.liveness.set_root(node, True)
         elif isinstance(creator, Node) and (creator.live or self.settle.stopped()) and not node.live:
             self.settle.provisional(node)
             self.graph.liveness.set_provisional(node, True)
+        # fault+ scheduler.register_fetches_output: [self._driver.load(document) for document in node.outputs]
         return node
 
     def remove(self, node: Node) -> None:
@@ -245,6 +247,7 @@ class Scheduler:
 
     def resume(self, node: Node, reads: Sequence[Read], seq: int, elsewhere: Sequence[Held] = ()) -> bool:
         """Have a node that never ran here back without a run. False: it is to run."""
+        # fault+ foreign_reads.not_subscribed: elsewhere = ()
         self._structural()
         if node.removed or node.status != NEVER_RAN or not install(self.graph, node, reads, seq, elsewhere):
             return False
@@ -315,6 +318,7 @@ class Scheduler:
         return not self.graph.has_envelopes or not any(map(self._has_turn_to_come, self.graph.above(node)))
 
     def _has_turn_to_come(self, node: Node) -> bool:
+        # fault+ materializers.not_promoted: return False
         if node.loading is not None:
             return node.status != CLEAN and node.live  # What it writes once that is here is still to come.
         return node.is_runnable and not self.settle.is_spent(node) and (node.gate is None or self.gates.is_open(node))

@@ -194,6 +194,7 @@ class Settle:
                         break
         finally:
             if self.iteration + 1 < self._limits.pass_iterations:  # Otherwise a steady input would starve somebody.
+                # fault settle.slice_not_paused:
                 pause(self._computations, self._effects)  # I9: what comes between two slices is ordered, too.
             self._is_ticking = not self.is_quiet()
             if self._is_ticking:

@@ -179,6 +179,7 @@ class Attempting:
         What is shown here includes what has no verdict, and what is refused writes nothing that would be judged. So a
         no counts only if it stands on what was decided, in the order in which events were sent.
         """
+        # fault+ events.refusal_not_doubted: return False
         lane = self._lane
         layers, event.stood_on = event.stood_on, []
 
@@ -281,6 +282,7 @@ def _note_kept(handling: Handling, event: Event) -> None:
     What is computed from something narrow is narrow itself, so that what was read directly says it. What was read of
     another space is the sender's, unless everybody may read that one: who may read this one may not read that.
     """
+    # fault+ receipts.answer_for_everybody: return
     core, here = handling.pieces.core, event.home.space.replica
     run = core.current.run
     assert run is not None

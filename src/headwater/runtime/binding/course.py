@@ -75,6 +75,9 @@ class Course:
         assert attempt is not None
         self._lane.written.pop(layer.local_seq, None)
         if rejection is None:
+            # fault+ receipts.written_after_verdict: space = self._handling.pieces.runtime.space("s")
+            # fault+ receipts.written_after_verdict: note = space.cell("receipt", str)
+            # fault+ receipts.written_after_verdict: self._handling.pieces.core.afterwards(lambda: note.set(event.id))
             lineage.confirmed(attempt)
             if layer.commit.declared:
                 self._handling.pieces.reacting.declared(event.home, layer.commit)

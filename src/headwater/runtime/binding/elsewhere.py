@@ -126,12 +126,16 @@ class Elsewhere:
         if there is None:
             return
         # What was read of another branch, or of a log that nobody can name, is unknown.
+        # fault foreign_reads.branch_not_compared: asked = [read for read in reads if read.chain is not None]
         asked = [read for read in reads if read.chain is not None and read.branch == there.replica.branch]
         for some in [asked[at : at + TOGETHER] for at in range(0, len(asked), TOGETHER)]:
             chains = {read.seq: read.chain for read in some if read.chain is not None}
             question = QueryCurrent(
                 0, tuple([Read(read.doc, read.path, read.depth, read.seq) for read in some]), tuple(chains.items())
             )
+            # fault+ foreign_reads.misaddressed: nowhere = DocKey("space", "nowhere")
+            # fault+ foreign_reads.misaddressed: others = [Read(nowhere, (), each.depth, each.seq) for each in some]
+            # fault+ foreign_reads.misaddressed: question = QueryCurrent(0, tuple(others), ())
             answer = await questions.answered(self._pieces, there, question)
             if not isinstance(answer, Current):
                 return
@@ -150,6 +154,7 @@ class Elsewhere:
         """
         core, pieces = self._pieces.core, self._pieces
         records = [record for doc in docs if (record := makers.record_of(pieces, space, doc)) is not None]
+        # fault foreign_reads.own_seq_compared: awaited = records
         awaited = [*records, *[space.replica.documents.of(doc) for doc in docs[:MOST_HERE]]]
         for document in awaited:
             core.load(document)
@@ -175,6 +180,8 @@ class Elsewhere:
 
     def why_not(self, known: Known, observed: Observed) -> str | None:
         """Why a node is to run because of what it read elsewhere, if it is."""
+        # fault+ foreign_reads.not_compared: [known.held.setdefault(read, 1 << 52) for read in observed.foreign]
+        # fault+ foreign_reads.not_compared: known.written.clear()
         if any(read in known.written for read in observed.foreign):
             return WRITTEN_THERE
         if not all(read in known.held for read in observed.foreign):
@@ -183,11 +190,13 @@ class Elsewhere:
 
     def have_made(self, observed: Observed) -> None:
         """Have those here who make what a node read elsewhere."""
+        # fault foreign_reads.makers_not_opened: for read in ():
         for read in observed.foreign:
             makers.have_made(self._pieces, self._pieces.core.space(read.space), read.doc)
 
     def has_makers(self, observed: Observed) -> bool:
         """Whether a change of what it read elsewhere comes to it."""
+        # fault foreign_reads.makers_not_opened: return True
         return all(
             makers.is_told(self._pieces, self._pieces.core.space(read.space), read.doc) for read in observed.foreign
         )

@@ -119,6 +119,7 @@ class Handled(Authored):
         Whoever changes one of those is in the way of this commit, whether or not the change was followed by what is
         derived from it. True: there is nothing else in the document.
         """
+        # fault+ events.sources_not_read: return is_computed(document)
         waiting = [each for each in document.writers if isinstance(each, Node)]
         while waiting:
             node = waiting.pop()
@@ -208,6 +209,7 @@ def is_computed(document: Document) -> bool:
 
 def is_fresh(document: Document, core: Core) -> bool:
     """Whether a document shows what its writers make of what is shown now. A failed writer is as fresh as it gets."""
+    # fault+ events.any_value_is_fresh: return all(getattr(writer, "runs", 1) for writer in document.writers)
     marks = core.scheduler.marks.count
     for writer in document.writers:
         if isinstance(writer, Node) and writer.returns:
@@ -222,6 +224,7 @@ def is_fresh(document: Document, core: Core) -> bool:
 
 def _is_unwritten(document: Document, core: Core) -> bool:
     """Whether a materializer that has something to do may write it, or what it is computed from."""
+    # fault+ materializers.not_promoted: return False
     graph = core.scheduler.graph
     if graph.dirty_envelopes((Spot(document, (), Depth.DEEP),)):
         return True

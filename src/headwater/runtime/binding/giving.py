@@ -56,6 +56,7 @@ class Defaults:
 
     def of_reads(self, pieces: Pieces, reads: Iterable[tuple[str, DocKey]]) -> str | None:
         """How some documents are declared, each named with its space. None: that is not known here."""
+        # fault+ fingerprint.declarations_ignored: return ""
         found: list[str] = []
         for space, doc in dict.fromkeys(reads):
             said = self._of_document(pieces, pieces.core.space(space), doc)
@@ -94,6 +95,7 @@ class Defaults:
         if not isinstance(member, READ):
             return ""
         # By its fields: a type of the same name may have others, and would read the same bytes as something else.
+        # fault fingerprint.type_fields_ignored: types = ""
         types = self._maker.of(_read, types=member.read_as()).digest
         if types is None:
             return None

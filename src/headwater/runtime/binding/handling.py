@@ -171,6 +171,7 @@ class Handling:
         )
 
     def _lane(self, space: str) -> Lane:
+        # fault+ lane.one_for_all_spaces: space = "busy"
         found = self._lanes.get(space)
         if found is None:
             found = self._lanes[space] = Lane(space, self._dispatch)
@@ -337,6 +338,7 @@ class Handling:
 
     def _drop(self, event: Event) -> None:
         """I10: what posted it did not land. If its own commit is on its way, that cannot land either."""
+        # fault+ lineage.nothing_taken_back: return
         event.is_dropped = True
         if not event.stamp or event.end is not None:
             return

@@ -54,6 +54,7 @@ class Lane:
     def check_room(self, stream: str, limit: int, posted: int = 0) -> None:
         """BacklogFullError: with those that the handler being called has posted so far, so many wait."""
         waiting = self._streams[stream] + posted
+        # fault lane.no_limit: if False:
         if waiting >= limit:
             with_posted = f" with {posted} that this handler posted" if posted else ""
             raise BacklogFullError(
@@ -89,6 +90,8 @@ class Lane:
     def come_back(self, event: Event) -> None:
         """Its commit was rejected: it has its turn again, before everything that was sent after it."""
         if event in self.unended and self._place(event) is None:
+            # fault+ lane.rejected_first: event.stamp = min([each.stamp for each in self.unended]) - 1
+            # fault+ lane.rejected_last: event.stamp = max([each.stamp for each in self.unended]) + 1_000_000
             self._add(event)
 
     def end(self, event: Event) -> None:

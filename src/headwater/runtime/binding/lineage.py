@@ -50,6 +50,8 @@ class Origin:
 
     def condition(self, space: str) -> OriginCommitted | None:
         """What the commit of a follow-up depends on. A commit that has its verdict needs no condition any more."""
+        # fault lineage.no_condition: if False:
+        # fault lineage.ignored: if False:
         if self.status is Status.PENDING and self.space == space and self.local_seq:
             return OriginCommitted(self.local_seq)
         return None
@@ -83,6 +85,7 @@ class Lineage:
             if not after_commit:
                 self._keep(origin, home)
         for event in origin.posted:
+            # fault lineage.origin_not_awaited: if True:
             if event.home.space.name == origin.space:
                 self._start(event)
 
@@ -94,12 +97,15 @@ class Lineage:
             self._keep(origin, home)
         for event in origin.posted:
             # I10: what is sent to another space is dispatched once this is certain, and not before.
+            # fault lineage.origin_not_awaited: if False:
             if was is Status.OPEN or event.home.space.name != origin.space:
                 self._start(event)
         origin.launched, origin.posted = [], []
 
     def failed(self, origin: Origin) -> None:
         """It will not land, or was never committed. I10: nothing of what it launched survives it."""
+        # fault lineage.nothing_cancelled: if True:
+        # fault lineage.ignored: if True:
         if origin.status in (Status.CONFIRMED, Status.FAILED):
             return
         origin.status = Status.FAILED

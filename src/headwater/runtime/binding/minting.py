@@ -43,6 +43,7 @@ def event(pieces: Pieces, facet: Facet, member: HandlerMember, payload: Value, o
         user, is_own = parent.user, parent.is_own
         session = pieces.windows.there(parent.home.space.name, home.space.name, user, parent.session)
         cause = f"{parent.id} {pieces.origin} {parent.calls}"
+        # fault lineage.followups_keep_ids: id = event_id(parent.id, stream, attempt.minted, 0)
         id = event_id(cause, stream, attempt.minted, minted_us)
         attempt.minted += 1
     else:
@@ -72,6 +73,7 @@ def given_id(user: str, session: str, said: str, stream: str) -> str:
     Nor on which runtime sent it: a session counts if somebody named it, as a program does for the windows that it
     serves, and not if it is the runtime's own, which is another one after a restart.
     """
+    # fault events.caller_ids_not_hashed: return event_id(derive("caller", said), "s", 0, 0)
     return event_id(derive("caller", user, session, said), stream, 0, 0)
 
 

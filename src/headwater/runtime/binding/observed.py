@@ -44,6 +44,7 @@ class Codes:
 
     def of(self, cls: type[Piece], code: str) -> str | None:
         """None: nobody can know."""
+        # fault+ fingerprint.code_ignored: return "="
         if not code:
             return OURS
         said = self._all(cls).get(code, UNKNOWN).digest
@@ -51,6 +52,7 @@ class Codes:
 
     def kinds(self, cls: type[Piece], code: str) -> str:
         """What the same is made of, by kind."""
+        # fault fingerprint.code_ignored: return ""
         return self._all(cls).get(code, UNKNOWN).kinds if code else ""
 
     def why(self, cls: type[Piece], code: str) -> str:
@@ -104,8 +106,10 @@ def about(codes: Codes, home: Home, node: Node, spec: NodeSpec, part: Part, gene
     if code is not None and given is not None:
         places = [_place(home, part, each.key) for each in node.outputs]
         places += [_place(home, part, inside.key, path) for inside, path in node.envelope]
+        # fault fingerprint.always_the_same: fingerprint = "always the same"
         fingerprint = derive("node", code, given, *places)
     key = NodeKey(root.id, generation, member, child, scope, principal)
+    # fault fingerprint.always_the_same: kind = spec.kind.value
     kind = with_kinds(spec.kind.value, codes.kinds(home.cls, part.code))
     return About(key, kind, fingerprint, f"{spec.debounce_ms:g}/{spec.throttle_ms:g}")
 

@@ -47,6 +47,7 @@ class HandledBefore(Exception):
 
     def __init__(self, answer: Any, failure: HeadwaterError | None) -> None:
         super().__init__("it was handled before")
+        # fault receipts.answer_forgotten: self.answer = None
         self.answer = answer
         self.failure = failure
 
@@ -91,6 +92,7 @@ def leave_failure(pieces: Pieces, transaction: Transaction, event: Event, failur
         receipt = Receipt(at_us=_now(pieces), refused=failure.reason)
     else:
         receipt = Receipt(at_us=_now(pieces), failed=f"{type(failure).__name__}: {said}")
+    # fault receipts.failure_not_written: transaction.handled.append(event.row_id)
     _write(pieces, transaction, event, receipt)
 
 
@@ -112,11 +114,14 @@ def _write(pieces: Pieces, transaction: Transaction, event: Event, receipt: Rece
         mark = codec_for(Receipt).encode(_mark(receipt, event.kept))
     for each in (event, *event.absorbed):
         # I11: of all commits that handle one event, whoever makes them, the first one creates this.
+        # fault receipts.not_written:
         transaction.create(place(each.id), mark)
         # Otherwise nobody asks what came of it, and nothing has to be kept for an answer.
+        # fault receipts.not_written: if False:
         if scope != SPACE_SCOPE and each.is_named and _may_answer(event):
             transaction.create(place(each.id, scope), whole)
         if each.is_stored and each.stored_in == each.home.space.name:
+            # fault receipts.handled_event_stays_stored:
             transaction.handled.append(each.row_id)
 
 

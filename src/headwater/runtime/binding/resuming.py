@@ -348,6 +348,8 @@ class Resuming:
             if not keeps_rows:
                 self._restored(entered, observed)  # A run that fails lets go of nothing.
             return "it failed"
+        # fault resume.writes_ignored: if False:
+        # fault materializers.never_dirty: if observed.stale and not entered.node.envelope:
         if observed.stale:
             account.because(observed)
             # I7: its run finds out which of the rows that it had are gone, or whether its child is another, as in a
@@ -384,6 +386,7 @@ class Resuming:
 
     def _have_made(self, entered: Entered, doc: DocKey, *, is_needed: bool = True) -> None:
         """Have the node here that makes a document, if it is a member of a piece that is here."""
+        # fault+ resume.makers_not_opened: return
         root = entered.home.root
         if makers.is_made(root.space, doc):
             return
@@ -397,4 +400,5 @@ class Resuming:
 
     def _is_told(self, entered: Entered, doc: DocKey) -> bool:
         """Whether a change of what makes a document comes to whoever reads it."""
+        # fault resume.makers_not_opened: return True
         return makers.is_told(self._pieces, entered.home.space, doc)

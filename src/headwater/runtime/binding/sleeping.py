@@ -175,6 +175,8 @@ class Sleeping:
                 core.observing.look()  # Somebody may wait for that.
 
     async def _catch_up(self, followed: Followed) -> None:
+        # fault+ resume.catch_up_skipped: followed.through = followed.last
+        # fault+ resume.catch_up_skipped: return
         since = followed.through
         page = await self._resuming.asking.answered(followed.channel, QueryMarks(0, since, PAGE))
         if not isinstance(page, Marks) or page.through is None:
@@ -252,6 +254,7 @@ class Sleeping:
         self, followed: Followed, home: Home, since: int, made: tuple[DocKey, ...] = (), met: Seen | None = None
     ) -> None:
         """Bring back the nodes of a piece that were met, and whoever stands on them."""
+        # fault+ resume.closed_piece_not_opened: return
         if met is None:
             met = await self._resuming.asking.answered(followed.channel, QueryMet(0, home.id, since, (), made, PAGE))
         seen: set[Key] = set()

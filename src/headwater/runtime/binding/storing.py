@@ -68,6 +68,7 @@ class Storing:
     def use(self, outbox: Outbox) -> None:
         """Keep what is sent in a file, and send what is in it: the program ended before it had its end."""
         self.outbox = outbox
+        # fault outbox.not_sent_again:
         self.waiting.take(outbox.rows())
 
     def _stored(self, event: Event) -> None:
@@ -149,6 +150,7 @@ class Storing:
             self.outbox.remove(event.row_id)
 
     async def _remove(self, event: Event, end: End) -> None:
+        # fault+ events.row_elsewhere_stays: return
         is_here = event.stored_in == event.home.space.name
         if end is End.LANDED and is_here:
             return  # Its row went with its commit.

@@ -61,6 +61,7 @@ class Takeover:
     def attend(self, channel: Attached) -> None:
         """A space is opened: hear of what is stored in it."""
         space = channel.driver.session.space
+        # fault events.not_taken_over: if False:
         if space not in self._spaces:
             self._spaces[space] = Attending(self._pieces, space, channel)
 

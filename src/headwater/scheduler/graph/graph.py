@@ -238,6 +238,7 @@ class Graph:
 
     def dirty_envelopes(self, spots: Iterable[Spot | None]) -> list[Node]:
         """Those of them that have something to do."""
+        # fault materializers.not_promoted: return []
         return [node for node in self.envelopes_over(spots) if node.status != CLEAN] if self._envelopes else []
 
     def above(self, node: Node) -> Iterator[Node]:

@@ -25,6 +25,7 @@ class Heights:
 
     def place(self, node: Node) -> None:
         """Its reads have changed: put it just above the highest of them, and whoever reads it above it."""
+        # fault+ heights.not_kept: return
         highest = -1
         for writer in writers_above(node):
             highest = max(highest, writer.height)

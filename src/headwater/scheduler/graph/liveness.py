@@ -76,6 +76,7 @@ class Liveness:
 
     def _reconsider(self, node: Node) -> None:
         """Some of its demand is gone. Is there other?"""
+        # fault liveness.demand_not_withdrawn: if True:
         if not node.live:
             return
         if self.cyclic:

@@ -71,6 +71,7 @@ class NonSettling:
 
     def exhausted(self, node: Node) -> None:
         """It spent its runs and is held back."""
+        # fault+ non_settling.reported_each_time: return self._on_report(self._report(node, []))
         if node.id not in self._member_of:
             self._join(node, self._resumed(node) or self._begin(node))
 
