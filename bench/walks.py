@@ -1,10 +1,10 @@
-"""Counted walks: what one click, one remote commit and one opened piece cost, in calls instead of seconds.
+"""Counted walks: the cost of one click, one remote commit and one opened piece, in calls instead of seconds.
 
 Each walk runs a small program through the public API in a process of its own, in pure Python, and counts in all
 threads: calls of Python functions, modules of the package that were called, messages to the engine, store
 transactions, and ticks of the scheduler. A count does not depend on how fast the machine is, so that it can be compared
-between machines and be a gate. It depends a little on which thread processes a message and on what arrives together: a
-walk is repeated, and median, least and most are told.
+between machines and be a gate. It depends a little on which thread processes a message and on which messages
+arrive together: a walk is repeated, and the file has median, least and most.
 
 `MARKS` is the only place that names functions of the product.
 """
@@ -59,7 +59,7 @@ WRITER: Final = "write-when-told"
 
 COUNTERS: Final = ("calls", "modules", "messages", "transactions", "ticks", "empty_ticks")
 Counts: TypeAlias = dict[str, int]
-"""What one walk took, in all threads, by counter."""
+"""The counts of one walk, in all threads, by counter."""
 
 
 class Spread(TypedDict):

@@ -49,7 +49,7 @@ WRITING: Final = _in("runtime", "authored effort pace retry standing writing")
 CHANNEL: Final = _in(
     "runtime", "acks attached attachment attempts driver loopback reception transport websocket windows"
 )
-# What is stored of the runs of nodes and of the code that made them, and everything that uses it: resuming, preview,
+# Stored observations of runs, fingerprints of code, and everything that uses them: resuming, preview,
 # shadow runs, and the commands that print it. Versions of classes in one running system (generations, reload) and
 # pieces that are kept ready in a process are not restart.
 RESTART: Final = (
@@ -279,7 +279,7 @@ def code(package: Path = PACKAGE) -> dict[str, Any]:
 def times(figures: Iterable[Figure]) -> dict[str, dict[str, Any]]:
     """Figures of the author bench by name; one that could not be had has the value None, and says why.
 
-    Times by the clock depend on what else the machine does, and are left out.
+    Times by the clock depend on the load of the machine, and are left out.
     """
     return {
         name: {"value": None, "unit": unit, "why": why}

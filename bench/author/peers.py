@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any, Final
 
 from bench.author.pieces import wide_total
-from bench.author.shapes import CHANGES, TEN, WARM, Tell
+from bench.author.shapes import CHANGES, TEN, WARM, Report
 from bench.reactive import peers
 from bench.reactive.contender import Contender, Readable, Writable
 
@@ -79,16 +79,16 @@ def _milliseconds(work: Callable[[], object]) -> float:
     return median(took) * 1e3
 
 
-def opened(tell: Tell, name: str, root: Contender, sizes: Sequence[int]) -> None:
+def opened(report: Report, name: str, root: Contender, sizes: Sequence[int]) -> None:
     _first_values(root, TEN, 1)
     for size in sizes:
-        tell(f"open.one_piece.{size}.{name}", _milliseconds(partial(_first_values, root, size, 1)))
+        report(f"open.one_piece.{size}.{name}", _milliseconds(partial(_first_values, root, size, 1)))
         if size >= TEN:
             took = _milliseconds(partial(_first_values, root, TEN - 1, size // TEN))
-            tell(f"open.pieces_of_ten.{size}.{name}", took)
+            report(f"open.pieces_of_ten.{size}.{name}", took)
 
 
-def changed(tell: Tell, name: str, root: Contender, sizes: Sequence[int]) -> None:
+def changed(report: Report, name: str, root: Contender, sizes: Sequence[int]) -> None:
     for size in sizes:
         piece = Piece(root, size)
         seen: list[Any] = []
@@ -101,10 +101,10 @@ def changed(tell: Tell, name: str, root: Contender, sizes: Sequence[int]) -> Non
             took.append(time.process_time() - began)
             if seen[-1] != wide_total(size, turn + 2):
                 raise RuntimeError(f"it shows {seen[-1]}")
-        tell(f"change.{size}.{name}", median(took[WARM:]) * 1e3)
+        report(f"change.{size}.{name}", median(took[WARM:]) * 1e3)
 
 
-def event(tell: Tell, name: str, root: Contender, count: int) -> None:
+def event(report: Report, name: str, root: Contender, count: int) -> None:
     """One write that a computed and an effect follow from."""
     source = root.signal(0)
     seen: list[Any] = []
@@ -117,7 +117,7 @@ def event(tell: Tell, name: str, root: Contender, count: int) -> None:
     took = time.process_time() - began
     if seen[-1] != 2 * count:
         raise RuntimeError(f"it shows {seen[-1]}")
-    tell(f"event.alone.{name}", took * 1e6 / count)
+    report(f"event.alone.{name}", took * 1e6 / count)
 
 
 class Table:
@@ -141,14 +141,14 @@ class Table:
         self._all.set(tuple(self.priced))
 
 
-def each_rows(tell: Tell, name: str, root: Contender, sizes: Sequence[int]) -> None:
+def each_rows(report: Report, name: str, root: Contender, sizes: Sequence[int]) -> None:
     for size in sizes:
         gc.collect()
         began = time.process_time()
         table = Table(root, size)
         seen: list[Any] = []
         table.look(seen)
-        tell(f"each.{size}.make.{name}", (time.process_time() - began) * 1e3)
+        report(f"each.{size}.make.{name}", (time.process_time() - began) * 1e3)
         for how in ("change", "add"):
             took = []
             for turn in range(WARM + CHANGES):
@@ -162,11 +162,11 @@ def each_rows(tell: Tell, name: str, root: Contender, sizes: Sequence[int]) -> N
                 took.append(time.process_time() - began)
                 if seen[-1][size // 2 if how == "change" else -1] != 2 * value:
                     raise RuntimeError("a row does not show its value")
-            tell(f"each.{size}.{how}.{name}", median(took[WARM:]) * 1e3)
+            report(f"each.{size}.{how}.{name}", median(took[WARM:]) * 1e3)
         root.dispose()
 
 
-def restart(tell: Tell, name: str, root: Contender, nodes: int) -> None:
+def restart(report: Report, name: str, root: Contender, nodes: int) -> None:
     """Build the graph again; then look at nothing, at one node or at all of them."""
 
     def build(look: str) -> None:
@@ -178,11 +178,11 @@ def restart(tell: Tell, name: str, root: Contender, nodes: int) -> None:
 
     build("one_value")
     for look in ("nothing", "one_value", "everything"):
-        tell(f"restart.{nodes}.{look}.{name}", _milliseconds(partial(build, look)))
+        report(f"restart.{nodes}.{look}.{name}", _milliseconds(partial(build, look)))
         root.dispose()
 
 
-def memory(tell: Tell, name: str, root: Contender, count: int) -> None:
+def memory(report: Report, name: str, root: Contender, count: int) -> None:
     _first_values(root, TEN, 1)
     gc.collect()
     tracemalloc.start()
@@ -192,4 +192,4 @@ def memory(tell: Tell, name: str, root: Contender, count: int) -> None:
     gc.collect()
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    tell(f"memory.node.{name}", held / len(piece.nodes))
+    report(f"memory.node.{name}", held / len(piece.nodes))

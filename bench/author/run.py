@@ -1,8 +1,8 @@
 """`./dev bench author`: every measurement in a process of its own, with a time limit, and one line per figure.
 
 Processor time is the measure: it is comparable on a machine that others use. Peers keep nothing, and their ratio says
-how many times our time theirs is. No goal is set here. A figure that cannot be had says why: the process failed, or was
-stopped at the limit.
+how many times our time theirs is. No goal is set here. A figure without a value has a reason: its process failed, or
+was stopped at the time limit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any, Final, TypeAlias
 
 import headwater
 from bench.author import peers, shapes
-from bench.author.shapes import OURS, TEN, Tell
+from bench.author.shapes import OURS, TEN, Report
 from bench.figures import Figures, note, print_missing
 
 LIMIT_S: Final = 60.0  # for one process
@@ -35,7 +35,7 @@ LOOKS: Final = ("nothing", "one_value", "everything")
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How large each shape is, and how often everything is measured."""
+    """The size of each shape, and how often it is repeated."""
 
     opened: tuple[int, ...] = (1, 10, 100, 1_000, 10_000)  # computeds
     dependents: tuple[int, ...] = (1, 10, 100, 1_000)
@@ -51,15 +51,15 @@ class Sizes:
 
 
 FULL: Final = Sizes()
-# What bench/baseline.json has: without the sizes that take a minute each.
+# The sizes of bench/baseline.json: those that take a minute each are left out.
 MODEST: Final = Sizes(opened=(1, 10, 100, 1_000), rows=(1_000,), stored=(1_000,))
 Figure: TypeAlias = tuple[str, float | None, str, str]
-"""Its name, its value, its unit, and, where there is no value, why."""
+"""Name, value, unit, and the reason if there is no value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What one process measures, and the names and units of the figures that it is to tell."""
+    """The measurement of one process, with the names and units of the figures that it must report."""
 
     work: str
     arguments: dict[str, Any]
@@ -67,18 +67,18 @@ class Task:
 
 
 @dataclass(slots=True)
-class Told:
-    """What a process told before its end, and why that was too early, if it was."""
+class Outcome:
+    """The figures that a process reported, and the reason if it ended too early."""
 
     values: dict[str, float] = field(default_factory=dict)
     why: str = ""
 
 
-# ---- what is measured ------------------------------------------------------------------------------------
+# ---- measurements ----------------------------------------------------------------------------------------
 
 
 def tasks(sizes: Sizes) -> Iterator[Task]:
-    """All of them but the restarts, which need something stored."""
+    """List all measurements except restarts, which need a stored directory."""
     for size in sizes.opened:
         name = f"open.one_piece.{size}.{OURS}"
         arguments = {"size": size, "repeats": sizes.repeats}
@@ -121,21 +121,21 @@ def _of_peers(work: str, arguments: dict[str, Any], names: Sequence[str], unit: 
 
 
 def measured(sizes: Sizes) -> Iterator[Figure]:
-    """Measure everything; figures come as soon as they are there."""
+    """Measure everything; yield each figure as soon as it is known."""
     for task in tasks(sizes):
         yield from figures_of(task, run_process(task))
     for nodes in sizes.stored:
         yield from restarts(nodes, sizes.restarts)
 
 
-def figures_of(task: Task, told: Told) -> Iterator[Figure]:
+def figures_of(task: Task, outcome: Outcome) -> Iterator[Figure]:
     for name, unit in task.units.items():
-        value = told.values.get(name)
-        yield name, value, unit, "" if value is not None else told.why or "it was not told"
+        value = outcome.values.get(name)
+        yield name, value, unit, "" if value is not None else outcome.why or "it was not reported"
 
 
 def restarts(nodes: int, processes: int) -> Iterator[Figure]:
-    """Restarts of one table and of tables of ten nodes. Each opens its own copy of what was stored once."""
+    """Restarts of one table and of tables of ten nodes. Each opens a copy of the same stored directory."""
     for layout, pieces in (("one_piece", 1), ("pieces_of_ten", nodes // TEN)):
         arguments = {"nodes": nodes, "pieces": pieces}
         with tempfile.TemporaryDirectory(prefix="headwater-bench-") as scratch:
@@ -145,7 +145,7 @@ def restarts(nodes: int, processes: int) -> Iterator[Figure]:
                 name = f"restart.{nodes}.{layout}.{look}.{OURS}"
                 task = Task("restart", {**arguments, "look": look, "name": name}, {name: "ms", f"{name}.wall": "ms"})
                 if made.why:
-                    yield from figures_of(task, Told(why=f"it could not be stored: {made.why}"))
+                    yield from figures_of(task, Outcome(why=f"it could not be stored: {made.why}"))
                     continue
                 turns = [run_process(task, stored=stored) for _ in range(processes)]
                 yield from figures_of(task, medians(turns))
@@ -154,20 +154,20 @@ def restarts(nodes: int, processes: int) -> Iterator[Figure]:
         yield from figures_of(task, run_process(task))
 
 
-def medians(turns: Sequence[Told]) -> Told:
-    """Medians; what one of the processes did not tell has none."""
-    found = Told(why="; ".join(dict.fromkeys(told.why for told in turns if told.why)))
+def medians(turns: Sequence[Outcome]) -> Outcome:
+    """Take the median of each figure that all processes reported."""
+    found = Outcome(why="; ".join(dict.fromkeys(outcome.why for outcome in turns if outcome.why)))
     for name in turns[0].values:
-        if all(name in told.values for told in turns):
-            found.values[name] = median(told.values[name] for told in turns)
+        if all(name in outcome.values for outcome in turns):
+            found.values[name] = median(outcome.values[name] for outcome in turns)
     return found
 
 
 # ---- processes -------------------------------------------------------------------------------------------
 
 
-def run_process(task: Task, *, stored: Path | None = None, limit_s: float = LIMIT_S) -> Told:
-    """Measure in a process that is stopped, with all that it started, when its time is over."""
+def run_process(task: Task, *, stored: Path | None = None, limit_s: float = LIMIT_S) -> Outcome:
+    """Run a measurement in a process of its own; kill it, and the processes it started, at the time limit."""
     note(f"  {task.work} {' '.join(f'{name}={value}' for name, value in task.arguments.items())}")
     with tempfile.TemporaryDirectory(prefix="headwater-bench-") as scratch:
         folder = Path(scratch) / "data"
@@ -177,8 +177,8 @@ def run_process(task: Task, *, stored: Path | None = None, limit_s: float = LIMI
         command = [sys.executable, "-m", "bench.author.run", task.work, json.dumps(arguments)]
         out, err = Path(scratch) / "out", Path(scratch) / "err"
         code, why = 0, ""
-        with out.open("wb") as told, err.open("wb") as said:
-            process = subprocess.Popen(command, stdout=told, stderr=said, start_new_session=True)
+        with out.open("wb") as reported, err.open("wb") as said:
+            process = subprocess.Popen(command, stdout=reported, stderr=said, start_new_session=True)
             try:
                 code = process.wait(limit_s)
             except subprocess.TimeoutExpired:
@@ -192,30 +192,30 @@ def run_process(task: Task, *, stored: Path | None = None, limit_s: float = LIMI
         if why:
             note(f"  !! {why}")
         values = {name: value for line in out.read_text().splitlines() for name, value in [json.loads(line)]}
-        return Told(values, why)
+        return Outcome(values, why)
 
 
-def _tell(name: str, value: float) -> None:
+def _print(name: str, value: float) -> None:
     print(json.dumps([name, value]), flush=True)
 
 
-def main(work: str, arguments: dict[str, Any], tell: Tell = _tell) -> None:
-    """One measurement, in this process."""
+def main(work: str, arguments: dict[str, Any], report: Report = _print) -> None:
+    """Run one measurement in this process."""
     folder = Path(arguments.pop("folder"))
     peer = arguments.pop("peer", None)
     if peer is not None:
-        getattr(peers, work)(tell, peer, peers.PEERS[peer](), **arguments)
+        getattr(peers, work)(report, peer, peers.PEERS[peer](), **arguments)
     elif work == "make_stored":
         headwater.run(partial(shapes.make_stored, folder, **arguments))
     else:
-        headwater.run(partial(getattr(shapes, work), tell, folder, **arguments))
+        headwater.run(partial(getattr(shapes, work), report, folder, **arguments))
 
 
 # ---- printing --------------------------------------------------------------------------------------------
 
 
 def ours_for(name: str) -> str:
-    """Our figure that one of a peer is compared with. A peer has one way to change something, and no layouts."""
+    """Name our figure that a peer's is compared with. A peer has one way to change a value, and no layouts."""
     base = name.rpartition(".")[0]
     kind, _, rest = base.partition(".")
     if kind == "change":

@@ -1,7 +1,7 @@
-"""Measures what an author does, through the public API: embedded, with FULL durability, in the process that calls it.
+"""Measurements of pieces through the public API: embedded, with FULL durability, in the process that calls them.
 
 Time is that of the processor, of all threads, until everything is settled, idle and durable; latencies are by the
-clock. Each function tells a figure as soon as it has it, so that one that does not come to its end has told the others.
+clock. Each function reports a figure as soon as it is known: if it is stopped, the earlier figures are not lost.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bench.author.pieces import Cart, Counter, Table, rows, wide, wide_total
 from bench.sync import resident_bytes, server
 from headwater import Policy, Runtime, Space
 
-Tell: TypeAlias = Callable[[str, float], None]
+Report: TypeAlias = Callable[[str, float], None]
 """Called with the name and the value of each figure."""
 
 SPACE: Final = "bench"
@@ -55,7 +55,7 @@ def _expect(found: object, expected: object) -> None:
 # ---- opening ---------------------------------------------------------------------------------------------
 
 
-async def open_one_piece(tell: Tell, folder: Path, size: int, repeats: int) -> None:
+async def open_one_piece(report: Report, folder: Path, size: int, repeats: int) -> None:
     """A new piece of `size` computeds and their sum: the first of its class in this process, and further ones."""
     many = wide(size)
     async with headwater.open(folder) as rt:
@@ -74,11 +74,11 @@ async def open_one_piece(tell: Tell, folder: Path, size: int, repeats: int) -> N
             return took * 1e3
 
         name = f"open.one_piece.{size}.{OURS}"
-        tell(f"{name}.first", await once(0))
-        tell(name, await _repeated(once, repeats))
+        report(f"{name}.first", await once(0))
+        report(name, await _repeated(once, repeats))
 
 
-async def open_pieces_of_ten(tell: Tell, folder: Path, size: int, repeats: int) -> None:
+async def open_pieces_of_ten(report: Report, folder: Path, size: int, repeats: int) -> None:
     """`size` computeds in new pieces of ten, one after the other."""
     small = wide(TEN - 1)
     async with headwater.open(folder) as rt:
@@ -100,7 +100,7 @@ async def open_pieces_of_ten(tell: Tell, folder: Path, size: int, repeats: int) 
             await _quiet(rt)
             return took * 1e3
 
-        tell(f"open.pieces_of_ten.{size}.{OURS}", await _repeated(once, repeats))
+        report(f"open.pieces_of_ten.{size}.{OURS}", await _repeated(once, repeats))
 
 
 async def _repeated(once: Callable[[int], Awaitable[float]], repeats: int) -> float:
@@ -115,7 +115,7 @@ async def _repeated(once: Callable[[int], Awaitable[float]], repeats: int) -> fl
 # ---- changing --------------------------------------------------------------------------------------------
 
 
-async def change(tell: Tell, folder: Path, size: int) -> None:
+async def change(report: Report, folder: Path, size: int) -> None:
     """Change the cell that `size` computeds read, while their sum is looked at."""
     many = wide(size)
     async with headwater.open(folder) as rt:
@@ -141,14 +141,14 @@ async def change(tell: Tell, folder: Path, size: int) -> None:
                 if turn >= WARM:
                     took.append((time.process_time() - began) * 1e3)
                 _expect(seen[-1], wide_total(size, value))
-            tell(f"change.{size}.{how}", median(took))
+            report(f"change.{size}.{how}", median(took))
         look.close()
 
 
-async def change_remotely(tell: Tell, folder: Path, size: int) -> None:
+async def change_remotely(report: Report, folder: Path, size: int) -> None:
     """The same where two clients share a served space: one changes the cell, the other has the computeds.
 
-    The clients are in this process and the server in another one; the processor time of both is told. Latency is
+    The clients are in this process and the server in another one; the processor time of both is reported. Latency is
     from the write in one client to the value that the other one sees.
     """
     many = wide(size)
@@ -183,9 +183,9 @@ async def change_remotely(tell: Tell, folder: Path, size: int) -> None:
                     took.append((time.process_time() - began) * 1e3)
                     served.append((_processor_of(pid) - theirs) * 1e3)
                     late.append((seen_at - at) * 1e3)
-            tell(f"change.{size}.remote", median(took))
-            tell(f"change.{size}.remote.server", median(served))
-            tell(f"change.{size}.remote.latency", median(late))
+            report(f"change.{size}.remote", median(took))
+            report(f"change.{size}.remote.server", median(served))
+            report(f"change.{size}.remote.latency", median(late))
             look.close()
 
 
@@ -197,7 +197,7 @@ def _processor_of(pid: int) -> float:
 # ---- events ----------------------------------------------------------------------------------------------
 
 
-async def event_alone(tell: Tell, folder: Path, count: int) -> None:
+async def event_alone(report: Report, folder: Path, count: int) -> None:
     """Events one after the other, each awaited: one computed and one effect follow from each."""
     async with headwater.open(folder) as rt:
         counter = await rt.space(SPACE).open(Counter, "one")
@@ -216,12 +216,12 @@ async def event_alone(tell: Tell, folder: Path, count: int) -> None:
             await _quiet(rt)
             took.append((time.process_time() - began) * 1e6 / count)
         _expect(await counter.double.pull(), 2 * (WARM + ROUNDS * count))
-        tell(f"event.alone.{OURS}", median(took))
-        tell(f"event.alone.{OURS}.p50", median(late))
-        tell(f"event.alone.{OURS}.p99", quantiles(late, n=100)[98])
+        report(f"event.alone.{OURS}", median(took))
+        report(f"event.alone.{OURS}.p50", median(late))
+        report(f"event.alone.{OURS}.p99", quantiles(late, n=100)[98])
 
 
-async def events_at_once(tell: Tell, folder: Path, count: int) -> None:
+async def events_at_once(report: Report, folder: Path, count: int) -> None:
     """So many events, sent before any of them is handled, to one handler."""
     async with headwater.open(folder, policy=Policy(backlog=2 * count)) as rt:
         counter = await rt.space(SPACE).open(Counter, "one")
@@ -236,14 +236,14 @@ async def events_at_once(tell: Tell, folder: Path, count: int) -> None:
             took.append((time.process_time() - began) * 1e6 / count)
             rates.append(count / (time.perf_counter() - at))
         _expect(await counter.double.pull(), 2 * (1 + ROUNDS * count))
-        tell(f"event.at_once.{count}.{OURS}", median(took))
-        tell(f"event.at_once.{count}.{OURS}.rate", median(rates))
+        report(f"event.at_once.{count}.{OURS}", median(took))
+        report(f"event.at_once.{count}.{OURS}.rate", median(rates))
 
 
 # ---- rows ------------------------------------------------------------------------------------------------
 
 
-async def each_rows(tell: Tell, folder: Path, size: int) -> None:
+async def each_rows(report: Report, folder: Path, size: int) -> None:
     """An `each` of so many rows, all looked at: made, one of them changed, one added."""
     async with headwater.open(folder) as rt:
         space = await _ready(rt)
@@ -256,7 +256,7 @@ async def each_rows(tell: Tell, folder: Path, size: int) -> None:
         look = table.priced.sink(seen.append)
         found = await table.priced.pull()
         await _quiet(rt)
-        tell(f"each.{size}.make.{OURS}", (time.process_time() - began) * 1e3)
+        report(f"each.{size}.make.{OURS}", (time.process_time() - began) * 1e3)
         _expect(len(found), size)
         value = 0
         for how in ("change", "add"):
@@ -270,7 +270,7 @@ async def each_rows(tell: Tell, folder: Path, size: int) -> None:
                 if turn >= WARM:
                     took.append((time.process_time() - began) * 1e3)
                 _expect(seen[-1][key], 2 * value)
-            tell(f"each.{size}.{how}.{OURS}", median(took))
+            report(f"each.{size}.{how}.{OURS}", median(took))
         look.close()
 
 
@@ -294,8 +294,8 @@ async def make_stored(folder: Path, nodes: int, pieces: int) -> None:
             await rt.durable()
 
 
-async def restart(tell: Tell, folder: Path, nodes: int, pieces: int, look: str, name: str) -> None:
-    """Open what `make_stored` left, until everything is settled; closing is not part of it."""
+async def restart(report: Report, folder: Path, nodes: int, pieces: int, look: str, name: str) -> None:
+    """Open the directory of `make_stored` until everything is settled. Closing is not part of the figure."""
     gc.collect()
     began, at = time.process_time(), time.perf_counter()
     async with headwater.open(folder) as rt:
@@ -309,14 +309,14 @@ async def restart(tell: Tell, folder: Path, nodes: int, pieces: int, look: str, 
                 await table.first.pull()
         await rt.settled()
         took, wall = time.process_time() - began, time.perf_counter() - at
-        tell(name, took * 1e3)
-        tell(f"{name}.wall", wall * 1e3)
+        report(name, took * 1e3)
+        report(f"{name}.wall", wall * 1e3)
 
 
 # ---- memory ----------------------------------------------------------------------------------------------
 
 
-async def memory_of_nodes(tell: Tell, folder: Path, count: int) -> None:
+async def memory_of_nodes(report: Report, folder: Path, count: int) -> None:
     """Bytes that Python holds for a computed that is looked at, with everything that belongs to it."""
     few, many = wide(TEN), wide(count)
     async with headwater.open(folder) as rt:
@@ -331,11 +331,11 @@ async def memory_of_nodes(tell: Tell, folder: Path, count: int) -> None:
         gc.collect()
         held, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-        tell(f"memory.node.{OURS}", held / count)
+        report(f"memory.node.{OURS}", held / count)
         look.close()
 
 
-async def memory_of_pieces(tell: Tell, folder: Path, count: int) -> None:
+async def memory_of_pieces(report: Report, folder: Path, count: int) -> None:
     """Bytes that Python holds for an open piece of one cell, one computed and one effect."""
     async with headwater.open(folder) as rt:
         space = rt.space(SPACE)
@@ -348,10 +348,10 @@ async def memory_of_pieces(tell: Tell, folder: Path, count: int) -> None:
         gc.collect()
         held, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-        tell(f"memory.piece.{OURS}", held / len(pieces))
+        report(f"memory.piece.{OURS}", held / len(pieces))
 
 
-async def memory_of_sessions(tell: Tell, folder: Path, count: int) -> None:
+async def memory_of_sessions(report: Report, folder: Path, count: int) -> None:
     """Bytes of a connected client that looked at one cell: in the server (resident), and in the client's process."""
     with server(folder) as (port, pid):
         address = f"ws://127.0.0.1:{port}"
@@ -370,7 +370,7 @@ async def memory_of_sessions(tell: Tell, folder: Path, count: int) -> None:
         gc.collect()
         held, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-        tell(f"memory.session.{OURS}.server", (resident_bytes(pid) - before) / count)
-        tell(f"memory.session.{OURS}.client", held / count)
+        report(f"memory.session.{OURS}.server", (resident_bytes(pid) - before) / count)
+        report(f"memory.session.{OURS}.client", held / count)
         for client in clients:
             await client.close()

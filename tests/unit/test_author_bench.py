@@ -1,4 +1,4 @@
-"""The author bench at small sizes: every measurement runs and tells the figures that it promises."""
+"""The author bench at small sizes: every measurement runs and reports the figures that it promises."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench.author import peers, run, shapes
-from bench.author.run import Sizes, Task, Told
+from bench.author.run import Outcome, Sizes, Task
 from bench.figures import Figures
 
 SMALL = Sizes(
@@ -28,23 +28,23 @@ SMALL = Sizes(
 TASKS = list(run.tasks(SMALL))
 
 
-def told(task: Task, folder: Path) -> dict[str, float]:
+def reported(task: Task, folder: Path) -> dict[str, float]:
     found: dict[str, float] = {}
     run.main(task.work, {"folder": str(folder), **task.arguments}, found.__setitem__)
     return found
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: " ".join([task.work, *map(str, task.arguments.values())]))
-def test_a_measurement_tells_every_figure_that_it_promises(task: Task, tmp_path: Path) -> None:
-    found = told(task, tmp_path)
+def test_a_measurement_reports_every_figure_that_it_promises(task: Task, tmp_path: Path) -> None:
+    found = reported(task, tmp_path)
     assert set(found) == set(task.units)
     assert all(math.isfinite(value) for value in found.values())
 
 
 @pytest.mark.parametrize("look", run.LOOKS)
 def test_a_restart_shows_what_was_stored(look: str, tmp_path: Path) -> None:
-    told(Task("make_stored", {"nodes": 20, "pieces": 2}, {}), tmp_path)
-    found = told(Task("restart", {"nodes": 20, "pieces": 2, "look": look, "name": "r"}, {}), tmp_path)
+    reported(Task("make_stored", {"nodes": 20, "pieces": 2}, {}), tmp_path)
+    found = reported(Task("restart", {"nodes": 20, "pieces": 2, "look": look, "name": "r"}, {}), tmp_path)
     assert set(found) == {"r", "r.wall"}
 
 
@@ -53,7 +53,7 @@ def test_a_process_is_measured_from_outside_and_stopped_at_its_limit() -> None:
     first, second = run.figures_of(task, run.run_process(task))
     assert first[0] == "event.alone.reaktiv"
     assert first[1] is not None
-    assert second == ("more", None, "us", "it was not told")
+    assert second == ("more", None, "us", "it was not reported")
 
     endless = Task("event", {"peer": "reaktiv", "count": 10**12}, {"x": "us"})
     ((_, value, _, why),) = run.figures_of(endless, run.run_process(endless, limit_s=0.1))
@@ -66,8 +66,8 @@ def test_a_failed_process_says_why() -> None:
 
 
 def test_a_median_is_of_all_processes_or_of_none() -> None:
-    turns = [Told({"a": 1.0, "b": 1.0}), Told({"a": 3.0}, "too late"), Told({"a": 2.0, "b": 1.0})]
-    assert run.medians(turns) == Told({"a": 2.0}, "too late")
+    turns = [Outcome({"a": 1.0, "b": 1.0}), Outcome({"a": 3.0}, "too late"), Outcome({"a": 2.0, "b": 1.0})]
+    assert run.medians(turns) == Outcome({"a": 2.0}, "too late")
 
 
 def test_every_figure_of_a_peer_has_one_of_ours_beside_it() -> None:
