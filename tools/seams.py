@@ -1,8 +1,9 @@
 """Check that tests use the product through its seams: `python -m tools.seams`.
 
-Suites that describe behaviour (`SUITES`), and the kits they use, import the public API and the modules listed in
-tests/seams.txt, and nothing else. They touch no private attribute and replace no attribute of a product object. Unit
-tests may import any module; the lines of those files that use something private are counted and bounded.
+Suites that describe behaviour (`SUITES`), and the files under tests/ that they import, use the public API and the
+modules listed in tests/seams.txt, and nothing else. They touch no private attribute and replace no attribute of a
+product object. Unit tests may import any module; the lines of those files that use something private are counted and
+bounded.
 
 Reads source only, with the standard library; runs no test.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -56,11 +57,9 @@ def main() -> int:
     seams = Seams(SEAMS.read_text().splitlines())
     inner: list[Breach] = []
     private: list[Breach] = []
-    for suite in SUITES:
-        for path in sorted((ROOT / suite).rglob("*.py")):
-            source = Source(path)
-            inner += source.inner_imports(seams)
-            private += [*source.private_uses(), *source.replaced_attributes()]
+    for source in with_kits(path for suite in SUITES for path in sorted((ROOT / suite).rglob("*.py"))):
+        inner += source.inner_imports(seams)
+        private += [*source.private_uses(), *source.replaced_attributes()]
     for breach in [*inner, *private]:
         print(breach)
     unit = {path: Source(path) for path in sorted((ROOT / UNIT).rglob("*.py"))}
@@ -76,16 +75,36 @@ def main() -> int:
     return 1 if inner or private or lines > UNIT_LINES_MOST else 0
 
 
+def with_kits(paths: Iterable[Path]) -> Iterator[Source]:
+    """The files, and those under tests/ that they import, wherever these are."""
+    waiting = list(paths)
+    known = set(waiting)
+    for path in waiting:
+        source = Source(path)
+        yield source
+        found = [ROOT / f"{module.replace('.', '/')}.py" for module in source.test_modules()]
+        new = [kit for kit in dict.fromkeys(found) if kit not in known and kit.is_file()]
+        waiting += new
+        known.update(new)
+
+
 class Source:
     """One test file and the uses of the product in it."""
 
     def __init__(self, path: Path) -> None:
         text = path.read_text()
-        self._path = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
+        self.path = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
         self._tree = ast.parse(text)
         self.lines = text.count("\n")
         self._imported = dict(_imported_names(self._tree))
         self._own = set(_defined_names(self._tree))
+
+    def test_modules(self) -> Iterator[str]:
+        """Modules of tests that this file may import."""
+        for node in ast.walk(self._tree):
+            if isinstance(node, ast.ImportFrom) and node.module is not None and node.module.split(".")[0] == "tests":
+                yield node.module
+                yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
     def inner_imports(self, seams: Seams) -> Iterator[Breach]:
         """Imports of product modules that are not seams, those inside functions and for type checkers included."""
@@ -142,7 +161,7 @@ class Source:
         return name.startswith("_") and not name.startswith("__") and name not in _NOT_PRIVATE and name not in self._own
 
     def _breach(self, node: ast.AST, text: str) -> Breach:
-        return Breach(self._path, getattr(node, "lineno", 0), text)
+        return Breach(self.path, getattr(node, "lineno", 0), text)
 
 
 def _product_modules(node: ast.AST) -> Iterator[str]:

@@ -11,10 +11,11 @@ from headwater.lazy import load_on_use
 
 if TYPE_CHECKING:
     from headwater.server.keys import new_key, new_token
-    from headwater.server.limits import ServerLimits
+    from headwater.server.limits import DEFAULT_SERVER_LIMITS, ServerLimits
     from headwater.server.serve import Server
 
 __all__ = [
+    "DEFAULT_SERVER_LIMITS",
     "Server",
     "ServerLimits",
     "new_key",
@@ -28,5 +29,6 @@ __getattr__ = load_on_use(
         "new_token": "headwater.server.keys",
         "ServerLimits": "headwater.server.limits",
         "Server": "headwater.server.serve",
+        "DEFAULT_SERVER_LIMITS": "headwater.server.limits",
     },
 )

@@ -8,16 +8,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from headwater.backoff import Backoff
 from headwater.clock import VirtualClock
 from headwater.errors import StorageError
 from headwater.protocol.reactions import Delivering, Delivers, Since
-from headwater.reactions.drain import Drain, Pace
-from headwater.reactions.port import Batch
-from headwater.reactions.rules import Exhausted, Rule, Rules
-from headwater.reactions.traces import Attempt, Late, Traced
+from headwater.runtime import Attempt, Batch, Drain, Pace, Rule, Rules
 from headwater.testing.author_loop import VirtualLoop
 from tests.unit.engine.delivery_kit import World
 
@@ -96,7 +93,7 @@ class Story:
         self.world = world
         self.clock = world.clock
         self.drains: list[Drain] = []
-        self.traced: list[Traced] = []
+        self.traced: list[Any] = []
 
     def stub(
         self,
@@ -104,7 +101,7 @@ class Story:
         *,
         max_retries: int = 3,
         backoff: Backoff | None = None,
-        on_exhausted: Exhausted = "block",
+        on_exhausted: Literal["block", "park", "skip", "never"] = "block",
         budget_ms: float | None = None,
         errors: dict[type[BaseException], Rule] | None = None,
         **options: Any,
@@ -145,10 +142,6 @@ class Story:
     @property
     def ends(self) -> list[tuple[str, str]]:
         return [(each.how, each.then) for each in self.traced if isinstance(each, Attempt)]
-
-    @property
-    def late(self) -> int:
-        return sum(isinstance(each, Late) for each in self.traced)
 
 
 async def nothing(_: Batch) -> None:

@@ -15,6 +15,7 @@ from headwater.protocol.verdict import Accepted
 from headwater.reactions.drain import Drain, Pace
 from headwater.reactions.port import Batch, LeaseLostError
 from headwater.reactions.rules import Rule, Rules, Tried, fingerprint, judged, retry_after_us
+from headwater.reactions.traces import Late
 from tests.unit.reactions.kit import EngineDesk, Story, fails, played, takes
 
 BOOM = ValueError("boom")
@@ -448,7 +449,7 @@ def test_what_it_returns_lands_with_the_position_record_by_record() -> None:
         await s.passes(100)
         assert landed == ["paid 1", "paid 2", "paid 3"]
         assert s.world.targets()["a"].state == "idle"
-        assert s.late == 0
+        assert not [each for each in s.traced if isinstance(each, Late)]
 
     played(story)
 

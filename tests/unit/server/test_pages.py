@@ -15,11 +15,9 @@ from websockets.asyncio.client import ClientConnection, connect
 
 import headwater
 from headwater import Cell, Piece, Refused, cell, computed, each, given, handler
-from headwater.engine.access import ACCESS
+from headwater.engine import ACCESS
 from headwater.errors import AccessError
-from headwater.server.keys import new_key, new_token
-from headwater.server.limits import DEFAULT_SERVER_LIMITS, ServerLimits
-from headwater.server.serve import Server
+from headwater.server import DEFAULT_SERVER_LIMITS, Server, ServerLimits, new_key, new_token
 
 
 class Note(headwater.Model):

@@ -1,0 +1,62 @@
+"""The check of seams finds each kind of breach, and the breaches of kits wherever they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tools.seams import ROOT, Seams, Source, with_kits
+
+SEAMS = Seams(["# a comment", "headwater", "headwater.engine", "headwater.data.*"])
+
+
+def breaches(folder: Path, text: str) -> list[str]:
+    path = folder / "test_something.py"
+    path.write_text(text)
+    source = Source(path)
+    return [
+        breach.text for breach in (*source.inner_imports(SEAMS), *source.private_uses(), *source.replaced_attributes())
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import headwater",
+        "from headwater.engine import Engine",
+        "from headwater.data.patch import add",
+        "class A:\n    def f(self):\n        return self._own",
+        "def _mine(): ...\n\nother._mine()",
+        "from unittest.mock import patch\nimport time\npatch.object(time, 'sleep')",
+        "def patch(value): ...\n\npatch(value)",
+    ],
+)
+def test_uses_of_seams_are_no_breach(tmp_path: Path, text: str) -> None:
+    assert breaches(tmp_path, text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("from headwater.engine.group import Group", "imports the inner module headwater.engine.group"),
+        ("def f():\n    import headwater.engine.group", "imports the inner module headwater.engine.group"),
+        ("engine._group", "uses the private attribute engine._group"),
+        ("getattr(engine, '_group')", "uses the private attribute '_group' by its name"),
+        ("from headwater.engine import Engine\nEngine.submit = None", "assigns Engine.submit"),
+        (
+            "from unittest.mock import patch\nfrom headwater.engine import Engine\npatch.object(Engine, 'submit')",
+            "replaces an attribute of Engine",
+        ),
+    ],
+)
+def test_each_kind_of_breach_is_found(tmp_path: Path, text: str, found: str) -> None:
+    assert breaches(tmp_path, text) == [found]
+
+
+def test_kits_of_a_suite_are_checked_with_it() -> None:
+    kit = ROOT / "tests" / "unit" / "replica" / "kit.py"
+    suite = ROOT / "tests" / "simulation" / "replica_world.py"
+    checked = [source.path for source in with_kits([suite])]
+    assert checked.count(kit.relative_to(ROOT)) == 1
+    assert checked.count(suite.relative_to(ROOT)) == 1
