@@ -29,9 +29,9 @@ class FaultyStore:
         attribute = getattr(self._inner, name)
         if name == "delivery":
             return _Tables(self, attribute)
-        return self._counted(name, attribute) if callable(attribute) else attribute
+        return self.counted(name, attribute) if callable(attribute) else attribute
 
-    def _counted(self, name: str, attribute: Callable[..., Any]) -> Callable[..., Any]:
+    def counted(self, name: str, attribute: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **options: Any) -> Any:
             self.calls.append(name)
             if name in self.down:
@@ -55,7 +55,7 @@ class _Tables:
         self._tables = tables
 
     def __getattr__(self, name: str) -> Any:
-        return self._store._counted(name, getattr(self._tables, name))
+        return self._store.counted(name, getattr(self._tables, name))
 
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from headwater.runtime.runtime import Runtime
 from headwater.scheduler.node import NodeKind
 from headwater.scheduler.registry import NodeSpec
 from tests.unit.runtime.kit import run
-from tests.unit.runtime.test_core_time import SECOND, Timed, jumping
+from tests.unit.runtime.test_core_time import SECOND, Timed
 from tests.unit.runtime.test_core_writing import Scripted
 
 
@@ -159,7 +159,7 @@ def test_an_effect_that_returns_a_coroutine_is_told_so() -> None:
 def test_a_moment_that_one_reader_saw_come_has_come_for_all() -> None:
     """Y13: the wall clock moved and the monotonic one did not, as when a machine sleeps."""
     timed = Timed()
-    clock = jumping(timed)
+    clock = timed.wall
     when = timed.start_us + 3_600 * SECOND
     first, _ = timed.seen(lambda: timed.time.past(when))
     assert first == [False]

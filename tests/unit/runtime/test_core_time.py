@@ -21,13 +21,29 @@ from tests.counts import scaled
 SECOND = 1_000_000
 
 
+class Jumping(VirtualClock):
+    """A virtual clock whose wall time was set: the monotonic one does not know."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        super().__init__()
+        self._clock = clock
+        self.ahead_us = 0
+
+    def now_us(self) -> int:
+        return self._clock.now_us() + self.ahead_us
+
+    def monotonic_us(self) -> int:
+        return self._clock.monotonic_us()
+
+
 class Timed:
     """A runtime on a virtual clock that moves it."""
 
     def __init__(self, limits: SchedulerLimits | None = None) -> None:
         self.clock = VirtualClock()
         loop = ByVirtualClock(self.clock)
-        self.core = Core(self.clock, loop, limits)
+        self.wall = Jumping(self.clock)  # what the core looks at; alarms and timers are of the clock itself
+        self.core = Core(self.wall, loop, limits)
         self.replica = Replica()
         self.core.add_space("shop", self.replica, Detached(self.replica))
         self.time = self.core.time
@@ -149,30 +165,9 @@ def test_time_outside_a_run_is_read_and_nobody_is_woken() -> None:
 # ---- a wall clock that is set, or a machine that slept -------------------------------------------------
 
 
-class Jumping(VirtualClock):
-    """A virtual clock whose wall time was set: the monotonic one does not know."""
-
-    def __init__(self, clock: VirtualClock) -> None:
-        super().__init__()
-        self._clock = clock
-        self.ahead_us = 0
-
-    def now_us(self) -> int:
-        return self._clock.now_us() + self.ahead_us
-
-    def monotonic_us(self) -> int:
-        return self._clock.monotonic_us()
-
-
-def jumping(timed: Timed) -> Jumping:
-    """Let its time jump. Alarms and timers go on with the clock that it has."""
-    timed.time._clock = clock = Jumping(timed.clock)
-    return clock
-
-
 def test_a_moment_that_came_while_the_machine_slept_is_noticed_soon() -> None:
     timed = Timed()
-    clock = jumping(timed)
+    clock = timed.wall
     seen, _ = timed.seen(lambda: timed.time.past(timed.start_us + 3_600 * SECOND))
     clock.ahead_us = 7_200 * SECOND
     timed.clock.advance(31 * SECOND)
@@ -182,7 +177,7 @@ def test_a_moment_that_came_while_the_machine_slept_is_noticed_soon() -> None:
 
 def test_a_moment_is_waited_for_anew_when_the_clock_is_set_back() -> None:
     timed = Timed()
-    clock = jumping(timed)
+    clock = timed.wall
     seen, _ = timed.seen(lambda: timed.time.past(timed.start_us + 60 * SECOND))
     timed.clock.advance(10 * SECOND)
     clock.ahead_us = -3_600 * SECOND
@@ -195,7 +190,7 @@ def test_a_moment_is_waited_for_anew_when_the_clock_is_set_back() -> None:
 @pytest.mark.parametrize("jump", [-7_200, 7_200])
 def test_steps_follow_a_clock_that_is_set(jump: int) -> None:
     timed = Timed()
-    clock = jumping(timed)
+    clock = timed.wall
     seen, _ = timed.seen(lambda: (timed.time.now(600 * SECOND) - timed.start_us) // SECOND)
     clock.ahead_us = jump * SECOND
     timed.clock.advance(31 * SECOND)
@@ -208,7 +203,7 @@ def test_steps_follow_a_clock_that_is_set(jump: int) -> None:
 
 def test_whoever_reads_a_step_after_the_clock_was_set_tells_the_others() -> None:
     timed = Timed()
-    clock = jumping(timed)
+    clock = timed.wall
     first, _ = timed.seen(lambda: (timed.time.now(600 * SECOND) - timed.start_us) // SECOND)
     clock.ahead_us = -7_200 * SECOND
     second, _ = timed.seen(lambda: (timed.time.now(600 * SECOND) - timed.start_us) // SECOND)
@@ -218,7 +213,7 @@ def test_whoever_reads_a_step_after_the_clock_was_set_tells_the_others() -> None
 
 def test_the_time_is_one_value_for_the_whole_run_however_long_it_takes() -> None:
     timed = Timed()
-    clock = jumping(timed)
+    clock = timed.wall
 
     def look() -> list[int]:
         first = timed.time.now(SECOND)
@@ -235,7 +230,7 @@ def test_every_reader_knows_the_time_whatever_happens_to_the_clock(seed: int) ->
     """I1: half a minute after a jump at the latest, whoever looks has seen what the wall clock says."""
     random = Random(seed)
     timed = Timed()
-    clock = jumping(timed)
+    clock = timed.wall
     readers: list[tuple[list[Any], Node, Any]] = []
 
     def read() -> None:

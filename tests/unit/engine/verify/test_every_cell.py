@@ -170,16 +170,24 @@ class Space:
     """A store and all that is in it."""
 
     def __init__(self, path: Path) -> None:
-        self.store = SqliteStore(path, synchronous="OFF", create=False)
-        self._db = self.store._db
-        names = self._db.all("SELECT name FROM sqlite_schema WHERE type='table' ORDER BY name")
+        opened: list[apsw.Connection] = []
+        apsw.connection_hooks.append(opened.append)
+        try:
+            self.store = SqliteStore(path, synchronous="OFF", create=False)
+        finally:
+            apsw.connection_hooks.remove(opened.append)
+        self._connection = opened[-1]  # the store's own, so that it sees damage that is taken back after each look
+        names = self._all("SELECT name FROM sqlite_schema WHERE type='table' ORDER BY name")
         self.tables = [self._table(name) for (name,) in names]
 
     def _table(self, name: str) -> Table:
-        info = list(self._db.execute(f"PRAGMA table_info({name})"))  # whose defaults are empty, as no row may be
+        info = self._all(f"PRAGMA table_info({name})")
         keys = [column[1] for column in info if column[5]] or ["rowid"]
         columns = [*(column[1] for column in info), *(["rowid"] if keys == ["rowid"] else [])]
-        return Table(name, columns, keys, self._db.all(f"SELECT {', '.join(columns)} FROM {name}"))
+        return Table(name, columns, keys, self._all(f"SELECT {', '.join(columns)} FROM {name}"))
+
+    def _all(self, statement: str) -> list[Row]:
+        return self._connection.execute(statement).fetchall()
 
     def is_found(self, damage: Damage) -> bool | None:
         """None: SQLite itself does not let it happen."""
@@ -187,7 +195,7 @@ class Space:
         try:
             try:
                 for statement, values in damage.statements:
-                    self._db.execute(statement, values)
+                    self._connection.execute(statement, values)
             except apsw.ConstraintError:
                 return None
             try:
