@@ -145,3 +145,7 @@ def test_writing_the_file_anew_keeps_the_coverage(tmp_path: Path, monkeypatch: p
     assert written["coverage"] == {"lines": 91.5}
     assert written["code"] == {".": {"code_lines": 1, "modules": 1}}
     assert written["walks"] == {}
+
+    target.unlink()
+    baseline.main()
+    assert "coverage" not in json.loads(target.read_text())
