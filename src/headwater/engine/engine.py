@@ -394,7 +394,9 @@ class Engine:
             self._reload()
 
     def _reload(self) -> None:
+        # fault engine.memory_kept_after_failure:
         self._parts.sessions.forget()
+        # fault engine.memory_kept_after_failure: self._broken = False
         self._reload_documents()
 
     def _reload_documents(self) -> None:

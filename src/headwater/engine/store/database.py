@@ -141,6 +141,7 @@ class Database:
             self.run(f"PRAGMA synchronous={self._synchronous}")
             self._is_relaxed = False
             # C6: leaving the mode writes them into the file with a sync, before any of them is answered for.
+            # fault store.recovery_not_synced:
             self.run("PRAGMA journal_mode=DELETE")
             self.run("PRAGMA journal_mode=WAL")
             if self._vfs is None:  # a disk of the crash harness has its own, far smaller
@@ -159,6 +160,7 @@ class Database:
         return LogRoom(self._connection, self._vfs, page_size, pages, self._room_from)
 
     def _write_log_again(self, *, only_if_torn: bool = False) -> bool:
+        # fault+ store.recovery_not_synced: return False
         if self._path == ":memory:":
             return False
         try:
@@ -206,6 +208,7 @@ class Database:
         self._open()
 
     def close(self) -> None:
+        # fault+ store.answered_before_commit: if self._connection.in_transaction: self.run("COMMIT")
         try:
             if not self._is_doubtful:
                 self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
@@ -308,12 +311,14 @@ class Database:
 
     def begin(self, *, synced: bool = True) -> None:
         """Not `synced`: what it writes is durable with whatever is synced next, in its order."""
+        # fault+ store.answered_before_commit: if self._connection.in_transaction: self.run("COMMIT")
         if synced is self._is_relaxed and self._synchronous == "FULL":
             self.run(f"PRAGMA synchronous={'FULL' if synced else 'NORMAL'}")
             self._is_relaxed = not synced
         self.run("BEGIN IMMEDIATE")
 
     def commit(self) -> None:
+        # fault+ store.answered_before_commit: return
         self.run("COMMIT")
         if self._room is not None and not self._room.after_commit():
             self._room = None

@@ -179,6 +179,7 @@ class SqliteStore(ObservedTables):
         return HeadRow._make(HEADS.opened(row)) if row else None
 
     def put_heads(self, rows: Iterable[HeadRow]) -> None:
+        # fault+ store.heads_apart: self.commit(), self.begin()
         self._db.many(_PUT_HEAD, [(*row, row_seal(*row)) for row in rows])
         self.put_meta(DOCUMENTS_MADE, str(self.last_doc()))
 
