@@ -30,9 +30,12 @@ _RANGES: Final[dict[str, tuple[float, float]]] = {
     "retention_ms": (1, LONGEST_MS),
     "grace_ms": (0, LONGEST_MS),
     "named_pieces": (0, 1_000_000),
+    "unread_kept": (0, 1_000_000),
+    "answer_ms": (0, LONGEST_MS),
+    "connect_ms": (0, LONGEST_MS),
 }
 """From where to where each value makes sense. What is outside is taken for the nearest that does."""
-_COUNTS: Final = frozenset({"backlog", "in_hand", "in_outbox", "intents_kept", "named_pieces"})
+_COUNTS: Final = frozenset({"backlog", "in_hand", "in_outbox", "intents_kept", "named_pieces", "unread_kept"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +52,9 @@ class Policy:
     intents_kept: int = 1_000  # events with an end that can still be looked at
     retention_ms: float = 7 * DAY_MS  # how long it is remembered that an event was handled
     grace_ms: float = 5_000  # how long a stored event is left to whoever stored it
+    unread_kept: int = 1_000  # documents of a space that were read and are read no more, and still are here
+    answer_ms: float = 10_000  # how long a piece that is opened waits for what is stored of its nodes; then they run
+    connect_ms: float = 3_000  # how long it waits for a connection to another space that its nodes read
     named_pieces: int = 500  # pieces that were looked at by name and are not open: so many of them keep their nodes
 
     def __post_init__(self) -> None:

@@ -135,6 +135,7 @@ class Runtime:
             return self.core.add_space(name, replica, Detached(replica))
         channel = Attached(self.core, name, transport, token=self.attachment.token, policy=self.policy.retry)
         local = self.core.add_space(name, channel.replica, channel)
+        local.kept_unread = self.policy.unread_kept
         self._channels[name] = channel
         channel.driver.session.runs.is_on = self.observes
         channel.start(local)

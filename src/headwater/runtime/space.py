@@ -48,6 +48,7 @@ class LocalSpace:
         "channel",
         "ended",
         "failed_loads",
+        "kept_unread",
         "name",
         "replica",
         "retry",
@@ -59,6 +60,7 @@ class LocalSpace:
         self.channel = channel
         # See to it that a transaction lands, and say when that is over; None: nobody does.
         self.retry: Callable[[Callable[[Transaction], object], Callable[[], object]], object] | None = None
+        self.kept_unread = KEPT_UNREAD
         self.ended: Exception | None = None  # why nothing will be heard any more
         self.failed_loads: dict[Document, HeadwaterError] = {}  # refused by the engine; the next read asks again
         self._ahead: dict[Document, None] = {}  # asked for, and nobody has missed it
@@ -116,7 +118,7 @@ class LocalSpace:
 
     def trim(self, most: int) -> None:
         """Let go of some that were not looked at for long. What a commit is still on top of has to wait."""
-        for _ in range(min(most, len(self._unread) - KEPT_UNREAD)):
+        for _ in range(min(most, len(self._unread) - self.kept_unread)):
             oldest, _ = self._unread.popitem(last=False)
             is_used = oldest.twig is not None or oldest.writers or oldest in self._deferred
             if not is_used and not self.channel.unwatch(oldest.key):

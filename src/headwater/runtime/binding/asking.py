@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from headwater.runtime.binding.resuming import Resuming
 
 PAGE: Final = 1_000
-LATE_MS: Final = 10_000
-"""How long one page is waited for. What comes later is unknown."""
 
 
 class Asking:
@@ -86,6 +84,7 @@ class Asking:
     async def answered(self, channel: Attached, question: Looks) -> Seen | None:
         """One answer, once the replica has reached what it speaks of. None: it cannot be had, or not in time."""
         try:
-            return await self._resuming.pieces.runtime.tasks.within(answered(channel, question), LATE_MS)
+            runtime = self._resuming.pieces.runtime
+            return await runtime.tasks.within(answered(channel, question), runtime.policy.answer_ms)
         except TimeoutError:
             return None

@@ -160,7 +160,7 @@ class Elsewhere:
             core.load(document)
         await pieces.runtime.tasks.until(
             lambda: all(each.value is not NOT_HERE or core.why_not(each) is not None for each in awaited),
-            questions.LATE_MS * 1_000,
+            round(pieces.runtime.policy.answer_ms * 1_000),
         )
         known.documents += awaited
         homes = [makers.named(pieces, space, doc) for doc in docs]

@@ -55,7 +55,8 @@ class Mirroring:
 
     async def _tell(self, root: Home, channel: Attached) -> None:
         try:
-            await self._pieces.runtime.tasks.until(self._is_due, questions.LATE_MS * 1_000)
+            runtime = self._pieces.runtime
+            await runtime.tasks.until(self._is_due, round(runtime.policy.answer_ms * 1_000))
             del self._to_tell[root]  # What comes from here on is told anew.
             channel.tell_runs()
             # Who is not there now is told when the piece is next here.

@@ -6,7 +6,7 @@ Whoever does not answer in time, or refuses, has not answered. Never decides wha
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from headwater.errors import HeadwaterError
 from headwater.protocol.messages import Looks
@@ -15,11 +15,6 @@ from headwater.protocol.observations import Current
 if TYPE_CHECKING:
     from headwater.runtime.attached import Attached
     from headwater.runtime.binding.pieces import Pieces
-
-LATE_MS: Final = 10_000
-"""How long an answer is waited for. What comes later is unknown."""
-ABSENT_MS: Final = 3_000
-"""How long a connection to another space is waited for when a piece comes back."""
 
 
 async def up(pieces: Pieces, name: str) -> Attached | None:
@@ -31,7 +26,8 @@ async def up(pieces: Pieces, name: str) -> Attached | None:
     channel = pieces.runtime.channel(name)
     if channel is None:
         return None
-    await pieces.runtime.tasks.until(lambda: channel.is_up() or space.ended is not None, ABSENT_MS * 1_000)
+    patience_us = round(pieces.runtime.policy.connect_ms * 1_000)
+    await pieces.runtime.tasks.until(lambda: channel.is_up() or space.ended is not None, patience_us)
     return channel if channel.is_up() else None
 
 
@@ -53,6 +49,6 @@ async def answered(pieces: Pieces, channel: Attached, question: Looks) -> object
         return answer
 
     try:
-        return await pieces.runtime.tasks.within(asked(), LATE_MS)
+        return await pieces.runtime.tasks.within(asked(), pieces.runtime.policy.answer_ms)
     except TimeoutError:
         return None

@@ -24,7 +24,7 @@ from headwater.protocol.observations import (
 from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.replica import Replica
 from headwater.runtime.binding import forgetting, makers
-from headwater.runtime.binding.asking import LATE_MS, PAGE, Asking
+from headwater.runtime.binding.asking import PAGE, Asking
 from headwater.runtime.binding.elsewhere import WRITTEN_THERE, Elsewhere
 from headwater.runtime.binding.observed import Codes, about
 from headwater.runtime.binding.onward import nodes_of
@@ -380,7 +380,7 @@ class Resuming:
     async def have_classes(self, root: Home, observed: Iterable[Observed]) -> None:
         """Have it known here of which classes the pieces are whose documents some nodes read."""
         docs = dict.fromkeys([read.doc for each in observed for read in each.reads])
-        await self._codes.defaults.arrived(root, docs, LATE_MS * 1_000)
+        await self._codes.defaults.arrived(root, docs, round(self._pieces.runtime.policy.answer_ms * 1_000))
 
     # ---- who makes what it reads ---------------------------------------------------------------------
 
