@@ -106,7 +106,7 @@ async def _story(sim: Simulation, seed: int) -> None:
     SEEN.clear()
     random = Random(seed)
     for who in ("ann", "bob"):
-        sim.runtime(who).pieces.reacting.kill()  # They emit, and leave delivering to the last one.
+        sim.runtime(who, reacts=False)  # They emit, and leave delivering to the last one.
     tasks = [asyncio.ensure_future(_emits(sim, who, name, random)) for who in ("ann", "bob") for name in "ab"]
     await asyncio.sleep(random.random())
     for who in random.sample(("ann", "bob", "server"), random.randrange(1, 4)):

@@ -83,7 +83,7 @@ class Runtime:
         self.core.open_space = self._open_space
         self.policy = policy or Policy()  # how patient it is, and how much it takes on
         self.core.observing.window_us = round(self.policy.retry_window_ms * 1_000)
-        self._close_s = close_s
+        self.close_s = close_s  # how long closing waits for what is still to be done
         self._closed = False
         self._ending: asyncio.Task[HeadwaterError | None] | None = None  # letting go, once that has begun
         self._channels: dict[str, Attached] = {}
@@ -307,7 +307,7 @@ class Runtime:
         undone: HeadwaterError | None = None
         if self._ending is None:
             try:
-                async with asyncio.timeout(self._close_s):
+                async with asyncio.timeout(self.close_s):
                     await self.idle()
                     await self.durable()
                     await self.pieces.leaving()
@@ -329,7 +329,7 @@ class Runtime:
 
     def _undone(self) -> LimitError:
         return LimitError(
-            f"closing waited {self._close_s:g} s and {self._left()}: wait for idle() and durable() before, or give it "
+            f"closing waited {self.close_s:g} s and {self._left()}: wait for idle() and durable() before, or give it "
             "more time with close_s="
         )
 
@@ -374,7 +374,7 @@ class Runtime:
             lambda: landed.done() or self._has_verdicts(), lambda: None if landed.done() else landed.set_result(None)
         )
         self.core.request_tick()
-        await asyncio.wait([landed], timeout=self._close_s)
+        await asyncio.wait([landed], timeout=self.close_s)
         return landed.done()
 
 

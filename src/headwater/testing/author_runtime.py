@@ -33,8 +33,9 @@ class SimulatedRuntime(Runtime):
         trace: Trace,
         policy: Policy | None = None,
         outbox: Outbox | None = None,
+        reacts: bool = True,
     ) -> None:
-        super().__init__(Route(client), clock=clock, policy=policy, outbox=outbox, reacts=True)
+        super().__init__(Route(client), clock=clock, policy=policy, outbox=outbox, reacts=reacts)
         self.client = client
         self.failures: deque[Failure] = deque(maxlen=FAILURES)
         self.broke: Exception | None = None  # what must not happen
@@ -61,7 +62,7 @@ class SimulatedRuntime(Runtime):
         """The process is gone. Whoever waits for something of it is told so."""
         self.client.die()
         self.pieces.reacting.kill()
-        self._close_s = 0.0
+        self.close_s = 0.0
         try:
             await self.close()
         except HeadwaterError as error:  # What a crash leaves undone is what a crash is about.

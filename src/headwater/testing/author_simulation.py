@@ -64,10 +64,12 @@ class Simulation:
 
     # ---- who takes part ------------------------------------------------------------------------------
 
-    def runtime(self, user: str, /, *, policy: Policy | None = None, outbox: Outbox | None = None) -> Runtime:
+    def runtime(
+        self, user: str, /, *, policy: Policy | None = None, outbox: Outbox | None = None, reacts: bool = True
+    ) -> Runtime:
         """The runtime of a user, with its own replica and connection: made when it is first asked for.
 
-        `policy` and `outbox` are those of a runtime which is made by this call.
+        The options are those of a runtime which is made by this call.
         """
         found = self._runtimes.get(user)
         if found is None:
@@ -77,7 +79,7 @@ class Simulation:
             if self._offline.get(user):
                 client.go_offline()
             found = self._runtimes[user] = SimulatedRuntime(
-                client, self._clock, self._counts, self._trace, policy, outbox
+                client, self._clock, self._counts, self._trace, policy, outbox, reacts
             )
         return found
 

@@ -12,6 +12,7 @@ from headwater.errors import (
     CommitConvergenceError,
     HandlerFailed,
     NotSettlingError,
+    PreconditionFailedError,
     Refused,
     RuleRefusedError,
     SessionExpiredError,
@@ -65,3 +66,16 @@ def tell(core: Core, event: Event, end: End) -> None:
     if isinstance(failure, _LOUD) or not is_awaited:
         cause = failure.__cause__ if isinstance(failure, HandlerFailed) else failure
         core.report(event.stream, cause if isinstance(cause, Exception) else failure)
+
+
+def terminal_of(event: Event) -> str:
+    """The kind of end of an event that is not tried again."""
+    match event.failure:
+        case CommitConvergenceError():
+            return "convergence"
+        case PreconditionFailedError():
+            return "permanent"
+        case RuleRefusedError():
+            return "terminal"
+        case _:
+            return "permanent" if event.is_dropped else ""

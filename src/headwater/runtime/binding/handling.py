@@ -14,7 +14,7 @@ from headwater.data.trace import EventDecided, EventEnded, EventQueued, HandlerC
 from headwater.data.value import Value
 from headwater.errors import AuthoringError, BacklogFullError
 from headwater.runtime.binding import attempting, minting, posting, receipts
-from headwater.runtime.binding.ends import end_of, tell
+from headwater.runtime.binding.ends import end_of, tell, terminal_of
 from headwater.runtime.binding.intents import End, IntentRow, Table
 from headwater.runtime.binding.lanes import Lane
 from headwater.runtime.binding.lineage import Lineage, Origin, Status
@@ -22,7 +22,6 @@ from headwater.runtime.binding.receipts import HandledBefore
 from headwater.runtime.binding.retention import Retention
 from headwater.runtime.binding.storing import Storing
 from headwater.runtime.binding.takeover import Takeover
-from headwater.runtime.binding.traces import terminal_of
 from headwater.runtime.effort import Stage
 
 if TYPE_CHECKING:
