@@ -14,7 +14,6 @@ from headwater.engine.store.sqlite import SqliteStore
 from headwater.engine.verify.history import verify_store
 from headwater.protocol.commit import Commit
 from headwater.protocol.observations import (
-    BETWEEN,
     MOST_AWAKE,
     WHOLE,
     About,
@@ -343,29 +342,12 @@ class TestGoneBelow:
         runner.order += 1
         return Observation(about, encode_part(Footprint((Touched(doc("a")),))), runner.order, 0, 1)
 
-    def _children(self, engine: Engine) -> list[str]:
-        return sorted([each.node.child for each in observed(engine)])
-
-    def test_a_child_goes_with_what_is_in_it_and_with_nothing_else(self, engine: Engine) -> None:
-        runner = _started(engine, a=1)
-        below = ("p/c/1", f"p/c/1{BETWEEN}x", "p/c/1/d/2")
-        others = ("", "p/c/10", "p/c", f"{BETWEEN}1")
-        runner.observe(*[self._of(runner, child) for child in (*below, *others)])
-        runner.observe(self._gone(runner, "p/c/1"))
-        assert self._children(engine) == sorted(others)
-
     def test_one_that_is_gone_twice_takes_no_other_reader_along(self, engine: Engine) -> None:
         runner = _started(engine, a=1)
         runner.observe(self._of(runner, "p/c/1/d/2"), self._of(runner, ""))
         runner.observe(self._gone(runner, "p/c/1"), self._gone(runner, "p/c/1/d/2"), self._gone(runner, "p/c/1"))
         runner.send(Commit(2, (write("a", replace((), 2)),)))
         assert _met(engine, 1) == ["n"]
-
-    def test_what_is_observed_behind_it_stays(self, engine: Engine) -> None:
-        runner = _started(engine, a=1)
-        runner.observe(self._of(runner, "p/c/1"), self._of(runner, "p/c/2"))
-        runner.observe(self._gone(runner, "p/c/1"), self._of(runner, "p/c/1"), self._gone(runner, "p/c/2"))
-        assert self._children(engine) == ["p/c/1"]
 
     def test_nothing_of_it_is_found_by_what_it_read(self, engine: Engine) -> None:
         runner = _started(engine, a=1)

@@ -6,7 +6,6 @@ import pytest
 
 from headwater.pieces.fingerprint import Fingerprint, Fingerprinter
 from headwater.pieces.fingerprints.kinds import SAID, WIDTH, differing
-from headwater.runtime.binding.ingredients import changes, kind_of, with_kinds
 from tests.unit.pieces.fingerprint_kit import program
 
 SHOP = """
@@ -86,17 +85,6 @@ def test_a_method_of_a_model_counts_for_those_who_read_it() -> None:
     before, after = of(SHOP), of(SHOP.replace("return self.sku", "return self.sku.upper()"))
     assert before.digest != after.digest
     assert of(SHOP, "packed") == of(SHOP.replace("return self.sku", "return self.sku.upper()"), "packed")
-
-
-def test_what_two_observations_of_a_node_differ_in_is_told_in_words() -> None:
-    made = with_kinds("computation", of(SHOP).kinds)
-    assert kind_of(made) == "computation"
-    assert changes(made, with_kinds("computation", of(SHOP.replace("RATE = 2", "RATE = 3")).kinds)) == ("a constant",)
-    assert changes(made, with_kinds("materializer", of(SHOP).kinds)) == ("what kind of member it is",)
-    # For all else is the same.
-    assert changes(made, made) == ("what it was given, what its reads are by default, or where it writes",)
-    assert changes("computation", made) == ("something that it refers to",)
-    assert changes("computation", "computation") == ("something that it refers to",)
 
 
 def test_with_another_python_nothing_else_is_worth_telling() -> None:

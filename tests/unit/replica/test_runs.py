@@ -6,31 +6,19 @@ import pytest
 
 from headwater.data.patch import replace
 from headwater.engine.access import ACCESS
-from headwater.errors import LoadError
-from headwater.protocol.commit import Operation
-from headwater.protocol.messages import Encoding, Seen, Transact, Verdicts
-from headwater.protocol.mirrors import Mirror, Mirrored, QueryMirrors
+from headwater.protocol.commit import Commit, Operation
+from headwater.protocol.messages import Encoding, Transact, Verdicts
 from headwater.protocol.observations import (
     About,
-    Backlog,
-    Current,
     Footprint,
-    Marks,
     NodeKey,
-    Observations,
-    QueryBacklog,
-    QueryCurrent,
-    QueryMarks,
-    QueryObservations,
-    QueryReaders,
-    Readers,
     Touched,
     encode_part,
 )
 from headwater.replica.layer import Layer
 from headwater.replica.runs import MOST_NOTED
 from tests.unit.engine.hub_kit import Raw, put
-from tests.unit.engine.observing_kit import clean, looked, observed
+from tests.unit.engine.observing_kit import clean, observed
 from tests.unit.replica.kit import Client, World, doc
 
 
@@ -64,6 +52,12 @@ def derive(client: Client, name: str, value: object) -> Layer:
     assert isinstance(layer, Layer)
     client.session.runs.ran(layer.local_seq, about(name), footprint("a"), took_us=3)
     return layer
+
+
+def is_kept(client: Client, layer: Layer) -> bool:
+    """Whether a frame with this commit would bring what was observed of its run."""
+    frame = Transact((Commit(layer.local_seq),))
+    return client.session.runs.with_frame(frame, again=True).observations != ()
 
 
 def frames(client: Client) -> list[Transact]:
@@ -164,24 +158,26 @@ def test_a_replayed_frame_brings_its_runs_again_and_they_count_once() -> None:
     ann.again()
     world.settle()
     assert clean(world.engine) == {"p.total": True}
-    derive(ann, "p.total", 8)
+    second = derive(ann, "p.total", 8)
     ann.session.flush()
     ann.send()  # it arrives, and the verdict does not
     ann.again()
     world.settle()
     (known,) = observed(world.engine)
     assert (known.changed_at, known.stale) == (3, ())
-    assert ann.session.runs._made == {}
+    assert not is_kept(ann, second)
 
 
 def test_runs_of_commits_that_never_left_are_forgotten() -> None:
     world, (ann,) = started("ann")
     ann.down()
-    derive(ann, "p.total", 7)
+    never = derive(ann, "p.total", 7)
+    assert is_kept(ann, never)
     ann.session.flush()
     ann.up()
     world.settle()
-    assert (observed(world.engine), ann.session.runs._made) == ([], {})
+    assert observed(world.engine) == []
+    assert not is_kept(ann, never)
 
 
 def test_switched_off_nothing_is_attached() -> None:
@@ -196,117 +192,16 @@ def test_switched_off_nothing_is_attached() -> None:
     assert all(not frame.observations for frame in frames(ann))
 
 
-# ---- asking ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("encoding", ["msgpack", "json"])
-def test_what_is_known_is_answered_in_both_encodings(encoding: Encoding) -> None:
-    world, (ann,) = started("ann", encoding=encoding)
-    ann.session.runs.noted(about("p.n"), footprint("a", "never"), world.engine.last_seq)
-    ann.session.tell_runs()
-    world.settle()
-    seq = world.engine.last_seq
-    ann.do(lambda t: t.write(doc("a"), replace((), 9)))
-    replies: list[Seen | LoadError] = []
-    look = ann.session.queries.look
-    look(QueryObservations(0, "p"), replies.append)
-    look(QueryBacklog(0), replies.append)
-    look(QueryReaders(0, doc("a")), replies.append)
-    look(QueryCurrent(0, (looked("a", seq=seq), looked("never", seq=seq))), replies.append)
-    look(Mirror(0, "other", "q", ((doc("a"), seq),)), replies.append)
-    look(QueryMirrors(0, "other"), replies.append)
-    world.settle()
-    known, backlog, readers, current, noted, mirrored = replies
-    assert isinstance(known, Observations)
-    assert known.observed[0].stale == ((0, seq + 1),)
-    assert isinstance(backlog, Backlog)
-    assert [(each.piece, each.dirty, each.causes) for each in backlog.pieces] == [("p", 1, ((doc("a"), seq + 1),))]
-    assert isinstance(readers, Readers)
-    assert readers.pieces == ("p",)
-    assert isinstance(current, Current)
-    assert current.stale == ((0, seq + 1),)
-    assert noted == Mirrored(noted.id, seq + 1)  # type: ignore[union-attr]
-    assert isinstance(mirrored, Mirrored)
-    assert mirrored.marked == (("q", doc("a"), seq + 1),)
-
-
-@pytest.mark.parametrize("encoding", ["msgpack", "json"])
-def test_who_wants_to_is_told_that_something_was_written_which_nodes_read(encoding: Encoding) -> None:
-    world, (ann, bob) = started("ann", "bob", encoding=encoding)
-    ann.session.runs.noted(about("p.n"), footprint("a", "later"), world.engine.last_seq)
-    ann.session.tell_runs()
-    heard: list[int | LoadError] = []
-    ann.session.queries.watch_marks(heard.append)
-    world.settle()
-    assert heard == [1], "where the log ends"
-    bob.do(lambda t: t.write(doc("b"), replace((), 1)))
-    world.settle()
-    assert heard == [1], "nobody reads that"
-    bob.do(lambda t: t.write(doc("a"), replace((), 2)))
-    world.settle()
-    ann.do(lambda t: t.write(doc("a"), replace((), 3)))
-    world.settle()
-    assert heard == [1, 3, 4], "one's own writes, too: whoever is stopped is not told otherwise"
-    replies: list[Seen | LoadError] = []
-    ann.session.queries.look(QueryMarks(0, 1), replies.append)
-    world.settle()
-    (marks,) = replies
-    assert isinstance(marks, Marks)
-    assert (marks.through, [(m.doc.id, m.seq, m.pieces) for m in marks.marks]) == (4, [("a", 4, ("p",))])
-    ann.again()
-    world.settle()
-    assert heard == [1, 3, 4, 4]
-    ann.session.queries.watch_marks(None)
-    world.settle()
-    bob.do(lambda t: t.write(doc("a"), replace((), 5)))
-    ann.again()
-    world.settle()
-    assert heard == [1, 3, 4, 4]
-
-
-def test_only_owners_see_what_nodes_did_and_only_writers_say_it() -> None:
+def test_what_a_reader_says_of_runs_is_dropped() -> None:
     world = World(access=True)
     ann = Raw(world, "ann-session", principal="ann")
     ann.write(1, put("d", 1))
     ann.write(2, Operation(ACCESS, (replace(("writers",), ["will"]), replace(("readers",), ["rob"]))))
-    answers: dict[str, list[str]] = {}
-    told: dict[str, list[type]] = {}
     for name in ("ann", "will", "rob"):
         client = world.join(f"{name}-replica", principal=name)
         client.session.runs.is_on = True
         world.settle()
         client.session.runs.noted(about(f"{name}.n"), footprint("d"), world.engine.last_seq)
         client.session.tell_runs()
-        replies: list[Seen | LoadError] = []
-        questions = (
-            *(QueryObservations(0), QueryBacklog(0), QueryReaders(0, doc("d")), QueryMarks(0, 0)),
-            *(Mirror(0, "other", "p", ((doc("d"), 1),)), QueryMirrors(0, "other")),
-            QueryCurrent(0, (looked("d", seq=1),)),
-        )
-        heard: list[int | LoadError] = []
-        client.session.queries.watch_marks(heard.append)
-        for question in questions:
-            client.session.queries.look(question, replies.append)
         world.settle()
-        told[name] = [type(each) for each in heard]
-        answers[name] = ["no" if isinstance(reply, LoadError) else "yes" for reply in replies]
-    assert answers == {
-        "ann": ["yes"] * 7,
-        "will": ["no", "no", "no", "no", "yes", "yes", "yes"],
-        "rob": ["no", "no", "no", "no", "no", "no", "yes"],
-    }
-    assert told == {"ann": [int], "will": [LoadError], "rob": [LoadError]}
-    assert clean(world.engine) == {"ann.n": True, "will.n": True}, "what a reader says is dropped"
-
-
-def test_a_question_without_a_connection_is_answered_with_an_error() -> None:
-    world, (ann,) = started("ann")
-    replies: list[Seen | LoadError] = []
-    ann.session.queries.look(QueryBacklog(0), replies.append)
-    ann.down()
-    ann.session.queries.look(QueryBacklog(0), replies.append)
-    assert [str(reply) for reply in replies] == [
-        "what nodes did cannot be read: the connection was lost",
-        "what nodes did cannot be read: there is no connection",
-    ]
-    assert world.engine.last_seq == 1
+    assert clean(world.engine) == {"ann.n": True, "will.n": True}

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 from headwater.protocol.commit import Commit
 from headwater.protocol.messages import Transact
-from headwater.replica.replica import Replica
 from headwater.replica.runs import MOST_NOTED, MOST_WAITING, Runs
-from headwater.replica.session import Link, Session
+from tests.unit.replica.kit import World, doc
 
 
 def _runs() -> Runs:
@@ -50,16 +47,21 @@ def test_what_is_never_taken_is_bounded() -> None:
 
 def test_what_stands_on_commits_that_were_not_sent_yet_waits_for_them() -> None:
     """More runs than travel at once: those behind what is still here are told when that is on its way."""
-    session = Session(Replica(), space="a", key="s", new_token=lambda: "t")
-    session.runs.is_on = True
-    session.link = Link.UP
-    session._wave = [SimpleNamespace(local_seq=3)]  # type: ignore[list-item]
+    world = World("ann")
+    (ann,) = world.clients
+    ann.session.runs.is_on = True
+    ann.watch("d")
+    world.settle()
+    layer = ann.replica.write_whole(ann.replica.documents.of(doc("d")), 1, (), derived=True)
+    assert layer is not None
+    ann.replica.tell()
+    session = ann.session
     session.runs.noted(b"on what was sent", b"", 7)
-    session.runs.noted(b"on what was not", b"", 7, (((3, 3),),))
+    session.runs.noted(b"on what was not", b"", 7, (((layer.local_seq, layer.local_seq),),))
     session.tell_runs()
     (told,) = [each for each in session.outgoing if isinstance(each, Transact)]
     assert [run.about for run in told.observations] == [b"on what was sent"]
-    session._wave = []
+    session.flush()
     session.tell_runs()
     last = session.outgoing[-1]
     assert isinstance(last, Transact)
