@@ -25,11 +25,13 @@ from headwater import (
 )
 from headwater.data.trace import Failed, Ran
 from headwater.protocol.observations import Observations, Observed, QueryObservations
-from headwater.runtime import Attachment, Embedded, Runtime
-from headwater.runtime.binding.making import WHILE_OPEN
+from headwater.runtime import Attachment, Embedded, Policy, Runtime
 from headwater.scheduler import Failure
+from tests.scenario.wire_kit import Change, Wire, without_clean_pieces
 
 SPACE = "shop"
+WHILE_OPEN = "while it is open"
+"""In the names of nodes that no author wrote: they keep what has to run while a piece is open."""
 
 
 class Line(Model):
@@ -203,10 +205,32 @@ class Process:
 
 @asynccontextmanager
 async def process(
-    folder: Path | Attachment, *, observe: bool = True, identity: str | None = None
+    folder: Path | Attachment,
+    *,
+    observe: bool = True,
+    identity: str | None = None,
+    policy: Policy | None = None,
 ) -> AsyncIterator[Process]:
-    async with Runtime(folder, observe=observe, identity=identity) as rt:
+    async with Runtime(folder, observe=observe, identity=identity, policy=policy) as rt:
         yield Process(rt)
+
+
+@asynccontextmanager
+async def wired(
+    folder: Path, change: Change | None = None, *, identity: str = "", policy: Policy | None = None
+) -> AsyncIterator[tuple[Process, Wire]]:
+    """The process that has a directory for itself, with a wire between its runtime and its engines."""
+    async with Embedded(folder) as data:
+        wire = Wire(data, change)
+        async with process(wire, identity=identity, policy=policy) as made:
+            yield made, wire
+
+
+@asynccontextmanager
+async def crashing(folder: Path, *, identity: str = "") -> AsyncIterator[Process]:
+    """A process that says of no whole piece that it was clean, as one that crashes: each node is asked for then."""
+    async with wired(folder, without_clean_pieces, identity=identity) as (made, _):
+        yield made
 
 
 async def filled(shop: Shop) -> None:
@@ -245,7 +269,9 @@ __all__ = [
     "Process",
     "Row",
     "Shop",
+    "crashing",
     "filled",
     "observed",
     "process",
+    "wired",
 ]

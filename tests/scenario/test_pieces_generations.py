@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater import Cell, Input, Piece, UpstreamFailedError, cell, computed, each, effect, given, handler
-from headwater.runtime.binding.records import Record
+from headwater import Cell, Input, Model, Piece, UpstreamFailedError, cell, computed, each, effect, given, handler
 from tests.scenario.runtime_kit import TRANSPORTS, rig_on
 from tests.unit.binding.kit import at, run
 
@@ -71,6 +70,16 @@ class NewCart(Piece, name="shop.RollingCart"):
     @handler
     def add(self, n: int) -> None:
         self.numbers.push(n)
+
+
+class Record(Model):
+    """What is stored of a piece, in the document that has its id and `:@`."""
+
+    cls: str
+    name: str
+    inputs: Mapping[str, str]
+    generation: int = 1
+    members: Mapping[str, str] = {}
 
 
 def record(rt: object, name: str = "c") -> Record:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,27 +12,34 @@ from typing import Any
 import pytest
 
 from headwater import Cell, Input, Piece, UpstreamFailedError, cell, computed, effect, given, handler
-from headwater.runtime import Embedded, Runtime
-from headwater.runtime.binding import asking, resuming, whole
-from headwater.scheduler.persistence import Account
-from tests.scenario.resume_kit import SPACE, Process, Shop, filled, observed, process
+from headwater.protocol.messages import Transact
+from headwater.protocol.observations import Observations, QueryNodes, QueryObservations, QueryWholes, decode_about
+from headwater.runtime import Embedded, Policy, Runtime
+from tests.scenario.resume_kit import SPACE, Process, Shop, crashing, filled, observed, process, wired
+from tests.scenario.wire_kit import Change, Wire, losing, refusing
 from tests.unit.binding.kit import run
 
+ABOUT_NODES = (QueryNodes, QueryObservations, QueryWholes)
+"""The questions about what nodes last did."""
 ALL = 34
 """The nodes of a shop with three items and three lines."""
 KEPT = 14
 """Those among them that keep its children, and what is written elsewhere, with whoever makes what they read."""
 
 
-async def _first(folder: Path) -> None:
-    async with process(folder) as first:
+Started = Callable[[Path], AbstractAsyncContextManager[Process]]
+"""Starts a process that has a directory for itself."""
+
+
+async def _first(folder: Path, started: Started = process) -> None:
+    async with started(folder) as first:
         await filled(await first.open())
         await first.settled()
 
 
-async def _written_while_down(folder: Path, *events: tuple[str, Any]) -> None:
-    """Somebody sends to the shop without running it."""
-    async with process(folder) as other:
+async def _written_while_down(folder: Path, *events: tuple[str, Any], started: Started = process) -> None:
+    """Send to the shop without running it."""
+    async with started(folder) as other:
         shop = other.space.piece(Shop, "a")
         for name, arguments in events:
             await getattr(shop, name).send(*arguments)
@@ -38,12 +47,15 @@ async def _written_while_down(folder: Path, *events: tuple[str, Any]) -> None:
 
 
 @pytest.fixture(params=["asleep", "awake"])
-def is_asleep(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+def is_asleep(request: pytest.FixtureRequest) -> bool:
     """Whether it is known that all of the shop was clean. Otherwise, as after a crash, each node is asked for."""
     is_asleep: bool = request.param == "asleep"
-    if not is_asleep:
-        monkeypatch.setattr(whole, "awake", lambda _: None)
     return is_asleep
+
+
+@pytest.fixture
+def started(is_asleep: bool) -> Started:
+    return process if is_asleep else crashing
 
 
 def _known(is_asleep: bool) -> dict[str, int]:
@@ -51,10 +63,10 @@ def _known(is_asleep: bool) -> dict[str, int]:
 
 
 class TestWhatRuns:
-    def test_a_clean_space_comes_back_without_any_run(self, tmp_path: Path, is_asleep: bool) -> None:
+    def test_a_clean_space_comes_back_without_any_run(self, tmp_path: Path, is_asleep: bool, started: Started) -> None:
         async def story() -> None:
-            await _first(tmp_path)
-            async with process(tmp_path) as again:
+            await _first(tmp_path, started)
+            async with started(tmp_path) as again:
                 shop = await again.open()
                 assert again.taken() == set()
                 assert again.counts == _known(is_asleep)
@@ -75,11 +87,11 @@ class TestWhatRuns:
 
         run(story)
 
-    def test_a_write_while_down_runs_exactly_its_chain(self, tmp_path: Path, is_asleep: bool) -> None:
+    def test_a_write_while_down_runs_exactly_its_chain(self, tmp_path: Path, started: Started) -> None:
         async def story() -> None:
-            await _first(tmp_path)
-            await _written_while_down(tmp_path, ("put", ("k1", 20)))
-            async with process(tmp_path) as again:
+            await _first(tmp_path, started)
+            await _written_while_down(tmp_path, ("put", ("k1", 20)), started=started)
+            async with started(tmp_path) as again:
                 shop = await again.open()
                 assert again.taken() == {
                     "a/rows/k1:cost",
@@ -93,17 +105,17 @@ class TestWhatRuns:
                 }
                 assert await shop.total.pull() == 2 * (1 + 20 + 3)
                 assert await shop.posted.pull() == 48
-            async with process(tmp_path) as again:
+            async with started(tmp_path) as again:
                 await again.open()
                 assert again.taken() == set()
 
         run(story)
 
-    def test_an_unrelated_write_runs_nothing(self, tmp_path: Path, is_asleep: bool) -> None:
+    def test_an_unrelated_write_runs_nothing(self, tmp_path: Path, is_asleep: bool, started: Started) -> None:
         async def story() -> None:
-            await _first(tmp_path)
-            await _written_while_down(tmp_path, ("touch", ()), ("touch", ()))
-            async with process(tmp_path) as again:
+            await _first(tmp_path, started)
+            await _written_while_down(tmp_path, ("touch", ()), ("touch", ()), started=started)
+            async with started(tmp_path) as again:
                 await again.open()
                 assert again.taken() == set()
                 await again.rt.cell(SPACE, "elsewhere", int, default=0).pull()
@@ -111,11 +123,13 @@ class TestWhatRuns:
 
         run(story)
 
-    def test_elements_that_came_and_left_while_down_run_alone(self, tmp_path: Path, is_asleep: bool) -> None:
+    def test_elements_that_came_and_left_while_down_run_alone(self, tmp_path: Path, started: Started) -> None:
         async def story() -> None:
-            await _first(tmp_path)
-            await _written_while_down(tmp_path, ("put", ("k9", 9)), ("drop", ("k0",)), ("note", ("l1", -1)))
-            async with process(tmp_path) as again:
+            await _first(tmp_path, started)
+            await _written_while_down(
+                tmp_path, ("put", ("k9", 9)), ("drop", ("k0",)), ("note", ("l1", -1)), started=started
+            )
+            async with started(tmp_path) as again:
                 shop = await again.open()
                 ran = again.taken()
                 assert {"a:rows/k9 row", "a/rows/k9:cost", "a:notes/l1 row"} <= ran
@@ -345,66 +359,47 @@ class Doubled(Piece, name="resume.Doubled"):
 
 
 class TestThePhase:
-    def test_nothing_of_a_piece_runs_before_it_is_known_what_it_did(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(whole, "awake", lambda _: None)
-
+    def test_nothing_of_a_piece_runs_before_it_is_known_what_it_did(self, tmp_path: Path) -> None:
         async def story() -> None:
-            await _first(tmp_path)
-            ran_before: list[set[str]] = []
-            asked = resuming.Resuming._ask
-
-            async def slowly(self: Any, root: Any, phase: Any, channel: Any) -> None:
-                for _ in range(50):
-                    await again.rt.core.loaded(root.space.document(f"nothing {_}"))
-                ran_before.append(again.taken())
-                await asked(self, root, phase, channel)
-
-            monkeypatch.setattr(resuming.Resuming, "_ask", slowly)
-            async with process(tmp_path) as again:
-                await again.open()
-                assert ran_before == [set()]
+            await _first(tmp_path, crashing)
+            async with wired(tmp_path) as (again, wire):
+                wire.hold(lambda message: isinstance(message, Observations))
+                opening = asyncio.ensure_future(again.open())
+                await wire.holding.wait()
+                for n in range(50):
+                    await again.rt.cell("elsewhere", f"nothing {n}", int, default=0).pull()
+                assert not opening.done()
+                assert again.taken() == set()
+                wire.let_go()
+                await opening
+                assert again.taken() == set()
                 assert again.counts == {"clean": ALL}
 
         run(story)
 
-    def test_a_write_between_the_answer_and_its_use_is_not_missed(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_write_between_the_answer_and_its_use_is_not_missed(self, tmp_path: Path) -> None:
         async def story() -> None:
-            await _first(tmp_path)
-            asked = resuming.Resuming._ask
-
+            await _first(tmp_path, crashing)
             async with Embedded(tmp_path) as data, process(data) as other:
                 shop = other.space.piece(Shop, "a")
-
-                async def then_written(self: Any, root: Any, phase: Any, channel: Any) -> None:
-                    await asked(self, root, phase, channel)
-                    if root.pieces.runtime is again.rt:
-                        await shop.put.send("k1", 20)
-
-                monkeypatch.setattr(resuming.Resuming, "_ask", then_written)
-                async with process(data) as again:
-                    await again.open()
+                wire = Wire(data)
+                async with process(wire) as again:
+                    wire.hold(lambda message: isinstance(message, Observations))
+                    opening = asyncio.ensure_future(again.open())
+                    await wire.holding.wait()
+                    await shop.put.send("k1", 20)
+                    wire.let_go()
+                    await opening
                     assert {"a:sub", "a:total", "a/rows/k1:cost"} <= again.taken()
                     assert await again.space.piece(Shop, "a").total.pull() == 48
 
         run(story)
 
-    @pytest.mark.parametrize("how", ["refused", "late"])
-    def test_without_an_answer_everything_is_fresh(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
-    ) -> None:
+    @pytest.mark.parametrize("change", [refusing(*ABOUT_NODES), losing(*ABOUT_NODES)], ids=["refused", "late"])
+    def test_without_an_answer_everything_is_fresh(self, tmp_path: Path, change: Change) -> None:
         async def story() -> None:
             await _first(tmp_path)
-
-            async def unanswered(*_: object) -> None:
-                if how == "late":
-                    raise TimeoutError
-
-            monkeypatch.setattr(asking, "answered", unanswered)
-            async with process(tmp_path) as again:
+            async with wired(tmp_path, change, policy=Policy(answer_ms=50)) as (again, _):
                 shop = await again.open()
                 assert len(again.taken()) == ALL
                 assert await shop.total.pull() == 12
@@ -440,21 +435,21 @@ class TestThePhase:
         run(story)
 
 
-def test_a_node_with_two_reads_says_little(tmp_path: Path) -> None:
-    """What is told of a run is the same bytes as long as its reads are, so that it costs a comparison."""
+def test_observation_of_a_run_with_the_same_reads_has_the_same_bytes(tmp_path: Path) -> None:
+    """The engine sees with one comparison that nothing but the time of the run changed."""
 
     async def story() -> None:
-        async with process(tmp_path) as first:
+        async with wired(tmp_path) as (first, wire):
             shop = await first.open()
             await filled(shop)
             await first.settled()
-            (node,) = [each for each in first.rt.core.scheduler.registry if each.id == f"{SPACE}/a:total"]
-            account = node.account
-            assert isinstance(account, Account)
-            said = (account._about(True), account._footprint)
-            await shop.put.send("k0", 5)
-            await first.settled()
-            assert said[0] is account._about(True)
-            assert said[1] is account._footprint
+            wire.sent.clear()
+            for n in (5, 6):
+                await shop.put.send("k0", n)
+                await first.settled()
+            told = [each for _, sent in wire.sent if isinstance(sent, Transact) for each in sent.observations]
+            totals = [each for each in told if decode_about(each.about).node.member == "total"]
+            assert len(totals) == 2
+            assert len({(each.about, each.footprint) for each in totals}) == 1
 
     run(story)

@@ -31,8 +31,7 @@ from headwater import (
     topic,
 )
 from headwater.protocol.observations import MOST_AWAKE
-from headwater.runtime.binding import whole
-from tests.scenario.resume_kit import SPACE, Process, observed, process
+from tests.scenario.resume_kit import Process, crashing, observed, process
 from tests.unit.binding.kit import run
 
 CHARGED: list[int] = []
@@ -174,8 +173,8 @@ class TestChildren:
             async with process(tmp_path, identity="one") as again:
                 tree = await _asleep(again, Tree, "t")
                 await tree.put.send("b", 2)
-                assert sorted(tree.branch.get().all.get()) == ["a", "b"]
                 await again.settled()
+                assert sorted(tree.branch.get().all.get()) == ["a", "b"]
                 assert {"t/branch//all/b:twice", "t/branch//all/b:show", "t:show"} <= again.taken()
                 assert again.counts["woken"] == 0
 
@@ -257,14 +256,11 @@ class Room(Piece, name="kept.Room"):
 
 
 @pytest.mark.parametrize("is_asleep", [True, False])
-def test_a_child_that_a_row_keeps_again_is_another_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_asleep: bool
-) -> None:
-    if not is_asleep:
-        monkeypatch.setattr(whole, "awake", lambda _: None)
+def test_a_child_that_a_row_keeps_again_is_another_one(tmp_path: Path, is_asleep: bool) -> None:
+    started = process if is_asleep else crashing
 
     async def story() -> None:
-        async with process(tmp_path, identity="one") as first:
+        async with started(tmp_path, identity="one") as first:
             room: Any = await first.open("r", Room)
             await first.space.transact(lambda: room.is_on.set(False))
             await first.settled()
@@ -469,9 +465,6 @@ def test_where_too_many_have_to_be_here_all_of_it_is(tmp_path: Path) -> None:
 
             wide: Any = await first.space.open(Wide, "p", setup=begin)
             await first.settled()
-            home = first.rt.pieces.known(SPACE, "p")
-            assert home is not None
-            assert whole.awake(home) is None
         async with process(tmp_path, identity="one") as again:
             wide = await again.open("p", Wide)
             assert again.counts["asleep"] == 0
@@ -512,12 +505,9 @@ class Choice(Piece, name="kept.Choice"):
 
 
 @pytest.mark.parametrize("is_asleep", [True, False])
-def test_what_a_node_stood_on_runs_before_it_though_it_reads_that_no_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_asleep: bool
-) -> None:
+def test_what_a_node_stood_on_runs_before_it_though_it_reads_that_no_more(tmp_path: Path, is_asleep: bool) -> None:
     """As in a process that stayed: both are invalid, and the one that is read comes first."""
-    if not is_asleep:
-        monkeypatch.setattr(whole, "awake", lambda _: None)
+    started = process if is_asleep else crashing
 
     def change(made: Any) -> None:
         made.is_used.set(False)
@@ -526,7 +516,7 @@ def test_what_a_node_stood_on_runs_before_it_though_it_reads_that_no_more(
     async def story() -> None:
         ran: list[set[str]] = []
         for place, is_down in (("stays", False), ("comes", True)):
-            async with process(tmp_path / place, identity="one") as first:
+            async with started(tmp_path / place, identity="one") as first:
                 made: Any = await first.open("c", Choice)
                 first.taken()
                 if not is_down:
