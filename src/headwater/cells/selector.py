@@ -23,9 +23,6 @@ from headwater.errors import AuthoringError
 
 __all__ = ["Selection", "Selector", "step"]
 
-_MOST_REMEMBERED: Final = 4_096
-"""Functions a selector remembers. A program has as many as it has lines with `at`."""
-
 _ALLOWED: Final = "at() takes a function that only names fields and keys, like at(lambda card: card.title)"
 _READS_MORE: Final = ("GLOBAL", "NAME", "DEREF", "CLASSDEREF", "CLOSURE", "CALL", "IMPORT", "YIELD")
 
@@ -38,11 +35,15 @@ class Selection(NamedTuple):
 
 
 class Selector:
-    """Runs functions on a recorder and remembers where they led. One per runtime; it is not thread-safe."""
+    """Runs functions on a recorder and remembers where they led. One per runtime; it is not thread-safe.
 
-    __slots__ = ("_remembered",)
+    `most` bounds the functions that it remembers. A program has as many as it has lines with `at`.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_most", "_remembered")
+
+    def __init__(self, most: int = 4_096) -> None:
+        self._most = most
         # By identity of code and codec, because a code object's own hash looks at all of it. The entry keeps both
         # alive, so that an identity is never that of something else.
         self._remembered: dict[tuple[int, int], tuple[CodeType, TypeCodec[Any], Selection]] = {}
@@ -55,7 +56,7 @@ class Selector:
                 return found[2]
         selection = _record(codec, fn)
         if type(fn) is FunctionType and _names_only_its_parameter(fn.__code__):
-            if len(self._remembered) >= _MOST_REMEMBERED:
+            if len(self._remembered) >= self._most:
                 self._remembered.clear()
             self._remembered[id(fn.__code__), id(codec)] = (fn.__code__, codec, selection)
         return selection

@@ -45,8 +45,6 @@ __all__ = ["Fingerprint", "Fingerprinter", "fingerprint_of"]
 MAX_OBJECTS: Final = 100_000
 _MOST_REASONS: Final = 3
 
-_PYTHON: Final = PYTHON
-
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Fingerprint:
@@ -66,6 +64,11 @@ class Fingerprinter:
 
     def __init__(self) -> None:
         self._forms = Forms()
+
+    @property
+    def described(self) -> int:
+        """How many functions, classes and other objects it has looked at, each of them once."""
+        return self._forms.described
 
     def of(
         self,
@@ -114,7 +117,7 @@ class _Walk:
     def __init__(self, forms: Forms, owner: type[Any] | None) -> None:
         self._forms = forms
         self._owner = owner
-        self._digest = hashlib.blake2b(f"headwater {RULES} {_PYTHON};".encode(), digest_size=DIGEST_BYTES)
+        self._digest = hashlib.blake2b(f"headwater {RULES} {PYTHON};".encode(), digest_size=DIGEST_BYTES)
         self._numbers: dict[int, int] = {}
         self._queue: deque[tuple[str, Any]] = deque()
         self._names: set[str] = set()
@@ -152,7 +155,7 @@ class _Walk:
         if self._reasons:
             return Fingerprint(digest=None, why="; ".join(self._reasons))
         digest = base64.b32hexencode(self._digest.digest()).decode("ascii").lower()
-        return Fingerprint(digest=digest, kinds=self._kinds.text(_PYTHON))
+        return Fingerprint(digest=digest, kinds=self._kinds.text(PYTHON))
 
     def _is_over(self) -> bool:
         return len(self._reasons) >= _MOST_REASONS

@@ -63,6 +63,10 @@ class Loads:
             self._left(document)
         self.kept(node)
 
+    def in_front_of(self, node: Node) -> Node | None:
+        """The node that holds a waiting node up, if it does not wait for a document itself."""
+        return self._behind.get(node)
+
     def came(self, node: Node) -> None:
         """What it asked for was here at once."""
         document = self._leave(node)
@@ -149,7 +153,7 @@ class Loads:
     def _held_up_by(self, node: Node) -> Document | None:
         if node.removed:
             return None
-        front = self._behind.get(node)
+        front = self.in_front_of(node)
         if node.loading is not None and front is None:
             return node.loading
         if front is not None and front in self._stale:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headwater.cells.codec import codec_for
-from headwater.cells.entries import Entries
+from headwater.cells.entries import Cache, decoded_entry, trimmed
 from headwater.cells.model import Json, Model
 from headwater.cells.records import RecordCodec
 from headwater.data.patch import Patch, apply
@@ -153,9 +153,20 @@ def test_keys_that_come_and_go_leave_nothing_behind() -> None:
     for number in range(2_000):
         lines = memo.decode({"kept": kept, str(number): {"sku": "x", "cents": number}})
         assert lines[str(number)].cents == number
-    assert isinstance(lines, Entries)
-    assert len(lines._cache) < 50
     assert lines["kept"] is first
+
+
+def test_cache_of_entries_is_trimmed_to_those_that_are_stored() -> None:
+    codec = codec_for(Line)
+    kept: Value = {"sku": "kept", "cents": 1}
+    cache: Cache = {}
+    first = decoded_entry(cache, "kept", kept, codec)
+    for number in range(2_000):
+        raw: dict[str, Value] = {"kept": kept, str(number): {"sku": "x", "cents": number}}
+        cache = trimmed(cache, raw)
+        assert decoded_entry(cache, str(number), raw[str(number)], codec).cents == number
+        assert len(cache) < 50
+    assert decoded_entry(cache, "kept", kept, codec) is first
 
 
 def test_json_is_shared_between_versions() -> None:

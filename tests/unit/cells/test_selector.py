@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import pytest
 
-from headwater.cells import selector as selector_module
 from headwater.cells.codec import codec_for
 from headwater.cells.model import Json, Model
 from headwater.cells.selector import Selector, step
@@ -121,29 +123,32 @@ def test_a_key_leads_into_a_mapping() -> None:
         step(codec_for(Line), "sku")
 
 
-@pytest.fixture
-def recorded(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """The functions that were really run."""
-    ran: list[object] = []
-    record = selector_module._record
+@contextmanager
+def recorded() -> Iterator[list[str]]:
+    """The functions of this file that are called, by name."""
+    called: list[str] = []
 
-    def counted(codec: Any, fn: Any) -> Any:
-        ran.append(fn)
-        return record(codec, fn)
+    def heard(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_filename == __file__:
+            called.append(frame.f_code.co_name)
 
-    monkeypatch.setattr(selector_module, "_record", counted)
-    return ran
-
-
-def test_the_same_code_runs_once(recorded: list[object]) -> None:
-    selector = Selector()
-    found = {selector.select(PERSON, lambda p: p.home.city) for _ in range(10)}
-    assert len(found) == len(recorded) == 1
+    sys.setprofile(heard)
+    try:
+        yield called
+    finally:
+        sys.setprofile(None)
 
 
-def test_code_that_depends_on_more_than_its_parameter_runs_every_time(
-    recorded: list[object], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_same_code_runs_once() -> None:
+    selector, found = Selector(), set()
+    with recorded() as called:
+        for _ in range(10):
+            found.add(selector.select(PERSON, lambda p: p.home.city))
+    assert len(found) == 1
+    assert called.count("<lambda>") == 1
+
+
+def test_code_that_depends_on_more_than_its_parameter_runs_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
     selector = Selector()
 
     def by_closure(key: str) -> Any:
@@ -158,11 +163,12 @@ def test_code_that_depends_on_more_than_its_parameter_runs_every_time(
     def by_global() -> Any:
         return selector.select(PERSON, lambda p: p.cards[KEY]).path
 
-    assert [by_closure(k) for k in "abc"] == [by_default(k) for k in "abc"] == [("cards", k) for k in "abc"]
-    assert by_global() == ("cards", "k")
-    monkeypatch.setitem(globals(), "KEY", "other")
-    assert by_global() == ("cards", "other")
-    assert len(recorded) == 8
+    with recorded() as called:
+        assert [by_closure(k) for k in "abc"] == [by_default(k) for k in "abc"] == [("cards", k) for k in "abc"]
+        assert by_global() == ("cards", "k")
+        monkeypatch.setitem(globals(), "KEY", "other")
+        assert by_global() == ("cards", "other")
+    assert (called.count("<lambda>"), called.count("card")) == (5, 3)
 
 
 def test_the_same_code_on_another_type_is_another_place() -> None:
@@ -175,10 +181,13 @@ def test_the_same_code_on_another_type_is_another_place() -> None:
     assert selector.select(codec_for(Tree), name).path == ("label",)
 
 
-def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selector_module, "_MOST_REMEMBERED", 8)
-    selector = Selector()
-    for number in range(100):
-        fn: Any = eval(f"lambda c: c['k{number}']")
-        assert selector.select(codec_for(Json), fn).path == (f"k{number}",)
-    assert len(selector._remembered) <= 8
+def test_what_is_remembered_is_bounded() -> None:
+    selector = Selector(most=8)
+    functions: list[Any] = [eval(compile(f"lambda c: c['k{number}']", __file__, "eval")) for number in range(100)]
+    with recorded() as called:
+        for number, function in enumerate(functions):
+            assert selector.select(codec_for(Json), function).path == (f"k{number}",)
+        assert called.count("<lambda>") == 100
+        for function in functions:
+            selector.select(codec_for(Json), function)
+    assert called.count("<lambda>") >= 192

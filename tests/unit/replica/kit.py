@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+import msgspec
+
 from headwater.clock import VirtualClock
 from headwater.data.address import SPACE_SCOPE, Depth, DocKey
 from headwater.data.patch import Patch, replace
@@ -21,10 +23,12 @@ from headwater.engine import DEFAULT_LIMITS, Engine, Hub, Limits, Peer, PeerStat
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.errors import HeadwaterError, LoadError
 from headwater.protocol.messages import (
+    Ack,
     Encoding,
     FromEngine,
     FromReplica,
     Hello,
+    Open,
     Welcome,
     decode_from_engine,
     decode_from_replica,
@@ -162,6 +166,23 @@ class Client:
             moved += 1
             self.offer(message)
         return moved
+
+    def opens_with(self, resume: str) -> None:
+        """Have its next opening say this token, as a process does that has it from elsewhere."""
+        while not any(isinstance(message, Open) for message in self.session.outgoing):
+            assert self.send(1) + self.hear(1)
+        for place, message in enumerate(self.session.outgoing):
+            if isinstance(message, Open):
+                self.session.outgoing[place] = msgspec.structs.replace(message, resume=resume)
+
+    def token(self) -> str:
+        """The token that its session can be taken up with: the one that its last answered opening chose."""
+        return [message.following for message in self.sent if isinstance(message, Open)][-1]
+
+    def acked(self) -> int:
+        """Up to which commit it said that it needs no verdict any more."""
+        said = [*self.sent, *self.session.outgoing]
+        return max([message.local_seq for message in said if isinstance(message, Ack)], default=0)
 
     def next_out(self) -> FromReplica:
         """Take the next message from the session, as the other end would decode it."""

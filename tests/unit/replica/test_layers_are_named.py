@@ -205,11 +205,11 @@ def test_ranges_hold_what_was_put_into_them() -> None:
         given = sorted(random.sample(range(1, 60), random.randrange(1, 40)))
         holes = [number for number in range(1, 60) if number not in given and random.random() < 0.3]
         low, high = random.randrange(60), random.randrange(1, 61)
-        exact, joined = Spans(), Spans()
+        exact = Spans()
         for number in given:
             exact.add(number, holes)
         with few_ranges():
-            joined._room = 2
+            joined = Spans()
             for number in given:
                 joined.add(number, holes)
         right = {number for number in given if low <= number < high}

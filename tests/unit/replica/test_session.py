@@ -23,7 +23,6 @@ from headwater.protocol.verdict import Accepted, Conflict
 from headwater.replica.feed import Kind
 from headwater.replica.replica import Replica
 from headwater.replica.session import Link, Session
-from headwater.replica.watches import Watches
 from tests.unit.replica.kit import Client, Told, World, bump, counting, doc, local_seqs
 
 D = doc("d")
@@ -277,19 +276,16 @@ class TestResuming:
         (a,) = world.clients
         a.do(bump("d"))
         world.settle()
-        a.session.replica = replica = Replica()
-        a.session._watches = Watches(replica, a.session._say)
-        replica.on_layer = a.session._take
-        a.replica = replica
-        a.again()
+        a.down()
+        again = world.join("a")
+        again.opens_with(a.token())
         world.settle()
-        told = a.do(lambda t: None)
-        assert told.landed
-        a.session.watch([doc("f")])
+        again.session.watch([doc("f")])
         world.settle()
-        told = a.write("f", replace((), 1))
+        told = again.write("f", replace((), 1))
         world.settle()
         assert told.landed
+        assert local_seqs([told.calls[0][0]]) == [3]
         assert world.value("f") == 1
 
 
@@ -308,11 +304,11 @@ class TestClosing:
     def test_a_closed_session_cannot_be_taken_up_again(self) -> None:
         world = counting("a")
         (a,) = world.clients
-        token = a.session._resume
+        token = a.token()
         a.session.close()
         a.send()
         other = world.join("a")
-        other.session._resume = token
+        other.opens_with(token)
         world.settle()
         assert other.session.link is Link.GONE
 
@@ -356,6 +352,8 @@ def test_what_an_open_transaction_stands_on_is_not_given_up_before_it_is_over() 
     for value in range(6):
         client.write("d", replace(("n",), value))
         world.settle()
-    assert client.session._releasable() == 1
+    assert client.acked() == 1
     client.replica.drop(opened)
-    assert client.session._releasable() > 1
+    client.write("d", replace(("n",), 9))
+    world.settle()
+    assert client.acked() > 1

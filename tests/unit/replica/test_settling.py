@@ -11,6 +11,7 @@ from headwater.errors import LoadError
 from headwater.protocol.messages import (
     Ack,
     Answer,
+    Open,
     Problem,
     Query,
     Transact,
@@ -107,14 +108,16 @@ class TestAcknowledging:
         assert ack.seq == world.engine.last_seq
 
     def test_verdicts_are_acknowledged_once_nothing_will_name_them_again(self) -> None:
-        world = counting("a")
-        (a,) = world.clients
+        world = counting("a", "b")
+        a, b = world.clients
         a.do(bump("d"))
         a.send()
         a.hear(1)  # the verdict, not what covers it: the layer can still be named
-        assert a.session._releasable() == 1
+        b.do(bump("e"))
+        b.send()
+        assert a.acked() == 1
         world.settle()
-        assert a.session._releasable() == 2
+        assert a.acked() == 2
 
     def test_a_commit_on_the_wire_holds_back_the_acknowledgement(self) -> None:
         world = counting("a", "b")
@@ -135,7 +138,7 @@ class TestAcknowledging:
         a.send()
         a.again()
         world.settle()
-        assert a.session._releasable() == 2
+        assert a.acked() == 2
 
 
 class TestReadiness:
@@ -230,11 +233,15 @@ class TestBounds:
         session = a.session
         assert len(a.replica.pending) == 0
         assert not session.is_loading()
-        assert len(session._watches.numbers()) == 2
         assert len(a.replica.confirmed) == 2
         assert len(session.outgoing) == 0
         assert a.peer is not None
         assert len(a.peer.watched) == 2
+        a.again()
+        world.settle()
+        (*_, opening) = [message for message in a.sent if isinstance(message, Open)]
+        assert opening.watching is not None
+        assert len(opening.watching) == 2
 
 
 class TestAsking:

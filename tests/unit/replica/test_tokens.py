@@ -67,7 +67,7 @@ class TestTokens:
         world = counting("a")
         (a,) = world.clients
         thief = world.join("a")
-        thief.session._resume = a.session._resume
+        thief.opens_with(a.token())
         told = a.do(bump("d"))
         world.settle()
         assert thief.is_up
@@ -78,11 +78,11 @@ class TestTokens:
     def test_a_stolen_token_does_not_work_twice(self) -> None:
         world = counting("a")
         (a,) = world.clients
-        stolen = a.session._resume
+        stolen = a.token()
         a.again()
         world.settle()
         thief = world.join("a")
-        thief.session._resume = stolen
+        thief.opens_with(stolen)
         world.settle()
         assert thief.session.link is Link.GONE
         assert a.is_up

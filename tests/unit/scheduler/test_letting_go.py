@@ -194,5 +194,4 @@ def test_what_is_watched_is_what_is_used_whatever_happens(make: Callable[[], Wor
         for node in world.nodes():
             world.scheduler.remove(node)
         assert watched(world) == set(), f"seed {seed}"
-        assert not world.scheduler.loads._came, f"seed {seed}"
-        assert not world.scheduler.loads, f"seed {seed}"
+        assert not world.scheduler.loads.is_used, f"seed {seed}"

@@ -88,11 +88,12 @@ def test_removing_somebody_in_front_asks_for_a_tick() -> None:
 def stale(world: World) -> set[Node]:
     """By definition: who needs a document, and whoever reads or waits behind one of these."""
     waits = world.scheduler.loads
-    found = {node for node in world.nodes() if node.loading is not None and node not in waits._behind}
+    fronts = {node: waits.in_front_of(node) for node in world.nodes()}
+    found = {node for node, front in fronts.items() if node.loading is not None and front is None}
     below = list(found)
     while below:
         node = below.pop()
-        for reader in (*edges.readers_of(node), *waits._followers.get(node, ())):
+        for reader in (*edges.readers_of(node), *(each for each, front in fronts.items() if front is node)):
             if reader not in found:
                 found.add(reader)
                 below.append(reader)
@@ -101,9 +102,10 @@ def stale(world: World) -> set[Node]:
 
 def assert_nothing_is_left(world: World, note: str) -> None:
     waits = world.scheduler.loads
-    assert [node for node in world.nodes() if node.loading] == [], note
-    for name in ("_waiting", "_behind", "_followers", "_stale", "_doubtful", "_freed", "_came"):
-        assert not getattr(waits, name), f"{note}: {name}"
+    assert not waits.is_used, note
+    assert not waits.is_untidy(), note
+    for node in world.nodes():
+        assert (node.loading, waits.above(node), waits.in_front_of(node)) == (None, None, None), f"{note}: {node.id}"
 
 
 @pytest.mark.random

@@ -51,6 +51,11 @@ class Forms:
         self._described: dict[int, tuple[object, Form | Unfingerprintable]] = {}
         self._open: set[int] = set()
 
+    @property
+    def described(self) -> int:
+        """How many objects have a form, or a reason why they have none."""
+        return len(self._described)
+
     def form_of(self, thing: object, level: int = 0) -> Form:
         """What stands for the object where it occurs."""
         form = scalar_form(thing)
