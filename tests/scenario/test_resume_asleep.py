@@ -12,9 +12,9 @@ import pytest
 from headwater import Cell, Piece, cell, computed, each, effect, handler
 from headwater.engine import Limits
 from headwater.protocol.observations import Observations, Observed, QueryObservations
-from headwater.runtime import Embedded, Runtime
+from headwater.runtime import Embedded
 from tests.counts import scaled
-from tests.scenario.resume_kit import SPACE, Process, observed, process
+from tests.scenario.resume_kit import SPACE, Process, observed, process, wired
 from tests.unit.binding.kit import run
 
 
@@ -300,21 +300,15 @@ def test_what_opening_costs_does_not_depend_on_how_many_nodes_there_are(tmp_path
     async def story(count: int) -> None:
         folder = tmp_path / str(count)
         await _made(folder, count)
-        async with process(folder, identity="one") as again:
+        async with wired(folder, identity="one") as (again, wire):
             sheet = await _asleep(again)
             assert await sheet.first.pull() == 2
             sheet.cells.key("k0").set(1)
             await again.settled()
             assert again.taken() == {"s:priced/k0 row", "s:first", "s:twice", "s:show"}
-            costs.append((len(again.rt.core.scheduler.registry), _watched(again.rt)))
+            costs.append((len(again.rt.core.scheduler.registry), len(wire.watched(SPACE))))
 
     for count in (100, scaled(10_000)):
         run(lambda count=count: story(count), too_long_s=300)  # type: ignore[misc]
     assert costs[0] == costs[1]
     assert max(costs[0]) < 16
-
-
-def _watched(rt: Runtime) -> int:
-    channel = rt.channel(SPACE)
-    assert channel is not None
-    return len(channel.driver.session._watches._watch_of)

@@ -12,8 +12,9 @@ import pytest
 
 from headwater import Cell, Piece, cell, computed, effect, given, handler
 from headwater.engine import Limits
-from headwater.runtime import Attachment, Embedded, Transport
-from tests.scenario.resume_kit import SPACE, Process, process
+from headwater.protocol.messages import Watch
+from headwater.runtime import Attachment, Embedded, Policy, Transport
+from tests.scenario.resume_kit import SPACE, Process, process, wired
 from tests.unit.binding.kit import run
 
 COUNT = 60
@@ -292,14 +293,22 @@ class TestLimits:
     def test_cells_of_a_piece_that_stopped_may_be_let_go(self, tmp_path: Path) -> None:
         async def story() -> None:
             await _made(tmp_path, 2)
-            async with _again(tmp_path) as (again, _, _):
+            async with wired(tmp_path, identity="one", policy=Policy(unread_kept=0)) as (again, wire):
                 (note, _) = await _opened(again, together=False, count=2)
-                local = again.space.local
-                document = local.document("n0:text")
-                local.release(document)
-                assert document not in local._unread, "its piece is open"
+                text = again.rt.cell(SPACE, "n0:text", str)
+
+                async def is_fetched() -> bool:
+                    """Whether looking at it has to ask for it."""
+                    text.sink(lambda _: None).close()
+                    await again.settled()
+                    before = len(wire.sent)
+                    await text.pull()
+                    sent = [each for _, each in wire.sent[before:] if isinstance(each, Watch)]
+                    return text.document.key in {selector.doc for each in sent for selector in each.selectors}
+
+                assert not await is_fetched(), "its piece is open"
                 await again.space.stop(note)
-                assert document in local._unread
+                assert await is_fetched()
 
         run(story)
 

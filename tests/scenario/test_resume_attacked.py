@@ -9,12 +9,7 @@ from typing import Any
 import pytest
 
 from headwater import Cell, Input, Link, Model, Piece, cell, computed, each, effect, fold, given, handler, link
-from headwater.data.address import DocKey
-from headwater.engine import Directory
-from headwater.protocol.desk import Question
-from headwater.server.last_run import last_run_form
-from headwater.server.nodes import backlog_form, nodes_form
-from tests.scenario.preview_kit import named, previewed, shadow_of
+from tests.scenario.preview_kit import answer, named, previewed, shadow_of
 from tests.scenario.resume_kit import SPACE, observed, process
 from tests.unit.binding.kit import run
 
@@ -390,8 +385,7 @@ class TestAnotherGeneration:
             assert {stored.stale for stored in await observed(tmp_path)} == {()}
             assert named(await previewed(tmp_path), "rerun") == set()
             assert (await shadow_of(tmp_path)).not_clean == 0
-            with Directory(tmp_path) as directory:
-                assert backlog_form(directory.space(SPACE), Question("backlog", SPACE))["pieces"] == []
+            assert (await answer("backlog", str(tmp_path), SPACE))["pieces"] == []
 
         run(story)
 
@@ -449,16 +443,13 @@ class TestPreviews:
                 bill: Any = await one.space.open(bill_class(rate=rates.rate), "b")  # type: ignore[call-arg]
                 assert await bill.cost.pull() == WAS
                 await one.settled()
-            with Directory(tmp_path) as directory:
-                engine = directory.space(SPACE)
-                form: Any = nodes_form(engine, Question("nodes", SPACE, value={"member": "cost", "piece": "b"}))
-                assert [(each["state"], each["unasked"]) for each in form["nodes"]] == [("unknown", ["away"])]
-                backlog: Any = backlog_form(engine, Question("backlog", SPACE))
-                assert [(each["piece"], each["dirty"], each["unasked"]) for each in backlog["pieces"]] == [
-                    ("b", 1, ["away"])
-                ]
-                last = last_run_form(engine, DocKey("space", "b:cost"))
-                assert last is not None
-                assert (last["elsewhere"], last["unasked"]) == (["away"], ["away"])
+            (tmp_path / "away.space").unlink()  # Then it cannot be asked.
+            where = str(tmp_path), SPACE
+            nodes = (await answer("nodes", *where, "--member", "cost", "--piece", "b"))["nodes"]
+            assert [(each["state"], each["unasked"]) for each in nodes] == [("unknown", ["away"])]
+            backlog = (await answer("backlog", *where))["pieces"]
+            assert [(each["piece"], each["dirty"], each["unasked"]) for each in backlog] == [("b", 1, ["away"])]
+            last = (await answer("why", *where, "b.cost"))["last_run"]
+            assert (last["elsewhere"], last["unasked"]) == (["away"], ["away"])
 
         run(story)

@@ -11,8 +11,7 @@ import pytest
 
 from headwater import Cell, Input, Piece, cell, child, computed, each, effect, fold, given, materializer
 from headwater.data.value import ABSENT
-from headwater.runtime.binding.shadow import shadowed
-from tests.scenario.preview_kit import content, shadow_of, stored
+from tests.scenario.preview_kit import content, shadow_of
 from tests.scenario.resume_kit import SPACE, Shop, filled, process
 from tests.scenario.test_resume import ALL, OldCounter
 from tests.unit.binding.kit import run
@@ -110,10 +109,6 @@ def test_of_a_program_without_a_leak_nothing_comes_out_differently(tmp_path: Pat
         assert (report.ok, report.undecided) == (True, {})
         assert (report.checked, report.effects, report.not_clean) == (ALL - 3, 3, 0)
         assert content(tmp_path) == before
-        told: list[tuple[int, int]] = []
-        with stored(tmp_path) as (known, read):
-            await shadowed(known, read, lambda done, total: told.append((done, total)))
-        assert told == [(done, ALL) for done in range(ALL + 1)]
 
     run(story)
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from headwater.protocol.messages import FromEngine, FromReplica, Looks, Problem, Transact
+from headwater.data.address import DocKey
+from headwater.protocol.messages import FromEngine, FromReplica, Looks, Problem, Transact, Unwatch, Watch
 from headwater.protocol.observations import WHOLE, decode_about
 from headwater.runtime import Attachment, Heard, Lost, Transport
 
@@ -46,6 +47,16 @@ class Wire:
         held, self._held = self._held, []
         for heard, message in held:
             heard(message)
+
+    def watched(self, space: str) -> set[DocKey]:
+        """The documents of a space that are watched."""
+        watches: dict[int, set[DocKey]] = {}
+        for at, message in self.sent:
+            if at == space and isinstance(message, Watch):
+                watches[message.id] = {each.doc for each in message.selectors}
+            elif at == space and isinstance(message, Unwatch):
+                watches.pop(message.id, None)
+        return set().union(*watches.values())
 
     def said(self, space: str, message: FromReplica, heard: Heard) -> FromReplica | None:
         changed = message if self._change is None else self._change(space, message)

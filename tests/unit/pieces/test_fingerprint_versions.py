@@ -41,7 +41,7 @@ async def _pulled(folder: Path) -> set[str]:
 
 
 def _another_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fingerprint, "_PYTHON", "cpython 3.99.0")
+    monkeypatch.setattr(fingerprint, "PYTHON", "cpython 3.99.0")
 
 
 def _another_package(monkeypatch: pytest.MonkeyPatch) -> None:
