@@ -16,7 +16,7 @@ from headwater.engine.group import Outcome
 from headwater.engine.limits import Limits
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.errors import AuthoringError, LimitError, ProtocolError, StorageError
-from headwater.protocol.commit import Commit
+from headwater.protocol.commit import Commit, OriginCommitted, SentEvent
 from headwater.protocol.verdict import Accepted
 from tests.unit.engine.faults import FaultyStore, faulty
 from tests.unit.engine.kit import open_engine, value_of, write
@@ -309,6 +309,28 @@ class TestTheThread:
             numbers = [each[0].local_seq for each in outcomes if isinstance(each, tuple)]
             assert numbers == list(range(1, 26))
         committer.close()
+
+
+@pytest.mark.parametrize(
+    "commit",
+    [
+        Commit(1, preconditions=(OriginCommitted(2**64 - 1),)),
+        Commit(1, events=(SentEvent("e", "s", float("nan")),)),
+        Commit(1, events=(SentEvent("\ud800", "s", 1),)),
+    ],
+    ids=["number", "value", "name"],
+)
+def test_no_commit_stops_the_committer(commit: Commit) -> None:
+    engine = open_engine()
+    engine.open_session("s")
+    committer = ThreadCommitter(engine)
+    heard = Heard()
+    committer.submit("s", (commit,), heard)
+    committer.submit("s", (Commit(1),), heard)
+    refused, landed = heard.wait_for(2)
+    assert isinstance(refused, ProtocolError)
+    assert landed == (Accepted(1, 1),)
+    committer.close()
 
 
 def test_a_planted_fault_is_of_the_kind_that_these_tests_assume() -> None:

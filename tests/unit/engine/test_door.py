@@ -19,7 +19,6 @@ from headwater.data.address import DocKey
 from headwater.data.limits import ValueLimits
 from headwater.data.patch import Patch, replace
 from headwater.data.value import freeze
-from headwater.engine.committer import ThreadCommitter
 from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
 from headwater.engine.verify.history import verify_file
@@ -30,7 +29,6 @@ from headwater.protocol.commit import (
     EntityAbsent,
     LeaseHeld,
     Operation,
-    OriginCommitted,
     Provenance,
     Read,
     SentEvent,
@@ -41,7 +39,6 @@ from headwater.protocol.commit import (
 )
 from headwater.protocol.verdict import Accepted
 from tests.unit.engine.kit import DEEP, Writer, doc, open_engine, value_of, write
-from tests.unit.engine.test_committer import Heard
 
 LONE = "\ud800"
 
@@ -203,23 +200,3 @@ def test_what_a_program_does_to_its_value_afterwards_changes_no_document() -> No
     assert value_of(engine, "d") == {"l": (1,)}
     engine.drop_caches()
     assert value_of(engine, "d") == {"l": (1,)}
-
-
-@pytest.mark.parametrize(
-    "commit",
-    [
-        Commit(1, preconditions=(OriginCommitted(2**64 - 1),)),
-        Commit(1, events=(SentEvent("e", "s", float("nan")),)),
-        Commit(1, events=(SentEvent(LONE, "s", 1),)),
-    ],
-    ids=["number", "value", "name"],
-)
-def test_no_commit_stops_the_committer(commit: Commit) -> None:
-    committer = ThreadCommitter(open_engine_with_session())
-    heard = Heard()
-    committer.submit("s", (commit,), heard)
-    committer.submit("s", (Commit(1),), heard)
-    refused, landed = heard.wait_for(2)
-    assert isinstance(refused, ProtocolError)
-    assert landed == (Accepted(1, 1),)
-    committer.close()
