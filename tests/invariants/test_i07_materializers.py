@@ -7,36 +7,29 @@ it really changed. A process that comes back does what one that stayed would hav
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from random import Random
 from typing import Any
 
-import msgspec
 import pytest
 
 from headwater import Cell, Piece, cell, computed, effect, handler, materializer
-from headwater.data.address import DocKey
-from headwater.runtime.attached import Attached
-from headwater.runtime.binding import fresh
-from headwater.runtime.binding.resuming import Resuming
-from headwater.scheduler import Scheduler
-from headwater.scheduler.graph.graph import Graph
-from headwater.scheduler.persistence import Account
+from headwater.protocol.messages import FromReplica, Watch
 from tests.invariants.i07_kit import (
     Site,
+    Wire,
     Write,
     compared,
     count,
     embedded,
-    found,
     killed,
     opened,
+    run,
     site,
     stories,
     written,
 )
-from tests.unit.binding.kit import run
 
 SPACE = "shop"
 
@@ -165,7 +158,7 @@ async def _history(seed: int, folder: Path, rounds: int = 4) -> int:
                     assert got is None or got == first_is, f"what {how} saw was not written yet"
                     ran = again.taken()
                     compared(expected, ran, may_run_more=was_killed)
-                    came_back += again.counts["clean"]
+                    came_back += len(set(alive.order) - ran)
                     await _check(came)
                     await _check(posts)
                     if how == "event":
@@ -257,80 +250,24 @@ def test_a_dirty_one_runs_before_whoever_reads_inside_its_envelope(tmp_path: Pat
     run(story)
 
 
-def test_a_reader_waits_for_one_that_waits_for_a_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_waits_for_one_that_waits_for_a_document(tmp_path: Path) -> None:
+    def is_of_items(message: FromReplica) -> bool:
+        return isinstance(message, Watch) and any(each.doc.id == "p:items" for each in message.selectors)
+
     async def story() -> None:
         await _before(tmp_path)
-        watch, together = Attached.watch, Attached.watch_together
-        held: list[tuple[Attached, list[DocKey]]] = []
-
-        def kept_back(self: Attached, docs: Iterable[DocKey]) -> list[DocKey]:
-            late = [doc for doc in docs if doc.id == "p:items"]
-            held.append((self, late))
-            return [doc for doc in docs if doc not in late]
-
-        def slowly(self: Attached, docs: Iterable[DocKey]) -> None:
-            watch(self, kept_back(self, docs))
-
-        def slowly_together(self: Attached, docs: list[DocKey], ahead: list[DocKey]) -> None:
-            together(self, kept_back(self, docs), ahead)
-
-        async with embedded(tmp_path) as data:
+        data = Wire(tmp_path)
+        async with data:
             await written(data, _writes(k0=5))
             async with site(data) as again:
-                monkeypatch.setattr(Attached, "watch", slowly)
-                monkeypatch.setattr(Attached, "watch_together", slowly_together)
+                data.holds_sent = is_of_items
                 pulled = asyncio.ensure_future(_demanded(again, "reader"))
+                await data.is_holding.wait()
                 for number in range(20):
                     await again.rt.cell(SPACE, f"nothing {number}", int, default=0).pull()
                 assert not pulled.done(), "what it reads may still be written"
-                for channel, late in held:
-                    watch(channel, late)
+                data.release()
                 _, got = await pulled
                 assert got == 11
 
     run(story)
-
-
-# ---- planted bugs ----------------------------------------------------------------------------------
-
-
-def _never_dirty(patch: pytest.MonkeyPatch) -> None:
-    """A materializer comes back clean, whatever was written."""
-    judged = Resuming._why_not
-
-    def judge(self: Resuming, entered: Any, observed: Any) -> str | None:
-        stale = () if entered.node.envelope else observed.stale
-        return judged(self, entered, msgspec.structs.replace(observed, stale=stale))
-
-    patch.setattr(Resuming, "_why_not", judge)
-
-
-def _never_promoted(patch: pytest.MonkeyPatch) -> None:
-    """Whoever reads inside an envelope does not wait for it, nor whoever looks from outside or handles an event."""
-    patch.setattr(Graph, "dirty_envelopes", lambda *_: ())
-    patch.setattr(Scheduler, "_has_turn_to_come", lambda *_: False)
-    patch.setattr(fresh, "_is_unwritten", lambda *_: False)
-
-
-def _without_its_reads(patch: pytest.MonkeyPatch) -> None:
-    """What a materializer read is not told."""
-    looked = Account._look
-
-    def look(self: Account, node: Any, children: tuple[str, ...]) -> None:
-        reads = node.reads
-        if node.envelope:
-            node.reads = (None,)
-        try:
-            looked(self, node, children)
-        finally:
-            node.reads = reads
-
-    patch.setattr(Account, "_look", look)
-
-
-@pytest.mark.parametrize("plant", [_never_dirty, _never_promoted, _without_its_reads])
-def test_a_planted_bug_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plant: Callable[[pytest.MonkeyPatch], None]
-) -> None:
-    plant(monkeypatch)
-    found(_history, tmp_path, range(12))
