@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +13,20 @@ import pytest
 
 from headwater import Cell, Input, Piece, cell, computed, given
 from headwater.data.address import DocKey
-from headwater.engine import Engine
-from headwater.engine.asking import Asking
-from headwater.engine.observed_form import decode_mirror
-from headwater.errors import AccessError, StorageError
-from headwater.protocol.mirrors import Mirror
+from headwater.data.patch import replace
+from headwater.engine import Directory
+from headwater.protocol.commit import Commit, Operation
+from headwater.protocol.mirrors import Mirror, Mirrored, QueryMirrors
 from headwater.protocol.observations import QueryCurrent
-from headwater.runtime import Embedded, Runtime
-from headwater.runtime.binding import questions
-from tests.invariants.i07_kit import Site, asked, embedded, opened, site, written
+from headwater.protocol.verdict import Accepted
+from headwater.runtime import Embedded, Policy, Runtime
+from tests.invariants.i07_kit import Site, asked, embedded, killed, opened, site, written
+from tests.scenario.wire_kit import Change, Wire, losing, refusing
 from tests.unit.binding.kit import run
 
 HERE, STOCK, RATES = "here", "stock", "rates"
+READ = {STOCK: ("s:n", "s:twice"), RATES: ("r:rate",)}
+"""What the first space reads in the others."""
 WRITTEN = "what it read in another space was written"
 UNKNOWN = "another space did not say whether it was written"
 
@@ -98,14 +102,23 @@ def _sets(space: str, cls: type[Piece], piece: str, name: str, n: int) -> Callab
     return write
 
 
-def _mirrors(engine: Engine) -> dict[str, dict[str, int]]:
-    """What is read here, by the owner and the piece."""
-    store, found = engine._store, dict[str, dict[str, int]]()
-    for owner in store.mirror_owners(1):
-        for row in store.mirrors_after(1, owner, 0, 100):
-            docs = {doc.id: seq for doc, seq in decode_mirror(row.body).docs}
-            found[f"{store.name_of(owner)}/{store.name_of(row.piece)}"] = docs
-    return found
+def _mirrors(folder: Path, space: str) -> dict[str, set[str]]:
+    """The documents of a space that pieces of the first one are known to read.
+
+    They are found by writing the documents in a copy of the space and asking which pieces that concerns.
+    """
+    with tempfile.TemporaryDirectory() as copies, Directory(killed(folder, Path(copies) / "data")) as directory:
+        engine = directory.space(space)
+        engine.open_session("probe")
+        written = tuple(Operation(DocKey("space", id), (replace((), 9),)) for id in READ[space])
+        (verdict,) = engine.submit("probe", Commit(1, written))
+        assert isinstance(verdict, Accepted)
+        answer = engine.looked(QueryMirrors(0, HERE, "", 1_000))
+        assert isinstance(answer, Mirrored)
+        found: dict[str, set[str]] = {}
+        for piece, doc, _ in answer.marked:
+            found.setdefault(piece, set()).add(doc.id)
+        return found
 
 
 class TestWhatRuns:
@@ -154,73 +167,57 @@ class TestWhatRuns:
 
         run(story)
 
-    def test_the_question_travels_with_the_reads_of_all_nodes_at_once(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        asked_for: list[type] = []
-        look = Asking._look
-
-        def counted(self: Asking, peer: Any, question: Any) -> None:
-            asked_for.append(type(question))
-            look(self, peer, question)
-
-        monkeypatch.setattr(Asking, "_look", counted)
-
+    def test_the_question_travels_with_the_reads_of_all_nodes_at_once(self, tmp_path: Path) -> None:
         async def story() -> None:
             await _first(tmp_path)
-            asked_for.clear()
-            async with embedded(tmp_path) as data, site(data) as again:
-                await _total(await _open(again), again)
-                assert (asked_for.count(QueryCurrent), asked_for.count(Mirror)) == (2, 2), "one of each per space"
+            async with embedded(tmp_path) as data:
+                wire = Wire(data)
+                async with site(wire) as again:
+                    await _total(await _open(again), again)
+            for kind in (QueryCurrent, Mirror):
+                asked_for = [space for space, message in wire.sent if isinstance(message, kind)]
+                assert sorted(asked_for) == [RATES, STOCK], "one of each per space"
 
         run(story)
+
+
+IMPATIENT = Policy(answer_ms=300, connect_ms=300)
+
+
+@asynccontextmanager
+async def _impatient(folder: Path, change: Change | None = None) -> AsyncIterator[tuple[Site, Wire]]:
+    async with embedded(folder) as data:
+        wire = Wire(data, change)
+        async with Runtime(wire, identity="one", close_s=1, policy=IMPATIENT) as rt:
+            yield Site(rt), wire
 
 
 class TestWhoDoesNotAnswer:
-    @pytest.fixture(autouse=True)
-    def _impatient(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        for name in ("LATE_MS", "ABSENT_MS"):
-            monkeypatch.setattr(questions, name, 300)
-
-    def test_a_space_that_cannot_be_reached_leaves_its_readers_unknown(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_space_that_cannot_be_reached_leaves_its_readers_unknown(self, tmp_path: Path) -> None:
         async def story() -> None:
             await _first(tmp_path)
-            host = Embedded.host
-
-            async def gone(self: Embedded, space: str) -> Any:
-                if space == RATES:
-                    raise StorageError("the disk is not there")
-                return await host(self, space)
-
-            async with embedded(tmp_path) as data:
-                monkeypatch.setattr(Embedded, "host", gone)
-                async with Runtime(data, identity="one", close_s=1) as rt:
-                    again = Site(rt)
-                    record = rt.pieces.records.cell(again.space(HERE).local, "v")
-                    await rt.core.loaded(record.document)  # What it was given is part of what it is.
-                    view: Any = again.space(HERE).piece(View, "v")
-                    assert await view.near.pull() == 1, "what does not read there comes back"
-                    assert await view.derived.pull() == 3
-                    assert again.taken() == set()
-                    named = view.priced  # noqa: F841  # It is here, and may not run before that space is.
-                    await rt.idle()
-                    assert again.counts[UNKNOWN] == 1
-                    monkeypatch.setattr(Embedded, "host", host)
-                    assert await view.priced.pull() == 3
-                    assert again.taken() == {f"{HERE}/v:priced"}
+            async with _impatient(tmp_path) as (again, wire):
+                wire.absent.add(RATES)
+                rt = again.rt
+                record = rt.pieces.records.cell(again.space(HERE).local, "v")
+                await rt.core.loaded(record.document)  # What it was given is part of what it is.
+                view: Any = again.space(HERE).piece(View, "v")
+                assert await view.near.pull() == 1, "what does not read there comes back"
+                assert await view.derived.pull() == 3
+                assert again.taken() == set()
+                named = view.priced  # noqa: F841  # It is here, and may not run before that space is.
+                await rt.idle()
+                assert again.counts[UNKNOWN] == 1
+                wire.absent.clear()
+                assert await view.priced.pull() == 3
+                assert again.taken() == {f"{HERE}/v:priced"}
 
         run(story)
 
-    def test_an_answer_that_comes_late_leaves_them_unknown(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_an_answer_that_comes_late_leaves_them_unknown(self, tmp_path: Path) -> None:
         async def story() -> None:
             await _first(tmp_path)
-            look = Asking._look
-            monkeypatch.setattr(Asking, "_look", lambda *a: None if isinstance(a[2], QueryCurrent) else look(*a))
-            async with embedded(tmp_path) as data, site(data) as again:
+            async with _impatient(tmp_path, losing(QueryCurrent)) as (again, _):
                 assert await _total(await _open(again), again) == 8
                 assert again.taken() == {f"{HERE}/v:plain", f"{HERE}/v:derived", f"{HERE}/v:priced"}
                 assert again.counts[UNKNOWN] == 3
@@ -228,26 +225,15 @@ class TestWhoDoesNotAnswer:
         run(story)
 
     @pytest.mark.parametrize("kind", [QueryCurrent, Mirror])
-    def test_who_may_not_ask_or_say_it_runs_each_time(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type
-    ) -> None:
+    def test_who_may_not_ask_or_say_it_runs_each_time(self, tmp_path: Path, kind: type) -> None:
         """Also who may read there and not write: nobody would find the piece by what is written."""
 
         async def story() -> None:
             await _first(tmp_path)
-            look = Asking._look
-
-            def refused(self: Asking, peer: Any, question: Any) -> None:
-                if isinstance(question, kind):
-                    raise AccessError("not for you")
-                look(self, peer, question)
-
-            monkeypatch.setattr(Asking, "_look", refused)
-            async with embedded(tmp_path) as data:
-                for _ in range(2):
-                    async with site(data) as again:
-                        assert await _total(await _open(again), again) == 8
-                        assert again.taken() == {f"{HERE}/v:plain", f"{HERE}/v:derived", f"{HERE}/v:priced"}
+            for _ in range(2):
+                async with _impatient(tmp_path, refusing(kind)) as (again, _):
+                    assert await _total(await _open(again), again) == 8
+                    assert again.taken() == {f"{HERE}/v:plain", f"{HERE}/v:derived", f"{HERE}/v:priced"}
 
         run(story)
 
@@ -284,8 +270,8 @@ class TestMirrors:
         async def story() -> None:
             await _first(tmp_path)
             async with embedded(tmp_path) as data:
-                assert (await asked(data, _mirrors, STOCK)).keys() == (await asked(data, _mirrors, RATES)).keys()
-                assert set((await asked(data, _mirrors, STOCK))["here/v"]) >= {"s:n", "s:twice"}
+                assert _mirrors(tmp_path, STOCK).keys() == _mirrors(tmp_path, RATES).keys() == {"v"}
+                assert set(_mirrors(tmp_path, STOCK)["v"]) >= {"s:n", "s:twice"}
                 assert await _marked(data) == {}
                 await written(data, _sets(STOCK, Goods, "s", "n", 5))
                 assert await _marked(data) == {"v": {STOCK}}
@@ -302,11 +288,11 @@ class TestMirrors:
             await _first(tmp_path)
             async with embedded(tmp_path) as data:
                 await asked(data, lambda engine: engine.looked(Mirror(0, HERE, "v", ())), STOCK)
-                assert await asked(data, _mirrors, STOCK) == {}
+                assert _mirrors(tmp_path, STOCK) == {}
                 async with site(data) as again:
                     await _total(await _open(again), again)
                     assert again.taken() == set()
-                assert set((await asked(data, _mirrors, STOCK))["here/v"]) >= {"s:n", "s:twice"}
+                assert set(_mirrors(tmp_path, STOCK)["v"]) >= {"s:n", "s:twice"}
 
         run(story)
 
@@ -314,14 +300,14 @@ class TestMirrors:
         async def story() -> None:
             await _first(tmp_path)
             async with embedded(tmp_path) as data:
-                assert "r:rate" in (await asked(data, _mirrors, RATES))["here/v"]
+                assert "r:rate" in _mirrors(tmp_path, RATES)["v"]
                 async with site(data) as again:
                     view = await _open(again)
                     await _total(view, again)
                     await again.space(HERE).transact(view.own.set, 0)
                     await _total(view, again)
-                assert await asked(data, _mirrors, RATES) == {}
-                assert (await asked(data, _mirrors, STOCK)).keys() == {"here/v"}
+                assert _mirrors(tmp_path, RATES) == {}
+                assert _mirrors(tmp_path, STOCK).keys() == {"v"}
 
         run(story)
 
@@ -333,7 +319,7 @@ class TestMirrors:
                 await asked(data, lambda engine: engine.looked(ghost), STOCK)
                 await written(data, _sets(STOCK, Goods, "s", "n", 5))
                 assert await _marked(data) == {"v": {STOCK}}
-                assert (await asked(data, _mirrors, STOCK)).keys() == {"here/v"}
+                assert _mirrors(tmp_path, STOCK).keys() == {"v"}
 
         run(story)
 
@@ -343,7 +329,7 @@ class TestMirrors:
                 async with Runtime(data, observe=False) as rt:
                     one = Site(rt)
                     assert await _total(await _open(one), one) == 8
-                assert await asked(data, _mirrors, STOCK) == {}
+                assert _mirrors(tmp_path, STOCK) == {}
 
         run(story)
 

@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from headwater import Cell, Input, Piece, cell, computed, effect, given, handler
-from headwater.data.address import DocKey
+from headwater.protocol.observations import Met
 from headwater.runtime import Embedded
-from headwater.runtime.binding.followed import Followed
-from headwater.runtime.binding.sleeping import Sleeping
 from tests.scenario.resume_kit import Process, process
+from tests.scenario.wire_kit import Wire
 from tests.unit.binding.kit import run
 
 
@@ -171,36 +170,33 @@ class TestByAnother:
         run(story)
 
 
-def test_a_piece_that_is_opened_while_a_write_to_it_is_looked_at_hears_of_that(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    at_it, go_on, plain = asyncio.Event(), asyncio.Event(), Sleeping._met
-
-    async def slowly(self: Sleeping, followed: Followed, pieces: dict[str, list[DocKey]], since: int) -> None:
-        at_it.set()
-        await go_on.wait()
-        await plain(self, followed, pieces, since)
-
+def test_a_piece_that_is_opened_while_a_write_to_it_is_looked_at_hears_of_that(tmp_path: Path) -> None:
     async def bill(one: Process, rates: Rates) -> Bill:
         return await one.space.open(Bill(rate=rates.rate), "b")
+
+    def write(two: Process) -> None:
+        two.space.piece(Bill, "b").n.set(3)
+        two.space.piece(Counter, "p").n.set(6)
 
     async def story() -> None:
         await _made(tmp_path)
         async with Embedded(tmp_path, synchronous="OFF") as data, process(data, identity="one") as first:
             await bill(first, await first.space.open(Rates, "r"))
             await first.settled()
-        async with _two(tmp_path) as (one, two):
-            await _again(one, is_asleep=True)
-            rates = await one.space.open(Rates, "r")
-            monkeypatch.setattr(Sleeping, "_met", slowly)
-            await two.space.transact(lambda: two.space.piece(Bill, "b").n.set(3))
-            await at_it.wait()
-            opening = asyncio.create_task(bill(one, rates))
-            followed = one.rt.pieces.resuming.sleeping._spaces[one.space.name]
-            await one.rt.core.observing.until(lambda: "b" in followed.homes or opening.done())
-            go_on.set()
-            await opening
-            await one.settled()
-            assert "b:show" in one.taken()
+        async with Embedded(tmp_path, synchronous="OFF") as data:
+            wire = Wire(data)
+            async with process(wire, identity="one") as one, process(data, identity="two") as two:
+                await _again(one, is_asleep=True)
+                rates = await one.space.open(Rates, "r")
+                wire.hold(lambda message: isinstance(message, Met), alone=True)
+                await two.space.transact(lambda: write(two))
+                await wire.holding.wait()
+                opening = asyncio.create_task(bill(one, rates))
+                for _ in range(100):
+                    await asyncio.sleep(0)
+                wire.let_go()
+                await opening
+                await one.settled()
+                assert "b:show" in one.taken()
 
     run(story)

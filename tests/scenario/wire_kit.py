@@ -25,8 +25,10 @@ class Wire:
         self._attachment = attachment
         self._change = change
         self._holds: Callable[[FromEngine], bool] | None = None
+        self._alone = False
         self._held: list[tuple[Heard, FromEngine]] = []
         self.holding = asyncio.Event()  # a message is held back
+        self.absent: set[str] = set()  # spaces that cannot be reached
         self.sent: list[tuple[str, FromReplica]] = []  # what went to which space
 
     def transport(self, space: str) -> Transport | None:
@@ -37,9 +39,13 @@ class Wire:
     async def close(self) -> None:
         """The attachment is its owner's."""
 
-    def hold(self, message: Callable[[FromEngine], bool]) -> None:
-        """Hold back the first message from an engine of which this is true, and all that follow in that space."""
+    def hold(self, message: Callable[[FromEngine], bool], *, alone: bool = False) -> None:
+        """Hold back the first message from an engine of which this is true, and all that follow in that space.
+
+        `alone`: only that one, which has to be an answer. What follows overtakes it.
+        """
         self._holds = message
+        self._alone = alone
 
     def let_go(self) -> None:
         """Deliver what is held back, and hold back nothing more."""
@@ -68,7 +74,7 @@ class Wire:
         return changed
 
     def arrived(self, heard: Heard, message: FromEngine) -> None:
-        is_behind = any(each is heard for each, _ in self._held)
+        is_behind = not self._alone and any(each is heard for each, _ in self._held)
         if is_behind or (self._holds is not None and not self._held and self._holds(message)):
             self._held.append((heard, message))
             self.holding.set()
@@ -85,6 +91,8 @@ class _Tapped:
         self._space = space
 
     async def connect(self, heard: Heard, lost: Lost) -> _Connection:
+        if self._space in self._wire.absent:
+            raise ConnectionError(f"space {self._space!r} cannot be reached")
         inner = await self._inner.connect(lambda message: self._wire.arrived(heard, message), lost)
         return _Connection(self._wire, inner, self._space, heard)
 
