@@ -232,6 +232,6 @@ def _runtimes(world: World, found: Landed) -> Iterator[str]:
         if rows:
             yield f"{user} still has {rows}"
         for node in runtime.graph().nodes:
-            piece, _, member = node.id.partition("/")[2].rpartition(":")
-            if member == "stands" and piece not in found.pieces:
+            piece, _, member = node.id.partition("/")[2].partition(":")
+            if member.startswith("stands") and piece not in found.pieces:
                 yield f"{user} runs a piece that was never launched ({piece})"
