@@ -11,7 +11,6 @@ import shutil
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,8 @@ from headwater.data.trace import Failed, Ran
 from headwater.data.value import Value
 from headwater.engine import Engine
 from headwater.protocol.commit import MAIN, Commit, Operation
-from headwater.protocol.messages import FromEngine, FromReplica
 from headwater.protocol.verdict import Accepted
-from headwater.runtime import Attachment, Embedded, Heard, Lost, Runtime, Space, Transport
+from headwater.runtime import Attachment, Embedded, Runtime, Space
 from headwater.scheduler import Failure
 from tests.counts import scaled
 
@@ -106,73 +104,6 @@ def run(work: Callable[[], Coroutine[Any, Any, None]], too_long_s: float = TOO_L
             await work()
 
     asyncio.run(bounded())
-
-
-class Wire(Embedded):
-    """A directory whose messages can be held back on their way. Whatever follows a held answer is held with it."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder, synchronous="OFF")
-        self.holds_sent: Callable[[FromReplica], bool] = _nothing
-        self.holds_heard: Callable[[FromEngine], bool] = _nothing
-        self.is_holding = asyncio.Event()
-        self._late: list[Callable[[], object]] = []
-
-    def transport(self, space: str) -> Transport | None:
-        inner = super().transport(space)
-        return None if inner is None else _HeldTransport(self, inner)
-
-    def hold(self, act: Callable[[], object]) -> None:
-        self._late.append(act)
-        self.is_holding.set()
-
-    def release(self) -> None:
-        late, self._late = self._late, []
-        self.holds_sent = self.holds_heard = _nothing
-        for act in late:
-            act()
-
-
-def _nothing(_: object) -> bool:
-    return False
-
-
-class _HeldTransport:
-    def __init__(self, wire: Wire, inner: Transport) -> None:
-        self._wire, self._inner = wire, inner
-
-    async def connect(self, heard: Heard, lost: Lost) -> _HeldConnection:
-        wire, late = self._wire, list[FromEngine]()
-
-        def arrived(message: FromEngine) -> None:
-            if not late and not wire.holds_heard(message):
-                heard(message)
-                return
-            late.append(message)
-            if len(late) == 1:
-                wire.hold(release)
-
-        def release() -> None:
-            while late:
-                heard(late[0])
-                del late[0]
-
-        return _HeldConnection(wire, await self._inner.connect(arrived, lost))
-
-
-class _HeldConnection:
-    def __init__(self, wire: Wire, inner: Any) -> None:
-        self._wire, self._inner = wire, inner
-
-    def send(self, messages: Iterable[FromReplica]) -> None:
-        for message in messages:
-            if self._wire.holds_sent(message):
-                self._wire.hold(partial(self._inner.send, [message]))
-            else:
-                self._inner.send([message])
-
-    def close(self) -> None:
-        self._inner.close()
 
 
 def embedded(folder: Path) -> Embedded:

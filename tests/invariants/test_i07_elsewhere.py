@@ -22,7 +22,6 @@ from headwater.protocol.observations import Current
 from headwater.runtime import Embedded
 from tests.invariants.i07_kit import (
     Site,
-    Wire,
     Write,
     asked,
     compared,
@@ -37,6 +36,7 @@ from tests.invariants.i07_kit import (
     stories,
     written,
 )
+from tests.scenario.wire_kit import Wire
 
 HERE, STOCK, RATES = "here", "stock", "rates"
 
@@ -272,8 +272,7 @@ def test_what_comes_back_runs_what_one_that_stayed_would_have_run(tmp_path: Path
 
 async def _between(folder: Path) -> None:
     """Somebody writes in another space after that has said that nothing was written."""
-    data = Wire(folder)
-    async with data:
+    async with embedded(folder) as data:
         async with site(data) as before:
             await _open(before)
             view: Any = before.space(HERE).piece(View, "v")
@@ -285,13 +284,13 @@ async def _between(folder: Path) -> None:
             await before.settled()
         async with site(data, identity=None) as other:
             rates: Any = other.space(RATES).piece(Rates, "r")
-            await rates.rate.pull()
-            data.holds_heard = lambda message: isinstance(message, Current)
-            async with site(data) as again:
+            wire = Wire(data)
+            wire.hold(lambda message: isinstance(message, Current))
+            async with site(wire) as again:
                 opening = asyncio.ensure_future(_open(again, is_named=True))
-                await data.is_holding.wait()
+                await wire.holding.wait()
                 await other.space(RATES).transact(lambda: rates.rate.set(100))
-                data.release()
+                wire.let_go()
                 view = await opening
                 await again.heard({RATES: other.space(RATES).seq})
                 assert await view.priced.pull() == 1_100

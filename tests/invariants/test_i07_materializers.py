@@ -15,10 +15,9 @@ from typing import Any
 import pytest
 
 from headwater import Cell, Piece, cell, computed, effect, handler, materializer
-from headwater.protocol.messages import FromReplica, Watch
+from headwater.protocol.messages import FromEngine, Watched
 from tests.invariants.i07_kit import (
     Site,
-    Wire,
     Write,
     compared,
     count,
@@ -30,6 +29,7 @@ from tests.invariants.i07_kit import (
     stories,
     written,
 )
+from tests.scenario.wire_kit import Wire
 
 SPACE = "shop"
 
@@ -251,22 +251,22 @@ def test_a_dirty_one_runs_before_whoever_reads_inside_its_envelope(tmp_path: Pat
 
 
 def test_a_reader_waits_for_one_that_waits_for_a_document(tmp_path: Path) -> None:
-    def is_of_items(message: FromReplica) -> bool:
-        return isinstance(message, Watch) and any(each.doc.id == "p:items" for each in message.selectors)
+    def has_items(message: FromEngine) -> bool:
+        return isinstance(message, Watched) and any(each.doc.id == "p:items" for each in message.documents)
 
     async def story() -> None:
         await _before(tmp_path)
-        data = Wire(tmp_path)
-        async with data:
+        async with embedded(tmp_path) as data:
             await written(data, _writes(k0=5))
-            async with site(data) as again:
-                data.holds_sent = is_of_items
+            wire = Wire(data)
+            wire.hold(has_items, alone=True)
+            async with site(wire) as again:
                 pulled = asyncio.ensure_future(_demanded(again, "reader"))
-                await data.is_holding.wait()
+                await wire.holding.wait()
                 for number in range(20):
                     await again.rt.cell(SPACE, f"nothing {number}", int, default=0).pull()
                 assert not pulled.done(), "what it reads may still be written"
-                data.release()
+                wire.let_go()
                 _, got = await pulled
                 assert got == 11
 
