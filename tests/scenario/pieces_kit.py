@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -15,21 +14,27 @@ from headwater.clock import VirtualClock
 from headwater.data.trace import Ran
 from headwater.runtime import Attachment, Embedded, Remote, Transport
 from headwater.scheduler import Failure
-from headwater.server import Server
+from tests.unit.runtime.kit import address, run
+from tests.unit.runtime.kit import serving as started
+
+__all__ = [
+    "PLACES",
+    "Ranned",
+    "Site",
+    "Spent",
+    "alone",
+    "at",
+    "live_objects",
+    "node_count",
+    "run",
+    "serving",
+    "turns",
+    "until",
+    "wake",
+]
 
 PLACES = ("detached", "embedded", "websocket")
-TOO_LONG_S = 20
 _NOT_DATA = ("headwater.runtime.", "headwater.scheduler.", "headwater.pieces.")
-
-
-def run(work: Callable[[], Coroutine[Any, Any, None]], too_long_s: float = TOO_LONG_S) -> None:
-    """Run a test on an event loop of its own. A hang is a failure."""
-
-    async def bounded() -> None:
-        async with asyncio.timeout(too_long_s):
-            await work()
-
-    asyncio.run(bounded())
 
 
 # ---- places ------------------------------------------------------------------------------------------------
@@ -129,15 +134,8 @@ async def _closing(site: Site) -> AsyncIterator[Site]:
 @asynccontextmanager
 async def serving(directory: Path, *, insecure_local: bool = True) -> AsyncIterator[str]:
     """A server on a free port, in this process and on this event loop; its address."""
-    server = Server(directory, port=0, insecure_local=insecure_local)
-    task = asyncio.get_running_loop().create_task(server.run_until_stopped())
-    try:
-        while not server.started:
-            await asyncio.sleep(0)
-        yield f"ws://127.0.0.1:{server.address[1]}"
-    finally:
-        server.stop()
-        await task
+    async with started(directory, insecure_local=insecure_local) as server:
+        yield address(server)
 
 
 @asynccontextmanager

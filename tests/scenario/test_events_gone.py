@@ -17,7 +17,7 @@ from headwater.protocol.observations import QueryNodes, QueryObservations, Query
 from headwater.runtime import Runtime
 from headwater.testing import Simulation
 from tests.scenario.events_kit import durable, outcome, read, receipt_of, stored, told
-from tests.unit.binding.kit import alone, run
+from tests.scenario.pieces_kit import alone, run
 
 LATER = timedelta(seconds=20)
 GONE = "its piece is gone"

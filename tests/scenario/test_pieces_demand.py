@@ -23,7 +23,7 @@ from headwater import (
 )
 from headwater.clock import VirtualClock
 from headwater.runtime import Runtime
-from tests.unit.binding.kit import Ranned, alone, run
+from tests.scenario.pieces_kit import Ranned, alone, run
 
 RAN: list[str] = []
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from headwater import Cell, Input, Model, Piece, UpstreamFailedError, cell, computed, each, effect, given, handler
+from tests.scenario.pieces_kit import at, run
 from tests.scenario.runtime_kit import TRANSPORTS, rig_on
-from tests.unit.binding.kit import at, run
 
 SHOWN: list[str] = []
 

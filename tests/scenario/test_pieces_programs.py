@@ -14,7 +14,7 @@ from headwater import Refused, between
 from tests.programs import b_kanban as kanban
 from tests.programs import design_block as carts
 from tests.programs import design_block2 as boards
-from tests.unit.binding.kit import PLACES, Ranned, at, run
+from tests.scenario.pieces_kit import PLACES, Ranned, at, run
 
 EVERYWHERE = pytest.mark.parametrize("place", PLACES)
 SHARED = pytest.mark.parametrize("place", PLACES[1:])

@@ -11,8 +11,8 @@ import pytest
 
 from headwater import Cell, Piece, Refused, cell, computed, fold, handler
 from tests.counts import scaled
+from tests.scenario.pieces_kit import run
 from tests.scenario.runtime_kit import TRANSPORTS, Cable, rig_on
-from tests.unit.binding.kit import run
 
 
 class Bank(Piece):

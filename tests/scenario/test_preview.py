@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from headwater import Cell, Piece, cell, computed, effect
+from tests.scenario.pieces_kit import run
 from tests.scenario.preview_kit import content, named, previewed
 from tests.scenario.resume_kit import SPACE, Shop, filled, process
 from tests.scenario.test_resume import ALL, Doubled, NewCounter, OldCounter
-from tests.unit.binding.kit import run
 
 
 async def _first(folder: Path) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from headwater import Cell, Input, Piece, cell, computed, given
+from tests.scenario.pieces_kit import run
 from tests.scenario.preview_kit import previewed, shadow_of
 from tests.scenario.resume_kit import process
-from tests.unit.binding.kit import run
 
 
 class Source(Piece, name="away.Source"):

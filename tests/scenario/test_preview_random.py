@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.counts import seldom
+from tests.scenario.pieces_kit import run
 from tests.scenario.preview_kit import named, previewed, shadow_of
 from tests.scenario.resume_kit import SPACE, Process, Shop, filled, process
-from tests.unit.binding.kit import run
 
 KEYS = ("k0", "k1", "k2", "k3", "k9")
 

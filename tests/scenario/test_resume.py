@@ -15,9 +15,9 @@ from headwater import Cell, Input, Piece, UpstreamFailedError, cell, computed, e
 from headwater.protocol.messages import Transact
 from headwater.protocol.observations import Observations, QueryNodes, QueryObservations, QueryWholes, decode_about
 from headwater.runtime import Embedded, Policy, Runtime
+from tests.scenario.pieces_kit import run
 from tests.scenario.resume_kit import SPACE, Process, Shop, crashing, filled, observed, process, wired
 from tests.scenario.wire_kit import Change, Wire, losing, refusing
-from tests.unit.binding.kit import run
 
 ABOUT_NODES = (QueryNodes, QueryObservations, QueryWholes)
 """The questions about what nodes last did."""

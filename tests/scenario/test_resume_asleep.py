@@ -14,8 +14,8 @@ from headwater.engine import Limits
 from headwater.protocol.observations import Observations, Observed, QueryObservations
 from headwater.runtime import Embedded
 from tests.counts import scaled
+from tests.scenario.pieces_kit import run
 from tests.scenario.resume_kit import SPACE, Process, observed, process, wired
-from tests.unit.binding.kit import run
 
 
 class Sheet(Piece, name="asleep.Sheet"):

@@ -14,8 +14,8 @@ from headwater import Cell, Piece, cell, computed, effect, given, handler
 from headwater.engine import Limits
 from headwater.protocol.messages import Watch
 from headwater.runtime import Attachment, Embedded, Policy, Transport
+from tests.scenario.pieces_kit import run
 from tests.scenario.resume_kit import SPACE, Process, process, wired
-from tests.unit.binding.kit import run
 
 COUNT = 60
 OTHER = "-" * 100

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from headwater import Cell, Input, Link, Model, Piece, cell, computed, each, effect, fold, given, handler, link
+from tests.scenario.pieces_kit import run
 from tests.scenario.preview_kit import answer, named, previewed, shadow_of
 from tests.scenario.resume_kit import SPACE, observed, process
-from tests.unit.binding.kit import run
 
 WAS = 2
 

@@ -31,8 +31,8 @@ from headwater import (
     topic,
 )
 from headwater.protocol.observations import MOST_AWAKE
+from tests.scenario.pieces_kit import run
 from tests.scenario.resume_kit import Process, crashing, observed, process
-from tests.unit.binding.kit import run
 
 CHARGED: list[int] = []
 FETCHED: list[int] = []

@@ -9,8 +9,8 @@ import pytest
 
 from headwater import Cell, Input, Piece, cell, computed, each, effect, given, handler
 from tests.counts import scaled
+from tests.scenario.pieces_kit import run
 from tests.scenario.resume_kit import Process, process
-from tests.unit.binding.kit import run
 
 CARDS = scaled(2_500)
 """Four nodes each."""

@@ -11,8 +11,8 @@ from headwater import Cell, Piece, cell, computed, effect, materializer
 from headwater.data.address import DocKey
 from headwater.engine import Directory
 from headwater.protocol.observations import Marks, QueryMarks, QueryReaders, Readers
+from tests.scenario.pieces_kit import run
 from tests.scenario.resume_kit import SPACE, process
-from tests.unit.binding.kit import run
 
 
 class Meter(Piece, name="sentences.Meter"):

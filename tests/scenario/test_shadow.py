@@ -11,10 +11,10 @@ import pytest
 
 from headwater import Cell, Input, Piece, cell, child, computed, each, effect, fold, given, materializer
 from headwater.data.value import ABSENT
+from tests.scenario.pieces_kit import run
 from tests.scenario.preview_kit import content, shadow_of
 from tests.scenario.resume_kit import SPACE, Shop, filled, process
 from tests.scenario.test_resume import ALL, OldCounter
-from tests.unit.binding.kit import run
 
 OUTSIDE = "HEADWATER_TEST_OUTSIDE"
 """What no fingerprint can tell: it is read from outside while the program runs."""

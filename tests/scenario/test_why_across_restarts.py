@@ -10,9 +10,9 @@ import pytest
 from headwater import Cell, Piece, cell, computed, effect
 from headwater.cli.app import run as command
 from headwater.errors import AuthoringError
+from tests.scenario.pieces_kit import run
 from tests.scenario.resume_kit import SPACE, Shop, filled, process
 from tests.scenario.test_preview import Blind
-from tests.unit.binding.kit import run
 
 
 async def _first(folder: Path) -> None:

@@ -11,7 +11,7 @@ from headwater.clock import VirtualClock
 from headwater.runtime.attachment import Alone, Attachment, Embedded
 from headwater.runtime.binding.claims import Claim, Worker
 from headwater.runtime.runtime import Runtime
-from tests.unit.binding.kit import run
+from tests.scenario.pieces_kit import run
 
 BEGUN: list[str] = []
 

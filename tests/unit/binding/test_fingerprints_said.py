@@ -11,7 +11,7 @@ from headwater.engine.engine import Engine
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.pieces.declarations import ComputedMember
 from headwater.runtime.binding.renewal import fingerprints, renew
-from tests.unit.binding.kit import run
+from tests.scenario.pieces_kit import run
 
 
 class Sheet(Piece, name="said.Sheet"):

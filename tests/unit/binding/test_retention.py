@@ -12,7 +12,7 @@ from headwater.runtime import Embedded, Runtime
 from headwater.runtime.binding import retention
 from headwater.runtime.binding.receipts import narrowest
 from tests.scenario.events_kit import RECEIPTS, documents
-from tests.unit.binding.kit import run
+from tests.scenario.pieces_kit import run
 
 DAY_US = 86_400_000_000
 

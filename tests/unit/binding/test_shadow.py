@@ -12,9 +12,9 @@ from headwater.engine import Directory
 from headwater.protocol.desk import Question
 from headwater.runtime.binding.shadow import shadowed
 from headwater.server.nodes import current_form, nodes_form
+from tests.scenario.pieces_kit import run
 from tests.scenario.resume_kit import SPACE, filled, process
 from tests.scenario.test_resume import ALL
-from tests.unit.binding.kit import run
 
 
 def test_progress_is_told_for_each_node(tmp_path: Path) -> None:

@@ -15,13 +15,13 @@ import pytest
 from headwater.cli import proof
 from headwater.cli.app import run
 from headwater.engine.directory import Directory
-from headwater.runtime.binding.previewing import WHOLE
 from headwater.server.copying import FOLDER
 from tests.unit.cli.kit_app import SHOP, imported, write_app
 from tests.unit.cli.test_run import LIMIT_S, running
 
 Ask = Callable[..., tuple[int, str, str]]
 TEA = 'line={"sku": "tea", "cents": 450}'
+WHOLE = "another member of its piece does something else"
 
 
 @pytest.fixture(autouse=True)

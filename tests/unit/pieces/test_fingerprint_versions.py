@@ -15,9 +15,9 @@ from headwater import Cell, Piece, cell, computed
 from headwater.pieces import fingerprint
 from headwater.pieces.fingerprints import kinds, origin
 from headwater.pieces.fingerprints.packages import Packages
+from tests.scenario.pieces_kit import run
 from tests.scenario.preview_kit import previewed
 from tests.scenario.resume_kit import process
-from tests.unit.binding.kit import run
 
 
 class Versioned(Piece, name="versions.Versioned"):

@@ -15,7 +15,7 @@ from headwater.replica.runs import Runs
 from headwater.runtime.runtime import Runtime
 from headwater.scheduler.node import Node
 from headwater.scheduler.persistence import Account
-from tests.unit.binding.kit import run
+from tests.scenario.pieces_kit import run
 
 
 class Told(Runs):

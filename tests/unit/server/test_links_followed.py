@@ -13,8 +13,8 @@ from headwater import Cell, Link, Piece, cell, computed, handler, link
 from headwater.engine.access import ACCESS
 from headwater.errors import UpstreamFailedError
 from headwater.runtime.runtime import Runtime
-from tests.unit.binding.kit import alone
-from tests.unit.binding.kit import run as play
+from tests.scenario.pieces_kit import alone
+from tests.scenario.pieces_kit import run as play
 from tests.unit.server.test_pages import Browser, World, run
 
 ROLES: dict[str, tuple[str, ...]] = {"owners": ("cy",), "writers": ("ann", "bob"), "readers": ("dan",)}

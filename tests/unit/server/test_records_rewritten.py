@@ -12,8 +12,8 @@ import headwater
 from headwater import Cell, Handler, Input, Piece, Runtime, cell, computed, effect, given, handler
 from headwater.engine.access import ACCESS
 from headwater.errors import HandlerFailed, UpstreamFailedError
-from tests.unit.binding.kit import at
-from tests.unit.binding.kit import run as play
+from tests.scenario.pieces_kit import at
+from tests.scenario.pieces_kit import run as play
 from tests.unit.server.test_pages import Browser, World, run
 
 ROLES: dict[str, tuple[str, ...]] = {"owners": ("cy",), "writers": ("ann", "bob"), "readers": ("dan",)}
