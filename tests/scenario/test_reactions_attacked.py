@@ -11,21 +11,20 @@ from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
-import pytest
-
-from headwater import Cell, Delivery, Piece, Refused, Topic, cell, child, handler, reaction, topic
+from headwater import Cell, Delivery, Piece, Topic, cell, child, handler, reaction, topic
 from headwater.engine import Engine
 from headwater.errors import StorageError
-from headwater.protocol.reactions import Delivering, Delivers, QueryReactions, Subscribe
-from headwater.reactions.drain import Pace
-from headwater.runtime import Runtime, reactions
-from headwater.runtime.outbox import Outbox
+from headwater.protocol.messages import FromReplica
+from headwater.protocol.reactions import QueryReactions, Subscribe
+from headwater.runtime import Pace, Runtime
 from headwater.testing import Simulation
 from tests.scenario.events_kit import Front, told
+from tests.scenario.outbox_kit import rows_in
 
 BEGAN: list[tuple[str, float]] = []
+HANDLING: list[Callable[[str], object]] = []
+"""Called by some handlers below, with their names."""
 
 
 class Slow(Piece):
@@ -168,24 +167,27 @@ def test_what_is_emitted_without_a_connection_by_a_class_that_is_new_is_delivere
 
 
 @contextmanager
-def failing(kind: type[object], error: Exception, times: int = 1) -> Iterator[None]:
-    """The engine fails at the first questions of a kind, and goes on."""
-    real, left = Engine.deliver, [error] * times
+def failing(sim: Simulation, kind: type[object], times: int = 1) -> Iterator[None]:
+    """The disk of the server fails at the first questions of a kind, and goes on."""
+    left = [kind] * times
 
-    def deliver(self: Engine, question: Delivers) -> Delivering:
-        if isinstance(question, kind) and left:
-            raise left.pop()
-        return real(self, question)
+    def arrived(engine: Engine, message: FromReplica) -> FromReplica:
+        if isinstance(message, kind) and left:
+            left.pop()
+            raise StorageError("the disk is full (planted)")
+        return message
 
-    with patch.object(Engine, "deliver", deliver):
-        yield
+    sim.server.front = arrived
+    yield
+    sim.server.front = None
+    assert len(left) < times, "it was met"
 
 
 def test_a_disk_that_fails_while_reactions_are_declared_costs_no_record() -> None:
     BEGAN.clear()
 
     async def story(sim: Simulation) -> list[str]:
-        with failing(Subscribe, StorageError("the disk is full (planted)"), 5):
+        with failing(sim, Subscribe, 5):
             rt = sim.runtime("ann")
             table = await rt.space("s").open(Table, "a")
             await table.shout.send("1")
@@ -205,7 +207,7 @@ def test_a_worker_whose_first_look_fails_looks_again() -> None:
         sim.runtime("ann").pieces.reacting.kill()
         await table.shout.send("1")
         await sim.advance(seconds=1)
-        with failing(QueryReactions, StorageError("the disk is busy (planted)")):
+        with failing(sim, QueryReactions):
             sim.runtime("bob").space("s")
             await sim.runtime("bob").reactions.drained()
         assert heard() == ["1"]
@@ -271,6 +273,8 @@ class Counter(Piece):
 
     @handler(retries=0)
     def done(self, number: int) -> None:
+        for look in HANDLING:
+            look("done")
         self.sum.set(self.sum.get() + number + 1)
 
     @handler(coalesce="last")
@@ -283,6 +287,8 @@ class Counter(Piece):
 
     @handler
     def add_once(self) -> None:
+        for look in HANDLING:
+            look("add_once")
         self.once.emit(1)
 
     @reaction(on=added, then=last)
@@ -488,60 +494,27 @@ def test_plain_functions_of_a_slow_lane_hold_up_no_other(tmp_path: Path) -> None
 # --- looking ----------------------------------------------------------------------------------------------
 
 
-def test_what_failed_alike_is_grouped_over_all_pages_and_targets_of_a_state_are_found_behind_others(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(reactions, "MOST", 3)
-    BEGAN.clear()
-
-    async def story(sim: Simulation) -> list[str]:
-        rt = sim.runtime("ann")
-        refusing = await rt.space("s").open(Refusing, "a")
-        await refusing.go.send(10)
-        await rt.reactions.drained()
-        (name,) = [each.name for each in await rt.reactions.list()]
-        groups = await rt.reactions.groups(name)
-        assert sorted(len(group.keys) for group in groups) == [5]
-        assert [each.key for each in await rt.reactions.targets(name, state="blocked", limit=4)] == ["1", "3", "5", "7"]
-        assert len(await rt.reactions.targets(name, state="idle")) == 5
-        return []
-
-    assert told(story) == []
-
-
-class Refusing(Piece):
-    numbers: Topic[int] = topic(key=str)
-
-    @handler
-    def go(self, most: int) -> None:
-        for number in range(most):
-            self.numbers.emit(number)
-
-    @reaction(on=numbers)
-    async def refuse(self, number: int) -> None:
-        if number % 2:
-            raise Refused("odd")
-
-
 def test_the_result_of_a_reaction_is_kept_in_no_outbox(tmp_path: Path) -> None:
     """Sent again by it, it would be handled without its lease, and a second time by whoever has the target next."""
-    put: list[str] = []
-    real = Outbox.put
+    path, kept = tmp_path / "outbox", dict[str, list[str]]()
 
-    def keep(self: Outbox, space: str, row: Any) -> None:
-        put.append(row.stream.rpartition(":")[2])
-        real(self, space, row)
+    def look(handler: str) -> None:
+        kept[handler] = [row.stream for row in rows_in(path)]
 
     async def main() -> None:
-        async with Runtime(tmp_path / "data", outbox=tmp_path / "outbox") as rt:
+        async with Runtime(tmp_path / "data", outbox=path) as rt:
             counter = await rt.space("s").open(Counter, "a")
             await counter.add_once.send()
             await rt.reactions.drained()
             assert await counter.sum.pull() == 2
 
-    with patch.object(Outbox, "put", keep):
+    HANDLING.append(look)
+    try:
         asyncio.run(main())
-    assert put == ["add_once"]
+    finally:
+        HANDLING.clear()
+    assert kept["add_once"] == ["s/a:add_once"]
+    assert "s/a:done" not in kept["done"]
 
 
 def test_whoever_listens_to_attempts_and_fails_keeps_nothing_from_being_acknowledged() -> None:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from pathlib import Path
 
-import pytest
-
-from headwater import Piece, Runtime, Topic, handler, reaction, topic
-from headwater.engine.delivery import Delivery
-from headwater.engine.store.database import Database
-from headwater.protocol.reactions import Claim, Delivering, Delivers, Finish
-from headwater.reactions.drain import Pace
+from headwater import Piece, Topic, handler, reaction, topic
+from headwater.engine import Engine
+from headwater.protocol.messages import FromReplica
+from headwater.protocol.reactions import Claim, Finish
+from headwater.testing import Simulation
+from tests.scenario.events_kit import told
+from tests.scenario.test_events_costs import Spent
 
 RECORDS = 40
-SLOTS = 4
+SLOTS = 16
+"""Targets that a worker delivers to at once, unless told otherwise."""
 BEGUN: list[int] = []
 
 
@@ -31,64 +30,68 @@ class Counted(Piece, name="cost.Counted"):
         BEGUN.append(number)
 
 
-@pytest.fixture
-def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    found: Counter[str] = Counter()
-    commit, answer = Database.commit, Delivery.answer
+class Counts:
+    """Store transactions of the server of a simulation, and what workers ask it."""
 
-    def committed(database: Database) -> None:
-        found["transactions"] += 1
-        commit(database)
+    def __init__(self, sim: Simulation) -> None:
+        self.spent = Spent(sim)
+        self.claims = self.outcomes = 0
+        sim.server.front = self._arrived
 
-    def answered(delivery: Delivery, question: Delivers) -> Delivering:
-        found["claims"] += isinstance(question, Claim)
-        found["outcomes"] += isinstance(question, Finish)
-        return answer(delivery, question)
+    def clear(self) -> None:
+        self.spent.clear()
+        self.claims = self.outcomes = 0
 
-    monkeypatch.setattr(Database, "commit", committed)
-    monkeypatch.setattr(Delivery, "answer", answered)
-    return found
-
-
-def test_a_record_costs_its_commit_and_its_acknowledgement_and_hardly_a_claim(
-    tmp_path: Path, counts: Counter[str]
-) -> None:
-    async def work() -> None:
-        async with Runtime(tmp_path, pace=Pace(slots=SLOTS)) as rt:
-            piece = await rt.space("shop").open(Counted, "one")
-            await piece.ask.send(-1)
-            await rt.reactions.drained()
-            BEGUN.clear()
-            counts.clear()
-            for number in range(RECORDS):
-                await piece.ask.send(number)
-                while not BEGUN or BEGUN[-1] != number:
-                    await asyncio.sleep(0)
-            spent = dict(counts)
-            await rt.reactions.drained()
-            assert list(range(RECORDS)) == BEGUN, "each once, in order"
-            # What is left of a claim lasts for as many records as the worker has slots, or for half of them, where the
-            # acknowledgement of one comes before the next is emitted and where it comes after it.
-            assert spent.get("claims", 0) <= 2 * RECORDS / SLOTS + 2
-            assert spent["transactions"] <= 2 * RECORDS + spent.get("claims", 0) + 2
-
-    asyncio.run(work())
+    def _arrived(self, engine: Engine, message: FromReplica) -> FromReplica:
+        self.claims += isinstance(message, Claim)
+        self.outcomes += isinstance(message, Finish)
+        return message
 
 
-def test_records_of_many_targets_at_once_are_claimed_together(tmp_path: Path, counts: Counter[str]) -> None:
-    async def work() -> None:
-        async with Runtime(tmp_path, pace=Pace(slots=RECORDS)) as rt:
-            space = rt.space("shop")
-            pieces = [await space.open(Counted, f"piece {number}") for number in range(RECORDS)]
-            await pieces[0].ask.send(-1)
-            await rt.reactions.drained()
-            await rt.reactions.pause("cost.Counted.does")
-            await asyncio.gather(*(piece.ask.send(number) for number, piece in enumerate(pieces)))
-            BEGUN.clear()
-            counts.clear()
-            await rt.reactions.resume("cost.Counted.does")
-            await rt.reactions.drained()
-            assert sorted(BEGUN) == list(range(RECORDS))
-            assert counts["claims"] + counts["outcomes"] <= RECORDS / 4, "not one for each"
+async def a_record_after_another(sim: Simulation) -> list[str]:
+    BEGUN.clear()
+    counts = Counts(sim)
+    rt = sim.runtime("ann")
+    piece = await rt.space("shop").open(Counted, "one")
+    await piece.ask.send(-1)
+    await rt.reactions.drained()
+    BEGUN.clear()
+    counts.clear()
+    for number in range(RECORDS):
+        await piece.ask.send(number)
+        while not BEGUN or BEGUN[-1] != number:
+            await sim.advance(seconds=0.001)
+    claims, transactions = counts.claims, counts.spent.transactions
+    await rt.reactions.drained()
+    wrong = [] if list(range(RECORDS)) == BEGUN else [f"{BEGUN} was begun"]
+    # What is left of a claim lasts for as many records as the worker has slots, or for half of them, where the
+    # acknowledgement of one comes before the next is emitted and where it comes after it.
+    if claims > 2 * RECORDS / SLOTS + 2:
+        wrong.append(f"{claims} claims")
+    return wrong if transactions <= 2 * RECORDS + claims + 2 else [*wrong, f"{transactions} transactions"]
 
-    asyncio.run(work())
+
+def test_a_record_costs_its_commit_and_its_acknowledgement_and_hardly_a_claim() -> None:
+    assert told(a_record_after_another) == []
+
+
+async def records_of_many_targets(sim: Simulation) -> list[str]:
+    counts = Counts(sim)
+    rt = sim.runtime("ann")
+    space = rt.space("shop")
+    pieces = [await space.open(Counted, f"piece {number}") for number in range(RECORDS)]
+    await pieces[0].ask.send(-1)
+    await rt.reactions.drained()
+    await rt.reactions.pause("cost.Counted.does")
+    await asyncio.gather(*(piece.ask.send(number) for number, piece in enumerate(pieces)))
+    BEGUN.clear()
+    counts.clear()
+    await rt.reactions.resume("cost.Counted.does")
+    await rt.reactions.drained()
+    wrong = [] if sorted(BEGUN) == list(range(RECORDS)) else [f"{BEGUN} was begun"]
+    asked = counts.claims + counts.outcomes
+    return wrong if asked <= RECORDS / 4 else [*wrong, f"{asked} claims and outcomes for {RECORDS} records"]
+
+
+def test_records_of_many_targets_at_once_are_claimed_together() -> None:
+    assert told(records_of_many_targets) == []

@@ -7,48 +7,54 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from unittest.mock import patch
 
 import pytest
 
 from headwater.engine import Engine
-from headwater.engine.subscriptions import Subscriptions
 from headwater.errors import RuleRefusedError, StorageError
 from headwater.protocol.commit import Declared
-from headwater.protocol.reactions import Delivering, Delivers, Subscribe
-from headwater.runtime.binding.reacting import SpaceDesk
+from headwater.protocol.messages import FromReplica, Transact
+from headwater.protocol.reactions import Subscribe
 from headwater.testing import Simulation
-from tests.scenario.events_kit import told
+from tests.scenario.events_kit import read, told
 from tests.scenario.test_reactions_attacked import BEGAN, Table, heard
 
 
+def declared_in(message: FromReplica) -> list[Subscribe | Declared]:
+    """The reactions that a message declares, by itself or with commits."""
+    if isinstance(message, Subscribe):
+        return [message]
+    return [each for commit in message.commits for each in commit.declared] if isinstance(message, Transact) else []
+
+
 @contextmanager
-def refusing(cls: str) -> Iterator[None]:
+def refusing(sim: Simulation, cls: str) -> Iterator[None]:
     """The disk refuses every declaration of a class's reactions that comes by itself."""
-    real = Engine.deliver
 
-    def deliver(self: Engine, question: Delivers) -> Delivering:
-        if isinstance(question, Subscribe) and f".{cls}." in question.reaction:
+    def arrived(engine: Engine, message: FromReplica) -> FromReplica:
+        if isinstance(message, Subscribe) and f".{cls}." in message.reaction:
             raise StorageError("the disk is full (planted)")
-        return real(self, question)
+        return message
 
-    with patch.object(Engine, "deliver", deliver):
-        yield
+    sim.server.front = arrived
+    yield
+    sim.server.front = None
 
 
 @contextmanager
-def failing(cls: str, times: int) -> Iterator[list[str]]:
+def failing(sim: Simulation, cls: str, times: int) -> Iterator[None]:
     """The disk fails at the first declarations of a class's reactions, by themselves or with a commit, and goes on."""
-    real, left = Subscriptions.subscribe, [cls] * times
+    left = [cls] * times
 
-    def subscribe(self: Subscriptions, wish: Subscribe | Declared, until: int | None = None) -> bool:
-        if f".{cls}." in wish.reaction and left:
+    def arrived(engine: Engine, message: FromReplica) -> FromReplica:
+        if left and any(f".{cls}." in each.reaction for each in declared_in(message)):
             left.pop()
             raise StorageError("the disk is full (planted)")
-        return real(self, wish, until)
+        return message
 
-    with patch.object(Subscriptions, "subscribe", subscribe):
-        yield left
+    sim.server.front = arrived
+    yield
+    sim.server.front = None
     assert not left, "it was met"
 
 
@@ -59,7 +65,7 @@ def test_a_process_that_dies_behind_its_commit_leaves_a_record_that_the_next_one
     async def story(sim: Simulation) -> list[str]:
         table = await sim.runtime("ann").space("s").open(Table, "a")
         sim.runtime("ann").pieces.reacting.kill()
-        with refusing("Row"):
+        with refusing(sim, "Row"):
             await table.say.send("1")
             await sim.crash("ann")
         sim.runtime("bob").space("s")
@@ -78,7 +84,7 @@ def test_one_that_another_process_declares_and_delivers_meanwhile_has_the_earlie
         ann, bob = sim.runtime("ann"), sim.runtime("bob")
         table = await ann.space("s").open(Table, "a")
         ann.pieces.reacting.kill()
-        with refusing("Row"):
+        with refusing(sim, "Row"):
             await table.say.send("first")
         with sim.offline("ann"):
             theirs = await bob.space("s").open(Table, "a")
@@ -96,7 +102,7 @@ def test_a_parent_that_emits_to_its_childs_topic_while_the_disk_fails_misses_not
     BEGAN.clear()
 
     async def story(sim: Simulation) -> list[str]:
-        with failing("Row", 3):
+        with failing(sim, "Row", 3):
             rt = sim.runtime("ann")
             table = await rt.space("s").open(Table, "a")
             await table.say.send("1")
@@ -116,7 +122,7 @@ def test_what_was_emitted_without_a_connection_survives_a_disk_that_fails_when_t
     async def story(sim: Simulation) -> list[str]:
         rt = sim.runtime("ann")
         table = await rt.space("s").open(Table, "a")
-        with failing("Table", 3):
+        with failing(sim, "Table", 3):
             with sim.offline("ann"):
                 table.shout.post("offline")
                 await sim.advance(seconds=3)
@@ -135,7 +141,7 @@ def test_a_connection_that_ends_while_the_disk_fails_changes_nothing_of_it() -> 
     async def story(sim: Simulation) -> list[str]:
         rt = sim.runtime("ann")
         table = await rt.space("s").open(Table, "a")
-        with failing("Row", 4):
+        with failing(sim, "Row", 4):
             table.say.post("1")
             await sim.settle()
             with sim.offline("ann"):
@@ -156,7 +162,7 @@ def test_a_worker_that_delivers_elsewhere_hears_of_it_without_another_record() -
         sim.runtime("ann").pieces.reacting.kill()
         sim.runtime("bob").space("s")
         await sim.advance(seconds=1)
-        with failing("Row", 3):
+        with failing(sim, "Row", 3):
             await table.say.send("1")
             await sim.advance(seconds=5)
         assert heard() == ["1"]
@@ -168,13 +174,14 @@ def test_a_worker_that_delivers_elsewhere_hears_of_it_without_another_record() -
 def test_what_is_known_to_have_landed_is_not_declared_with_every_commit() -> None:
     BEGAN.clear()
     said: list[tuple[str, ...]] = []
-    real = Subscriptions.subscribe
 
-    def subscribe(self: Subscriptions, wish: Subscribe | Declared, until: int | None = None) -> bool:
-        said.append((type(wish).__name__, wish.reaction.rpartition(".")[0].rpartition(".")[2]))
-        return real(self, wish, until)
+    def arrived(engine: Engine, message: FromReplica) -> FromReplica:
+        for each in declared_in(message):
+            said.append((type(each).__name__, each.reaction.rpartition(".")[0].rpartition(".")[2]))
+        return message
 
     async def story(sim: Simulation) -> list[str]:
+        sim.server.front = arrived
         rt = sim.runtime("ann")
         table = await rt.space("s").open(Table, "a")
         for number in range(4):
@@ -184,8 +191,7 @@ def test_what_is_known_to_have_landed_is_not_declared_with_every_commit() -> Non
         assert sorted(heard()) == sorted([str(number) for number in range(4)] * 2)
         return []
 
-    with patch.object(Subscriptions, "subscribe", subscribe):
-        assert told(story) == []
+    assert told(story) == []
     assert said == [("Subscribe", "Table"), ("Declared", "Row")]
 
 
@@ -196,9 +202,8 @@ def test_what_cannot_be_declared_refuses_the_event_that_emits_and_nothing_else()
     async def story(sim: Simulation) -> list[str]:
         rt = sim.runtime("ann")
         table = await rt.space("s").open(Table, "a")
-        channel = rt.channel("s")
-        assert channel is not None
-        await SpaceDesk(channel).ask(Subscribe(0, f"{Table.__module__}.Row.hear", "elsewhere"))
+        other = Subscribe(0, f"{Table.__module__}.Row.hear", "elsewhere")
+        read(sim, lambda engines: engines["s"].deliver(other))
         with pytest.raises(RuleRefusedError, match="is for the records of 'elsewhere'"):
             await table.say.send("1")
         with sim.offline("ann"):

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 import headwater
@@ -15,13 +16,12 @@ from headwater import Cell, Piece, Policy, cell, handler
 from headwater.data.patch import append
 from headwater.engine import ACCESS
 from headwater.errors import HeadwaterError
-from headwater.protocol.messages import Query
-from headwater.replica import Session
-from headwater.runtime import Remote, Runtime, attached
+from headwater.protocol.messages import FromReplica, Open, Query
+from headwater.runtime import Remote, Runtime
 from headwater.server import new_key, new_token
-from headwater.server.application import Served
 from tests.scenario.runtime_kit import Cable
 from tests.scenario.test_events_waiting import moments
+from tests.scenario.wire_kit import Wire
 from tests.unit.runtime.kit import address, run, serving
 from tests.unit.server.test_attack3_desk import ask
 
@@ -53,33 +53,29 @@ def test_an_author_meets_the_name_that_the_application_gave(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("guess", ["a1", "window a1", ""])
-def test_nobody_opens_the_window_of_an_application_s_user(
-    tmp_path: Path, guess: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nobody_opens_the_window_of_an_application_s_user(tmp_path: Path, guess: str) -> None:
     """By the name that the application uses, by the one that is stored, and by each that stands in a stored event."""
 
     async def stolen(where: str, key: str) -> object:
         """What eve reads there, with a client that opens its session under that key."""
 
-        def opened_as(*args: Any, **options: Any) -> Session:
-            return Session(*args, **{**options, "key": key})
+        def opened_as(space: str, message: FromReplica) -> FromReplica:
+            return msgspec.structs.replace(message, session=key) if isinstance(message, Open) else message
 
-        with monkeypatch.context() as patch:
-            patch.setattr(attached, "Session", opened_as)
-            eve = await headwater.connect(where, token=new_token(tmp_path, "eve"), policy=PATIENT)
-            try:
-                eve.space("s", user="eve")
-                driver = eve.channel("s").driver  # type: ignore[union-attr]
-                await asyncio.wait_for(driver.opened(), 5)
-                return [each.get() for each in (await driver.query(Query(0, f"session:{key}", "n:draft"))).documents]
-            except HeadwaterError as error:
-                return str(error)
-            finally:
-                await eve.close()
+        eve = Runtime(Wire(Remote(where, token=new_token(tmp_path, "eve")), opened_as), policy=PATIENT)
+        try:
+            eve.space("s", user="eve")
+            driver = eve.channel("s").driver  # type: ignore[union-attr]
+            await asyncio.wait_for(driver.opened(), 5)
+            return [each.get() for each in (await driver.query(Query(0, f"session:{key}", "n:draft"))).documents]
+        except HeadwaterError as error:
+            return str(error)
+        finally:
+            await eve.close()
 
     async def work() -> None:
         new_key(tmp_path)
-        async with serving(tmp_path) as server:
+        async with serving(tmp_path, classes=(Note,), owner="ann") as server:
             where = address(server)
             ann = await headwater.connect(where, token=new_token(tmp_path, "ann"), policy=PATIENT)
             await ann.space("s", user="ann").open(Note, "n")
@@ -87,7 +83,7 @@ def test_nobody_opens_the_window_of_an_application_s_user(
             assert founder is not None
             await founder.land(lambda tx: tx.write(ACCESS, append(("writers",), ["eve"])), node="grant")
             await ann.close()
-            async with Runtime(Served(server.service), clock=server.service.clock, policy=PATIENT) as app:
+            async with Runtime(server.application().attachment, policy=PATIENT) as app:
                 windows = {"ann": "a1", "bob": "", "cy": ""}
                 for user, session in windows.items():
                     await app.space("s", user=user, session=session).piece(Note, "n").write.send(f"secret of {user}")

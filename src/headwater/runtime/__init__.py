@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from headwater.runtime.attachment import Attachment, Embedded, Remote
     from headwater.runtime.core import Core
     from headwater.runtime.driver import Driver
+    from headwater.runtime.entry import served
     from headwater.runtime.loopback import Loopback
     from headwater.runtime.outbox import Outbox
     from headwater.runtime.policy import Policy
@@ -54,6 +55,7 @@ __all__ = [
     "Transport",
     "WebSocket",
     "Writer",
+    "served",
 ]
 
 __getattr__ = load_on_use(
@@ -62,6 +64,7 @@ __getattr__ = load_on_use(
         "Attachment": "headwater.runtime.attachment",
         "Embedded": "headwater.runtime.attachment",
         "Remote": "headwater.runtime.attachment",
+        "served": "headwater.runtime.entry",
         "Policy": "headwater.runtime.policy",
         "Reception": "headwater.runtime.reception",
         "Runtime": "headwater.runtime.runtime",
