@@ -11,6 +11,7 @@ Reads source only, with the standard library; runs no test.
 from __future__ import annotations
 
 import ast
+import functools
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -97,7 +98,8 @@ class Source:
         self._tree = ast.parse(text)
         self.lines = text.count("\n")
         self._imported = dict(_imported_names(self._tree))
-        self._own = set(_defined_names(self._tree))
+        # A name that the product defines, too, may be the product's.
+        self._own = set(_defined_names(self._tree)) - _product_private_names()
 
     def test_modules(self) -> Iterator[str]:
         """Modules of tests that this file may import."""
@@ -221,7 +223,18 @@ def _root_name(node: ast.expr) -> str | None:
     return node.id if isinstance(node, ast.Name) else None
 
 
+@functools.cache
+def _product_private_names() -> frozenset[str]:
+    """Private names that some module of the product defines, kits excepted."""
+    kits = ROOT / "src" / PRODUCT / "testing"
+    paths = [path for path in (ROOT / "src" / PRODUCT).rglob("*.py") if not path.is_relative_to(kits)]
+    names = {name for path in paths for name in _defined_names(ast.parse(path.read_text()))}
+    return frozenset(name for name in names if name.startswith("_"))
+
+
 def _is_self(node: ast.expr) -> bool:
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Name) and node.func.id == "super"
     return isinstance(node, ast.Name) and node.id in ("self", "cls")
 
 

@@ -84,54 +84,54 @@ class DiskFile:
 class Platter:
     """All files of one disk. `sector_garbled`: a torn write destroys its whole sector, not only its own bytes."""
 
-    __slots__ = ("_durable_names", "_names", "sector_garbled")
+    __slots__ = ("_durable_names", "_cached_names", "sector_garbled")
 
     def __init__(self, image: Image | None = None, *, sector_garbled: bool = False) -> None:
-        self._names = {name: DiskFile(content) for name, content in (image or {}).items()}
-        self._durable_names = dict(self._names)
+        self._cached_names = {name: DiskFile(content) for name, content in (image or {}).items()}
+        self._durable_names = dict(self._cached_names)
         self.sector_garbled = sector_garbled
 
     def copy(self) -> Platter:
-        twins = {id(file): file.copy() for file in (*self._names.values(), *self._durable_names.values())}
+        twins = {id(file): file.copy() for file in (*self._cached_names.values(), *self._durable_names.values())}
         twin = Platter(sector_garbled=self.sector_garbled)
-        twin._names = {name: twins[id(file)] for name, file in self._names.items()}
+        twin._cached_names = {name: twins[id(file)] for name, file in self._cached_names.items()}
         twin._durable_names = {name: twins[id(file)] for name, file in self._durable_names.items()}
         return twin
 
     # ---- while it runs ------------------------------------------------------------------------------------
 
     def find(self, name: str) -> DiskFile | None:
-        return self._names.get(name)
+        return self._cached_names.get(name)
 
     def visible(self) -> dict[str, bytes]:
         """What a reader sees now."""
-        return {name: bytes(file.cached) for name, file in self._names.items()}
+        return {name: bytes(file.cached) for name, file in self._cached_names.items()}
 
     def apply(self, op: DiskOp) -> None:
         """Do it. Anything but a creation or a deletion needs the file to be there."""
         match op.kind:
             case OpKind.CREATE:
-                self._names[op.file] = DiskFile(is_new=True)
+                self._cached_names[op.file] = DiskFile(is_new=True)
             case OpKind.DELETE:
-                self._names.pop(op.file, None)
+                self._cached_names.pop(op.file, None)
                 if op.directory_synced:
                     self._durable_names.pop(op.file, None)
             case OpKind.SYNC:
-                file = self._names[op.file]
+                file = self._cached_names[op.file]
                 for pending in file.pending:
                     _change(file.durable, pending)
                 file.pending.clear()
                 if file.is_new and op.file.endswith(_SYNCED_WITH_DIRECTORY):
-                    self._durable_names = dict(self._names)
+                    self._durable_names = dict(self._cached_names)
                 file.is_new = False
             case OpKind.WRITE | OpKind.TRUNCATE:
-                self._names[op.file].change(op)
+                self._cached_names[op.file].change(op)
             case _:
                 assert_never(op.kind)
 
     def forget_pending(self, name: str) -> None:
         """A sync failed and the cache now takes its pages for clean: reads see them, no later sync writes them."""
-        file = self._names.get(name)
+        file = self._cached_names.get(name)
         if file is not None:
             file.pending.clear()
 
@@ -139,19 +139,21 @@ class Platter:
 
     def is_settled(self) -> bool:
         """True when every loss leaves the same image."""
-        return self._names == self._durable_names and not any(file.pending for file in self._names.values())
+        return self._cached_names == self._durable_names and not any(
+            file.pending for file in self._cached_names.values()
+        )
 
     def after_crash(self, loss: Loss, random: Random) -> dict[str, bytes]:
         """The files after power failed now and came back."""
         image: dict[str, bytes] = {}
-        for name in sorted({*self._names, *self._durable_names}):
+        for name in sorted({*self._cached_names, *self._durable_names}):
             file = self._surviving_file(name, loss, random)
             if file is not None:
                 image[name] = self._surviving(file, loss, random)
         return image
 
     def _surviving_file(self, name: str, loss: Loss, random: Random) -> DiskFile | None:
-        cached, durable = self._names.get(name), self._durable_names.get(name)
+        cached, durable = self._cached_names.get(name), self._durable_names.get(name)
         if loss is Loss.KEPT:
             return cached
         if loss is Loss.DROPPED or cached is durable:

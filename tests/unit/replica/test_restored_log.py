@@ -33,12 +33,12 @@ class Shop(World):
         self.file = folder / "shop.space"
         super().__init__()
         self.engine.close()
-        self._open()
+        self.open_engine()
         for name in names:
             self.join(name).watch("d")
         self.settle()
 
-    def _open(self) -> None:
+    def open_engine(self) -> None:
         self.engine = Engine(SqliteStore(self.file, synchronous="OFF"), clock=self.clock, limits=self.limits)
         self.hub = Hub(self.engine, self.clock, self.limits)
 
@@ -47,7 +47,7 @@ class Shop(World):
         for client in self.clients:
             client.drop()
         self.engine.close()
-        self._open()
+        self.open_engine()
 
     def backup(self) -> Path:
         """A copy of the files as they are at this moment. Nobody is disturbed."""
@@ -65,7 +65,7 @@ class Shop(World):
             file.unlink()
         for file in backup.iterdir():
             shutil.copy(file, self.file.parent)
-        self._open()
+        self.open_engine()
 
     def grow(self, commits: int) -> None:
         """Somebody else, who came after the restoring, writes on."""
@@ -158,7 +158,7 @@ class TestALogThatIsAnother:
             client.drop()
         shop.engine.close()
         shop.file.unlink()
-        shop._open()
+        shop.open_engine()
         Writer(shop.engine, "first").lands(write("d", replace((), {"n": 0})))
         shop.grow(5)
         a.up()

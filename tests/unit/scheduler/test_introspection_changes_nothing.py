@@ -129,11 +129,11 @@ class History:
     def play(self) -> None:
         self.build()
         for _ in range(12):
-            self._step()
+            self._take_step()
         for _ in range(3):
             self.world.advance(700)
 
-    def _step(self) -> None:
+    def _take_step(self) -> None:
         world, random = self.world, self.random
         match random.randrange(7):
             case 0 | 1 | 2:
@@ -222,13 +222,13 @@ def test_switching_diagnostics_on_and_off_on_the_way_changes_no_decision() -> No
         off.play()
         on, inspected, _ = with_everything_on(seed)
         look, switches = inspected.look, Random(seed)
-        step = on._step
+        step = on._take_step
 
         def switched(step: Callable[[], None] = step, switches: Random = switches, look: Any = look) -> None:
             for part in (look.traces, look.run_stats, look.idempotency):
                 part.switch(on=switches.random() < 0.5)
             step()
 
-        on._step = switched  # type: ignore[method-assign]
+        on._take_step = switched  # type: ignore[method-assign]
         on.play()
         assert on.outcome() == off.outcome(), f"seed {seed}"
