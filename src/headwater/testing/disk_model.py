@@ -84,7 +84,7 @@ class DiskFile:
 class Platter:
     """All files of one disk. `sector_garbled`: a torn write destroys its whole sector, not only its own bytes."""
 
-    __slots__ = ("_durable_names", "_cached_names", "sector_garbled")
+    __slots__ = ("_cached_names", "_durable_names", "sector_garbled")
 
     def __init__(self, image: Image | None = None, *, sector_garbled: bool = False) -> None:
         self._cached_names = {name: DiskFile(content) for name, content in (image or {}).items()}
