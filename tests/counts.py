@@ -1,7 +1,7 @@
 """How many cases a random suite tries.
 
-A suite states its full count; `./dev test` runs a tenth of it, `./dev sim` all of it, and `--seeds N` exactly
-N. Mark such a suite with `@pytest.mark.random`; tests that use hypothesis are marked by themselves.
+A suite states its full count; `./dev test` runs a hundredth of it, `./dev check` a tenth, `./dev sim` all of it, and
+`--seeds N` exactly N. A suite that says nothing below some count states that as well. Mark such a suite with `@pytest.mark.random`; tests that use hypothesis are marked by themselves.
 
     @pytest.mark.random
     def test_something_holds_for_every_schedule() -> None:
@@ -21,17 +21,17 @@ T = TypeVar("T")
 SAMPLED: Final = 10
 
 
-def scaled(full: int) -> int:
-    """The count to run where `full` is the whole of it. At least 1."""
+def scaled(full: int, *, least: int = 1) -> int:
+    """The count to run where `full` is the whole of it, and fewer than `least` mean nothing."""
     seeds = os.environ.get("HEADWATER_SEEDS")
     if seeds is not None:
         return max(1, int(seeds))
-    return max(1, round(full * _scale()))
+    return max(least, round(full * _scale()))
 
 
-def seldom(full: int) -> int:
-    """The count of cases that are expensive each: a tenth of the others where not everything is run. At least 1."""
-    return scaled(full) if is_exploring() else max(1, scaled(full) // 10)
+def seldom(full: int, *, least: int = 1) -> int:
+    """The count of cases that are expensive each: a tenth of the others where not everything is run."""
+    return scaled(full, least=least) if is_exploring() else max(least, scaled(full) // 10)
 
 
 def sampled(cases: Sequence[T]) -> Sequence[T]:

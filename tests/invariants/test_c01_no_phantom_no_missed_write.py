@@ -171,7 +171,7 @@ class TestRandomRuns:
     @pytest.mark.random
     def test_reads_of_accepted_commits_look_the_same_at_their_basis_and_at_their_turn(self) -> None:
         accepted = rejected = 0
-        for seed in range(scaled(300)):
+        for seed in range(scaled(300, least=15)):
             random = Random(seed)
             limits = Limits(
                 cache_bytes=random.choice((1, 10**8)),
