@@ -69,8 +69,14 @@ def main(arguments: Sequence[str]) -> int:
     if options.list:
         print(*(f"{one.name}  {one.test}" for one in chosen), sep="\n")
         return 0
+    sound = sorted({one._replace(name="") for one in chosen})
     missed = []
     with concurrent.futures.ThreadPoolExecutor(TOGETHER) as pool:
+        for number, (one, code) in enumerate(zip(sound, pool.map(test_sound_product, sound), strict=True), 1):
+            if code != 0:
+                print(f"{one.test} fails in {one.seeds} cases of a product without a planted bug: mend that first")
+                return 1
+            print(f"without a bug {number}/{len(sound)}: {one.test} passes in {one.seeds} cases", flush=True)
         for number, result in enumerate(pool.map(find, chosen), 1):
             print(f"{number}/{len(chosen)} {result.planted.name}: {result.text}", flush=True)
             if not result.is_found:
@@ -87,21 +93,21 @@ def read_list(text: str) -> list[Planted]:
     return [Planted(name, int(seeds), test) for name, seeds, test in rows]
 
 
+def test_sound_product(planted: Planted) -> int:
+    """Run a listed test without a fault: only a test that passes then can find one."""
+    return run_test(planted, SOURCE).returncode
+
+
 def find(planted: Planted) -> Result:
     """Run the test of one fault against a copy of the product that has the fault."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="headwater-planted-") as scratch:
         copy = Path(scratch) / "src"
         shutil.copytree(SOURCE, copy)  # Times of files are kept, so that compiled bytecode stays valid.
-        places = plant(planted.name, copy)
-        if not places:
+        if not plant(planted.name, copy):
             return Result(planted, False, "the product has no such fault point")
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-n", "0", planted.test]
-        environment = {**os.environ, "PYTHONPATH": f"{copy}{os.pathsep}{ROOT}", "HEADWATER_SEEDS": str(planted.seeds)}
         try:
-            done = subprocess.run(
-                command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=SECONDS_MOST
-            )
+            done = run_test(planted, copy)
         except subprocess.TimeoutExpired:
             return Result(planted, False, f"NOT FOUND: {planted.test} did not end within {SECONDS_MOST} s")
     seconds = time.monotonic() - started
@@ -112,6 +118,15 @@ def find(planted: Planted) -> Result:
     if done.returncode == 0:
         return Result(planted, False, f"NOT FOUND by {planted.test} in {planted.seeds} cases, {seconds:.1f} s")
     return Result(planted, False, f"pytest could not run {planted.test}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+
+
+def run_test(planted: Planted, source: Path) -> subprocess.CompletedProcess[str]:
+    """Run the test that is listed with a fault against the product in `source`."""
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-n", "0", planted.test]
+    environment = {**os.environ, "PYTHONPATH": f"{source}{os.pathsep}{ROOT}", "HEADWATER_SEEDS": str(planted.seeds)}
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=SECONDS_MOST
+    )
 
 
 def plant(name: str, source: Path) -> int:
