@@ -37,6 +37,7 @@ def test_the_engine_accepts_nothing_that_the_naive_model_refuses(part: int, caps
     assert summary.ok, str(summary)
 
 
+@pytest.mark.thorough
 def test_schedules_meet_everything_that_can_happen_to_a_frame() -> None:
     """A harness that never meets something says nothing about it."""
     summary = run(40, start=1_000_000)

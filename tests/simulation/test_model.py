@@ -23,6 +23,8 @@ from model.variants import ALTERNATIVES, MISTAKES, Variant
 from model.workload import BLIND, Conditions, Kind, Scope, Workload, parsed, renamings, text_of
 from tests.counts import is_exploring
 
+pytestmark = pytest.mark.thorough
+
 SMALL = Scope(name="2+1 of few kinds", commits=(2, 1), kinds=scopes.FEW)
 DETAILED = replace(scopes.QUICK[0], name="1+1 of few kinds, in detail", kinds=scopes.FEW)
 SCOPES = scopes.LEVELS["full"] if is_exploring() else (DETAILED, SMALL)

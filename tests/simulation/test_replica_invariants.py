@@ -89,7 +89,8 @@ def test_cycles_are_bounded_and_told_once_while_other_runtimes_go_on() -> None:
 @pytest.mark.random
 def test_cycles_through_several_runtimes_are_bounded_and_told_once() -> None:
     """I6, where nobody has all of it."""
-    done = hold("I6 across", scaled(HISTORIES // 2, least=4 * LEAST))  # They are short, and most of them have no such cycle.
+    # They are short, and most of them have no such cycle.
+    done = hold("I6 across", scaled(HISTORIES // 2, least=4 * LEAST))
     assert done["held back"] > scaled(HISTORIES, least=4 * LEAST) // 20
 
 

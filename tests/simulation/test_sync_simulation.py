@@ -46,6 +46,7 @@ def test_the_same_seed_gives_the_same_trace() -> None:
     assert trace(3) != trace(5)
 
 
+@pytest.mark.thorough
 def test_the_histories_are_large_enough_to_mean_something() -> None:
     """Faults happen, commits land and are rejected, days pass: a calm history would prove nothing."""
     summary = run_seeds(40)
@@ -105,6 +106,7 @@ def test_a_document_that_is_asked_for_again_with_its_links_while_it_loads_brings
         assert process.replica.visible(leaf) == {"n": 1}
 
 
+@pytest.mark.thorough
 @pytest.mark.random
 def test_a_long_and_busy_history_breaks_no_rule() -> None:
     load = Load(steps=(60, 120), pause_us=(0, 100_000))

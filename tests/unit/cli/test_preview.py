@@ -19,6 +19,8 @@ from headwater.server.copying import FOLDER
 from tests.unit.cli.kit_app import SHOP, imported, write_app
 from tests.unit.cli.test_run import LIMIT_S, running
 
+pytestmark = pytest.mark.thorough
+
 Ask = Callable[..., tuple[int, str, str]]
 TEA = 'line={"sku": "tea", "cents": 450}'
 WHOLE = "another member of its piece does something else"

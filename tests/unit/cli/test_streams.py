@@ -21,6 +21,8 @@ from headwater.engine.directory import Directory
 from headwater.protocol.commit import Commit, Provenance
 from tests.unit.engine.kit import write
 
+pytestmark = pytest.mark.thorough
+
 ROOT: Final = Path(__file__).resolve().parents[3]
 
 SESSION: Final = "ann\x1b]0;owned\x07\x1b[31m\n7 forged :heart:"

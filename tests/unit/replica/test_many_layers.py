@@ -24,6 +24,8 @@ from headwater.replica.spans import MOST_SPANS
 from headwater.replica.transaction import Transaction
 from tests.unit.replica.kit import Told, World, bump, doc, holding
 
+pytestmark = pytest.mark.thorough
+
 D, E = doc("d"), doc("e")
 NO = RuleRefused("rule", "no")
 FEW, MANY = 100, 10_000

@@ -183,6 +183,7 @@ def test_a_dormant_chain_of_3000_never_runs_and_reads_nothing() -> None:
     assert world.driver.ticks == 0
 
 
+@pytest.mark.thorough
 def test_a_chain_of_20000_neither_overflows_nor_runs_anything_twice() -> None:
     world = World()
     source = world.cell(0)
@@ -200,6 +201,7 @@ def test_a_chain_of_20000_neither_overflows_nor_runs_anything_twice() -> None:
     assert not any(node.live for node in world.nodes())
 
 
+@pytest.mark.thorough
 def test_a_cycle_of_20000_neither_overflows_nor_hangs() -> None:
     world = World()
     limit = world.cell(2)

@@ -14,6 +14,8 @@ from headwater.errors import UpstreamFailedError
 from headwater.scheduler.limits import SchedulerLimits
 from headwater.testing.sched_kit import Handle, World
 
+pytestmark = pytest.mark.thorough
+
 DEEP = 20_000
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.thorough
+
 PASSES = """
 from headwater.testing import Simulation, simulated
 

@@ -19,6 +19,8 @@ from headwater.testing.author_seeds import Simulated, run_seed
 from tests.counts import scaled
 from tests.unit.testing.author_pieces import Shop
 
+pytestmark = pytest.mark.thorough
+
 USERS = ("ann", "bob", "cy")
 
 

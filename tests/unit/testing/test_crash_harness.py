@@ -33,6 +33,8 @@ from headwater.testing.disk_steps import Frames, Step
 from headwater.testing.disk_tape import Answered, Tables, Tape, record
 from headwater.testing.faulty_disk import Fault, Mode
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture(scope="module")
 def tape() -> Tape:
