@@ -1,4 +1,4 @@
-"""Whether the piece of a stored event is gone: a version that does not know its member, or is an older one, cannot say."""
+"""Whether the piece of a stored event is gone: an older version, or one without its member, cannot say."""
 
 from __future__ import annotations
 
