@@ -210,6 +210,8 @@ class Attempting:
         tracker.check()  # Whoever caught the signal has gone on with what was not there: nothing of that is kept.
         event.seen = noted(transaction)
         self._lane.leave(event)
+        if self._lane.front is None and core.observing.is_awaited():
+            core.request_tick()  # `idle` may hold now, and without a connection nothing else would look.
         return result
 
     def _begin_attempt(self, event: Event) -> None:
