@@ -25,6 +25,9 @@ PRODUCT = "headwater"
 UNIT_LINES_MOST = 1_700
 """How many lines the unit-test files that use something private may have together."""
 
+INNER = frozenset({"core", "pieces"})
+"""Attributes of a runtime that lead to its inner components."""
+
 # Public methods of the standard library that begin with an underscore.
 _NOT_PRIVATE = frozenset({"_replace", "_asdict", "_fields", "_make", "_field_defaults"})
 _REPLACING = frozenset({"setattr", "delattr", "object", "multiple", "dict"})
@@ -59,7 +62,7 @@ def main() -> int:
     inner: list[Breach] = []
     private: list[Breach] = []
     for source in with_kits(path for suite in SUITES for path in sorted((ROOT / suite).rglob("*.py"))):
-        inner += source.inner_imports(seams)
+        inner += [*source.inner_imports(seams), *source.inner_attributes()]
         private += [*source.private_uses(), *source.replaced_attributes()]
     for breach in [*inner, *private]:
         print(breach)
@@ -114,6 +117,12 @@ class Source:
             for module in _product_modules(node):
                 if not seams.allow(module):
                     yield self._breach(node, f"imports the inner module {module}")
+
+    def inner_attributes(self) -> Iterator[Breach]:
+        """Attributes that lead from a seam to inner components."""
+        for node in ast.walk(self._tree):
+            if isinstance(node, ast.Attribute) and node.attr in INNER - self._own:
+                yield self._breach(node, f"reaches an inner component by {ast.unparse(node)}")
 
     def private_uses(self) -> Iterator[Breach]:
         """Private attributes and private imports, except names that this file defines itself."""

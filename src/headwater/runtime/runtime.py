@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from math import inf
 from os import PathLike, fspath
@@ -44,6 +44,7 @@ from headwater.scheduler.introspection.causes import Explanation
 from headwater.scheduler.introspection.introspection import Introspection
 from headwater.scheduler.introspection.snapshot import GraphSnapshot
 from headwater.scheduler.limits import SchedulerLimits
+from headwater.scheduler.scheduler import Failure, Scheduler
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -256,11 +257,22 @@ class Runtime:
                 await channel.reached(through)
         await self.core.observing.until(lambda: self.core.is_settled() and self.pieces.resuming.is_quiet())
 
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until `condition()` is true. It is called again after each change that this runtime shows.
+
+        Raises the reason if the runtime ends first, and any error that `condition` raises.
+        """
+        await self.core.observing.until(condition)
+
     # ---- errors, threads ---------------------------------------------------------------------------
 
     def on_error(self, fn: Callable[[BaseException], object], /) -> Subscription:
         """Hear every failure that nobody awaits. Its notes say whose it is and what made that run."""
         return self.core.on_error(lambda failure: fn(failure.noted()))
+
+    def on_failure(self, fn: Callable[[Failure], object], /) -> Subscription:
+        """Call `fn` with each failure as `on_error` does, but as a record: node, causes and error."""
+        return self.core.on_error(fn)
 
     @overload
     def call(self, fn: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
@@ -279,6 +291,20 @@ class Runtime:
         return self._calls.there(fn, args, kwargs)
 
     # ---- looking inside ----------------------------------------------------------------------------
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """The scheduler of this runtime's nodes."""
+        return self.core.scheduler
+
+    @property
+    def clock(self) -> Clock:
+        return self.core.clock
+
+    @property
+    def resume_counts(self) -> Mapping[str, int]:
+        """How many nodes were resumed without a run ("clean"), and how many were not, by reason."""
+        return self.pieces.resuming.counts
 
     @property
     def introspection(self) -> Introspection:
