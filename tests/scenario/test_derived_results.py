@@ -14,13 +14,15 @@ from typing import Any
 import headwater
 from headwater import Cell, Piece, Runtime, cell, computed, each, effect, handler
 from headwater.data.address import DocKey
+from headwater.data.patch import append
 from headwater.data.value import ABSENT
-from headwater.engine import Engine
+from headwater.engine import ACCESS, Directory, Engine
 from headwater.runtime import Remote
+from headwater.server import new_key, new_token
 from headwater.testing import Simulation, simulated
 from headwater.testing.author_stored import log_of
 from tests.scenario.events_kit import read
-from tests.scenario.pieces_kit import Ranned, run, serving
+from tests.scenario.pieces_kit import Ranned, run, serving, until
 from tests.scenario.runtime_kit import Cable
 
 MANY = 600
@@ -238,5 +240,49 @@ def test_result_that_another_process_outdated_is_made_again_after_a_restart(tmp_
             sheet = await rt.space("s").open(Sheet, "p")
             assert await sheet.twice.pull() == 8
             assert ran.taken().of(":total") == 1
+
+    run(work)
+
+
+# ---- without the right to write ----------------------------------------------------------------------------
+
+
+class Plain(Piece, name="derived.Plain"):
+    a: Cell[int] = cell(default=0)
+
+    @computed
+    def total(self) -> int:
+        return self.a.get() + 1
+
+    @computed
+    def twice(self) -> int:
+        return 2 * self.total.get()
+
+
+def test_results_of_a_reader_are_fresh_and_stay_in_its_process(tmp_path: Path) -> None:
+    new_key(tmp_path)
+
+    async def work() -> None:
+        async with serving(tmp_path, insecure_local=False) as where:
+            ann = await headwater.connect(where, token=new_token(tmp_path, "ann"))
+            mine = await ann.space("s", user="ann").open(Plain, "p")
+            mine.a.set(1)
+            channel = ann.channel("s")
+            assert channel is not None
+            await channel.land(lambda made: made.write(ACCESS, append(("readers",), ["rita"])), node="grant")
+            await ann.durable()
+            rita = await headwater.connect(where, token=new_token(tmp_path, "rita"))
+            hers = rita.space("s", user="rita").piece(Plain, "p")
+            seen: list[int] = []
+            hers.twice.sink(seen.append)
+            for number in (1, 2, 3):
+                mine.a.set(number)
+                await ann.durable()
+                await until(rita, lambda number=number: seen[-1:] == [2 * number + 2])  # type: ignore[misc]
+                assert await hers.total.pull() == number + 1
+            await rita.close()
+            await ann.close()
+        with Directory(tmp_path) as directory:
+            assert not [each for each in log_of(directory.space("s")) if each.commit.provenance.derived]
 
     run(work)

@@ -514,15 +514,18 @@ def test_following_goes_on_when_a_program_opens_the_directory(tmp_path: Path) ->
     store_event(tmp_path, 1)
     words = (sys.executable, "-m", "headwater.cli", "intents", str(tmp_path), "--follow")
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as follower:
-        assert follower.stdout is not None
-        lines = [follower.stdout.readline()]
-        with owned(tmp_path):
+        try:
+            assert follower.stdout is not None
+            lines = [follower.stdout.readline()]
+            with owned(tmp_path):
+                lines.append(follower.stdout.readline())
+                time.sleep(1.5)  # It looks every half second: a message for each look would be among the lines.
+            store_event(tmp_path, 2)
             lines.append(follower.stdout.readline())
-            time.sleep(1.5)  # It looks every half second: a message for each look would be among the lines.
-        store_event(tmp_path, 2)
-        lines.append(follower.stdout.readline())
-        follower.send_signal(signal.SIGINT)
-        assert follower.wait(60) == 130
+            follower.send_signal(signal.SIGINT)
+            assert follower.wait(60) == 130
+        finally:
+            follower.kill()  # If it did not end by itself, the test fails instead of waiting for it.
     assert "s/1:put: stored" in lines[0]
     assert "use" in lines[1]
     assert "s/2:put: stored" in lines[2]
