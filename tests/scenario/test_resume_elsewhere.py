@@ -21,8 +21,8 @@ from headwater.protocol.observations import QueryCurrent
 from headwater.protocol.verdict import Accepted
 from headwater.runtime import Embedded, Policy, Runtime
 from tests.invariants.i07_kit import Site, asked, embedded, killed, opened, site, written
+from tests.scenario.pieces_kit import run
 from tests.scenario.wire_kit import Change, Wire, losing, refusing
-from tests.unit.binding.kit import run
 
 HERE, STOCK, RATES = "here", "stock", "rates"
 READ = {STOCK: ("s:n", "s:twice"), RATES: ("r:rate",)}

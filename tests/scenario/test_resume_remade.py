@@ -13,9 +13,9 @@ import pytest
 from headwater import Cell, Input, Piece, cell, computed, effect, given, handler
 from headwater.protocol.observations import Met
 from headwater.runtime import Embedded
+from tests.scenario.pieces_kit import run
 from tests.scenario.resume_kit import Process, process
 from tests.scenario.wire_kit import Wire
-from tests.unit.binding.kit import run
 
 
 class Counter(Piece, name="remade.Counter"):
