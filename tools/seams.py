@@ -119,9 +119,10 @@ class Source:
                     yield self._breach(node, f"imports the inner module {module}")
 
     def inner_attributes(self) -> Iterator[Breach]:
-        """Attributes that lead from a seam to inner components."""
+        """Attributes that lead from a seam to inner components, except those of the same name that this file defines."""
+        inner = INNER - self._own
         for node in ast.walk(self._tree):
-            if isinstance(node, ast.Attribute) and node.attr in INNER - self._own:
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute) and node.value.attr in inner:
                 yield self._breach(node, f"reaches an inner component by {ast.unparse(node)}")
 
     def private_uses(self) -> Iterator[Breach]:

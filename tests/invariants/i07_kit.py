@@ -41,8 +41,8 @@ class Site:
         self.errors: list[Failure] = []
         self.runs: Counter[str] = Counter()
         self.order: list[str] = []  # the same, one after the other, since the beginning
-        rt.core.scheduler.set_trace(self)
-        rt.core.on_error(self.errors.append)
+        rt.scheduler.set_trace(self)
+        rt.on_failure(self.errors.append)
         for name in self.branches:
             self.space(name)
 
@@ -81,7 +81,7 @@ class Site:
 
     @property
     def counts(self) -> Counter[str]:
-        return self.rt.pieces.resuming.counts
+        return self.rt.resume_counts
 
     @property
     def errors_told(self) -> list[str]:
@@ -131,7 +131,7 @@ async def ends(data: Attachment, one: Site) -> dict[str, int]:
 
 async def put(one: Site, space: str, id: str, value: Value) -> None:
     """A transaction that is no piece's: somebody writes a document from the command line, if it is another one."""
-    doc, key = DocKey("space", id), f"cli {one.rt.core.clock.new_token()}"
+    doc, key = DocKey("space", id), f"cli {one.rt.clock.new_token()}"
 
     def act(engine: Engine) -> None:
         branch = one.branches.get(space, MAIN)

@@ -127,7 +127,7 @@ async def _demanded(one: Site, how: str) -> tuple[Any, int | None]:
     assert home is not None
     got: int | None = None
     if how != "idle":
-        await one.rt.core.observing.until(lambda: home.is_open or opening.done())
+        await one.rt.until(lambda: home.is_open or opening.done())
         got = await named.first.pull() if how == "reader" else await named.look.send() + 1
     return await opening, got
 

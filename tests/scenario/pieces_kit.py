@@ -54,7 +54,7 @@ class Site:
             made = Runtime(policy=policy)
         else:
             made = Runtime(_Shared(self._attachment), policy=policy)
-        made.core.on_error(self.errors.append)
+        made.on_failure(self.errors.append)
         self.runtimes.append(made)
         return made
 
@@ -145,7 +145,7 @@ async def alone(
     """One detached runtime, and the failures of its error channel."""
     errors: list[Failure] = []
     async with Runtime(clock=clock, policy=policy) as rt:
-        rt.core.on_error(errors.append)
+        rt.on_failure(errors.append)
         yield rt, errors
 
 
@@ -168,7 +168,7 @@ async def turns(rt: Runtime, clock: VirtualClock, ms: float) -> None:
 
 async def until(rt: Runtime, condition: Callable[[], bool]) -> None:
     """Wait until a condition holds. A runtime checks it after every tick."""
-    await rt.core.observing.until(condition)
+    await rt.until(condition)
 
 
 # ---- counting ----------------------------------------------------------------------------------------------
@@ -192,7 +192,7 @@ class Ranned:
     def __init__(self, rt: Runtime) -> None:
         self.runs: Counter[str] = Counter()
         self.commits: Counter[str] = Counter()
-        rt.core.scheduler.set_trace(self)
+        rt.scheduler.set_trace(self)
 
     def emit(self, event: object) -> None:
         if isinstance(event, Ran):

@@ -173,8 +173,8 @@ class Process:
         self.space = rt.space(SPACE, user="ann")
         self.errors: list[Failure] = []
         self.runs: Counter[str] = Counter()
-        rt.core.scheduler.set_trace(self)
-        rt.core.on_error(self.errors.append)
+        rt.scheduler.set_trace(self)
+        rt.on_failure(self.errors.append)
 
     def emit(self, event: object) -> None:
         if isinstance(event, (Ran, Failed)):
@@ -200,7 +200,7 @@ class Process:
 
     @property
     def counts(self) -> Counter[str]:
-        return self.rt.pieces.resuming.counts
+        return self.rt.resume_counts
 
 
 @asynccontextmanager
@@ -252,7 +252,7 @@ async def observed(folder: Path, piece: str = "") -> list[Observed]:
             question = QueryObservations(0, piece, None, "", None, after, 1_000)
             channel.driver.session.queries.look(question, answers.append)
             channel.driver.flush()
-            await rt.core.observing.until(lambda answers=answers: bool(answers))  # type: ignore[misc]
+            await rt.until(lambda answers=answers: bool(answers))  # type: ignore[misc]
             (page,) = answers
             assert isinstance(page, Observations)
             found += page.observed

@@ -72,7 +72,7 @@ class Rig:
     def runtime(self) -> tuple[Runtime, Cable]:
         cable = Cable(self._attach())
         runtime = Runtime(cable)
-        runtime.core.on_error(self.errors.append)
+        runtime.on_failure(self.errors.append)
         self.runtimes.append(runtime)
         self.cables.append(cable)
         return runtime, cable

@@ -163,7 +163,7 @@ def test_whoever_stores_an_event_is_in_nobody_elses_session(tmp_path: Path, take
 
     async def shown(rt: Runtime, count: int) -> tuple[str, ...]:
         diary = rt.space("s").piece(Diary, "d")
-        await rt.core.observing.until(lambda: sum(each.ended_us is not None for each in rt.intents()) >= count)
+        await rt.until(lambda: sum(each.ended_us is not None for each in rt.intents()) >= count)
         await rt.durable()
         found: tuple[str, ...] = await diary.shared.pull()
         return found
@@ -183,9 +183,7 @@ def test_whoever_stores_an_event_is_in_nobody_elses_session(tmp_path: Path, take
             await theirs.driver.opened()
             await theirs.land(lambda made: made.events.append(row("forged", anns)), node="as if it were ann's")
             if taker == "ann":
-                await ann.core.observing.until(
-                    lambda: len(ann.intents()) == 2 and ann.intents()[-1].ended_us is not None
-                )
+                await ann.until(lambda: len(ann.intents()) == 2 and ann.intents()[-1].ended_us is not None)
                 assert SECRET not in str(await ann.space("s").piece(Diary, "d").shared.pull())
             else:
                 await ann.close()
@@ -233,7 +231,7 @@ def test_both_go_after_the_retention(tmp_path: Path) -> None:
             for n in range(SWEPT):
                 await diary.write.options(id=f"then {n}").send(f"{n}")
                 await rt.settled()
-                await rt.core.observing.until(lambda: not len(rt.tasks))
+                await rt.until(lambda: not len(rt.tasks))
             for scope in ("space", "user:ann"):
                 left = await receipts(rt, scope)
                 assert len(left) == SWEPT

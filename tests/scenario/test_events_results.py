@@ -168,7 +168,7 @@ def test_whoever_takes_it_up_leaves_an_answer_only_where_they_may(tmp_path: Path
 
     async def taken_up(rt: Runtime, user: str) -> None:
         peek = rt.space("s", user=user).piece(Peek, "p")
-        await rt.core.observing.until(lambda: sum(each.ended_us is not None for each in rt.intents()) == 2)
+        await rt.until(lambda: sum(each.ended_us is not None for each in rt.intents()) == 2)
         assert {each.stream: each.state for each in rt.intents()} == {"s/p:look": "landed", "s/p:say_no": "refused"}
         assert await peek.looks.pull() == 1
         await rt.durable()
@@ -270,11 +270,11 @@ def test_what_is_kept_for_a_window_goes_after_its_time_although_the_window_is_cl
             other = rt.space("s", user="ann", session="other").piece(Note, "n")
             for _ in range(2):  # As many as are swept at once, and the rest.
                 await other.plain.send("x")
-                await rt.core.observing.until(lambda: not len(rt.tasks))
+                await rt.until(lambda: not len(rt.tasks))
             assert await left() == [0] * 11 + [1]
             clock.advance(day_us * 2)
             await other.plain.send("x")
-            await rt.core.observing.until(lambda: not len(rt.tasks))
+            await rt.until(lambda: not len(rt.tasks))
             assert await left() == [0] * 12
 
     run(work)

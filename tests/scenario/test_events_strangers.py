@@ -97,7 +97,7 @@ def test_whoever_has_no_right_in_a_space_leaves_no_receipt_there(tmp_path: Path)
                 assert channel is not None
                 sent = rows(*streams)
                 await channel.land(lambda made, sent=sent: made.events.extend(sent), node="forged")  # type: ignore[misc]
-                await ann.core.observing.until(lambda who=who: f"'{who}' stored" in str(errors))  # type: ignore[misc]
+                await ann.until(lambda who=who: f"'{who}' stored" in str(errors))  # type: ignore[misc]
                 await ann.durable()
                 await rt.close()
             assert await receipts(ann, "vault") == before
@@ -118,7 +118,7 @@ def test_whoever_has_no_right_in_a_space_leaves_no_receipt_there(tmp_path: Path)
                 lambda made: made.events.append(SentEvent("r", "vault/v:ask", freeze({**said, "at": 0}), 0)),
                 node="asks",
             )
-            await ann.core.observing.until(lambda: len(vault.seen.get()) == 1)
+            await ann.until(lambda: len(vault.seen.get()) == 1)
             await rita.close()
             assert asked not in await receipts(ann, "vault")
             for name in ("put", "close", "ask"):

@@ -71,7 +71,7 @@ def test_what_one_runtime_may_not_do_stays_for_one_that_may(tmp_path: Path) -> N
     new_key(tmp_path)
 
     def ended(rt: Runtime, count: int) -> Any:
-        return rt.core.observing.until(lambda: sum(row.ended_us is not None for row in rt.intents()) >= count)
+        return rt.until(lambda: sum(row.ended_us is not None for row in rt.intents()) >= count)
 
     def states(rt: Runtime) -> dict[str, str]:
         return {row.stream: row.state for row in rt.intents()}

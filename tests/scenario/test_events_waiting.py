@@ -171,7 +171,7 @@ def test_what_is_due_later_is_in_the_outbox_until_it_is_stored(tmp_path: Path) -
             assert [row.stream for row in rows_in(path)] == ["s/b:put", "s/b:put"]
             async with headwater.connect(where, token="", outbox=path, policy=Policy(grace_ms=1)) as rt:
                 again = await rt.space("s").open(Box, "b")
-                await rt.core.observing.until(lambda: again.seen.get() == ("soon",))
+                await rt.until(lambda: again.seen.get() == ("soon",))
                 await rt.durable()
                 assert in_hand(rt) == []
                 assert sorted(row.state for row in rt.intents()) == ["landed", "stored"]
@@ -269,13 +269,13 @@ def test_what_is_due_later_is_handled_for_the_user_it_was_sent_for(tmp_path: Pat
             async with headwater.connect(address(server), token="", policy=Policy(grace_ms=1)) as rt:
                 box = await rt.space("s", user="ann", session="w1").open(Box, "b")
                 await box.plan.send()
-                await rt.core.observing.until(lambda: len(box.seen.get()) == 2)
+                await rt.until(lambda: len(box.seen.get()) == 2)
                 assert await box.seen.pull() == ("ann: at once", "ann: due later")
                 await box.plan.send()  # and taken up by another process of the same user:
                 await rt.durable()
             async with headwater.connect(address(server), token="", policy=Policy(grace_ms=1)) as other:
                 there = await other.space("s", user="bob").open(Box, "b")
-                await other.core.observing.until(lambda: len(there.seen.get()) == 4)
+                await other.until(lambda: len(there.seen.get()) == 4)
                 assert (await there.seen.pull())[2:] == ("ann: at once", "ann: due later")
 
     run(work)
@@ -415,7 +415,7 @@ async def due_before_a_long_queue(sim: Simulation) -> list[str]:
     await sim.settle()
     channel = eve.channel("s")
     assert channel is not None
-    due_us = eve.core.clock.now_us() + 15_000_000
+    due_us = eve.clock.now_us() + 15_000_000
     await channel.land(lambda made: made.events.append(row_for("0", "s/b:put", due_us)), node="due")
     many = [row_for(f"1{n:04}", "s/b:take_slow", args={}) for n in range(300)]
     await channel.land(lambda made: made.events.extend(many), node="a queue")
@@ -454,7 +454,7 @@ def test_a_row_that_may_not_be_asked_about_stops_no_timer(tmp_path: Path) -> Non
                 await theirs.land(lambda made: made.events.extend(rows), node="for her own space")
             rt = await headwater.connect(where, token=new_token(tmp_path, "ann"), policy=soon)
             again = await rt.space("s", user="ann").open(Box, "b")
-            await rt.core.observing.until(lambda: again.seen.get() == ("due",))
+            await rt.until(lambda: again.seen.get() == ("due",))
             assert {row.state for row in rt.intents() if row.stream.startswith("t1/")} <= {"failed", "parked"}
             with contextlib.suppress(AccessError):  # of the space that she may not read
                 await rt.close()
@@ -487,7 +487,7 @@ def test_stored_event_that_a_process_has_parked_is_listed_once(
             where = address(server).replace("ws:", "http:")
             rt = server.application().runtime
             rt.space("s")
-            await rt.core.observing.until(lambda: [row.state for row in rt.intents()] == ["parked"])
+            await rt.until(lambda: [row.state for row in rt.intents()] == ["parked"])
             found = json.loads(await asyncio.to_thread(listed, capsys, where, "s", "--json"))
             assert [(row["id"], row["state"]) for row in found] == [("e1", "parked"), ("e2", "stored")]
             text = await asyncio.to_thread(listed, capsys, where, "s")

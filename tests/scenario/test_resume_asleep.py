@@ -99,7 +99,7 @@ async def _known(one: Process) -> list[Observed]:
     assert channel is not None
     channel.driver.session.queries.look(QueryObservations(0, limit=1_000), answers.append)
     channel.driver.flush()
-    await one.rt.core.observing.until(lambda: bool(answers))
+    await one.rt.until(lambda: bool(answers))
     (page,) = answers
     assert isinstance(page, Observations)
     return list(page.observed)
@@ -306,7 +306,7 @@ def test_what_opening_costs_does_not_depend_on_how_many_nodes_there_are(tmp_path
             sheet.cells.key("k0").set(1)
             await again.settled()
             assert again.taken() == {"s:priced/k0 row", "s:first", "s:twice", "s:show"}
-            costs.append((len(again.rt.core.scheduler.registry), len(wire.watched(SPACE))))
+            costs.append((len(again.rt.scheduler.registry), len(wire.watched(SPACE))))
 
     for count in (100, scaled(10_000, least=1_000)):
         run(lambda count=count: story(count), too_long_s=300)  # type: ignore[misc]

@@ -104,7 +104,7 @@ class TestOpening:
                 assert again.counts["asleep"] == COUNT
                 assert [note.text.get() for note in notes] == ["x" * number for number in range(COUNT)]
                 assert {note.never.get() for note in notes} == {3}
-                assert len(again.rt.core.scheduler.registry) == 0, "none of their nodes is here"
+                assert len(again.rt.scheduler.registry) == 0, "none of their nodes is here"
                 assert await notes[7].length.pull() == 10
                 notes[8].text.set("")
                 await again.settled()
@@ -134,7 +134,7 @@ class TestOpening:
                 theirs = [other.space.piece(Note, f"n{number}") for number in range(COUNT)]
                 for note in theirs:  # Also to those that were asked for and not opened.
                     await other.space.transact(lambda note=note: note.text.set(OTHER))  # type: ignore[misc]
-                await again.rt.core.observing.until(lambda: all(note.text.get() == OTHER for note in notes))
+                await again.rt.until(lambda: all(note.text.get() == OTHER for note in notes))
                 await again.settled()
                 assert again.taken() == {f"n{n}:{what}" for n in range(COUNT // 2) for what in ("length", "show")}
                 late = await _opened(again, together=together)

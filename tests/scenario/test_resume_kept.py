@@ -385,7 +385,7 @@ async def _opened(folder: Path, cls: type[Piece]) -> None:
     async with process(folder, identity="one") as first:
         made: Any = await first.open("p", cls)
         if cls is Pages:
-            await first.rt.core.observing.until(lambda: made.text.get() == "page 1")
+            await first.rt.until(lambda: made.text.get() == "page 1")
         await first.settled()
     FETCHED.clear()
     CHARGED.clear()
@@ -415,7 +415,7 @@ def test_a_resource_is_not_fetched_again_and_goes_on_with_its_input(tmp_path: Pa
             assert again.taken() <= {"p:page"}, "what it wants is looked at; nothing of the author's runs"
             await again.space.transact(lambda: pages.number.set(2))
             await pages.text.pull()  # From here on it is looked at.
-            await again.rt.core.observing.until(lambda: pages.text.get() == "page 2")
+            await again.rt.until(lambda: pages.text.get() == "page 2")
             assert FETCHED == [2]
 
     run(story)

@@ -109,7 +109,7 @@ async def _opened(two: Process) -> None:
 async def _has(one: Process, tens: int) -> None:
     """Everything that the other one wrote has come here."""
     document = one.space.local.document("p:n")
-    await one.rt.core.observing.until(lambda: document.value == tens // 10 or tens == 10)
+    await one.rt.until(lambda: document.value == tens // 10 or tens == 10)
     await one.settled()
 
 
@@ -124,7 +124,7 @@ class TestByAnother:
             async with _two(tmp_path) as (one, two):
                 made = await _again(one, is_asleep)
                 await how(two)
-                await one.rt.core.observing.until(lambda: "p:show" in one.runs)
+                await one.rt.until(lambda: "p:show" in one.runs)
                 await _has(one, tens)
                 assert "p:show" in one.taken()
                 assert await made.tens.pull() == tens
@@ -134,7 +134,7 @@ class TestByAnother:
                 await two.space.transact(lambda: piece.n.set(11))
                 await two.settled()
                 await _has(one, 110)
-                await one.rt.core.observing.until(lambda: "p:show" in one.runs)
+                await one.rt.until(lambda: "p:show" in one.runs)
                 assert await made.tens.pull() == 110
                 assert not one.errors
 
@@ -148,7 +148,7 @@ class TestByAnother:
             async with _two(tmp_path) as (one, two):
                 await _again(one, is_asleep)
                 await how(two)
-                await one.rt.core.observing.until(lambda: "p:show" in one.runs)
+                await one.rt.until(lambda: "p:show" in one.runs)
                 await one.settled()
                 shown = "p:hello" in one.taken()
                 assert shown is is_asleep, "nothing that it reads was written"
@@ -164,7 +164,7 @@ class TestByAnother:
                 assert one.counts["asleep"] == int(how is not _deleted)
                 assert one.taken() == set()
                 await two.space.transact(lambda: two.space.piece(Counter, "p").never.set(9))
-                await one.rt.core.observing.until(lambda: "p:hello" in one.runs)
+                await one.rt.until(lambda: "p:hello" in one.runs)
                 assert (await one.space.open(Counter, "p")).n.get() * 10 == (10 if how is _deleted else tens)
 
         run(story)

@@ -18,7 +18,7 @@ def test_a_document_of_somebody_else_cannot_be_pulled_read_or_written(tmp_path: 
     async def work() -> None:
         async with serving(tmp_path / "data", insecure_local=True) as server, Runtime(address(server)) as rt:
             errors: list[Failure] = []
-            rt.core.on_error(errors.append)
+            rt.on_failure(errors.append)
             theirs = rt.space("shop", user="ann").cell("secret", int, scope="user")
             with pytest.raises(LoadError, match="is not for 'local'"):
                 await theirs.pull()
@@ -41,7 +41,7 @@ def test_without_access_everybody_who_waits_is_told(tmp_path: Path) -> None:
         async with serving(tmp_path / "data") as server:
             errors: list[Failure] = []
             rt = Runtime(address(server), token="not a token")
-            rt.core.on_error(errors.append)
+            rt.on_failure(errors.append)
             cell = rt.cell("shop", "n", int)
             cell.set(1)
             with pytest.raises(AccessError):

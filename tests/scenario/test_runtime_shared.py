@@ -284,7 +284,7 @@ def test_a_space_that_cannot_be_opened_is_told_once_and_tried_again(tmp_path: Pa
         rig = Rig(lambda: data)
         async with Embedded(folder) as data:
             rt = Runtime(data, close_s=0.05)
-            rt.core.on_error(rig.errors.append)
+            rt.on_failure(rig.errors.append)
             rt.space("shop")
             await until(lambda: rig.errors)
             channel = rt.channel("shop")

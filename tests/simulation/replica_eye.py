@@ -85,7 +85,7 @@ class Eye:
 
     def join(self) -> None:
         """Begin to watch: before anything is registered."""
-        replica, scheduler = self.runtime.replica, self.runtime.core.scheduler
+        replica, scheduler = self.runtime.replica, self.runtime.kernel.scheduler
         replica.feed.subscribe(self._heard)
         scheduler.faults.subscribe(self._heard)
         scheduler.introspection.on_ran(self._ran)

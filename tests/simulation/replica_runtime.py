@@ -38,7 +38,7 @@ class ByClock:
     def __init__(self, clock: VirtualClock) -> None:
         self._clock = clock
         self._timer: Timer | None = None
-        self.core: Core | None = None
+        self.kernel: Core | None = None
 
     def request_tick(self) -> None:
         """Whoever settles finds the work."""
@@ -47,7 +47,7 @@ class ByClock:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if at_us is not None and self.core is not None:
+        if at_us is not None and self.kernel is not None:
             delay_us = max(0, at_us - self._clock.monotonic_us())
             self._timer = self._clock.call_at(self._clock.now_us() + delay_us, self._due)
 
@@ -57,8 +57,8 @@ class ByClock:
 
     def _due(self) -> None:
         self._timer = None
-        if self.core is not None:
-            self.core.wake()
+        if self.kernel is not None:
+            self.kernel.wake()
 
 
 class Wire:
@@ -102,13 +102,13 @@ class Runtime:
         self.loop = ByClock(client.world.clock)
         most = rng.choice((2, 4)) if flavour.cycles else 10
         limits = SchedulerLimits(slice_runs=rng.choice(flavour.slices), node_runs=most)
-        self.loop.core = self.core = Core(client.world.clock, self.loop, limits)
+        self.loop.core = self.kernel = Core(client.world.clock, self.loop, limits)
         self.wire = Wire(client.session)
         self.eye = Eye(self)
-        self.space = self.core.add_space(SPACE, self.replica, self.wire)
+        self.space = self.kernel.add_space(SPACE, self.replica, self.wire)
         self.eye.join()
         self.failures: list[Failure] = []
-        self.core.on_error(lambda failure: None if failure.node == PLAIN_WRITE else self.failures.append(failure))
+        self.kernel.on_error(lambda failure: None if failure.node == PLAIN_WRITE else self.failures.append(failure))
         self.wanted: dict[str, None] = {}  # documents that somebody had a reason to fetch
         self._handles: dict[tuple[str, str, bool], Input[Any]] = {}
 
@@ -126,7 +126,7 @@ class Runtime:
         return document.stale if document.value is NOT_HERE else document.value
 
     def node(self, name: str) -> Node | None:
-        return self.core.scheduler.registry.get(name)
+        return self.kernel.scheduler.registry.get(name)
 
     # ---- who reads -----------------------------------------------------------------------------------
 
@@ -137,7 +137,7 @@ class Runtime:
         is_effect = maker is not None
         outputs = () if is_effect else (self.document(name), *([self.document(rule.side)] if rule.side else ()))
         before = (self.wire.asked, self.eye.attempts, self.eye.looked)
-        node = self.core.register(
+        node = self.kernel.register(
             NodeSpec(
                 id=name,
                 kind=NodeKind.EFFECT if is_effect else NodeKind.COMPUTATION,
@@ -175,7 +175,7 @@ class Runtime:
         for key in KEYS:
             child = f"{name} {key}"
             if key not in keys and child in made and not made[child].removed:
-                self.core.remove(made[child])
+                self.kernel.remove(made[child])
             elif key in keys and (self.node(child) is None or child in (parent.kept or ())):
                 self.register(child, parent)
         return sum(self._read(Look(f"{name} {key}", "", "get")) for key in keys) if reads else 0
@@ -213,7 +213,7 @@ class Runtime:
         return handle
 
     def _cell(self, name: str, of: Any) -> Cell[Any]:
-        return self.core.cell(SPACE, name, of, scope=self.scope)
+        return self.kernel.cell(SPACE, name, of, scope=self.scope)
 
     # ---- what happens here ---------------------------------------------------------------------------
 
@@ -235,7 +235,7 @@ class Runtime:
 
     def _change_cell(self, document: Document, choice: float) -> None:
         rng = self.rng
-        cell = self.core.cell(SPACE, document.key.id, Mapping[str, int], scope=self.scope, default={})
+        cell = self.kernel.cell(SPACE, document.key.id, Mapping[str, int], scope=self.scope, default={})
         entry = cell.key(rng.choice(KEYS))
         if choice < 0.5:
             entry.set(rng.randrange(3))
@@ -252,8 +252,8 @@ class Runtime:
         """Do everything that can be done now."""
         before = Counter(self.eye.runs)
         slices = most = 0
-        bound = 4 * self.core.scheduler.limits.node_runs
-        while self.core.tick() and slices < MOST_SLICES and most <= bound:
+        bound = 4 * self.kernel.scheduler.limits.node_runs
+        while self.kernel.tick() and slices < MOST_SLICES and most <= bound:
             slices += 1
             if slices % 100 == 0:
                 most = max((self.eye.runs - before).values(), default=0)
@@ -262,10 +262,10 @@ class Runtime:
             self.eye.wrong("I6", f"{slices} slices, {most} runs of one node, and time stood still")
 
     def nodes(self) -> list[Node]:
-        return list(self.core.scheduler.registry)
+        return list(self.kernel.scheduler.registry)
 
     def stop(self) -> None:
         """It is gone: no timer wakes it, and no other runtime of this thread looks out for its runs."""
         self.loop.set_timer(None)
         self.loop.core = None
-        self.core.close()
+        self.kernel.close()

@@ -138,13 +138,13 @@ class World:
 
     def _work(self, runtime: Runtime) -> None:
         if self.rng.random() < self.flavour.ticks:
-            runtime.core.tick()
+            runtime.kernel.tick()
             if self.rng.random() < self.flavour.ticks / 2:
                 runtime.change()  # in the middle of a pass, as like as not
-                runtime.core.tick()
+                runtime.kernel.tick()
         else:
             runtime.settle()
-        if runtime.core.scheduler.settle.is_quiet() and not self.flavour.cycles:
+        if runtime.kernel.scheduler.settle.is_quiet() and not self.flavour.cycles:
             runtime.eye.at_rest()
 
     def _hear(self, runtime: Runtime, messages: int | None = None) -> int:
@@ -152,7 +152,7 @@ class World:
         while heard != messages and self._hear_one(runtime):
             heard += 1
         if heard:
-            runtime.core.heard()
+            runtime.kernel.heard()
         return heard
 
     def _hear_one(self, runtime: Runtime) -> int:
@@ -160,7 +160,7 @@ class World:
         if not runtime.client.inbox:
             return 0
         eye, replica = runtime.eye, runtime.replica
-        before = [(node, node.status) for node in runtime.core.scheduler.registry]
+        before = [(node, node.status) for node in runtime.kernel.scheduler.registry]
         shown = [(document, document.value) for document in replica.documents.held()]
         rejected = eye.rejected
         heard = runtime.client.hear(1)
@@ -183,7 +183,7 @@ class World:
             name = self.rng.choice(effects or names if self.rng.random() < 0.7 else names)
             node = runtime.node(name)
             assert node is not None
-            runtime.core.remove(node)
+            runtime.kernel.remove(node)
             self.spare.append((runtime.home, name))
 
     def _restart(self, runtime: Runtime) -> None:
@@ -232,7 +232,7 @@ class World:
                 moved = True
             runtime.settle()
             moved |= bool(runtime.client.send() + self._hear(runtime))
-            moved |= not runtime.core.scheduler.settle.is_quiet() or bool(runtime.core.writing)
+            moved |= not runtime.kernel.scheduler.settle.is_quiet() or bool(runtime.kernel.writing)
         return moved
 
     def go_on(self) -> None:
@@ -249,7 +249,7 @@ class World:
         for runtime in self.runtimes:
             if runtime.eye.exhausted and not runtime.failures:
                 runtime.eye.wrong("I6", f"{dict(runtime.eye.exhausted)} are held back, and nobody was told")
-            if not runtime.core.is_quiet():
+            if not runtime.kernel.is_quiet():
                 runtime.eye.wrong("I6", "whoever waits for quiet waits for ever")
         self.check()
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable
 from datetime import UTC, datetime, timedelta
 from math import inf
 from os import PathLike, fspath
@@ -302,7 +303,7 @@ class Runtime:
         return self.core.clock
 
     @property
-    def resume_counts(self) -> Mapping[str, int]:
+    def resume_counts(self) -> Counter[str]:
         """How many nodes were resumed without a run ("clean"), and how many were not, by reason."""
         return self.pieces.resuming.counts
 

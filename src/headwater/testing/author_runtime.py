@@ -46,7 +46,7 @@ class SimulatedRuntime(Runtime):
             counts.happened(self, client.user, event)
 
         self.introspection.on_event(happened)
-        self.core.on_error(self._failed)
+        self.on_failure(self._failed)
 
     def space(self, name: str, /, *, user: str | None = None, session: str = "") -> Space:
         """A space, for the user of this runtime unless another one is named."""

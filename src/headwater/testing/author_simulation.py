@@ -138,7 +138,7 @@ class Simulation:
         if len(runtime.tasks):
             try:
                 async with asyncio.timeout(RESTING_S):
-                    await runtime.core.observing.until(lambda: not len(runtime.tasks))
+                    await runtime.until(lambda: not len(runtime.tasks))
             except TimeoutError:
                 self._trace.note("test", "does not wait for work of", runtime.client.user)
         await self._delivered(runtime)
