@@ -119,7 +119,7 @@ class Source:
                     yield self._breach(node, f"imports the inner module {module}")
 
     def inner_attributes(self) -> Iterator[Breach]:
-        """Attributes that lead from a seam to inner components, except those of the same name that this file defines."""
+        """Attributes that lead from a seam to inner components, except names that this file defines itself."""
         inner = INNER - self._own
         for node in ast.walk(self._tree):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute) and node.value.attr in inner:

@@ -102,7 +102,7 @@ class Runtime:
         self.loop = ByClock(client.world.clock)
         most = rng.choice((2, 4)) if flavour.cycles else 10
         limits = SchedulerLimits(slice_runs=rng.choice(flavour.slices), node_runs=most)
-        self.loop.core = self.kernel = Core(client.world.clock, self.loop, limits)
+        self.loop.kernel = self.kernel = Core(client.world.clock, self.loop, limits)
         self.wire = Wire(client.session)
         self.eye = Eye(self)
         self.space = self.kernel.add_space(SPACE, self.replica, self.wire)
@@ -267,5 +267,5 @@ class Runtime:
     def stop(self) -> None:
         """It is gone: no timer wakes it, and no other runtime of this thread looks out for its runs."""
         self.loop.set_timer(None)
-        self.loop.core = None
+        self.loop.kernel = None
         self.kernel.close()
