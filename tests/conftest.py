@@ -22,7 +22,7 @@ _THOROUGH = frozenset(
     {
         "browser",  # a browser
         "types",  # type checkers
-        "peers",  # libraries that benchmarks compare with
+        "peers",  # benchmarks, which import the libraries and databases that they compare with
     }
 )
 """Folders whose tests are all thorough: they import packages that `./dev test` does not install."""
