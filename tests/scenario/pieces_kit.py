@@ -29,8 +29,6 @@ __all__ = [
     "run",
     "serving",
     "turns",
-    "until",
-    "wake",
 ]
 
 PLACES = ("detached", "embedded", "websocket")
@@ -152,23 +150,13 @@ async def alone(
 # ---- waiting -----------------------------------------------------------------------------------------------
 
 
-def wake(rt: Runtime) -> None:
-    """Have a runtime look at its virtual clock."""
-    rt.core.wake()
-
-
 async def turns(rt: Runtime, clock: VirtualClock, ms: float) -> None:
     """Let time pass, and everything happen that follows from it."""
     clock.advance(round(ms * 1_000))
-    wake(rt)
+    rt.wake()
     for _ in range(5):
         await rt.idle()
         await rt.written()
-
-
-async def until(rt: Runtime, condition: Callable[[], bool]) -> None:
-    """Wait until a condition holds. A runtime checks it after every tick."""
-    await rt.until(condition)
 
 
 # ---- counting ----------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from headwater.server import new_key, new_token
 from headwater.testing import Simulation, simulated
 from headwater.testing.author_stored import log_of
 from tests.scenario.events_kit import read
-from tests.scenario.pieces_kit import Ranned, run, serving, until
+from tests.scenario.pieces_kit import Ranned, run, serving
 from tests.scenario.runtime_kit import Cable
 
 MANY = 600
@@ -278,7 +278,7 @@ def test_results_of_a_reader_are_fresh_and_stay_in_its_process(tmp_path: Path) -
             for number in (1, 2, 3):
                 mine.a.set(number)
                 await ann.durable()
-                await until(rita, lambda number=number: seen[-1:] == [2 * number + 2])  # type: ignore[misc]
+                await rita.until(lambda number=number: seen[-1:] == [2 * number + 2])  # type: ignore[misc]
                 assert await hers.total.pull() == number + 1
             await rita.close()
             await ann.close()

@@ -33,7 +33,7 @@ from headwater import (
 )
 from headwater.clock import VirtualClock
 from headwater.errors import NotSettlingError, SessionExpiredError
-from tests.scenario.pieces_kit import PLACES, Ranned, alone, at, run, wake
+from tests.scenario.pieces_kit import PLACES, Ranned, alone, at, run
 
 EVERYWHERE = pytest.mark.parametrize("place", PLACES)
 TRIED: list[object] = []
@@ -185,7 +185,7 @@ def test_a_handler_waits_for_what_time_keeps_back() -> None:
                 await asyncio.sleep(0)
             assert not sent.done()
             clock.advance(200_000)
-            wake(rt)
+            rt.wake()
             assert await sent == 5
             look.close()
             assert errors == []
@@ -767,7 +767,7 @@ def test_an_upstream_that_does_not_settle_fails_the_send_loudly() -> None:
                 for _ in range(10):
                     await asyncio.sleep(0)
                 clock.advance(1_000_000)
-                wake(rt)
+                rt.wake()
                 if sent.done():
                     break
             with pytest.raises(NotSettlingError, match=r"did not settle in 30 s: look at s/c:one, s/c:two"):

@@ -29,7 +29,7 @@ from headwater import (
 )
 from headwater.clock import VirtualClock
 from headwater.testing import Simulation, simulated
-from tests.scenario.pieces_kit import alone, at, run, wake
+from tests.scenario.pieces_kit import alone, at, run
 
 CALLED: list[str] = []
 
@@ -92,7 +92,7 @@ async def parked(rt: Runtime, desk: Desk) -> None:
 
 def later(rt: Runtime, clock: VirtualClock) -> None:
     clock.advance(200_000)
-    wake(rt)
+    rt.wake()
 
 
 # ---- how many wait -----------------------------------------------------------------------------------------

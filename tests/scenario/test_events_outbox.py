@@ -17,7 +17,7 @@ from headwater import BacklogFullError, Cell, Piece, Policy, cell, each, given, 
 from headwater.clock import VirtualClock
 from headwater.errors import DirectoryInUseError, HeadwaterError, LimitError, NewerVersionError, StorageError
 from headwater.runtime import Remote, Runtime
-from tests.scenario.pieces_kit import run, serving, until
+from tests.scenario.pieces_kit import run, serving
 from tests.scenario.runtime_kit import Cable
 
 
@@ -248,7 +248,7 @@ def test_an_event_for_a_child_is_sent_once_its_parent_is_open(tmp_path: Path) ->
                 assert (parked.state, parked.stream) == ("parked", "s/b/rows/k:bump")
                 assert "is part of a piece that is not open here" in parked.error
                 again = await rt.space("s").open(Book, "b")
-                await until(rt, lambda: all(each.ended_us for each in rt.intents()))
+                await rt.until(lambda: all(each.ended_us for each in rt.intents()))
                 await rt.durable()
                 assert dict(await again.counts.pull()) == {"k": 1}
                 assert [each.state for each in rt.intents()] == ["landed"]

@@ -16,7 +16,7 @@ from headwater.protocol.commit import SentEvent
 from headwater.protocol.messages import FromReplica, Problem, Query
 from headwater.runtime import Attachment, Embedded, Heard, Lost, Transport
 from headwater.server import new_key, new_token
-from tests.scenario.pieces_kit import at, run, serving, until
+from tests.scenario.pieces_kit import at, run, serving
 
 SOON = Policy(grace_ms=1)
 NEVER = Policy(grace_ms=1e9)
@@ -67,7 +67,7 @@ async def shared(where: str, folder: Path, *writers: str) -> tuple[Runtime, Book
 
 async def handled(rt: Runtime, count: int) -> list[str]:
     """Wait until a runtime has handled so many stored events; their states."""
-    await until(rt, lambda: sum(each.ended_us is not None for each in rt.intents()) >= count)
+    await rt.until(lambda: sum(each.ended_us is not None for each in rt.intents()) >= count)
     await rt.durable()
     return [each.state for each in sorted(rt.intents(), key=lambda each: each.id)]
 
@@ -204,7 +204,7 @@ def test_failed_read_makes_no_user_of_a_trusted_connection(tmp_path: Path) -> No
             failing = FailsOnce(data)
             async with Runtime(failing, policy=SOON) as rt, Runtime(data, policy=NEVER) as other:
                 book = rt.space("s").piece(Book, "b")
-                await until(rt, lambda: bool(failing.failed))
+                await rt.until(lambda: bool(failing.failed))
                 other.space("s")
                 await put(other, row("e2", "write", "bob", text="trusted"))  # Stored events are looked at again.
                 assert await handled(rt, 2) == ["landed", "landed"]

@@ -18,7 +18,7 @@ from headwater.protocol.messages import Query
 from headwater.runtime import Embedded, Runtime
 from headwater.testing import Simulation, simulated
 from tests.scenario.events_kit import stored
-from tests.scenario.pieces_kit import alone, run, until, wake
+from tests.scenario.pieces_kit import alone, run
 
 MINUTE = timedelta(minutes=1)
 
@@ -115,7 +115,7 @@ def test_where_nothing_is_stored_it_is_due_as_long_as_the_process_lives() -> Non
             await rt.durable()
             assert alarm.rung.get() == ()
             clock.advance(61_000_000)
-            wake(rt)
+            rt.wake()
             await rt.durable()
             assert [text.split(" ")[0] for text in alarm.rung.get()] == ["one"]
             assert errors == []
@@ -298,7 +298,7 @@ def test_old_receipts_are_deleted_and_their_events_stay_handled(tmp_path: Path) 
             for n in range(130):  # Receipts are looked at after some dozens of handlings.
                 await alarm.ring.send(f"{n}")
             await rt.settled()
-            await until(rt, lambda: not len(rt.tasks))
+            await rt.until(lambda: not len(rt.tasks))
             assert not set(before) & set(await receipts(rt))
             with pytest.raises(headwater.EventExpiredError, match="what came of it is not kept"):
                 await keyed.send("again")

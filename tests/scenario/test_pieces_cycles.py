@@ -22,7 +22,7 @@ from headwater import (
 )
 from headwater.clock import VirtualClock
 from headwater.errors import NotSettlingError
-from tests.scenario.pieces_kit import alone, run, wake
+from tests.scenario.pieces_kit import alone, run
 
 
 class Ring(Piece):
@@ -175,7 +175,7 @@ async def passing(rt: Runtime, clock: VirtualClock, pulled: asyncio.Task[int], m
         if pulled.done():
             return ms
         clock.advance(50_000)
-        wake(rt)
+        rt.wake()
     raise AssertionError("it waits too long")
 
 

@@ -258,7 +258,7 @@ async def passed(rt: Runtime, clock: VirtualClock, ms: int) -> None:
     """Let time pass, and what is due happen."""
     for _ in range(ms // 10):
         clock.advance(10_000)
-        rt.core.wake()
+        rt.wake()
         for _ in range(10):
             await asyncio.sleep(0)
 

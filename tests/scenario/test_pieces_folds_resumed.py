@@ -12,7 +12,7 @@ import pytest
 from headwater import Cell, Computed, Input, Model, Piece, cell, computed, fold, given, handler
 from headwater.testing import Simulation, simulated
 from tests.counts import scaled
-from tests.scenario.pieces_kit import PLACES, Ranned, Site, alone, at, run, until
+from tests.scenario.pieces_kit import PLACES, Ranned, Site, alone, at, run
 
 CALLS: list[str] = []
 
@@ -270,8 +270,10 @@ def test_a_fold_that_is_stopped_and_opened_again_goes_on(tmp_path: Path) -> None
         space = rt.space("s")
         book: Book = space.piece(Book, "b")
         # What is durable is confirmed as soon as this runtime has heard of it.
-        pending = rt.core.space("s").replica.pending
-        await until(rt, lambda: not len(pending))
+        channel = rt.channel("s")
+        assert channel is not None
+        pending = channel.replica.pending
+        await rt.until(lambda: not len(pending))
         await space.stop(book)
         book.entries.key("k05").set(15)
         book = await space.open(Book, "b")

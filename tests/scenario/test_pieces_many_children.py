@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from headwater import Cell, Input, Piece, Runtime, cell, child, computed, each, given, handler
+from headwater.data.address import DocKey
 from headwater.replica import NOT_HERE, Document
 from tests.counts import is_exploring
 from tests.scenario.pieces_kit import at, run
@@ -122,8 +123,9 @@ def attempts(rt: Runtime, id: str) -> int:
 
 
 def prices_here(rt: Runtime, count: int) -> list[Document]:
-    space = rt.core.space("s")
-    documents = [space.document(f"t/rows/k{n}:price") for n in range(count)]
+    channel = rt.channel("s")
+    assert channel is not None
+    documents = [channel.replica.documents.of(DocKey("space", f"t/rows/k{n}:price")) for n in range(count)]
     return [each for each in documents if each.value is not NOT_HERE]
 
 

@@ -26,7 +26,7 @@ from headwater import (
     resource,
 )
 from headwater.clock import VirtualClock
-from tests.scenario.pieces_kit import alone, at, run, wake
+from tests.scenario.pieces_kit import alone, at, run
 
 
 class World:
@@ -204,7 +204,7 @@ async def passed(rt: Runtime, clock: VirtualClock, ms: float) -> None:
     for _ in range(30):
         await asyncio.sleep(0)
     clock.advance(round(ms * 1_000))
-    wake(rt)
+    rt.wake()
     for _ in range(30):
         await asyncio.sleep(0)
 

@@ -30,7 +30,7 @@ from headwater import (
     link,
     materializer,
 )
-from tests.scenario.pieces_kit import PLACES, Ranned, alone, at, live_objects, node_count, run, until
+from tests.scenario.pieces_kit import PLACES, Ranned, alone, at, live_objects, node_count, run
 
 EVERYWHERE = pytest.mark.parametrize("place", PLACES)
 LOG: list[str] = []
@@ -460,7 +460,7 @@ def test_opening_and_stopping_many_pieces_leaves_nothing_behind(place: str, tmp_
 
             async def quiet() -> None:
                 await rt.durable()
-                await until(rt, lambda: not len(rt.tasks))  # Old receipts are looked for now and then.
+                await rt.until(lambda: not len(rt.tasks))  # Old receipts are looked for now and then.
 
             for _ in range(20):
                 await once("first")

@@ -24,7 +24,7 @@ from headwater import (
     link,
     resource,
 )
-from tests.scenario.pieces_kit import Ranned, alone, node_count, run, until
+from tests.scenario.pieces_kit import Ranned, alone, node_count, run
 
 
 class Leaf(Piece):
@@ -180,11 +180,11 @@ def test_readers_of_rows_children_and_resources_go_on_after_a_stop() -> None:
             said: list[str] = []
             outer.leaves.sink(lambda value: seen.append(dict(value)))
             tree.said.sink(lambda state: said.append(state.value) if isinstance(state, Ready) else None)
-            await until(rt, lambda: bool(said))
+            await rt.until(lambda: bool(said))
             await space.stop(tree)
             await grown(rt, "a", 3)
             await grown(rt, "b", 4)
-            await until(rt, lambda: said[-1] == "3 leaves")
+            await rt.until(lambda: said[-1] == "3 leaves")
             assert seen[0] == {"only": 2, "a": 2}
             assert seen[-1] == await outer.leaves.pull() == {"only": 6, "a": 6, "b": 8}
             assert errors == []

@@ -208,6 +208,10 @@ class Runtime:
             raise AuthoringError(f"now(every_ms={every_ms:g}): write how often it changes, more than 0")
         return EPOCH + timedelta(microseconds=self.core.time.now(max(1, round(every_ms * 1_000))))
 
+    def wake(self) -> None:
+        """Have what has come due run now. A program that advances a `VirtualClock` itself calls this afterwards."""
+        self.core.wake()
+
     # ---- waiting -----------------------------------------------------------------------------------
 
     async def idle(self) -> None:
