@@ -38,6 +38,7 @@ class Site:
     def __init__(self, rt: Runtime, branches: Mapping[str, str] | None = None) -> None:
         self.rt = rt
         self.branches = dict(branches or {})
+        self.spaces: dict[str, None] = {}  # the names of those that were opened
         self.errors: list[Failure] = []
         self.runs: Counter[str] = Counter()
         self.order: list[str] = []  # the same, one after the other, since the beginning
@@ -61,6 +62,7 @@ class Site:
     def space(self, name: str) -> Space:
         """A space, on its branch: that is said before the connection is there."""
         is_new = self.rt.channel(name) is None
+        self.spaces[name] = None
         space = self.rt.space(name, user="ann")
         channel = self.rt.channel(name)
         if is_new and channel is not None and name in self.branches:
@@ -125,8 +127,7 @@ async def asked(data: Attachment, act: Callable[[Engine], Any], space: str) -> A
 
 async def ends(data: Attachment, one: Site) -> dict[str, int]:
     """Where the logs of the spaces are that a process has."""
-    names = [space.name for space in one.rt.core.spaces()]
-    return {name: await asked(data, lambda engine: engine.last_seq, name) for name in names}
+    return {name: await asked(data, lambda engine: engine.last_seq, name) for name in one.spaces}
 
 
 async def put(one: Site, space: str, id: str, value: Value) -> None:

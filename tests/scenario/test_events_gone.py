@@ -341,7 +341,7 @@ def test_where_nothing_is_stored_it_is_the_same() -> None:
             await rt.durable()
             await space.delete(box)
             clock.advance(30_000_000)
-            rt.core.wake()
+            rt.wake()
             await rt.durable()
             assert [piece.ctx.name for piece in (await space.find(Box)).items] == ["new"]
             assert [GONE in str(error) for error in errors] == [True]

@@ -133,10 +133,11 @@ async def taken_up_and_cut_off(sim: Simulation, name: str) -> list[str]:
     await channel.land(lambda made: made.events.extend(rows), node="left behind")
     await sim.crash("eve")
     for _ in range(20_000):
-        if ann.pieces.handling.in_hand:
+        if ann.intents():
             break
         await sim.advance(seconds=0.001)
-    wrong = [] if ann.pieces.handling.in_hand == 5 else [f"{ann.pieces.handling.in_hand} were taken up"]
+    taken_up = [row.stream for row in ann.intents() if row.ended_us is None]
+    wrong = [] if taken_up == [f"s/{name}:put"] * 5 else [f"{taken_up} were taken up"]
     mine = tuple(f"mine {n}" for n in range(5))
     with sim.offline("ann"):
         await sim.advance(seconds=0.1)

@@ -24,6 +24,7 @@ from headwater.runtime import Remote, Runtime
 from headwater.server import new_key, new_token
 from headwater.testing import Simulation
 from tests.scenario.events_kit import RECEIPTS, given_id, read, stored, told
+from tests.scenario.outbox_kit import rows_in
 from tests.scenario.runtime_kit import Cable
 from tests.unit.runtime.kit import address, run, serving
 
@@ -286,7 +287,7 @@ def test_what_was_withdrawn_without_a_connection_is_never_handled(tmp_path: Path
             for _ in range(50):
                 await asyncio.sleep(0)
             assert intent.withdraw()
-            assert len(client.pieces.handling.storing.outbox or ()) == 0
+            assert rows_in(path) == []
             if dies:
                 with contextlib.suppress(HeadwaterError):  # What is due later was on its way to the store.
                     await client.close()

@@ -138,7 +138,7 @@ def test_a_childs_records_are_delivered_where_nobody_has_its_parent_open() -> No
 
     async def story(sim: Simulation) -> list[str]:
         table = await sim.runtime("ann").space("s").open(Table, "a")
-        sim.runtime("ann").pieces.reacting.kill()
+        sim.runtime("ann").reactions.abandon()
         await table.say.send("first")
         sim.runtime("bob").space("s")
         await sim.runtime("bob").reactions.drained()
@@ -204,7 +204,7 @@ def test_a_worker_whose_first_look_fails_looks_again() -> None:
 
     async def story(sim: Simulation) -> list[str]:
         table = await sim.runtime("ann").space("s").open(Table, "a")
-        sim.runtime("ann").pieces.reacting.kill()
+        sim.runtime("ann").reactions.abandon()
         await table.shout.send("1")
         await sim.advance(seconds=1)
         with failing(sim, QueryReactions):
@@ -226,11 +226,11 @@ def test_one_that_was_retired_and_is_declared_again_is_served_by_those_who_are_t
         await ann.reactions.drained()
         (name,) = [each.name for each in await ann.reactions.list()]
         await ann.reactions.retire(name)
-        ann.pieces.reacting.kill()
+        ann.reactions.abandon()
         bob.space("s")  # sees that it is retired
         await sim.advance(seconds=1)
         cid.space("s")
-        cid.pieces.reacting.kill()
+        cid.reactions.abandon()
         await (await cid.space("s").open(Table, "a")).shout.send("2")
         await bob.reactions.drained()
         assert heard() == ["1", "2"]

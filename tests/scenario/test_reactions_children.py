@@ -33,7 +33,7 @@ def test_a_record_of_a_child_spends_no_attempt_because_its_worker_does_not_have_
     async def story(sim: Simulation) -> list[str]:
         ann, bob = sim.runtime("ann"), sim.runtime("bob")
         await ann.space("s").open(Tree, "a")
-        ann.pieces.reacting.kill()
+        ann.reactions.abandon()
         bob.space("s")
         await sim.advance(seconds=1)
         for n in range(5):

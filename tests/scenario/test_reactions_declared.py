@@ -64,7 +64,7 @@ def test_a_process_that_dies_behind_its_commit_leaves_a_record_that_the_next_one
 
     async def story(sim: Simulation) -> list[str]:
         table = await sim.runtime("ann").space("s").open(Table, "a")
-        sim.runtime("ann").pieces.reacting.kill()
+        sim.runtime("ann").reactions.abandon()
         with refusing(sim, "Row"):
             await table.say.send("1")
             await sim.crash("ann")
@@ -83,7 +83,7 @@ def test_one_that_another_process_declares_and_delivers_meanwhile_has_the_earlie
     async def story(sim: Simulation) -> list[str]:
         ann, bob = sim.runtime("ann"), sim.runtime("bob")
         table = await ann.space("s").open(Table, "a")
-        ann.pieces.reacting.kill()
+        ann.reactions.abandon()
         with refusing(sim, "Row"):
             await table.say.send("first")
         with sim.offline("ann"):
@@ -159,7 +159,7 @@ def test_a_worker_that_delivers_elsewhere_hears_of_it_without_another_record() -
 
     async def story(sim: Simulation) -> list[str]:
         table = await sim.runtime("ann").space("s").open(Table, "a")
-        sim.runtime("ann").pieces.reacting.kill()
+        sim.runtime("ann").reactions.abandon()
         sim.runtime("bob").space("s")
         await sim.advance(seconds=1)
         with failing(sim, "Row", 3):

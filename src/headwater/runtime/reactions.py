@@ -147,6 +147,18 @@ class Reactions:
         """Make a span of every attempt of this runtime, for a tracer like those of `opentelemetry.trace.get_tracer`."""
         self._runtime.pieces.reacting.listen(traced_by(tracer))
 
+    @property
+    def is_delivering(self) -> bool:
+        """Whether this runtime is claiming records, delivering them, or reporting how that ended."""
+        return self._runtime.pieces.reacting.is_busy
+
+    def abandon(self) -> None:
+        """Stop delivering at once and for good, and report nothing of it, as if the process had died.
+
+        Another worker delivers the records again. The rest of the runtime goes on.
+        """
+        self._runtime.pieces.reacting.kill()
+
     async def pause(self, reaction: str, *, space: str | None = None) -> int:
         """Deliver nothing of it until it is resumed. What is emitted meanwhile waits."""
         return await self._operate("pause", reaction, space)

@@ -61,7 +61,7 @@ class SimulatedRuntime(Runtime):
     async def kill(self) -> None:
         """The process is gone. Whoever waits for something of it is told so."""
         self.client.die()
-        self.pieces.reacting.kill()
+        self.reactions.abandon()
         self.close_s = 0.0
         try:
             await self.close()

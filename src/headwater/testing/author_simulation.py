@@ -152,7 +152,7 @@ class Simulation:
     async def _delivered(self, runtime: SimulatedRuntime) -> None:
         """What is being delivered to reactions comes to its end, unless that takes long. What is due later is not."""
         for _ in range(round(RESTING_S / NOTICED_S)):
-            if not runtime.pieces.reacting.is_busy:
+            if not runtime.reactions.is_delivering:
                 return
             await asyncio.sleep(NOTICED_S)
 
