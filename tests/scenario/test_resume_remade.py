@@ -15,7 +15,7 @@ from headwater.protocol.observations import Met
 from headwater.runtime import Embedded
 from tests.scenario.pieces_kit import run
 from tests.scenario.resume_kit import Process, process
-from tests.scenario.wire_kit import Wire
+from tests.scenario.wire_kit import Wire, without_clean_pieces
 
 
 class Counter(Piece, name="remade.Counter"):
@@ -60,8 +60,11 @@ def _put(made: Counter, n: int) -> None:
     made.n.set(n)
 
 
-async def _made(folder: Path) -> None:
-    async with Embedded(folder, synchronous="OFF") as data, process(data, identity="one") as first:
+async def _made(folder: Path, *, is_asleep: bool = True) -> None:
+    async with (
+        Embedded(folder, synchronous="OFF") as data,
+        process(data if is_asleep else Wire(data, without_clean_pieces), identity="one") as first,
+    ):
         await first.space.open(Counter, "p", setup=lambda made: _put(made, 5))
         await first.settled()
 
@@ -79,11 +82,7 @@ async def _two(folder: Path) -> AsyncIterator[tuple[Process, Process]]:
 
 async def _again(one: Process, is_asleep: bool) -> Counter:
     made = await one.space.open(Counter, "p")
-    assert one.counts["asleep"] == 1
-    if not is_asleep:
-        home = one.rt.pieces.known(one.space.name, "p")
-        assert home is not None
-        one.rt.pieces.resuming.sleeping.fully(home)
+    assert one.counts["asleep"] == int(is_asleep)
     await one.settled()
     assert (one.taken(), one.counts["clean"]) == (set(), 0 if is_asleep else 3)
     return made
@@ -120,7 +119,7 @@ class TestByAnother:
         self, tmp_path: Path, is_asleep: bool, how: Any, tens: int
     ) -> None:
         async def story() -> None:
-            await _made(tmp_path)
+            await _made(tmp_path, is_asleep=is_asleep)
             async with _two(tmp_path) as (one, two):
                 made = await _again(one, is_asleep)
                 await how(two)
@@ -144,7 +143,7 @@ class TestByAnother:
         self, tmp_path: Path, is_asleep: bool, how: Any, tens: int
     ) -> None:
         async def story() -> None:
-            await _made(tmp_path)
+            await _made(tmp_path, is_asleep=is_asleep)
             async with _two(tmp_path) as (one, two):
                 await _again(one, is_asleep)
                 await how(two)
