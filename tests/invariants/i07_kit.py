@@ -17,7 +17,7 @@ from typing import Any
 from headwater import Piece
 from headwater.data.address import DocKey
 from headwater.data.patch import replace
-from headwater.data.trace import Failed, Ran
+from headwater.data.trace import Failed, Ran, Registered
 from headwater.data.value import Value
 from headwater.engine import Engine
 from headwater.protocol.commit import MAIN, Commit, Operation
@@ -42,12 +42,15 @@ class Site:
         self.errors: list[Failure] = []
         self.runs: Counter[str] = Counter()
         self.order: list[str] = []  # the same, one after the other, since the beginning
+        self.registered: set[str] = set()  # the ids of nodes that came to be here
         rt.scheduler.set_trace(self)
         rt.on_failure(self.errors.append)
         for name in self.branches:
             self.space(name)
 
     def emit(self, event: object) -> None:
+        if isinstance(event, Registered):
+            self.registered.add(event.node)
         if isinstance(event, (Ran, Failed)):
             name = event.node.partition(" of ")[0]
             is_ours = WHILE_OPEN in event.node or name.partition("/")[2].startswith(OURS) or name.startswith(OURS)

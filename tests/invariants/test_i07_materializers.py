@@ -120,14 +120,12 @@ async def _begun(one: Site) -> Any:
 
 
 async def _demanded(one: Site, how: str) -> tuple[Any, int | None]:
-    """Open the piece, and look at the board before anything of it ran: one more than what was seen there."""
+    """Open the piece, and look at the board before the materializer ran: one more than what was seen there."""
     named: Any = one.space(SPACE).piece(Posts, "p")
     opening = asyncio.ensure_future(one.space(SPACE).open(Posts, "p"))
-    home = one.rt.pieces.known(SPACE, "p")
-    assert home is not None
     got: int | None = None
     if how != "idle":
-        await one.rt.until(lambda: home.is_open or opening.done())
+        await one.rt.until(lambda: f"{SPACE}/p:posted" in one.registered or opening.done())
         got = await named.first.pull() if how == "reader" else await named.look.send() + 1
     return await opening, got
 
