@@ -170,7 +170,7 @@ def live_objects() -> Counter[str]:
     """Objects of runtimes, pieces and nodes that are alive, by class. Documents are not counted: data stays."""
     gc.collect()
     classes = [type(each) for each in gc.get_objects()]
-    ours = [each for each in classes if each.__module__.startswith(_NOT_DATA)]
+    ours = [each for each in classes if isinstance(each.__module__, str) and each.__module__.startswith(_NOT_DATA)]
     return Counter(f"{each.__module__}.{each.__qualname__}" for each in ours)
 
 

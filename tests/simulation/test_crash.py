@@ -50,6 +50,7 @@ def test_a_recovery_answers_only_for_what_it_has_synced() -> None:
     assert not summary.violations, summary
 
 
+@pytest.mark.thorough
 def test_the_workload_is_large_enough_to_mean_something() -> None:
     summary = run(chosen=lambda total: 1)
     assert summary.commits >= 200
@@ -58,6 +59,7 @@ def test_the_workload_is_large_enough_to_mean_something() -> None:
     assert summary.faults > 4 * (summary.operations + summary.calls) // 2
 
 
+@pytest.mark.thorough
 def test_the_same_seed_tries_the_same() -> None:
     one, two = (run(commits=20, chosen=lambda total: 20) for _ in range(2))
     assert one == two

@@ -17,6 +17,8 @@ from headwater.cli.app import COMMANDS, app, run
 from tests.unit.cli.kit_app import SHOP, imported, write_app
 from tests.unit.cli.test_run import LIMIT_S, running
 
+pytestmark = pytest.mark.thorough
+
 Ask = Callable[..., Any]
 
 

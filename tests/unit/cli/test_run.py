@@ -22,6 +22,8 @@ from headwater.engine.directory import Directory
 from headwater.errors import AbsentError, AuthoringError
 from tests.unit.cli.kit_app import SHOP, imported, write_app
 
+pytestmark = pytest.mark.thorough
+
 PROGRAM = """
 from __future__ import annotations
 

@@ -14,6 +14,8 @@ from headwater.testing.author_faults import FAULTS
 from headwater.testing.author_seeds import run_seed
 from tests.unit.testing.author_pieces import Forgetful, Row, Sale, Shop, is_ready
 
+pytestmark = pytest.mark.thorough
+
 Test = Callable[[Simulation], Awaitable[None]]
 CALM: tuple[str, ...] = ()
 
