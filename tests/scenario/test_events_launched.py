@@ -138,8 +138,8 @@ async def opened_by_the_loser(sim: Simulation, *, is_loaded: bool) -> list[str]:
     await sim.settle()
     if set(SHOWN) != {f"{name} 7"} or len(SHOWN) != 2:  # at the winner's, and here
         wrong.append(f"{SHOWN} was shown")
-    if await mine.work.send() != 1:
-        wrong.append("it cannot be sent to")
+    if (await mine.work.send(), space.piece(Job, name).done.get()) != (1, 1):
+        wrong.append("it cannot be sent to, or another one has its name")
     return wrong if await jobs(sim, "ann") == [name] else [*wrong, f"{await jobs(sim, 'ann')} are there"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import apsw
 import pytest
+from websockets.asyncio.client import connect
 
 import headwater
 from headwater import Backoff, Cell, Delivery, Piece, Topic, cell, handler, reaction, topic
@@ -97,7 +99,14 @@ def test_an_application_delivers_what_clients_emit_in_a_space_that_it_never_open
             await placed(server, "1", "2")
             await until(lambda: HEARD == ["1", "2"])
             # Pages still may not name it: the application did not open it.
-            assert server.application().runtime.channel("s") is None
+            place = {"space": "s", "cls": "Shop", "name": "ann", "member": "receipts"}
+            async with connect(f"{address(server)}/v1/page") as page, asyncio.timeout(20):
+                await page.send(json.dumps({"type": "enter", "version": 1, "user": "ann"}))
+                assert json.loads(await page.recv())["type"] == "entered"
+                await page.send(json.dumps({"type": "look", "id": 1, "place": place}))
+                told = json.loads(await page.recv())
+                assert (told["type"], told["id"]) == ("failed", 1)
+                assert "this application has no space 's'" in told["error"]
             # Commands find whoever delivers.
             where = address(server).replace("ws:", "http:")
             rows: list[tuple[str, str]] = []

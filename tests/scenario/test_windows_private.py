@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -19,11 +18,11 @@ from headwater.errors import HeadwaterError
 from headwater.protocol.messages import FromReplica, Open, Query
 from headwater.runtime import Remote, Runtime
 from headwater.server import new_key, new_token
+from tests.scenario.desk_kit import ask
 from tests.scenario.runtime_kit import Cable
 from tests.scenario.test_events_waiting import moments
 from tests.scenario.wire_kit import Wire
 from tests.unit.runtime.kit import address, run, serving
-from tests.unit.server.test_attack3_desk import ask
 
 PATIENT = Policy(grace_ms=1_000_000)
 
@@ -111,11 +110,11 @@ def test_a_mere_reader_who_asks_first_does_not_have_the_application_s_own_window
             assert founder is not None
             await founder.land(lambda tx: tx.write(ACCESS, append(("readers",), ["eve"])), node="grant")
             await ann.close()
-            note, world, eve = await app.space("s").open(Note, "n"), SimpleNamespace(server=server), "eve"
+            note, eve = await app.space("s").open(Note, "n"), "eve"
 
             async def asks(what: str, value: str | None = None) -> str:
                 question = {"what": what, "space": "s", "place": "n.draft", "value": value}
-                return (await ask(world, question, token=new_token(tmp_path, eve)))[1]  # type: ignore[arg-type]
+                return (await ask(server, question, token=new_token(tmp_path, eve)))[1]
 
             assert "n.draft" in await asks("get")
             await note.write.send("secret")

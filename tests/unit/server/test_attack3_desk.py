@@ -5,48 +5,27 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import suppress
-from http.client import HTTPConnection
 from pathlib import Path
-from typing import Any
 
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Origin
 
-from headwater.protocol.desk import DESK_PATH
+from tests.scenario.desk_kit import ask
 from tests.unit.server.test_pages import World, run
 
 ELSEWHERE = "https://elsewhere.example"
-
-
-async def ask(world: World, question: dict[str, Any] | bytes, *, token: str = "", origin: str = "") -> tuple[int, str]:
-    """Put one question; the status and what is said."""
-
-    def post() -> tuple[int, str]:
-        connection = HTTPConnection("127.0.0.1", world.server.address[1], timeout=20)
-        headers = {"content-type": "text/plain"}  # what a browser sends to another site without asking it first
-        headers |= {"authorization": f"Bearer {token}"} if token else {}
-        headers |= {"origin": origin} if origin else {}
-        body = question if isinstance(question, bytes) else json.dumps(question).encode()
-        connection.request("POST", DESK_PATH, body, headers)
-        response = connection.getresponse()
-        try:
-            return response.status, response.read().decode()
-        finally:
-            connection.close()
-
-    return await asyncio.to_thread(post)
 
 
 def test_a_stranger_who_sends_something_opens_no_space_and_learns_nothing(tmp_path: Path) -> None:
     async def story(world: World) -> None:
         token = world.token("eve")
         sent = {"what": "send", "space": "made", "place": "pages.Pad:x.peek", "value": {}}
-        status, _ = await ask(world, sent, token=token)
+        status, _ = await ask(world.server, sent, token=token)
         assert status == 403
         runtime = world.server.application().runtime
         assert [name for name in ("made", "pads") if runtime.channel(name) is not None] == ["pads"]
-        status, said = await ask(world, {**sent, "space": "pads", "place": "main.nothing"}, token=token)
+        status, said = await ask(world.server, {**sent, "space": "pads", "place": "main.nothing"}, token=token)
         assert (status, "title" in said) == (403, False)
 
     run(tmp_path, story, with_keys=True)
@@ -55,8 +34,8 @@ def test_a_stranger_who_sends_something_opens_no_space_and_learns_nothing(tmp_pa
 def test_a_web_site_cannot_write_where_nobody_has_to_prove_who_they_are(tmp_path: Path) -> None:
     async def story(world: World) -> None:
         sets = {"what": "set", "space": "pads", "place": "main.title", "value": "x"}
-        assert (await ask(world, sets))[0] == 200
-        assert (await ask(world, sets, origin=ELSEWHERE))[0] == 403
+        assert (await ask(world.server, sets))[0] == 200
+        assert (await ask(world.server, sets, origin=ELSEWHERE))[0] == 403
 
     run(tmp_path, story)
 
@@ -77,6 +56,6 @@ def test_a_question_that_is_nested_too_deeply_is_answered(tmp_path: Path) -> Non
     async def story(world: World) -> None:
         nested = b"[" * 5_000 + b"]" * 5_000
         asked = b'{"what":"set","space":"pads","place":"main.title","value":' + nested + b"}"
-        assert (await ask(world, asked))[0] == 400
+        assert (await ask(world.server, asked))[0] == 400
 
     run(tmp_path, story)
