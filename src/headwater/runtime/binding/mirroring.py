@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from headwater.data.address import DocKey
-from headwater.protocol.mirrors import Mirror, Mirrored, QueryElsewhere, QueryMirrors, ReadElsewhere
+from headwater.protocol.mirrors import Mirror, Mirrored, QueryElsewhere, ReadElsewhere
 from headwater.runtime.binding import questions
 
 if TYPE_CHECKING:
@@ -114,45 +114,3 @@ class Mirroring:
             if after is None:
                 return docs, at
         return None
-
-    # ---- who is found ------------------------------------------------------------------------------
-
-    async def marked(self, space: str) -> dict[str, dict[str, list[tuple[DocKey, int]]]]:
-        """The pieces of a space whose nodes read what was written since in another one that is open here.
-
-        By piece and space: the documents, each with its write. A mirror of a piece that does not read there any more,
-        because nobody could say so when it stopped, is taken away.
-        """
-        channel = await questions.up(self._pieces, space)
-        found: dict[str, dict[str, list[tuple[DocKey, int]]]] = {}
-        for name in [each.name for each in self._pieces.core.spaces() if each.name != space]:
-            there = await questions.up(self._pieces, name)
-            if there is None or channel is None:
-                continue
-            for piece, docs in (await self._mirrored(there, space, channel.replica.branch)).items():
-                known = await self._read_elsewhere(piece, channel)
-                if known is None:
-                    continue
-                read = known[0].get((name, there.replica.branch), {})
-                late = [(doc, seq) for doc, seq in docs if seq > read.get(doc, seq)]
-                if late:
-                    found.setdefault(piece, {})[name] = late
-                if not read:
-                    nothing = Mirror(0, space, piece, (), channel.replica.branch, known[1])
-                    await questions.answered(self._pieces, there, nothing)
-        return found
-
-    async def _mirrored(self, there: Attached, owner: str, branch: str) -> dict[str, list[tuple[DocKey, int]]]:
-        found: dict[str, list[tuple[DocKey, int]]] = {}
-        after = ""
-        for _ in range(MOST_PAGES):
-            asked = QueryMirrors(0, owner, after, 1_000, branch)
-            page = await questions.answered(self._pieces, there, asked)
-            if not isinstance(page, Mirrored):
-                return found
-            for piece, doc, seq in page.marked:
-                found.setdefault(piece, []).append((doc, seq))
-            if page.next is None:
-                return found
-            after = page.next
-        return found
