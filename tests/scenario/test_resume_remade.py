@@ -107,8 +107,8 @@ async def _opened(two: Process) -> None:
 
 async def _has(one: Process, tens: int) -> None:
     """Everything that the other one wrote has come here."""
-    document = one.space.local.document("p:n")
-    await one.rt.until(lambda: document.value == tens // 10 or tens == 10)
+    piece = one.space.piece(Counter, "p")
+    await one.rt.until(lambda: piece.n.get() == tens // 10)
     await one.settled()
 
 
