@@ -1,8 +1,8 @@
 """Run tests that depend on the world outside many times, and print those that did not pass every time: `./dev flaky`.
 
-The first run executes all tests of `./dev test` and notes which of them opened a socket, started a thread or a process,
-or slept in real time (Python's audit events tell). The other runs repeat only those. With --load, more busy loops than
-the machine has cores run beside the tests, at the same priority.
+A test of `./dev test` that opens a socket, starts a thread or a process, or sleeps in real time is repeated; the others
+run once (`tools.repeat` tells them apart). With --load, more busy loops than the machine has cores run beside the
+tests, at the same priority.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-WORKERS = "3"
+TESTS_FAILED = 1  # pytest's exit code; 2 and above mean that it could not run them
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -32,51 +31,50 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     if options.times < 1:
         parser.error("--times takes a whole number of 1 or more")
-    failures: Counter[str] = Counter()
+    started = time.monotonic()
     with busy_loops((os.cpu_count() or 1) + 1 if options.load else 0):
-        started = time.monotonic()
-        outcomes = run_tests(options.paths)
-        chosen = sorted(name for name, outcome in outcomes.items() if outcome["touches"])
-        failures.update(name for name in outcomes if outcomes[name]["failed"])
-        progress(f"run 1 of {options.times}: {len(chosen)} of {len(outcomes)} tests touch the world outside", started)
-        for number in range(2, options.times + 1 if chosen else 0):
-            outcomes = run_tests(chosen)
-            failures.update(name for name in outcomes if outcomes[name]["failed"])
-            progress(f"run {number} of {options.times}: {failures.total()} failures so far", started)
+        runs, failures = run_tests(options.paths, options.times)
+    repeated = sum(count > 1 for count in runs.values())
+    print(
+        f"./dev flaky: {len(runs)} tests, of which {repeated} touch the world outside and ran {options.times} times,"
+        f" in {time.monotonic() - started:.0f} s",
+        file=sys.stderr,
+    )
     for name, times in sorted(failures.items()):
-        print(f"{name}: failed {times} of {options.times} times")
+        print(f"{name}: failed {times} of {runs[name]} times")
     return 1 if failures else 0
 
 
-def run_tests(names: Sequence[str]) -> dict[str, dict[str, bool]]:
-    """Run tests once. Returns, for each, whether it failed and whether it touched the world outside."""
+def run_tests(paths: Sequence[str], times: int) -> tuple[dict[str, int], dict[str, int]]:
+    """Run tests, some of them repeatedly. Returns how often each ran and how often it failed; progress on stderr."""
     with tempfile.TemporaryDirectory(prefix="headwater-flaky-") as scratch:
-        report, chosen = Path(scratch) / "report.json", Path(scratch) / "chosen.txt"
-        chosen.write_text("\n".join(names))
-        environment = {**os.environ, "HEADWATER_TOUCHES": str(report)}
+        outcomes = Path(scratch) / "outcomes.json"
+        environment = {**os.environ, "HEADWATER_REPEAT": str(times), "HEADWATER_OUTCOMES": str(outcomes)}
         environment.setdefault("HEADWATER_RANDOM_SCALE", "0.01")
-        command = [sys.executable, "-m", "pytest", "-q", "-m", "not thorough", "-n", WORKERS, "--dist", "worksteal"]
-        command += ["-p", "tools.touches", f"@{chosen}"] if names else ["-p", "tools.touches"]
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-        if not report.exists() or done.returncode > 1:
-            raise SystemExit(
-                f"./dev flaky: pytest could not run the tests:\n{done.stdout[-4000:]}{done.stderr[-2000:]}"
-            )
-        if done.returncode == 1:
-            print(done.stdout[-20_000:], file=sys.stderr, flush=True)
-        outcomes: dict[str, dict[str, bool]] = json.loads(report.read_text())
-        return outcomes
+        command = [sys.executable, "-m", "pytest", "-q", "-m", "not thorough", "-n", "3", "--dist", "worksteal"]
+        code = subprocess.run(
+            [*command, "-p", "tools.repeat", *paths], cwd=ROOT, env=environment, stdout=sys.stderr, check=False
+        ).returncode
+        if code > TESTS_FAILED or not outcomes.exists():
+            raise SystemExit("./dev flaky: pytest could not run the tests; its lines above say why")
+        return read_outcomes(outcomes)
+
+
+def read_outcomes(path: Path) -> tuple[dict[str, int], dict[str, int]]:
+    """How often each test ran, and how often each of those that failed did."""
+    found = json.loads(path.read_text())
+    return found["runs"], found["failures"]
 
 
 @contextmanager
-def busy_loops(number: int) -> Iterator[None]:
-    """Keep `number` processes busy while the block runs."""
+def busy_loops(number: int) -> Iterator[tuple[int, ...]]:
+    """Keep `number` processes busy while the block runs. Gives their process ids."""
     context = multiprocessing.get_context("spawn")
     loops = [context.Process(target=_spin, daemon=True) for _ in range(number)]
     for loop in loops:
         loop.start()
     try:
-        yield
+        yield tuple(loop.pid for loop in loops if loop.pid is not None)
     finally:
         for loop in loops:
             loop.kill()
@@ -87,10 +85,6 @@ def _spin() -> None:
     parent = os.getppid()
     while os.getppid() == parent:  # It ends with its parent, however that ends.
         sum(range(10_000))
-
-
-def progress(text: str, started: float) -> None:
-    print(f"./dev flaky: {text} ({time.monotonic() - started:.0f} s)", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
