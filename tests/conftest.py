@@ -23,7 +23,7 @@ _THOROUGH = frozenset(
     {
         "browser",  # a browser
         "types",  # type checkers
-        "peers",  # benchmarks, which import the libraries and databases that they compare with
+        "tools",  # linters, a compiler, and the libraries and databases that benchmarks compare with
     }
 )
 """Folders whose tests are all thorough: they import packages that `./dev test` does not install."""

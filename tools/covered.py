@@ -1,8 +1,8 @@
 """Run tests under coverage, and compare the coverage of `src` with the figures in bench/baseline.json.
 
 `python -m tools.covered run NAME ARGUMENTS...` runs pytest and keeps the data under NAME; data of that name from an
-earlier run is removed first. `python -m tools.covered report` prints line and branch coverage of each kept run and of
-all together, and fails if it fell. `report --write` makes the present figures the ones to compare with.
+earlier run is removed first. `python -m tools.covered report NAME...` prints line and branch coverage of each of these
+runs and of all together, and fails if it fell.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def main(arguments: Sequence[str]) -> int:
     match list(arguments):
         case ["run", name, *rest]:
             return run(name, rest)
-        case ["report", *options] if options in ([], ["--write"]):
-            return report(write=bool(options))
+        case ["report", *names] if names:
+            return report(names)
         case _:
             print(__doc__, file=sys.stderr)
             return 2
@@ -55,34 +55,27 @@ def run(name: str, arguments: Sequence[str]) -> int:
     return subprocess.run(command, cwd=ROOT, env=_environment(folder), check=False).returncode
 
 
-def report(*, write: bool) -> int:
-    """Print what each kept run covered. Returns 1 if less is covered than in bench/baseline.json."""
-    folders = sorted(path for path in KEPT.iterdir() if path.name != "together")
-    if not folders:
-        print("no test was run under coverage: python -m tools.covered run NAME", file=sys.stderr)
+def report(names: Sequence[str]) -> int:
+    """Print what each of the named runs covered. Returns 1 if less is covered than in bench/baseline.json."""
+    missing = [name for name in names if not (KEPT / name).is_dir()]
+    if missing:
+        print(f"not run under coverage: {' '.join(missing)}. python -m tools.covered run NAME", file=sys.stderr)
         return 2
-    runs = {folder.name: combined(folder.name, [folder]) for folder in folders}
+    runs = {name: combined(name, [KEPT / name]) for name in names}
     for name, covered in runs.items():
         print(f"coverage of {name}: {covered}")
-    together = combined("all", folders)
-    baseline = json.loads(BASELINE.read_text())
-    before = Covered(**baseline["coverage"]) if "coverage" in baseline else None
-    print(f"coverage before: {before or 'not measured yet'}")
-    print(f"coverage after:  {together}")
-    if write:
-        baseline["coverage"] = together._asdict()
-        BASELINE.write_text(json.dumps(baseline, indent=2) + "\n")
+    before = Covered(**json.loads(BASELINE.read_text())["coverage"])
+    after = combined("all", [KEPT / name for name in names])
+    print(f"coverage before: {before}")
+    print(f"coverage after:  {after}")
     failures = []
     quick = runs.get("test")
     if quick is not None and quick.lines < TEST_LINES_LEAST:
         failures.append(f"./dev test covers {quick.lines:.1f} % of the lines, less than {TEST_LINES_LEAST:.0f} %")
-    if before is not None and not write:
-        pairs = [("lines", before.lines, together.lines), ("branches", before.branches, together.branches)]
-        failures += [
-            f"coverage of {name} fell from {old:.1f} % to {new:.1f} %"
-            for name, old, new in pairs
-            if new < old - FELL_BY
-        ]
+    pairs = [("lines", before.lines, after.lines), ("branches", before.branches, after.branches)]
+    failures += [
+        f"coverage of {name} fell from {old:.1f} % to {new:.1f} %" for name, old, new in pairs if new < old - FELL_BY
+    ]
     for failure in failures:
         print(f"FAILED: {failure}")
     return 1 if failures else 0

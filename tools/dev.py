@@ -215,7 +215,7 @@ def check() -> int:
         # First what `./dev test` runs, then the rest, so that the coverage of each is known.
         "test": module("tools.covered", "run", "test", *PARALLEL, "-m", "not thorough"),
         "rest": module("tools.covered", "run", "rest", *PARALLEL, "-m", "thorough or random"),
-        "coverage": module("tools.covered", "report"),
+        "coverage": module("tools.covered", "report", "test", "rest"),
     }
     variables = {
         "test": {"HEADWATER_RANDOM_SCALE": TEST_SCALE, **kept_bytecode()},

@@ -1,6 +1,6 @@
 """Run tests that depend on the world outside many times, and print those that did not pass every time: `./dev flaky`.
 
-A test of `./dev test` that opens a socket, starts a thread or a process, or sleeps in real time is repeated; the others
+A test that opens a socket, starts a thread or a process, or sleeps in real time is repeated; the others
 run once (`tools.repeat` tells them apart). With --load, more busy loops than the machine has cores run beside the
 tests, at the same priority.
 """
@@ -20,6 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+NOT_INSTALLED = ("tests/browser", "tests/tools", "tests/types")
+"""Tests of which the packages are only there for `./dev check`."""
 TESTS_FAILED = 1  # pytest's exit code; 2 and above mean that it could not run them
 
 
@@ -51,7 +53,8 @@ def run_tests(paths: Sequence[str], times: int) -> tuple[dict[str, int], dict[st
         outcomes = Path(scratch) / "outcomes.json"
         environment = {**os.environ, "HEADWATER_REPEAT": str(times), "HEADWATER_OUTCOMES": str(outcomes)}
         environment.setdefault("HEADWATER_RANDOM_SCALE", "0.01")
-        command = [sys.executable, "-m", "pytest", "-q", "-m", "not thorough", "-n", "3", "--dist", "worksteal"]
+        command = [sys.executable, "-m", "pytest", "-q", "-n", "3", "--dist", "worksteal"]
+        command += [f"--ignore={folder}" for folder in NOT_INSTALLED]
         code = subprocess.run(
             [*command, "-p", "tools.repeat", *paths], cwd=ROOT, env=environment, stdout=sys.stderr, check=False
         ).returncode

@@ -11,8 +11,6 @@ import pytest
 
 from tools import compiled
 
-pytestmark = pytest.mark.thorough
-
 SUITES: Final = (
     "tests/unit/cells",
     "tests/unit/scheduler",

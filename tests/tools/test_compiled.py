@@ -13,8 +13,6 @@ import pytest
 from tests.counts import scaled
 from tools import compiled
 
-pytestmark = pytest.mark.thorough
-
 
 def test_every_module_that_is_compiled_is_there() -> None:
     assert [name for name in compiled.HOT if not (compiled.SOURCE / name).is_file()] == []

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.thorough
-
 ROOT = Path(__file__).resolve().parents[2]
 LAYERS = ("cli", "engine", "replica", "protocol", "data", "backoff", "clock", "errors")
 
