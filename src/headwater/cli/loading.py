@@ -13,6 +13,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+import sysconfig
 from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES, ExtensionFileLoader, FileFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -25,6 +26,8 @@ PAGE: Final = "page"
 """The folder beside an application that a browser is given."""
 MAIN: Final = "app.py"
 """The file of an application that is named by its folder."""
+INSTALLED: Final = ("stdlib", "platstdlib", "purelib", "platlib")
+"""Paths of `sysconfig` below which the modules of no application are."""
 
 
 class SourceLoader(SourceFileLoader):
@@ -44,10 +47,17 @@ class SourceFolder:
 
     def __call__(self, path: str) -> FileFinder:
         inside = Path(path).resolve()
-        installed = "site-packages" in inside.parts or inside.is_relative_to(Path(sys.prefix).resolve())
-        if installed or not inside.is_relative_to(self.folder) or not inside.is_dir():
+        if _is_installed(inside) or not inside.is_relative_to(self.folder) or not inside.is_dir():
             raise ImportError(f"{path} is not a folder of the application", path=path)
         return FileFinder(path, (ExtensionFileLoader, EXTENSION_SUFFIXES), (SourceLoader, SOURCE_SUFFIXES))
+
+
+def _is_installed(folder: Path) -> bool:
+    """Whether its modules belong to Python or were installed. An application may be elsewhere below the prefix."""
+    if "site-packages" in folder.parts or "dist-packages" in folder.parts:
+        return True
+    paths = sysconfig.get_paths()
+    return any(folder.is_relative_to(Path(paths[name]).resolve()) for name in INSTALLED)
 
 
 def load(app: str) -> tuple[ModuleType, list[type[Piece]], Path]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import py_compile
 import sys
+import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from headwater.cli.loading import load
+from headwater.cli.loading import SourceFolder, load
 
 APP = """
 from headwater import Cell, Piece, cell
@@ -63,6 +64,34 @@ def test_module_that_the_application_imports_is_compiled_from_its_source(tmp_pat
     app.write_text(APP.format(helper=helper.removesuffix(".py").replace("/", "."), default=0))
     module, _, _ = load(str(app))
     assert module.STEP == 2
+
+
+def test_application_below_the_prefix_of_python_is_compiled_from_its_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))  # As of a system's Python: /usr, and an application in /usr/src.
+    folder = tmp_path / "src"
+    folder.mkdir()
+    write_with_stale_bytecode(folder / "below_steps.py", "STEP = 1\n", "STEP = 2\n")
+    app = folder / "below_app.py"
+    app.write_text(APP.format(helper="below_steps", default=0))
+    module, _, _ = load(str(app))
+    assert module.STEP == 2
+
+
+@pytest.mark.parametrize("name", ["stdlib", "platstdlib", "purelib", "platlib"])
+def test_installed_modules_are_left_to_python(name: str) -> None:
+    installed = Path(sysconfig.get_paths()[name]).resolve()
+    with pytest.raises(ImportError, match="is not a folder of the application"):
+        SourceFolder(Path(installed.anchor))(str(installed))
+
+
+@pytest.mark.parametrize("name", ["site-packages", "dist-packages"])
+def test_packages_installed_beside_the_application_are_left_to_python(tmp_path: Path, name: str) -> None:
+    installed = tmp_path / name / "package"
+    installed.mkdir(parents=True)
+    with pytest.raises(ImportError, match="is not a folder of the application"):
+        SourceFolder(tmp_path)(str(installed))
 
 
 def test_loading_writes_no_bytecode(tmp_path: Path) -> None:
