@@ -54,7 +54,6 @@ class Outcomes:
 
     def _is_possible(self, row: SubscriptionRow, target: TargetRow, outcome: Outcome) -> bool:
         """Whether it speaks of records that a target is still to deliver. One that does not takes no other along."""
-        # fault+ targets.lost_lease_moves: return True
         # fault+ delivering.failed_record_passed: return True
         failure, place = outcome.failure, outcome.through
         if place is not None and not (self._is_open(target, place) and self._is_of(row, target.key, place)):
