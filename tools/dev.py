@@ -381,6 +381,8 @@ def main(argv: Sequence[str]) -> int:
     options, rest = top.parse_known_args(argv)
     if rest and options.command not in ("test", "sim", "flaky"):
         top.error(f"unrecognized arguments: {' '.join(rest)}")
+    if options.command == "sim" and options.planted and options.seeds is not None:
+        top.error("--planted takes no --seeds: tests/planted.txt says how many cases each bug has")
     try:
         if options.command == "lock":
             return lock()

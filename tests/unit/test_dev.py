@@ -190,6 +190,7 @@ class TestCommands:
             (["nonsense"], "invalid choice: 'nonsense'"),
             (["demo", "--fast"], "unrecognized arguments: --fast"),
             (["sim", "--seeds", "0"], "'0' is not a whole number of 1 or more"),
+            (["sim", "--planted", "--seeds", "7"], "--planted takes no --seeds"),
         ],
     )
     def test_a_wrong_call_is_explained(self, arguments: list[str], message: str) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from tools import planted as tool
 from tools.planted import LIST, ROOT, SOURCE, fault_points, planted_text, read_list
 
 
@@ -34,6 +36,18 @@ def test_every_listed_test_exists() -> None:
         source = Path(ROOT, path).read_text()
         for part in parts:
             assert f"{part.partition('[')[0]}(" in source or f"class {part}" in source, planted.test
+
+
+def test_listed_test_that_does_not_end_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_end(*_: object) -> None:
+        raise subprocess.TimeoutExpired("pytest", tool.SECONDS_MOST)
+
+    first = read_list(LIST.read_text())[0]
+    monkeypatch.setattr(tool, "run_test", no_end)
+    assert tool.main([first.name]) == 1
+    assert f"{first.test} did not end within {tool.SECONDS_MOST} s" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
