@@ -1,7 +1,7 @@
 """The engine is killed at every point of a workload, and everything under it fails once.
 
-`./dev sim` tries everything there is, `./dev test` an evenly chosen hundredth of it in a shorter workload. The parts
-are for running side by side.
+`./dev sim` tries everything there is, `./dev check` an evenly chosen hundredth of it in a shorter workload, and
+`./dev test` a tenth of that. The parts are for running side by side.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The engine and the naive model play the same random schedules, and the harness is shown to find planted bugs.
 
-`./dev sim` plays 20,000 schedules, `./dev test` a two-hundredth of them. The parts are for running side by side.
+`./dev sim` plays 20,000 schedules, `./dev check` a two-hundredth of them. The parts are for running side by side.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The protocol model (`model/`): our rules hold in every state it can reach, and every known mistake is found.
 
-`./dev test` explores small scopes, `./dev sim` the quick and the full ones. The searches are exhaustive: nothing here
+`./dev check` explores small scopes, `./dev sim` the quick and the full ones. The searches are exhaustive: nothing here
 is drawn at random, and a scope is never cut short.
 """
 
@@ -42,7 +42,6 @@ def checked(variant: Variant) -> Outcome:
 # --- the rules hold --------------------------------------------------------------------------------------
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("scope", SCOPES, ids=lambda scope: scope.name)
 def test_the_rules_hold_in_every_reachable_state_and_everything_settles(
     scope: Scope, capsys: pytest.CaptureFixture[str]

@@ -211,7 +211,7 @@ def test_withdrawing_demand_costs_what_it_concerns() -> None:
 
 @pytest.mark.random
 def test_registering_and_removing_leaves_nothing_behind() -> None:
-    """A million in ./dev sim, a tenth of it here."""
+    """A million in `./dev sim`, a tenth of it in `./dev check`, a hundredth in `./dev test`."""
     world = World(traced=False)
     source, target = world.cell(0), world.cell({})
     output = world.document("output")

@@ -2,7 +2,7 @@
 
 The spaces hold all that a space can hold. Each damage is done inside a transaction of the store that is verified, and
 rolled back, so that one space serves for all of them. Nobody here knows how rows are sealed. `./dev sim` does all of
-it, `./dev test` a tenth, evenly chosen.
+it, `./dev test` and `./dev check` the same tenth, evenly chosen.
 """
 
 from __future__ import annotations
