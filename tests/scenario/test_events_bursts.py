@@ -22,7 +22,7 @@ from tests.counts import scaled
 from tests.scenario.events_kit import RECEIPTS, durable, outcome, outcomes, told
 
 STREAMS = 100
-SENDS = scaled(10_000, least=2_000)
+SENDS = max(2_000, scaled(10_000))
 IN_FLIGHT = 256
 """Commits of one session without a verdict, at most."""
 
@@ -113,9 +113,11 @@ def test_thousands_of_sends_over_a_hundred_streams_commit_in_send_order_and_all_
                 peaks.look()
             assert await asyncio.gather(*sent) == list(range(SENDS))
             assert list(dict.fromkeys(HANDLED)) == list(range(SENDS))  # The first of each waits for its piece.
+            for kind in ("Layer", "Transaction", "Event", "Document"):
+                assert peaks.most[kind] > 0, f"no object of class {kind} was seen: {peaks.most}"
             assert peaks.most["Layer"] <= IN_FLIGHT + 10, peaks.most
             assert peaks.most["Transaction"] <= IN_FLIGHT + 10, peaks.most
-            assert peaks.tasks <= IN_FLIGHT + 10
+            assert 0 < peaks.tasks <= IN_FLIGHT + 10
             for n in (0, 7, 99):
                 assert await piles[n].seen.pull() == tuple(range(n, SENDS, STREAMS))
             assert all(row.ended_us is not None for row in rt.intents())

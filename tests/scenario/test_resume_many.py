@@ -12,7 +12,7 @@ from tests.counts import scaled
 from tests.scenario.pieces_kit import run
 from tests.scenario.resume_kit import Process, process
 
-CARDS = scaled(2_500)
+CARDS = max(25, scaled(2_500))
 """Four nodes each."""
 
 

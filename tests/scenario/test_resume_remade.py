@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headwater import Cell, Input, Piece, cell, computed, effect, given, handler
-from headwater.protocol.observations import Met
+from headwater.protocol.observations import Met, QueryMet
 from headwater.runtime import Embedded
 from tests.scenario.pieces_kit import run
 from tests.scenario.resume_kit import Process, process
@@ -191,8 +191,7 @@ def test_a_piece_that_is_opened_while_a_write_to_it_is_looked_at_hears_of_that(t
                 await two.space.transact(lambda: write(two))
                 await wire.holding.wait()
                 opening = asyncio.create_task(bill(one, rates))
-                for _ in range(100):
-                    await asyncio.sleep(0)
+                await wire.has_sent(lambda message: isinstance(message, QueryMet) and message.piece == "b")
                 wire.let_go()
                 await opening
                 await one.settled()

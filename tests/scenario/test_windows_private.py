@@ -65,7 +65,7 @@ def test_nobody_opens_the_window_of_an_application_s_user(tmp_path: Path, guess:
         try:
             eve.space("s", user="eve")
             driver = eve.channel("s").driver  # type: ignore[union-attr]
-            await asyncio.wait_for(driver.opened(), 5)
+            await asyncio.wait_for(driver.opened(), 60)
             return [each.get() for each in (await driver.query(Query(0, f"session:{key}", "n:draft"))).documents]
         except HeadwaterError as error:
             return str(error)

@@ -30,6 +30,7 @@ class Wire:
         self.holding = asyncio.Event()  # a message is held back
         self.absent: set[str] = set()  # spaces that cannot be reached
         self.sent: list[tuple[str, FromReplica]] = []  # what went to which space
+        self._sent_more = asyncio.Event()
 
     def transport(self, space: str) -> Transport | None:
         inner = self._attachment.transport(space)
@@ -54,6 +55,12 @@ class Wire:
         for heard, message in held:
             heard(message)
 
+    async def has_sent(self, message: Callable[[FromReplica], bool]) -> None:
+        """Wait until a message to an engine was sent of which this is true."""
+        while not any(message(each) for _, each in self.sent):
+            self._sent_more.clear()
+            await self._sent_more.wait()
+
     def watched(self, space: str) -> set[DocKey]:
         """The documents of a space that are watched."""
         watches: dict[int, set[DocKey]] = {}
@@ -71,6 +78,7 @@ class Wire:
             return None
         if changed is not None:
             self.sent.append((space, changed))
+            self._sent_more.set()
         return changed
 
     def arrived(self, heard: Heard, message: FromEngine) -> None:
