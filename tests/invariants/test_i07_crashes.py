@@ -204,5 +204,5 @@ def _written(engine: Engine, docs: Iterable[DocKey]) -> set[DocKey]:
 
 @pytest.mark.random
 def test_what_comes_back_after_a_kill_at_any_statement_is_right(tmp_path: Path) -> None:
-    seeds = scaled(20)
+    seeds = scaled(20, least=3)
     assert stories(_history, tmp_path, range(seeds)) >= 4 * seeds

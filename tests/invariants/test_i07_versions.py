@@ -265,6 +265,6 @@ async def _history(seed: int, folder: Path) -> int:
 
 @pytest.mark.random
 def test_what_comes_back_runs_what_changed_whatever_that_is(tmp_path: Path) -> None:
-    seeds = seldom(5_000) if is_exploring() else max(1, seldom(5_000) // 3)
+    seeds = seldom(5_000) if is_exploring() else max(3, seldom(5_000) // 3)
     came_back = stories(_history, tmp_path, range(seeds))
     assert came_back > 10 * seeds, "hardly anything came back: then this says nothing"
