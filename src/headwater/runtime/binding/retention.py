@@ -59,9 +59,9 @@ class Retention:
         self._left: dict[Swept, int] = {}
 
     @property
-    def tracked(self) -> tuple[int, int]:
-        """How many scopes have their handlings counted, and how many narrow ones hold receipts to be deleted later."""
-        return len(self._landed), len(self._left)
+    def tracked(self) -> tuple[list[Swept], list[Swept]]:
+        """The scopes whose handlings are counted, and the narrow ones with receipts to be deleted later."""
+        return list(self._landed), list(self._left)
 
     def landed(self, event: Event) -> None:
         """It was handled. Every so many are followed by a sweep, also if no process handles so many."""
