@@ -14,6 +14,7 @@ from headwater.backoff import LONGEST_MS, Backoff
 from headwater.data.text import shown
 from headwater.errors import AuthoringError
 from headwater.runtime.retry import RetryPolicy
+from headwater.runtime.space import KEPT_UNREAD
 
 __all__ = ["Policy"]
 
@@ -28,6 +29,9 @@ _RANGES: Final[dict[str, tuple[float, float]]] = {
     "in_outbox": (1, 10_000_000),
     "intents_kept": (0, 1_000_000),
     "retention_ms": (1, LONGEST_MS),
+    "sweep_every": (1, 1_000_000),
+    "sweep_page": (1, 1_000),
+    "sweep_scopes": (1, 1_000_000),
     "grace_ms": (0, LONGEST_MS),
     "named_pieces": (0, 1_000_000),
     "unread_kept": (0, 1_000_000),
@@ -35,7 +39,19 @@ _RANGES: Final[dict[str, tuple[float, float]]] = {
     "connect_ms": (0, LONGEST_MS),
 }
 """From where to where each value makes sense. What is outside is taken for the nearest that does."""
-_COUNTS: Final = frozenset({"backlog", "in_hand", "in_outbox", "intents_kept", "named_pieces", "unread_kept"})
+_COUNTS: Final = frozenset(
+    {
+        "backlog",
+        "in_hand",
+        "in_outbox",
+        "intents_kept",
+        "named_pieces",
+        "sweep_every",
+        "sweep_page",
+        "sweep_scopes",
+        "unread_kept",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +67,11 @@ class Policy:
     in_outbox: int = 100_000  # sends without an end that an outbox holds; one more is refused
     intents_kept: int = 1_000  # events with an end that can still be looked at
     retention_ms: float = 7 * DAY_MS  # how long it is remembered that an event was handled
+    sweep_every: int = 64  # events of one space that are handled before receipts that are older are looked for
+    sweep_page: int = 100  # receipts that are looked at each time
+    sweep_scopes: int = 10_000  # scopes whose events are counted for that; the count of a forgotten one begins anew
     grace_ms: float = 5_000  # how long a stored event is left to whoever stored it
-    unread_kept: int = 1_000  # documents of a space that were read and are read no more, and still are here
+    unread_kept: int = KEPT_UNREAD  # documents of a space that were read and are read no more, and still are here
     answer_ms: float = 10_000  # how long a piece that is opened waits for what is stored of its nodes; then they run
     connect_ms: float = 3_000  # how long it waits for a connection to another space that its nodes read
     named_pieces: int = 500  # pieces that were looked at by name and are not open: so many of them keep their nodes

@@ -9,7 +9,6 @@ import pytest
 from headwater import Cell, Piece, Policy, cell, handler
 from headwater.clock import VirtualClock
 from headwater.runtime import Embedded, Runtime
-from headwater.runtime.binding import retention
 from headwater.runtime.binding.receipts import narrowest
 from tests.scenario.events_kit import RECEIPTS, documents
 from tests.scenario.pieces_kit import run
@@ -43,17 +42,12 @@ async def results(data: Embedded) -> list[object]:
 
 
 @pytest.mark.parametrize("is_given", [False, True])
-def test_sweep_continues_behind_deleted_receipts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_given: bool
-) -> None:
-    monkeypatch.setattr(retention, "EVERY", 1)
-    monkeypatch.setattr(retention, "PAGE", 3)
-
+def test_sweep_continues_behind_deleted_receipts(tmp_path: Path, is_given: bool) -> None:
     async def work() -> None:
         clock = VirtualClock()
         async with Embedded(tmp_path / "data", synchronous="OFF", clock=clock) as data:
             for days in range(3):  # Each time another process, which does not know where the last one was.
-                policy = Policy(retention_ms=DAY_US / 1_000)
+                policy = Policy(retention_ms=DAY_US / 1_000, sweep_every=1, sweep_page=3)
                 async with Runtime(data, clock=clock, policy=policy) as rt:
                     note = rt.space("s").piece(Note, "n")
                     for day in range(3):
@@ -69,11 +63,10 @@ def test_sweep_continues_behind_deleted_receipts(
     run(work)
 
 
-def test_scopes_that_are_tracked_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention, "SCOPES", 3)
-
+def test_scopes_that_are_tracked_are_bounded(tmp_path: Path) -> None:
     async def work() -> None:
-        async with Embedded(tmp_path / "data", synchronous="OFF") as data, Runtime(data) as rt:
+        policy = Policy(sweep_scopes=3)
+        async with Embedded(tmp_path / "data", synchronous="OFF") as data, Runtime(data, policy=policy) as rt:
             for n in range(10):
                 await rt.space("s", user=f"u{n}", session="x").piece(Note, "n").keep.options(id="k").send("x")
                 await rt.space("s", user="ann", session=f"w{n}").piece(Note, "n").write.options(id="k").send("x")

@@ -10,7 +10,6 @@ import pytest
 
 from headwater.data.link import Link
 from headwater.errors import AuthoringError
-from headwater.runtime import space as space_module
 from headwater.runtime.runtime import Runtime
 from headwater.scheduler.node import NodeKind
 from headwater.scheduler.registry import NodeSpec
@@ -59,10 +58,10 @@ def test_moments_that_nobody_reads_any_more_are_not_waited_for() -> None:
     assert timed.timers() is None
 
 
-def test_a_document_that_was_only_written_is_let_go_with_its_materializer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_document_that_was_only_written_is_let_go_with_its_materializer() -> None:
     """Y14: it was watched for ever."""
-    monkeypatch.setattr(space_module, "KEPT_UNREAD", 0)
     shop = Scripted()
+    shop.space.kept_unread = 0
     n = shop.core.cell("shop", "n", int, default=0)
     big = shop.core.cell("shop", "big", Mapping[str, int], default={})
     shop.arrive("n", 1)
@@ -83,12 +82,10 @@ def test_a_document_that_was_only_written_is_let_go_with_its_materializer(monkey
     assert big.document.key in shop.left
 
 
-def test_a_document_behind_a_link_is_let_go_if_its_reader_leaves_before_it_arrives(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_document_behind_a_link_is_let_go_if_its_reader_leaves_before_it_arrives() -> None:
     """Y17: it had no reader yet whose leaving could be noticed."""
-    monkeypatch.setattr(space_module, "KEPT_UNREAD", 0)
     shop = Scripted()
+    shop.space.kept_unread = 0
     n = shop.core.cell("shop", "n", int)
     shop.arrive("n", Link(None, "space", "far", ()))
     node = shop.core.register(

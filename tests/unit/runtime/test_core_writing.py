@@ -238,9 +238,9 @@ def test_a_refusal_that_nobody_awaits_is_told_once_and_not_repeated() -> None:
     assert [type(failure.error) for failure in shop.errors] == [RuleRefusedError, RuleRefusedError]
 
 
-def test_documents_that_were_only_written_are_let_go_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(space_module, "KEPT_UNREAD", 10)
+def test_documents_that_were_only_written_are_let_go_in_the_end() -> None:
     shop = Scripted()
+    shop.space.kept_unread = 10
     for number in range(50):
         shop.core.cell("shop", f"d{number}", int).set(number)
         shop.arrive(f"d{number}")
@@ -250,9 +250,9 @@ def test_documents_that_were_only_written_are_let_go_in_the_end(monkeypatch: pyt
     assert len(shop.replica.documents.held()) == 10
 
 
-def test_what_is_read_again_is_not_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(space_module, "KEPT_UNREAD", 3)
+def test_what_is_read_again_is_not_let_go() -> None:
     shop = Scripted()
+    shop.space.kept_unread = 3
     kept = shop.core.cell("shop", "kept", int)
     kept.set(1)
     shop.arrive("kept")
@@ -268,9 +268,9 @@ def test_what_is_read_again_is_not_let_go(monkeypatch: pytest.MonkeyPatch) -> No
     assert kept.get() == 1
 
 
-def test_what_a_commit_is_on_top_of_is_let_go_when_it_has_landed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(space_module, "KEPT_UNREAD", 10)
+def test_what_a_commit_is_on_top_of_is_let_go_when_it_has_landed() -> None:
     shop = Scripted()
+    shop.space.kept_unread = 10
     for number in range(50):
         shop.core.cell("shop", f"d{number}", int).set(number)
         shop.arrive(f"d{number}")

@@ -66,7 +66,7 @@ class Handling:
         self.lineage = Lineage(start=self._follow, drop=self._drop, keep=self._keep, stop=pieces.unlaunch)
         self.storing = Storing(pieces)
         self.takeover = Takeover(pieces)
-        self.retention = Retention(pieces)
+        self.retention = Retention(pieces, self.policy)
 
     # ---- sending -----------------------------------------------------------------------------------
 

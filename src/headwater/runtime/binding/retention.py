@@ -26,19 +26,14 @@ if TYPE_CHECKING:
     from headwater.data.value import MaybeValue
     from headwater.runtime.binding.events import Event
     from headwater.runtime.binding.pieces import Pieces
+    from headwater.runtime.policy import Policy
 
 Swept = tuple[str, str]
 """A space, and a scope of it."""
-EVERY: Final = 64
-"""Handlings of one space after which receipts are looked at."""
-PAGE: Final = 100
-"""How many of them, each time."""
 PAGES: Final = 10
 """How many pages at most, of which all but the last have nothing but what was deleted, which is still counted."""
 TIMED: Final = f"{PREFIX}000000000000-~"
 """Behind those whose ids callers gave, which do not say when: from here on they sort by time."""
-SCOPES: Final = 10_000
-"""Scopes whose handlings are counted. The count of one that is forgotten begins anew, anywhere."""
 AT_ONCE: Final = 8
 """Scopes whose time is over that one handling is followed by a sweep of."""
 
@@ -46,10 +41,11 @@ AT_ONCE: Final = 8
 class Retention:
     """The receipts of the spaces of one runtime."""
 
-    __slots__ = ("_after", "_behind", "_landed", "_left", "_pieces", "_random", "_sweeping")
+    __slots__ = ("_after", "_behind", "_landed", "_left", "_pieces", "_policy", "_random", "_sweeping")
 
-    def __init__(self, pieces: Pieces) -> None:
+    def __init__(self, pieces: Pieces, policy: Policy) -> None:
         self._pieces = pieces
+        self._policy = policy
         self._random = pieces.core.clock.randomness(f"receipts {pieces.origin}")
         self._landed: dict[Swept, int] = {}  # handlings since the last sweep
         self._after: dict[Swept, str] = {}  # where the last one ended, among those whose ids callers gave
@@ -76,23 +72,24 @@ class Retention:
             self._begin(swept)
 
     def _count(self, swept: Swept) -> None:
+        policy = self._policy
         count = self._landed.pop(swept, None)
         if count is None:
-            count = self._random.randrange(EVERY)
-            if len(self._landed) >= SCOPES:
+            count = self._random.randrange(policy.sweep_every)
+            if len(self._landed) >= policy.sweep_scopes:
                 oldest = next(iter(self._landed))
                 del self._landed[oldest]
                 self._after.pop(oldest, None)
                 self._behind.pop(oldest, None)
         self._landed[swept] = count + 1
-        if count + 1 >= EVERY and self._may_begin(swept):
+        if count + 1 >= policy.sweep_every and self._may_begin(swept):
             self._landed[swept] = 0
             self._begin(swept)
 
     def _note(self, narrow: Swept, at_us: int) -> None:
         """Something was left in a narrow scope, which is to go in its time."""
         self._left.setdefault(narrow, at_us)
-        if len(self._left) > SCOPES:
+        if len(self._left) > self._policy.sweep_scopes:
             del self._left[next(iter(self._left))]
 
     def _over(self, now_us: int) -> list[Swept]:
@@ -179,7 +176,7 @@ class Retention:
 
     @property
     def _oldest_us(self) -> int:
-        return self._pieces.core.clock.now_us() - round(self._pieces.handling.policy.retention_ms * 1_000)
+        return self._pieces.core.clock.now_us() - round(self._policy.retention_ms * 1_000)
 
     def _may_be_over(self, id: str) -> bool:
         """Whether it is the receipt of an event that was sent as long ago as receipts are kept."""
@@ -192,7 +189,7 @@ class Retention:
         first = await channel.driver.query(Query(0, swept[1], after=after, limit=1))
         if first.documents and not is_wanted(first.documents[0]):
             return first
-        return await channel.driver.query(Query(0, swept[1], after=after, limit=PAGE))
+        return await channel.driver.query(Query(0, swept[1], after=after, limit=self._policy.sweep_page))
 
     async def _delete(self, space: str, old: list[DocKey]) -> None:
         if not old:
