@@ -90,14 +90,7 @@ class Eye:
         scheduler.faults.subscribe(self._heard)
         scheduler.introspection.on_ran(self._ran)
         scheduler.set_trace(self)
-        settled = replica.on_rejected
-
-        def on_rejected(layer: Layer, rejection: Rejection | None) -> None:
-            self._settled(layer, rejection)
-            if settled is not None:
-                settled(layer, rejection)
-
-        replica.on_rejected = on_rejected
+        replica.on_rejected(self._rejected)
 
     def wrong(self, invariant: str, what: str) -> None:
         self.problems.append((invariant, f"{invariant}: runtime {self.runtime.home}: {what}"))
@@ -193,9 +186,9 @@ class Eye:
         """Something came from outside. It counts from the first run of a pass on."""
         self.arrivals += bool(self.order)
 
-    def _settled(self, layer: Layer, rejection: Rejection | None) -> None:
+    def _rejected(self, layer: Layer, rejection: Rejection | None) -> None:
         node = layer.source
-        if rejection is not None and isinstance(node, Node):
+        if isinstance(node, Node):
             self.rejected += 1
             self._came()
             known = self.known.get(node.id)

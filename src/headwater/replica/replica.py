@@ -42,6 +42,7 @@ class Replica:
     """The documents of one space and branch, as this process shows them."""
 
     __slots__ = (
+        "_on_rejected",
         "_shown",
         "aside",
         "branch",
@@ -52,7 +53,6 @@ class Replica:
         "next_local_seq",
         "on_error",
         "on_layer",
-        "on_rejected",
         "opened",
         "pending",
         "untold",
@@ -67,11 +67,11 @@ class Replica:
         self.aside = Aside(self.documents, self.confirmed, self.opened.changing)
         self.feed = Feed()
         self.on_layer: Callable[[Layer], object] = id  # nobody: they wait in `pending`
-        self.on_rejected: Callable[[Layer, Rejection | None], object] | None = None  # of layers that have a source
         self.on_error: Callable[[Exception], object] = _raised
         self.may_write = True  # without it, what is derived here stays here
         self.next_local_seq = next_local_seq
         self.untold: list[Layer] = []  # written as a whole, and not told as commits yet
+        self._on_rejected: list[Callable[[Layer, Rejection | None], object]] = []
         self._shown: dict[DocKey, MaybeValue] | None = None  # of the last call of `snapshot`, while nothing changed
 
     # ---- looking -----------------------------------------------------------------------------------
@@ -398,13 +398,17 @@ class Replica:
 
     # ---- whoever is told ---------------------------------------------------------------------------
 
+    def on_rejected(self, listener: Callable[[Layer, Rejection | None], object]) -> None:
+        """Call a listener with each layer that has a source and was rejected, before the callbacks of that layer."""
+        self._on_rejected.append(listener)
+
     def settle(self, layer: Layer, settled: Iterable[Settled] | None, rejection: Rejection | None) -> None:
         """Call each callback once and let them go. One that raises keeps nobody else from hearing."""
         callbacks = tuple(settled or ())
         # fault replica.settled_twice: pass
         layer.settled = None
-        if rejection is not None and layer.source is not None and self.on_rejected is not None:
-            callbacks = (self.on_rejected, *callbacks)
+        if rejection is not None and layer.source is not None:
+            callbacks = (*self._on_rejected, *callbacks)
         for callback in callbacks:
             try:
                 callback(layer, rejection)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -132,11 +132,11 @@ class Scheduler:
 
     # ---- spaces ------------------------------------------------------------------------------------
 
-    def attach(self, replica: Replica) -> Callable[[], None]:
-        """Hear everything that a replica shows, until the returned function is called."""
-        replica.on_rejected = self.fates.on_settled
+    def attach(self, replica: Replica) -> None:
+        """Hear everything that a replica shows."""
+        replica.on_rejected(self.fates.on_settled)
+        replica.feed.subscribe(self.invalidation.on_notification)
         self._replicas.append(replica)
-        return replica.feed.subscribe(self.invalidation.on_notification)
 
     def heard(self) -> None:
         """Something arrived from an engine."""

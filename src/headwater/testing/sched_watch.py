@@ -57,16 +57,7 @@ class Watcher:
         world.replica.feed.subscribe(self._after)
         world.scheduler.faults.subscribe(self._failed)
         world.scheduler.introspection.on_ran(self._ran)
-        settled = world.replica.on_rejected
-
-        def on_rejected(layer: Layer, rejection: object) -> None:
-            if rejection is not None and isinstance(layer.source, Node):
-                self.rejected += 1
-                self.rejections[layer.source] = self.rejections.get(layer.source, 0) + 1
-            if settled is not None:
-                settled(layer, rejection)  # type: ignore[arg-type]
-
-        world.replica.on_rejected = on_rejected
+        world.replica.on_rejected(self._rejected)
 
     # ---- around the scheduler ------------------------------------------------------------------------
 
@@ -102,6 +93,11 @@ class Watcher:
         known = self.causes.setdefault(node, {})
         for spot in spots:
             known[cast(Document, spot.document).key, spot.path] = None
+
+    def _rejected(self, layer: Layer, rejection: object) -> None:
+        if isinstance(layer.source, Node):
+            self.rejected += 1
+            self.rejections[layer.source] = self.rejections.get(layer.source, 0) + 1
 
     # ---- runs ----------------------------------------------------------------------------------------
 
