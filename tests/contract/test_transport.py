@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import replace as changed
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,9 @@ from headwater.errors import (
     RuleRefusedError,
     SessionExpiredError,
 )
+from headwater.protocol.commit import Commit, Operation
 from headwater.protocol.messages import Ack, FromReplica, Open, Query
+from headwater.protocol.verdict import Accepted
 from headwater.replica import Link, Transaction
 from headwater.runtime import RetryPolicy
 from tests.unit.runtime.kit import TRANSPORTS, Client, Made, Rig, doc, refused, run
@@ -193,23 +196,20 @@ def test_a_conflict_that_never_clears_fails_loudly_when_its_window_is_over(over:
         ann, bob = await both_here(rig)
         stubborn = rig.client("stubborn", policy=RetryPolicy(window_ms=150))
         await stubborn.driver.loaded(doc())
-        others = asyncio.Event()
+        numbers = count(1)
 
-        async def in_the_way() -> None:
-            while not others.is_set():
-                await bob.add_up("d")
+        def add_up(engine: Engine) -> None:
+            engine.open_session("rival")
+            (verdict,) = engine.submit("rival", Commit(next(numbers), (Operation(doc(), (increment(("n",), 1),)),)))
+            assert isinstance(verdict, Accepted)
 
         def read_late(transaction: Transaction) -> None:
             transaction.read(doc(), ("n",))
-            # Stands on what was so a while ago, whatever arrived since.
-            object.__setattr__(transaction, "basis", 1)
+            rig.call(add_up)  # Another session writes the place that was read, before this commit arrives.
             transaction.write(doc(), append(("l",), ["never"]))
 
-        await bob.add_up("d")
-        task = asyncio.ensure_future(in_the_way())
         error = await refused(stubborn.writer.transact(read_late))
-        others.set()
-        await task
+        await bob.add_up("d")
         assert isinstance(error, CommitConvergenceError)
         assert "did not land in 0.15 s" in str(error)
         assert error.attempts == stubborn.writer.attempts
