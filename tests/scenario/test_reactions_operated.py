@@ -77,7 +77,7 @@ def run(story: Callable[[], Awaitable[None]]) -> None:
 
 
 def test_a_disk_that_fails_while_a_space_is_looked_at_does_not_make_it_wait_for_a_visitor(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def story() -> None:
         async with serving(tmp_path, insecure_local=True) as server:
@@ -85,7 +85,7 @@ def test_a_disk_that_fails_while_a_space_is_looked_at_does_not_make_it_wait_for_
         busy = apsw.Connection(str(tmp_path / "s.space"))
         busy.execute("BEGIN EXCLUSIVE")
         async with application(tmp_path) as server:
-            await until(lambda: "s" in capsys.readouterr().err)
+            await until(lambda: "s.space is in use" in caplog.text)
             assert HEARD == []
             busy.close()
             await until(lambda: HEARD == ["1", "2"])
