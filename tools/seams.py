@@ -111,12 +111,16 @@ class Source:
                 yield node.module
                 yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
-    def inner_imports(self, seams: Seams) -> Iterator[Breach]:
-        """Imports of product modules that are not seams, those inside functions and for type checkers included."""
+    def product_imports(self) -> Iterator[tuple[ast.AST, str]]:
+        """Imports of product modules, those inside functions and for type checkers included, and where they are."""
         for node in ast.walk(self._tree):
-            for module in _product_modules(node):
-                if not seams.allow(module):
-                    yield self._breach(node, f"imports the inner module {module}")
+            yield from ((node, module) for module in _product_modules(node))
+
+    def inner_imports(self, seams: Seams) -> Iterator[Breach]:
+        """Imports of product modules that are not seams."""
+        for node, module in self.product_imports():
+            if not seams.allow(module):
+                yield self._breach(node, f"imports the inner module {module}")
 
     def inner_attributes(self) -> Iterator[Breach]:
         """Attributes that lead from a seam to inner components, except names that this file defines itself."""

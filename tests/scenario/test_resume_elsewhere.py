@@ -1,9 +1,8 @@
-"""A piece that reads other spaces comes back: what is asked there, who does not answer, and what mirrors are for."""
+"""A piece that reads other spaces comes back: what is asked there, and who does not answer."""
 
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,21 +11,13 @@ from typing import Any
 import pytest
 
 from headwater import Cell, Input, Json, Piece, cell, computed, given
-from headwater.data.address import DocKey
-from headwater.data.patch import replace
-from headwater.engine import Directory
-from headwater.protocol.commit import Commit, Operation
-from headwater.protocol.mirrors import Mirror, Mirrored, QueryMirrors
 from headwater.protocol.observations import QueryCurrent
-from headwater.protocol.verdict import Accepted
-from headwater.runtime import Embedded, Policy, Runtime
-from tests.invariants.i07_kit import Site, asked, embedded, killed, opened, site, written
+from headwater.runtime import Policy, Runtime
+from tests.invariants.i07_kit import Site, embedded, opened, site, written
 from tests.scenario.pieces_kit import run
 from tests.scenario.wire_kit import Change, Wire, losing, refusing
 
 HERE, STOCK, RATES = "here", "stock", "rates"
-READ = {STOCK: ("s:n", "s:twice"), RATES: ("r:rate",)}
-"""What the first space reads in the others."""
 WRITTEN = "what it read in another space was written"
 UNKNOWN = "another space did not say whether it was written"
 
@@ -75,13 +66,13 @@ class View(Piece, name="elsewhere.View"):
 ALL = {f"{HERE}/v:{name}" for name in ("near", "plain", "derived", "priced", "all")} | {f"{STOCK}/s:twice"}
 
 
-async def _open(one: Site) -> Any:
+async def open_view(one: Site) -> Any:
     goods, rates = await opened(one, [(STOCK, Goods, "s"), (RATES, Rates, "r")])
     (view,) = await opened(one, [(HERE, View(n=goods.n, twice=goods.twice, rate=rates.rate), "v")])
     return view
 
 
-async def _total(view: Any, one: Site) -> int:
+async def total_of(view: Any, one: Site) -> int:
     found: int = await view.all.pull()
     await one.settled()
     return found
@@ -89,8 +80,8 @@ async def _total(view: Any, one: Site) -> int:
 
 async def first_start(folder: Path) -> None:
     async with embedded(folder) as data, site(data) as first:
-        view = await _open(first)
-        assert await _total(view, first) == 2 + 3 + 3
+        view = await open_view(first)
+        assert await total_of(view, first) == 2 + 3 + 3
         assert first.taken() == ALL
 
 
@@ -102,25 +93,6 @@ def sets(space: str, cls: type[Piece], piece: str, name: str, n: int) -> Callabl
     return write
 
 
-def _mirrors(folder: Path, space: str) -> dict[str, set[str]]:
-    """The documents of a space that pieces of the first one are known to read.
-
-    They are found by writing the documents in a copy of the space and asking which pieces that concerns.
-    """
-    with tempfile.TemporaryDirectory() as copies, Directory(killed(folder, Path(copies) / "data")) as directory:
-        engine = directory.space(space)
-        engine.open_session("probe")
-        written = tuple(Operation(DocKey("space", id), (replace((), 9),)) for id in READ[space])
-        (verdict,) = engine.submit("probe", Commit(1, written))
-        assert isinstance(verdict, Accepted)
-        answer = engine.looked(QueryMirrors(0, HERE, "", 1_000))
-        assert isinstance(answer, Mirrored)
-        found: dict[str, set[str]] = {}
-        for piece, doc, _ in answer.marked:
-            found.setdefault(piece, set()).add(doc.id)
-        return found
-
-
 class TestWhatRuns:
     def test_nothing_if_nothing_was_written_anywhere(self, tmp_path: Path) -> None:
         async def story() -> None:
@@ -128,7 +100,7 @@ class TestWhatRuns:
             async with embedded(tmp_path) as data:
                 for _ in range(2):
                     async with site(data) as again:
-                        assert await _total(await _open(again), again) == 8
+                        assert await total_of(await open_view(again), again) == 8
                         assert again.taken() == set()
                         assert again.counts["clean"] == 6
 
@@ -150,7 +122,7 @@ class TestWhatRuns:
             async with embedded(tmp_path) as data:
                 await written(data, sets(space, cls, piece, name, 5))
                 async with site(data) as again:
-                    assert await _total(await _open(again), again) == total
+                    assert await total_of(await open_view(again), again) == total
                     assert {each for each in again.taken() if each.startswith(HERE)} == {f"{HERE}/v:{r}" for r in ran}
 
         run(story)
@@ -159,10 +131,10 @@ class TestWhatRuns:
         async def story() -> None:
             await first_start(tmp_path)
             async with embedded(tmp_path) as data, site(data) as again:
-                view = await _open(again)
-                await _total(view, again)
+                view = await open_view(again)
+                await total_of(view, again)
                 await again.heard(await written(data, sets(STOCK, Goods, "s", "n", 5)))
-                assert await _total(view, again) == 6 + 11 + 3
+                assert await total_of(view, again) == 6 + 11 + 3
                 assert again.taken() == {f"{HERE}/v:plain", f"{HERE}/v:derived", f"{HERE}/v:all", f"{STOCK}/s:twice"}
 
         run(story)
@@ -173,10 +145,9 @@ class TestWhatRuns:
             async with embedded(tmp_path) as data:
                 wire = Wire(data)
                 async with site(wire) as again:
-                    await _total(await _open(again), again)
-            for kind in (QueryCurrent, Mirror):
-                asked_for = [space for space, message in wire.sent if isinstance(message, kind)]
-                assert sorted(asked_for) == [RATES, STOCK], "one of each per space"
+                    await total_of(await open_view(again), again)
+            asked_for = [space for space, message in wire.sent if isinstance(message, QueryCurrent)]
+            assert sorted(asked_for) == [RATES, STOCK], "one per space"
 
         run(story)
 
@@ -185,7 +156,7 @@ IMPATIENT = Policy(answer_ms=300, connect_ms=300)
 
 
 @asynccontextmanager
-async def _impatient(folder: Path, change: Change | None = None) -> AsyncIterator[tuple[Site, Wire]]:
+async def impatient(folder: Path, change: Change | None = None) -> AsyncIterator[tuple[Site, Wire]]:
     async with embedded(folder) as data:
         wire = Wire(data, change)
         async with Runtime(wire, identity="one", close_s=1, policy=IMPATIENT) as rt:
@@ -196,7 +167,7 @@ class TestWhoDoesNotAnswer:
     def test_a_space_that_cannot_be_reached_leaves_its_readers_unknown(self, tmp_path: Path) -> None:
         async def story() -> None:
             await first_start(tmp_path)
-            async with _impatient(tmp_path) as (again, wire):
+            async with impatient(tmp_path) as (again, wire):
                 wire.absent.add(RATES)
                 rt = again.rt
                 await rt.cell(HERE, "v:@", Json).pull()  # What it was given is part of what it is.
@@ -216,22 +187,19 @@ class TestWhoDoesNotAnswer:
     def test_an_answer_that_comes_late_leaves_them_unknown(self, tmp_path: Path) -> None:
         async def story() -> None:
             await first_start(tmp_path)
-            async with _impatient(tmp_path, losing(QueryCurrent)) as (again, _):
-                assert await _total(await _open(again), again) == 8
+            async with impatient(tmp_path, losing(QueryCurrent)) as (again, _):
+                assert await total_of(await open_view(again), again) == 8
                 assert again.taken() == {f"{HERE}/v:plain", f"{HERE}/v:derived", f"{HERE}/v:priced"}
                 assert again.counts[UNKNOWN] == 3
 
         run(story)
 
-    @pytest.mark.parametrize("kind", [QueryCurrent, Mirror])
-    def test_who_may_not_ask_or_say_it_runs_each_time(self, tmp_path: Path, kind: type) -> None:
-        """Also who may read there and not write: nobody would find the piece by what is written."""
-
+    def test_who_may_not_ask_runs_each_time(self, tmp_path: Path) -> None:
         async def story() -> None:
             await first_start(tmp_path)
             for _ in range(2):
-                async with _impatient(tmp_path, refusing(kind)) as (again, _):
-                    assert await _total(await _open(again), again) == 8
+                async with impatient(tmp_path, refusing(QueryCurrent)) as (again, _):
+                    assert await total_of(await open_view(again), again) == 8
                     assert again.taken() == {f"{HERE}/v:plain", f"{HERE}/v:derived", f"{HERE}/v:priced"}
 
         run(story)
@@ -251,81 +219,14 @@ class TestAnotherLog:
             async with embedded(folder) as data:
                 await written(data, sets(STOCK, Goods, "s", "n", 5))
                 async with site(data) as again:
-                    assert await _total(await _open(again), again) == 20
+                    assert await total_of(await open_view(again), again) == 20
             shutil.copy(backup, folder / "stock.space")
             async with embedded(folder) as data:
                 for n in range(6 if grown else 0):
                     await written(data, sets(STOCK, Goods, "s", "other", 10 + n))
                 async with site(data) as again:
-                    assert await _total(await _open(again), again) == 8
+                    assert await total_of(await open_view(again), again) == 8
                     assert {f"{HERE}/v:plain", f"{HERE}/v:derived"} <= again.taken()
                     assert again.counts[WRITTEN] == 2
 
         run(story)
-
-
-class TestMirrors:
-    def test_a_mirror_points_back_at_the_piece_that_reads(self, tmp_path: Path) -> None:
-        async def story() -> None:
-            await first_start(tmp_path)
-            async with embedded(tmp_path) as data:
-                assert _mirrors(tmp_path, STOCK).keys() == _mirrors(tmp_path, RATES).keys() == {"v"}
-                assert set(_mirrors(tmp_path, STOCK)["v"]) >= {"s:n", "s:twice"}
-                assert await _marked(data) == {}
-                await written(data, sets(STOCK, Goods, "s", "n", 5))
-                assert await _marked(data) == {"v": {STOCK}}
-                await written(data, sets(RATES, Rates, "r", "rate", 5))
-                assert await _marked(data) == {"v": {STOCK, RATES}}, "each cause for itself"
-                async with site(data) as again:
-                    await _total(await _open(again), again)
-                assert await _marked(data) == {}
-
-        run(story)
-
-    def test_one_that_is_missing_is_written_when_the_piece_is_next_here(self, tmp_path: Path) -> None:
-        async def story() -> None:
-            await first_start(tmp_path)
-            async with embedded(tmp_path) as data:
-                await asked(data, lambda engine: engine.looked(Mirror(0, HERE, "v", ())), STOCK)
-                assert _mirrors(tmp_path, STOCK) == {}
-                async with site(data) as again:
-                    await _total(await _open(again), again)
-                    assert again.taken() == set()
-                assert set(_mirrors(tmp_path, STOCK)["v"]) >= {"s:n", "s:twice"}
-
-        run(story)
-
-    def test_a_space_that_is_read_no_more_loses_its_mirror(self, tmp_path: Path) -> None:
-        async def story() -> None:
-            await first_start(tmp_path)
-            async with embedded(tmp_path) as data:
-                assert "r:rate" in _mirrors(tmp_path, RATES)["v"]
-                async with site(data) as again:
-                    view = await _open(again)
-                    await _total(view, again)
-                    await again.space(HERE).transact(view.own.set, 0)
-                    await _total(view, again)
-                assert _mirrors(tmp_path, RATES) == {}
-                assert _mirrors(tmp_path, STOCK).keys() == {"v"}
-
-        run(story)
-
-    def test_switched_off_nothing_is_said_elsewhere(self, tmp_path: Path) -> None:
-        async def story() -> None:
-            async with embedded(tmp_path) as data:
-                async with Runtime(data, observe=False) as rt:
-                    one = Site(rt)
-                    assert await _total(await _open(one), one) == 8
-                assert _mirrors(tmp_path, STOCK) == {}
-
-        run(story)
-
-
-async def _marked(data: Embedded) -> dict[str, set[str]]:
-    """The pieces of the first space that read a document which was written since, and the spaces in which it was."""
-    found: dict[str, set[str]] = {}
-    for space in (STOCK, RATES):
-        answer = await asked(data, lambda engine: engine.looked(QueryMirrors(0, HERE)), space)
-        for piece, _, _ in answer.marked:
-            found.setdefault(piece, set()).add(space)
-    return found

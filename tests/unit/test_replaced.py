@@ -1,11 +1,14 @@
-"""tests/replaced.txt names files and modules that exist, and tests of behaviour that are no unit tests."""
+"""tests/replaced.txt names files and modules that exist, and tests of behaviour that outlive those modules."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+from tools.seams import with_kits
 
 ROOT = Path(__file__).resolve().parents[2]
 UNIT = "tests/unit/"
@@ -25,6 +28,12 @@ def parse(text: str) -> list[Line]:
     return [Line(unit.strip(), tuple(modules.split()), tuple(seams.split())) for unit, modules, seams in rows]
 
 
+def imported(seam_tests: Iterable[str]) -> set[tuple[str, str]]:
+    """The files of these tests and of their kits under tests/, each with a product module that it imports."""
+    sources = with_kits(dict.fromkeys(ROOT / each for each in seam_tests))
+    return {(str(source.path), module) for source in sources for _, module in source.product_imports()}
+
+
 LINES = parse((ROOT / "tests" / "replaced.txt").read_text())
 
 
@@ -39,6 +48,19 @@ def test_line_names_what_exists(line: Line) -> None:
     for seam_test in line.seam_tests:
         assert seam_test.startswith(SUITES), f"{seam_test} is no test at a seam"
         assert (ROOT / seam_test).is_file(), seam_test
+
+
+def test_no_seam_test_imports_a_module_that_is_going_to_be_replaced() -> None:
+    replaced = {module for line in LINES for module in line.modules}
+    found = imported(each for line in LINES for each in line.seam_tests)
+    assert found
+    assert [(path, module) for path, module in sorted(found) if module in replaced] == []
+
+
+def test_imports_of_kits_are_found() -> None:
+    found = imported(["tests/scenario/test_resume_elsewhere.py"])
+    assert ("tests/scenario/test_resume_elsewhere.py", "headwater.protocol.observations") in found
+    assert ("tests/scenario/wire_kit.py", "headwater.protocol.messages") in found
 
 
 def test_no_unit_test_is_listed_twice() -> None:

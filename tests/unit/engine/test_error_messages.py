@@ -22,7 +22,13 @@ from headwater.protocol.commit import (
     decode_frame,
     encode_frame,
 )
-from tests.unit.engine import messages_of_commits, messages_of_files, messages_of_reactions, messages_of_spaces
+from tests.unit.engine import (
+    messages_of_commits,
+    messages_of_committer,
+    messages_of_files,
+    messages_of_reactions,
+    messages_of_spaces,
+)
 from tests.unit.engine.kit import write
 from tests.unit.engine.messages import CASES
 
@@ -43,6 +49,7 @@ ELSEWHERE = {
 }
 PROVOKED_BY = (
     messages_of_commits,
+    messages_of_committer,
     messages_of_spaces,
     messages_of_files,
     messages_of_reactions,
