@@ -88,11 +88,6 @@ class Asking:
         self._watching: dict[Kind, dict[Peer, int]] = {WatchEvents: {}, WatchMarks: {}, WatchTargets: {}}
         self._news: dict[Kind, dict[Peer, int]] = {WatchEvents: {}, WatchMarks: {}, WatchTargets: {}}
 
-    @property
-    def listeners(self) -> int:
-        """How many peers asked to be told of events, of marks, and of targets."""
-        return sum([len(peers) for peers in self._watching.values()])
-
     def answer(self, peer: Peer, question: Asks) -> None:
         """Tell the peer what it asked for, or why it cannot have it."""
         try:
