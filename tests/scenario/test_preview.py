@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -197,26 +199,42 @@ class TestWhatCannotBeKnown:
         run(story)
 
     def test_a_class_that_is_not_there_says_what_to_import(self, tmp_path: Path) -> None:
+        """Another program made the piece: this one never imported its class."""
+        program, data = tmp_path / "passing.py", tmp_path / "data"
+        program.write_text(PASSING)
+        subprocess.run([sys.executable, str(program), str(data)], check=True, timeout=60)
+
         async def story() -> None:
-            class Passing(Piece, name="preview.Passing"):
-                n: Cell[int] = cell(default=1)
-
-                @computed
-                def total(self) -> int:
-                    return self.n.get()
-
-            async with process(tmp_path) as first:
-                passing: Any = await first.open("p", Passing)
-                await passing.total.pull()
-                await first.rt.space(SPACE).transact(lambda: passing.n.set(2))
-            Passing.__outline__.name = "preview.Elsewhere"
-            found = await previewed(tmp_path)
+            found = await previewed(data)
             (total,) = found.nodes
             assert (total.fate, total.reason) == ("gone", "it is not in this program")
             assert "import preview" in total.details[0]
 
         run(story)
 
+
+PASSING = """
+import asyncio, pathlib, sys
+from headwater import Cell, Piece, Runtime, cell, computed
+
+class Passing(Piece, name="preview.Passing"):
+    n: Cell[int] = cell(default=1)
+
+    @computed
+    def total(self) -> int:
+        return self.n.get()
+
+async def main() -> None:
+    async with Runtime(pathlib.Path(sys.argv[1]), observe=True) as rt:
+        space = rt.space("shop")
+        passing = await space.open(Passing, "p")
+        await passing.total.pull()
+        await rt.settled()
+        await space.transact(lambda: passing.n.set(2))
+        await rt.durable()
+
+asyncio.run(main())
+"""
 
 FILE = open(__file__, encoding="utf-8")  # noqa: SIM115 (what nobody can compare)
 
