@@ -69,7 +69,7 @@ class Site:
         space = self.rt.space(name, user="ann")
         channel = self.rt.channel(name)
         if is_new and channel is not None and name in self.branches:
-            channel.replica.branch = self.branches[name]
+            channel.replica.choose_branch(self.branches[name])
         return space
 
     async def settled(self) -> None:

@@ -74,6 +74,12 @@ class Replica:
         self._on_rejected: list[Callable[[Layer, Rejection | None], object]] = []
         self._shown: dict[DocKey, MaybeValue] | None = None  # of the last call of `snapshot`, while nothing changed
 
+    def choose_branch(self, branch: str) -> None:
+        """Show another branch. Only before anything of the space is here or was written."""
+        if self.confirmed.seq or len(self.pending) or self.documents.held():
+            raise AuthoringError(f"the branch {branch!r} is chosen too late: {self.branch!r} is shown already")
+        self.branch = branch
+
     # ---- looking -----------------------------------------------------------------------------------
 
     def is_here(self, doc: DocKey) -> bool:

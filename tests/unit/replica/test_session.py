@@ -6,7 +6,7 @@ import pytest
 
 from headwater.data.patch import add, increment, replace
 from headwater.engine.limits import Limits
-from headwater.errors import ProtocolError
+from headwater.errors import AuthoringError, ProtocolError
 from headwater.protocol.messages import (
     Bye,
     Hello,
@@ -53,6 +53,16 @@ class TestOpening:
         assert session.outgoing[-1] == Open("x", "a", "", "next", watching=())
         session.receive(Opened("a", 0, False))
         assert session.link.value == "up"
+
+    def test_branch_is_chosen_before_anything_is_shown(self) -> None:
+        session = Session(Replica(), space="x", key="a", new_token=lambda: "next")
+        session.replica.choose_branch("draft")
+        session.connected()
+        session.receive(Welcome(1))
+        assert session.outgoing[-1] == Open("x", "a", "", "next", branch="draft", watching=())
+        session.replica.confirmed.move_to(1)
+        with pytest.raises(AuthoringError, match="'other' is chosen too late: 'draft' is shown already"):
+            session.replica.choose_branch("other")
 
     def test_another_version_is_refused_and_named(self) -> None:
         session = Session(Replica(), space="x", key="a", new_token=lambda: "next")
