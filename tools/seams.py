@@ -1,9 +1,9 @@
 """Check that tests use the product through its seams: `python -m tools.seams`.
 
 Suites that describe behaviour (`SUITES`), and the files under tests/ that they import, use the public API and the
-modules listed in tests/seams.txt, and nothing else. They touch no private attribute and replace no attribute of a
-product object. Unit tests may import any module; the lines of those files that use something private are counted and
-bounded.
+modules listed in tests/seams.txt, and nothing else. They touch no private attribute, and neither replace nor assign an
+attribute of a product object. Unit tests may import any module; the lines of those files that use something private are
+counted and bounded.
 
 Reads source only, with the standard library; runs no test.
 """
@@ -84,12 +84,16 @@ def with_kits(paths: Iterable[Path]) -> Iterator[Source]:
     waiting = list(paths)
     known = set(waiting)
     for path in waiting:
-        source = Source(path)
+        source = source_of(path)
         yield source
-        found = [ROOT / f"{module.replace('.', '/')}.py" for module in source.test_modules()]
-        new = [kit for kit in dict.fromkeys(found) if kit not in known and kit.is_file()]
+        new = [kit for kit in source.kits if kit.is_relative_to(ROOT / "tests") and kit not in known]
         waiting += new
         known.update(new)
+
+
+@functools.cache
+def source_of(path: Path) -> Source:
+    return Source(path)
 
 
 class Source:
@@ -97,23 +101,31 @@ class Source:
 
     def __init__(self, path: Path) -> None:
         text = path.read_text()
+        self._file = path
         self.path = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
-        self._tree = ast.parse(text)
+        self._nodes = list(ast.walk(ast.parse(text)))
         self.lines = text.count("\n")
-        self._imported = dict(_imported_names(self._tree))
+        self._imported = dict(_imported_names(self._nodes))
         # A name that the product defines, too, may be the product's.
-        self._own = set(_defined_names(self._tree)) - _product_private_names()
+        self._own = set(_defined_names(self._nodes)) - _product_private_names()
+        self.attributes = set(_attributes(self._nodes))
 
-    def test_modules(self) -> Iterator[str]:
-        """Modules of tests that this file may import."""
-        for node in ast.walk(self._tree):
-            if isinstance(node, ast.ImportFrom) and node.module is not None and node.module.split(".")[0] == "tests":
-                yield node.module
-                yield from (f"{node.module}.{alias.name}" for alias in node.names)
+    @functools.cached_property
+    def kits(self) -> list[Path]:
+        """The files of tests and of `headwater.testing` that this file imports."""
+        return list(dict.fromkeys(self._imported_kits()))
+
+    def _imported_kits(self) -> Iterator[Path]:
+        for node in self._nodes:
+            if isinstance(node, ast.ImportFrom) and node.module is not None and _is_kit(node.module):
+                folder = ROOT / "src" if _is_product(node.module) else ROOT
+                for module in (node.module, *(f"{node.module}.{alias.name}" for alias in node.names)):
+                    place = folder.joinpath(*module.split("."))
+                    yield from (kit for kit in (place.with_suffix(".py"), place / "__init__.py") if kit.is_file())
 
     def product_imports(self) -> Iterator[tuple[ast.AST, str]]:
         """Imports of product modules, those inside functions and for type checkers included, and where they are."""
-        for node in ast.walk(self._tree):
+        for node in self._nodes:
             yield from ((node, module) for module in _product_modules(node))
 
     def inner_imports(self, seams: Seams) -> Iterator[Breach]:
@@ -125,13 +137,13 @@ class Source:
     def inner_attributes(self) -> Iterator[Breach]:
         """Attributes that lead from a seam to inner components, except names that this file defines itself."""
         inner = INNER - self._own
-        for node in ast.walk(self._tree):
+        for node in self._nodes:
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute) and node.value.attr in inner:
                 yield self._breach(node, f"reaches an inner component by {ast.unparse(node)}")
 
     def private_uses(self) -> Iterator[Breach]:
         """Private attributes and private imports, except names that this file defines itself."""
-        for node in ast.walk(self._tree):
+        for node in self._nodes:
             if isinstance(node, ast.Attribute) and self._is_private(node.attr) and not _is_self(node.value):
                 yield self._breach(node, f"uses the private attribute {ast.unparse(node)}")
             elif isinstance(node, ast.ImportFrom) and _is_product(node.module):
@@ -144,20 +156,27 @@ class Source:
                     yield self._breach(node, f"uses the private attribute {name.value!r} by its name")
 
     def replaced_attributes(self) -> Iterator[Breach]:
-        """Attributes of product objects that are replaced: by a fixture, a mock, or plain assignment."""
-        for node in ast.walk(self._tree):
+        """Attributes of product objects that are replaced: by a fixture, a mock, `__setattr__`, or plain assignment.
+
+        A callback `on_...` is for the owner of a component to assign.
+        """
+        for node in self._nodes:
             if isinstance(node, ast.Call) and self._is_replacing(node) and node.args:
                 target = node.args[0]
                 if self._may_be_product(target):
                     yield self._breach(node, f"replaces an attribute of {ast.unparse(target)}")
             for target in _assigned(node):
-                if isinstance(target, ast.Attribute) and self._is_imported_product(target.value):
+                if isinstance(target, ast.Attribute) and (
+                    self._is_imported_product(target.value) or self._is_of_product(target)
+                ):
                     yield self._breach(node, f"assigns {ast.unparse(target)}")
 
     def _is_replacing(self, call: ast.Call) -> bool:
         function = call.func
         if isinstance(function, ast.Name):
             return function.id == "patch" and "patch" not in self._own
+        if _called_name(call) == "__setattr__":
+            return bool(call.args) and not _is_self(call.args[0])
         if not isinstance(function, ast.Attribute) or function.attr not in _REPLACING:
             return False
         owner = ast.unparse(function.value)
@@ -172,6 +191,22 @@ class Source:
     def _is_imported_product(self, target: ast.expr) -> bool:
         root = _root_name(target)
         return root is not None and _is_product(self._imported.get(root))
+
+    def _is_of_product(self, target: ast.Attribute) -> bool:
+        """Whether classes of the product define that attribute, and none of this file and its kits does."""
+        if _is_self(target.value) or target.attr.startswith("on_") or target.attr not in _product_attributes():
+            return False
+        return target.attr not in self._attributes_of_kits
+
+    @functools.cached_property
+    def _attributes_of_kits(self) -> set[str]:
+        """The attributes that classes of this file define, and of the kits that it imports, directly or not."""
+        waiting, names = [self._file], set(self.attributes)
+        for path in waiting:
+            source = self if path == self._file else source_of(path)
+            names |= source.attributes
+            waiting += [kit for kit in source.kits if kit not in waiting]
+        return names
 
     def _is_private(self, name: str) -> bool:
         return name.startswith("_") and not name.startswith("__") and name not in _NOT_PRIVATE and name not in self._own
@@ -199,22 +234,34 @@ def _is_module(name: str) -> bool:
     return path.is_dir() or path.with_suffix(".py").exists()
 
 
-def _imported_names(tree: ast.AST) -> Iterator[tuple[str, str]]:
-    for node in ast.walk(tree):
+def _imported_names(nodes: Sequence[ast.AST]) -> Iterator[tuple[str, str]]:
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from ((alias.asname or alias.name.partition(".")[0], alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield from ((alias.asname or alias.name, node.module or "") for alias in node.names)
 
 
-def _defined_names(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
+def _defined_names(nodes: Sequence[ast.AST]) -> Iterator[str]:
+    for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name
         for target in _assigned(node):
             if isinstance(target, ast.Name):
                 yield target.id
             elif isinstance(target, ast.Attribute) and _is_self(target.value):
+                yield target.attr
+
+
+def _attributes(nodes: Sequence[ast.AST]) -> Iterator[str]:
+    """The names of attributes that the classes of a file define."""
+    for node in nodes:
+        if isinstance(node, ast.ClassDef):
+            yield from (each.name for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef))
+            for each in node.body:
+                yield from (target.id for target in _assigned(each) if isinstance(target, ast.Name))
+        for target in _assigned(node):
+            if isinstance(target, ast.Attribute) and _is_self(target.value):
                 yield target.attr
 
 
@@ -240,16 +287,30 @@ def _root_name(node: ast.expr) -> str | None:
 @functools.cache
 def _product_private_names() -> frozenset[str]:
     """Private names that some module of the product defines, kits excepted."""
+    return frozenset(name for name in _defined_names(_product_nodes()) if name.startswith("_"))
+
+
+@functools.cache
+def _product_attributes() -> frozenset[str]:
+    """The attributes that classes of the product define, kits excepted."""
+    return frozenset(_attributes(_product_nodes()))
+
+
+@functools.cache
+def _product_nodes() -> list[ast.AST]:
     kits = ROOT / "src" / PRODUCT / "testing"
     paths = [path for path in (ROOT / "src" / PRODUCT).rglob("*.py") if not path.is_relative_to(kits)]
-    names = {name for path in paths for name in _defined_names(ast.parse(path.read_text()))}
-    return frozenset(name for name in names if name.startswith("_"))
+    return [node for path in paths for node in ast.walk(ast.parse(path.read_text()))]
 
 
 def _is_self(node: ast.expr) -> bool:
     if isinstance(node, ast.Call):
         return isinstance(node.func, ast.Name) and node.func.id == "super"
     return isinstance(node, ast.Name) and node.id in ("self", "cls")
+
+
+def _is_kit(module: str) -> bool:
+    return f"{module}.".startswith(("tests.", f"{PRODUCT}.testing."))
 
 
 def _is_product(module: str | None) -> bool:

@@ -15,9 +15,13 @@ def breaches(folder: Path, text: str) -> list[str]:
     path = folder / "test_something.py"
     path.write_text(text)
     source = Source(path)
-    return [
-        breach.text for breach in (*source.inner_imports(SEAMS), *source.private_uses(), *source.replaced_attributes())
-    ]
+    found = (
+        *source.inner_imports(SEAMS),
+        *source.inner_attributes(),
+        *source.private_uses(),
+        *source.replaced_attributes(),
+    )
+    return [breach.text for breach in found]
 
 
 @pytest.mark.parametrize(
@@ -30,6 +34,11 @@ def breaches(folder: Path, text: str) -> list[str]:
         "def _mine(): ...\n\nother._mine()",
         "from unittest.mock import patch\nimport time\npatch.object(time, 'sleep')",
         "def patch(value): ...\n\npatch(value)",
+        "class Program:\n    pieces: list[int]\n\nworld.pieces.append(1)",
+        "class Client:\n    branch: str\n\nclient.branch = 'draft'",
+        "from tests.scenario.wire_kit import Wire\nwire.sent = []",
+        "replica.on_error = print",
+        "class A:\n    def f(self):\n        object.__setattr__(self, 'basis', 1)",
     ],
 )
 def test_uses_of_seams_are_no_breach(tmp_path: Path, text: str) -> None:
@@ -44,6 +53,9 @@ def test_uses_of_seams_are_no_breach(tmp_path: Path, text: str) -> None:
         ("engine._group", "uses the private attribute engine._group"),
         ("getattr(engine, '_group')", "uses the private attribute '_group' by its name"),
         ("from headwater.engine import Engine\nEngine.submit = None", "assigns Engine.submit"),
+        ("runtime.core.scheduler", "reaches an inner component by runtime.core.scheduler"),
+        ("object.__setattr__(transaction, 'basis', 1)", "replaces an attribute of transaction"),
+        ("channel.replica.branch = 'draft'", "assigns channel.replica.branch"),
         (
             "from unittest.mock import patch\nfrom headwater.engine import Engine\npatch.object(Engine, 'submit')",
             "replaces an attribute of Engine",

@@ -51,4 +51,4 @@ class Remembering:
     def restarted(self) -> None:
         """Memory is gone: a turn is over only as far as the disk knows."""
         self._loaded.clear()
-        self._naive.judged = dict(self._stored)
+        self._naive.restart(self._stored)

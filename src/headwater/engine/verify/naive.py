@@ -11,7 +11,7 @@ The rules are those of DESIGN.md section 4: C1 to C5, C7, C10 and C11.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias, assert_never
 
@@ -107,6 +107,10 @@ class NaiveSpace:
         """C6: the client has the verdicts up to here, so nothing up to here is judged any more."""
         self.acked[session] = max(local_seq, self.acked.get(session, 0))
         self.judged[session] = max(local_seq, self.judged.get(session, 0))
+
+    def restart(self, judged: Mapping[str, int]) -> None:
+        """Memory is gone: of each session, the turns up to here are over."""
+        self.judged = dict(judged)
 
     def fork(self, name: str, parent: str, at: int) -> None:
         self.branches[name] = Line(parent, at)
