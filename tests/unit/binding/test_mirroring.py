@@ -36,6 +36,8 @@ from tests.scenario.test_resume_elsewhere import (
 )
 from tests.scenario.wire_kit import Wire, refusing
 
+pytestmark = pytest.mark.thorough
+
 READ = {STOCK: ("s:n", "s:twice"), RATES: ("r:rate",)}
 """The documents of other spaces that the view of `first_start` reads."""
 

@@ -15,6 +15,8 @@ from headwater.cli.app import run
 from tests.unit.cli.kit_app import imported
 from tests.unit.cli.test_run import LIMIT_S, running
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:

@@ -23,6 +23,8 @@ from tests.unit.cli.kit_app import write_app
 from tests.unit.cli.test_run import running
 from tests.unit.engine.kit import write
 
+pytestmark = pytest.mark.thorough
+
 Ask = Callable[..., tuple[int, str, str]]
 
 

@@ -16,6 +16,8 @@ from headwater.cli.reload import Reload
 from headwater.runtime.runtime import Runtime
 from tests.unit.cli.kit_app import SHOP, imported, write_app
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:

@@ -17,6 +17,8 @@ from headwater.pieces.fingerprints import origin
 from headwater.pieces.fingerprints.origin import Origin, Origins
 from tests.unit.pieces.fingerprint_kit import digest, program
 
+pytestmark = pytest.mark.thorough
+
 SHOP = """
 from __future__ import annotations
 import enum, functools, logging

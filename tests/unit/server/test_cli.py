@@ -20,6 +20,8 @@ from headwater.server.serve import check_safe
 from tests.unit.runtime.kit import Rig
 from tests.unit.runtime.kit import run as play
 
+pytestmark = pytest.mark.thorough
+
 Call = Callable[..., tuple[int, str, str]]
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import urllib.request
 from pathlib import Path
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from headwater.server.metrics import CHANGED, Metrics
 from tests.unit.cli.kit_app import SHOP, write_app
 from tests.unit.cli.test_run import LIMIT_S, running
+
+pytestmark = pytest.mark.thorough
 
 NAME = "headwater_resumed_nodes_total"
 ASLEEP = "headwater_asleep_pieces_total"

@@ -31,6 +31,8 @@ from tests.unit.engine.delivery_kit import reacted
 from tests.unit.engine.kit import doc, open_engine, read, write
 from tests.unit.engine.observing_kit import Runner, looked, node
 
+pytestmark = pytest.mark.thorough
+
 LIMITS = Limits(snapshot_patches=2, marks_patches=2, heads_commits=7, snapshots_fresh=2)
 Row: TypeAlias = tuple[Any, ...]
 
