@@ -121,7 +121,7 @@ def test_changed_members_run_and_the_kind_of_change_is_named(folder: Path) -> No
     for old, new, _ in CHANGES.values():
         assert old in text
         text = text.replace(old, new)
-    (folder / "next").mkdir()
+    (folder / "next").mkdir(exist_ok=True)
     (folder / "next" / "shop.py").write_text(text)
     out = command(folder, "-m", "headwater.cli", "preview", "next/shop.py", "--data", "data", "--json", "--all")
     nodes: dict[str, Any] = {each["node"]: each for each in json.loads(out)["nodes"]}

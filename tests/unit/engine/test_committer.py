@@ -263,13 +263,14 @@ class TestTheThread:
         for name in names:
             engine.open_session(name)
         committer = ThreadCommitter(engine, limits)
-        answered = threading.Event()
+        answered, submitting = threading.Event(), threading.RLock()
         sent = dict.fromkeys(names, 0)
 
         def go_on(name: str) -> None:
-            if not answered.is_set() and sum(sent.values()) < most:
-                sent[name] += 1
-                committer.submit(name, (Commit(sent[name]),), lambda _: go_on(name))
+            with submitting:  # Nothing is submitted after the answer, so that the committer can be closed.
+                if not answered.is_set() and sum(sent.values()) < most:
+                    sent[name] += 1
+                    committer.submit(name, (Commit(sent[name]),), lambda _: go_on(name))
 
         release, caller = self.held(committer)
         for name in names:
@@ -281,7 +282,8 @@ class TestTheThread:
             asker.join(0.001)
         release.set()
         asker.join(WAIT)
-        answered.set()
+        with submitting:
+            answered.set()
         caller.join(WAIT)
         committer.close()
         assert landed == [len(names)]
