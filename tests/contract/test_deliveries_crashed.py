@@ -27,6 +27,8 @@ from tests.counts import is_exploring
 from tests.unit.engine.delivery_kit import LEASE_US, World, as_a, payloads
 from tests.unit.engine.faults import FaultyStore, faulty
 
+pytestmark = pytest.mark.thorough
+
 LIMITS = Limits(page=2)
 STEP = 1 if is_exploring() else 6
 """`./dev sim` tries every call of the store, `./dev test` every sixth: of each kind other ones."""

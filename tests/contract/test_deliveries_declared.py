@@ -28,6 +28,8 @@ from tests.counts import is_exploring
 from tests.unit.engine.delivery_kit import World, as_a, payloads
 from tests.unit.engine.faults import FaultyStore, faulty
 
+pytestmark = pytest.mark.thorough
+
 LIMITS = Limits(page=2)
 DOC = DocKey("space", "d")
 STALE = Read(DOC, (), Depth.DEEP, 0)

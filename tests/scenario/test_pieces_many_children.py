@@ -17,7 +17,7 @@ from headwater.replica import NOT_HERE, Document
 from tests.counts import is_exploring
 from tests.scenario.pieces_kit import at, run
 
-MOST_ATTEMPTS = 8
+MOST_ATTEMPTS = 20
 """Of one reader, for each member that it looks at: documents come in three or four parts, 64 of them first."""
 
 

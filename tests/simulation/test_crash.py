@@ -12,6 +12,8 @@ from headwater.testing.crash import Rig, Suite, run
 from tests.counts import is_exploring
 from tests.counts import seldom as chosen
 
+pytestmark = pytest.mark.thorough
+
 COMMITS = 200 if is_exploring() else 60
 CRASH_PARTS = 3 if is_exploring() else 1  # each records the workload
 FAULT_PARTS = 6 if is_exploring() else 1
@@ -50,7 +52,6 @@ def test_a_recovery_answers_only_for_what_it_has_synced() -> None:
     assert not summary.violations, summary
 
 
-@pytest.mark.thorough
 def test_the_workload_is_large_enough_to_mean_something() -> None:
     summary = run(chosen=lambda total: 1)
     assert summary.commits >= 200
@@ -59,7 +60,6 @@ def test_the_workload_is_large_enough_to_mean_something() -> None:
     assert summary.faults > 4 * (summary.operations + summary.calls) // 2
 
 
-@pytest.mark.thorough
 def test_the_same_seed_tries_the_same() -> None:
     one, two = (run(commits=20, chosen=lambda total: 20) for _ in range(2))
     assert one == two

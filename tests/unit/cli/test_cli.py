@@ -24,6 +24,8 @@ from headwater.errors import CorruptionError, StorageError
 from headwater.protocol.commit import Commit, Operation, Provenance, SentEvent, TopicRecord
 from tests.unit.engine.kit import doc, read, write
 
+pytestmark = pytest.mark.thorough
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
