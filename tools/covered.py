@@ -51,8 +51,17 @@ def run(name: str, arguments: Sequence[str]) -> int:
     folder = KEPT / name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    command = [sys.executable, "-m", "coverage", "run", "-m", "pytest", *arguments]
+    command = [sys.executable, "-m", "coverage", "run", "-m", "pytest", "-p", "tools.covered", *arguments]
     return subprocess.run(command, cwd=ROOT, env=_environment(folder), check=False).returncode
+
+
+def pytest_sessionfinish() -> None:
+    """Keep the data of a test process when its tests are over: a pytest-xdist worker may be ended before its exit."""
+    import coverage  # noqa: PLC0415 (only there for `./dev check`)
+
+    current = coverage.Coverage.current()
+    if current is not None:
+        current.save()
 
 
 def report(names: Sequence[str]) -> int:
