@@ -299,7 +299,7 @@ class Baseline(TypedDict):
     author: dict[str, dict[str, Any]]  # as `./dev bench author` prints them, at modest sizes, in pure Python
     coverage: NotRequired[
         dict[str, float]
-    ]  # of src at the counts of `./dev check`, in per cent; commit 768cfd6 had this
+    ]  # of src without kits at the counts of `./dev check`, in per cent; commit 768cfd6 had this
 
 
 def main() -> int:
