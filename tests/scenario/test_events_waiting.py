@@ -544,9 +544,13 @@ def test_following_goes_on_when_a_program_opens_the_directory(tmp_path: Path) ->
 def owned(folder: Path) -> Iterator[Directory]:
     """Own the directory, as soon as no command reads it."""
     found: Directory | None = None
+    deadline = time.monotonic() + 60
     while found is None:
-        with contextlib.suppress(DirectoryInUseError):
+        try:
             found = Directory(folder)
+        except DirectoryInUseError:
+            if time.monotonic() > deadline:
+                raise
     with found:
         yield found
 
