@@ -47,8 +47,8 @@ TEST_SCALE = "0.01"
 """Which part of its full count each random suite runs in `./dev test`."""
 CHECK_SCALE = "0.1"
 CHECK_MINUTES = 25
-PARALLEL = ("-n", "3", "--dist", "worksteal")
-"""For two cores: a third worker uses the time in which tests wait for servers and processes."""
+PARALLEL = ("-n", "4", "--dist", "worksteal")
+"""For two cores: further workers use the time in which tests wait for servers and processes."""
 
 PIP_INSTALL = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input")
 

@@ -15,7 +15,7 @@ import pytest
 from tools import dev
 
 ROOT = Path(__file__).resolve().parents[2]
-QUICK = ["-m", "pytest", "-n", "3", "--dist", "worksteal", "-m", "not thorough"]
+QUICK = ["-m", "pytest", "-n", "4", "--dist", "worksteal", "-m", "not thorough"]
 
 
 class Workshop:
@@ -206,12 +206,12 @@ class TestCommands:
             (["test", "--help"], [*QUICK, "--help"], {"HEADWATER_RANDOM_SCALE": dev.TEST_SCALE}),
             (
                 ["sim"],
-                ["-m", "pytest", "-n", "3", "--dist", "worksteal", "--durations=10"],
+                ["-m", "pytest", "-n", "4", "--dist", "worksteal", "--durations=10"],
                 {"HEADWATER_RANDOM_SCALE": "1.0"},
             ),
             (
                 ["sim", "--seeds", "7", "-m", "random"],
-                ["-m", "pytest", "-n", "3", "--dist", "worksteal", "--durations=10", "-m", "random"],
+                ["-m", "pytest", "-n", "4", "--dist", "worksteal", "--durations=10", "-m", "random"],
                 {"HEADWATER_RANDOM_SCALE": "1.0", "HEADWATER_SEEDS": "7"},
             ),
             (["bench", "--pure"], ["-m", "bench"], {}),
