@@ -10,6 +10,7 @@ import enum
 import functools
 import inspect
 import math
+import reprlib
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from typing import ParamSpec, assert_never
 from headwater.clock import Random
 from headwater.errors import AuthoringError
 
-__all__ = ["Backoff", "BackoffKind"]
+__all__ = ["Backoff", "BackoffKind", "check_backoff"]
 
 _P = ParamSpec("_P")
 
@@ -144,3 +145,18 @@ class Backoff:
             raise AuthoringError(
                 f"Backoff.{self.kind.value}: {name}={value!r} must be a number from {low} to {high} ({unit})"
             )
+
+
+def check_backoff(option: str, value: object) -> Backoff:
+    """Return `value` if it is a `Backoff`, and raise an AuthoringError that names the option otherwise.
+
+    An option is checked where it is written: it is first used by a background task after a failure, where an error
+    would reach no caller.
+    """
+    # fault backoff.unchecked: if False:
+    if not isinstance(value, Backoff):
+        raise AuthoringError(
+            f"{option}={reprlib.repr(value)} is no Backoff: write Backoff.none(), Backoff.fixed(base_ms=...), "
+            "Backoff.linear(base_ms=..., max_ms=...) or Backoff.exponential(base_ms=..., max_ms=...)"
+        )
+    return value

@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal
 
-from headwater.backoff import Backoff
+from headwater.backoff import Backoff, check_backoff
 from headwater.data.text import shown
 from headwater.errors import AuthoringError
 from headwater.pieces.member import Declaration, Function, Scope, check_duration
@@ -241,7 +241,7 @@ class ReactionMember(FunctionMember):
         on: Declaration,
         then: Declaration | None,
         max_retries: int,
-        backoff: Backoff,
+        backoff: Backoff | None,
         on_exhausted: Exhausted,
         since: Literal["now", "beginning"] = "now",
         lane: str = "",
@@ -267,7 +267,9 @@ class ReactionMember(FunctionMember):
         self.on = on
         self.then = then
         self.max_retries = max_retries
-        self.backoff = backoff
+        self.backoff = (
+            Backoff.none() if backoff is None else check_backoff(f"@reaction {fn.__name__}: backoff", backoff)
+        )
         self.on_exhausted = on_exhausted
         if since not in ("now", "beginning"):
             raise AuthoringError(f"@reaction {fn.__name__}: since={shown(since)}: write 'now' or 'beginning'")
@@ -282,6 +284,11 @@ class ReactionMember(FunctionMember):
         self.priority = priority
         self.batch = batch
         self.budget_ms = None if budget_ms is None else check_duration("budget_ms", budget_ms)
+        if errors is not None and not isinstance(errors, Mapping):
+            raise AuthoringError(
+                f"@reaction {fn.__name__}: errors={shown(errors)}: write a Mapping from classes of errors to a "
+                "Backoff or 'permanent'"
+            )
         self.errors = dict(errors or {})
         for kind, rule in self.errors.items():
             is_kind = isinstance(kind, type) and issubclass(kind, BaseException)
@@ -321,7 +328,7 @@ class ResourceMember(DerivedMember):
         self.input = input
         self.timeout_ms = None if timeout_ms is None else check_duration("timeout_ms", timeout_ms)
         self.limit = limit
-        self.backoff = backoff
+        self.backoff = None if backoff is None else check_backoff(f"@resource {fn.__name__}: backoff", backoff)
         self.speculative = speculative
 
 

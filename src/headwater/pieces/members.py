@@ -275,7 +275,7 @@ def reaction(
         on=on,
         then=then,
         max_retries=max_retries,
-        backoff=backoff or Backoff.none(),
+        backoff=backoff,
         on_exhausted=on_exhausted,
         **options,
     )

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from headwater.backoff import Backoff
+from headwater.backoff import Backoff, check_backoff
 from headwater.clock import Clock, RealClock
 from headwater.errors import CommitConvergenceError
 from headwater.protocol.verdict import Conflict, Rejected, Rejection, as_error
@@ -40,6 +40,9 @@ class RetryPolicy:
     turn_ms: int = 100  # how long it waits at most for a turn that the engine promised
     pending: int = 256  # commits of this session without a verdict; a further one waits
     at_once: int = 32  # conflicts after which even a write that has its turn waits for the delay, so that it ends
+
+    def __post_init__(self) -> None:
+        check_backoff("RetryPolicy: backoff", self.backoff)
 
 
 class Writer:

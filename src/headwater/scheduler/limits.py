@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from headwater.backoff import Backoff
+from headwater.backoff import Backoff, check_backoff
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,3 +27,7 @@ class SchedulerLimits:
     auto_debounce_us: int = 100_000  # and then it is given this much quiet time
     trace_entries: int = 10_000  # kept for people; older ones are dropped
     causes_shown: int = 32  # steps of a chain that `why` follows
+
+    def __post_init__(self) -> None:
+        check_backoff("SchedulerLimits: exhausted", self.exhausted)
+        check_backoff("SchedulerLimits: transient", self.transient)
