@@ -43,7 +43,7 @@ def reactions(
     fingerprint: str | None = None,
     state: Literal["idle", "due", "leased", "blocked"] | None = None,
     after: str | None = None,
-    limit: int = 100,
+    limit: int | None = None,
     user: User = "",
     token: Token = "",
     json: Json = False,
@@ -55,6 +55,8 @@ def reactions(
     `replay` tries records again that were parked or skipped; `reset` delivers everything again; `pause`, `resume` and
     `retire` are about the whole reaction.
 
+    An option that an action does not take is an error, and so is a key, record or fingerprint that matches nothing.
+
     Example: `headwater reactions ./data shop`
 
     Example: `headwater reactions ./data shop failures charge --key ann`
@@ -64,18 +66,21 @@ def reactions(
     Parameters
     ----------
     key
-        One target, by its key.
+        With `failures`, `unblock`, `skip`, `replay` and `reset`: one target, by its key.
     record
-        With `replay`: one record, as `failures` names it: 17.0. With `failures`: go on after this one.
+        With `replay`: one record, as `failures` names it: 17.0. With `skip`: only if the target is at this one. With
+        `failures`: go on after this one.
     fingerprint
-        Only what failed alike.
+        With `unblock`, `skip`, `replay` and `reset`: only what failed alike.
     state
         With `targets`: only those in this state.
     after
-        Go on after this key.
+        With `targets` and `failures`: go on after this key.
     limit
-        At most this many rows.
+        With `targets` and `failures`: at most this many rows; 100 unless told.
     """
+    if limit is not None and action not in ("targets", "failures"):
+        raise AuthoringError(f"{action} does not take --limit: leave it out")
     said: dict[str, Any] = {
         "does": action,
         "reaction": reaction,
@@ -85,7 +90,9 @@ def reactions(
         "state": state,
         "after": after,
     }
-    told = ask(where, Question("reactions", space, value=said, user=user, limit=limit), token=token)
+    told = ask(
+        where, Question("reactions", space, value=said, user=user, limit=100 if limit is None else limit), token=token
+    )
     if json:
         print_json(told)
     else:

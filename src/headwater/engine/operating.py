@@ -73,6 +73,7 @@ class Operating:
 
     def operate(self, wish: Operate) -> Operated:
         row = self._subscriptions.get(wish.reaction)
+        _check_filters(wish)
         match wish.does:
             case "pause" | "resume" | "retire":
                 return self._listens(wish, row)
@@ -102,14 +103,20 @@ class Operating:
             rows = tables.blocked_after(row.reaction, wish.after, self._limits.page)
         else:
             rows = tables.targets_after(row.reaction, wish.after, self._limits.page)
-        changed = [(before, self._changed(wish, row, before)) for before in rows]
+        meant = [each for each in rows if self._is_meant(wish, row, each)]
+        changed = [(before, self._changed(wish, row, before)) for before in meant]
         tables.put_targets([after for before, after in changed if before != after])
+        count = sum(before != after for before, after in changed)
         more = wish.key is None and len(rows) == self._limits.page
-        return Operated(wish.id, sum(before != after for before, after in changed), rows[-1].key if more else None)
+        return Operated(wish.id, count, rows[-1].key if more else None, matched=len(meant))
+
+    def _is_meant(self, wish: Operate, row: SubscriptionRow, target: TargetRow) -> bool:
+        if wish.fingerprint is not None and target.fingerprint != wish.fingerprint:
+            return False
+        # fault operating.record_ignored: return True
+        return wish.record is None or self._next_record(row, target) == wish.record
 
     def _changed(self, wish: Operate, row: SubscriptionRow, target: TargetRow) -> TargetRow:
-        if wish.fingerprint is not None and target.fingerprint != wish.fingerprint:
-            return target
         match wish.does:
             case "unblock":
                 if target.state != Standing.BLOCKED:
@@ -128,16 +135,17 @@ class Operating:
 
     def _skipped(self, row: SubscriptionRow, target: TargetRow) -> TargetRow:
         """Go on without the record that it is at. Whoever has it is too late."""
+        place = self._next_record(row, target)
+        return target if place is None else self._outcomes.passed(row, target, place, Passed.SKIPPED)
+
+    def _next_record(self, row: SubscriptionRow, target: TargetRow) -> tuple[int, int] | None:
+        """The record that a target is at: one that is to be replayed, or the first one behind its position."""
         tables = self._store.delivery
         again = tables.parked_of(target.reaction, target.key, Passed.REPLAY, 1) if target.replays else []
         if again:
-            place = (again[0].seq, again[0].ordinal)
-        else:
-            records = tables.records_of(row.topic, MAIN_ID, target.key, target.position, 1)
-            if not records:
-                return target
-            place = (records[0].seq, records[0].ordinal)
-        return self._outcomes.passed(row, target, place, Passed.SKIPPED)
+            return again[0].seq, again[0].ordinal
+        records = tables.records_of(row.topic, MAIN_ID, target.key, target.position, 1)
+        return (records[0].seq, records[0].ordinal) if records else None
 
     def _replay(self, wish: Operate, row: SubscriptionRow) -> Operated:
         """Have records tried again that were passed over: one, those of a key, those that failed alike, or all."""
@@ -145,12 +153,13 @@ class Operating:
         begin = _first(wish.key, wish.after) if wish.place is None else (wish.after or "", *wish.place)
         rows = tables.parked_after(row.reaction, begin, self._limits.page)
         last = rows[-1] if len(rows) == self._limits.page and wish.key in (None, rows[-1].key) else None
-        wanted = [each for each in rows if _is_meant(wish, each)]
+        meant = [each for each in rows if _is_meant(wish, each)]
+        wanted = [each for each in meant if each.state != Passed.REPLAY]
         for each in wanted:
             self._again(row, each)
         if last is None:
-            return Operated(wish.id, len(wanted))
-        return Operated(wish.id, len(wanted), last.key, (last.seq, last.ordinal))
+            return Operated(wish.id, len(wanted), matched=len(meant))
+        return Operated(wish.id, len(wanted), last.key, (last.seq, last.ordinal), len(meant))
 
     def _again(self, row: SubscriptionRow, passed: ParkedRow) -> None:
         tables = self._store.delivery
@@ -283,6 +292,32 @@ _STATES: Final[dict[int, State]] = {
 }
 
 
+_FILTERS: Final[dict[str, frozenset[str]]] = {
+    "pause": frozenset(),
+    "resume": frozenset(),
+    "retire": frozenset(),
+    "unblock": frozenset({"key", "fingerprint"}),
+    "skip": frozenset({"key", "record", "fingerprint"}),
+    "replay": frozenset({"key", "record", "fingerprint"}),
+    "reset": frozenset({"key", "fingerprint"}),
+}
+"""By which filters each wish selects targets or records."""
+
+
+def _check_filters(wish: Operate) -> None:
+    """Refuse a wish with a filter that its action would ignore: it would act on more than its sender meant."""
+    honoured = _FILTERS[wish.does]
+    named = {"key": wish.key, "record": wish.record, "fingerprint": wish.fingerprint}
+    wrong = [name for name, value in named.items() if value is not None and name not in honoured]
+    # fault operating.filters_ignored: if False:
+    if wrong:
+        scope = f"selects by {' and '.join(sorted(honoured))}" if honoured else "is for the whole reaction"
+        raise ProtocolError(
+            f"{wish.does} of {wish.reaction!r} {scope} and ignores a {' or a '.join(wrong)}: leave it out. "
+            "Nothing was changed"
+        )
+
+
 def _first(key: str | None, after: str | None) -> tuple[str, int, int]:
     """After which record of which key a page begins: with a key, or after one."""
     if key is not None:
@@ -304,7 +339,7 @@ def _place(each: AttemptRow | ParkedRow) -> tuple[str, int, int]:
 
 
 def _is_meant(wish: Operate, passed: ParkedRow) -> bool:
-    if passed.state == Passed.REPLAY or (wish.key is not None and passed.key != wish.key):
+    if wish.key is not None and passed.key != wish.key:
         return False
     if wish.record is not None and (passed.seq, passed.ordinal) != wish.record:
         return False

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 
 from headwater.data.limits import ValueLimits
 from headwater.data.value import freeze
+from headwater.errors import AbsentError
 from headwater.protocol.message import Message, Number
 
 LEASE_PREFIX: Final = "$reaction:"
@@ -132,6 +133,25 @@ class Operate(Message, frozen=True, tag="operate"):
     place: tuple[Number, Number] | None = None
 
 
+def check_matched(wish: Operate, matched: int) -> None:
+    """Raise AbsentError if an operator named a key, a record or a fingerprint, and all pages matched nothing."""
+    named = [f"key {wish.key!r}"] if wish.key is not None else []
+    named += [f"record {wish.record[0]}.{wish.record[1]}"] if wish.record is not None else []
+    named += [f"fingerprint {wish.fingerprint!r}"] if wish.fingerprint is not None else []
+    # fault operating.nothing_matched_is_fine: if False:
+    if named and not matched:
+        raise AbsentError(f"{wish.does} {wish.reaction}: {_WHERE[wish.does]} with {' and '.join(named)}. {_LOOK}")
+
+
+_WHERE: Final = {
+    "unblock": "no target",
+    "skip": "no target is at a record",
+    "replay": "no record was parked or skipped",
+    "reset": "no target",
+}
+_LOOK: Final = "Nothing was changed; `targets` and `failures` show what there is"
+
+
 class QueryReactions(Message, frozen=True, tag="query_reactions"):
     """All subscriptions, and how far they are; and to which of some topics anything was emitted."""
 
@@ -233,12 +253,16 @@ class Finished(Message, frozen=True, tag="finished"):
 
 
 class Operated(Message, frozen=True, tag="operated"):
-    """So many targets or records were changed; `next` goes on with the rest of many, in a key behind a `place`."""
+    """So many targets or records were changed; `next` goes on with the rest of many, in a key behind a `place`.
+
+    `matched` counts the targets or records that the wish was about, changed or not.
+    """
 
     id: Number
     count: Number
     next: str | None = None
     place: tuple[Number, Number] | None = None
+    matched: Number = 0
 
 
 class ReactionState(Message, frozen=True):

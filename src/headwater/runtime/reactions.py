@@ -25,6 +25,7 @@ from headwater.protocol.reactions import (
     State,
     Targets,
     TargetState,
+    check_matched,
 )
 from headwater.protocol.reactions import Reactions as ReactionStates
 from headwater.reactions.port import is_refusal
@@ -176,9 +177,14 @@ class Reactions:
         """Go on with targets that are blocked, at the record that blocked them. Answers how many."""
         return await self._operate("unblock", reaction, space, key, None, fingerprint)
 
-    async def skip(self, reaction: str, key: str, *, space: str | None = None) -> int:
-        """Go on without the record that a target is at. It is kept, and can be replayed."""
-        return await self._operate("skip", reaction, space, key)
+    async def skip(
+        self, reaction: str, key: str, *, record: tuple[int, int] | None = None, space: str | None = None
+    ) -> int:
+        """Go on without the record that a target is at. It is kept, and can be replayed.
+
+        With `record`, only if the target is at that one: another operator may have skipped it before.
+        """
+        return await self._operate("skip", reaction, space, key, record)
 
     async def replay(
         self,
@@ -205,12 +211,14 @@ class Reactions:
         record: tuple[int, int] | None = None,
         fingerprint: str | None = None,
     ) -> int:
-        name, count, after, place = self._name(space), 0, None, None
+        name, count, matched, after, place = self._name(space), 0, 0, None, None
         while True:  # Many are changed some at a time.
             wish = Operate(0, does, reaction, key, record, fingerprint, after, place)
             answer = await self._ask(name, wish, Operated)
             count, after, place = count + answer.count, answer.next, answer.place
+            matched += answer.matched
             if after is None:
+                check_matched(wish, matched)
                 return count
 
     async def _ask(self, space: str, question: Delivers, kind: type[T]) -> T:

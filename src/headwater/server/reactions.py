@@ -22,6 +22,7 @@ from headwater.protocol.reactions import (
     QueryTargets,
     Reactions,
     Targets,
+    check_matched,
 )
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def reactions_form(engine: Engine, said: object, limit: int) -> JsonForm:
     """`said` is an object: `does` is list, targets, failures, groups or an operator's wish, the rest is about what."""
     asked: Mapping[str, Any] = said if isinstance(said, Mapping) else {}
     does = asked.get("does") or "list"
+    _check_options(does, asked)
     if does == "list":
         return [_plain(each) for each in _asked(engine, QueryReactions(0), Reactions).reactions]
     reaction = _named(engine, asked.get("reaction"))
@@ -63,16 +65,38 @@ def reactions_form(engine: Engine, said: object, limit: int) -> JsonForm:
         return _groups(engine, reaction)
     if does not in DOES:
         raise AuthoringError(f"{does!r} cannot be done with reactions: write list, targets, failures, groups, {_LIST}")
-    count, next_key, place = 0, None, None
+    count, matched, next_key, place = 0, 0, None, None
     while True:
-        wish = ("operate", 0, does, reaction, key, asked.get("record"), fingerprint, next_key, place)
-        done = _asked(engine, msgspec.convert(wish, Operate), Operated)
+        said = ("operate", 0, does, reaction, key, asked.get("record"), fingerprint, next_key, place)
+        wish = msgspec.convert(said, Operate)
+        done = _asked(engine, wish, Operated)
         count, next_key, place = count + done.count, done.next, done.place
+        matched += done.matched
         if next_key is None:
+            check_matched(wish, matched)
             return {"reaction": reaction, "does": does, "count": count}
 
 
 _LIST: Final = ", ".join(DOES)
+
+
+_OPTIONS: Final[dict[str, frozenset[str]]] = {
+    "list": frozenset(),
+    "targets": frozenset({"state", "after"}),
+    "failures": frozenset({"key", "after", "record"}),
+    "groups": frozenset(),
+}
+"""Options of the actions that only look. The engine checks those of the actions that change something."""
+_CHANGING: Final = frozenset({"key", "record", "fingerprint"})
+
+
+def _check_options(does: object, asked: Mapping[str, Any]) -> None:
+    """Refuse an option that the action would ignore."""
+    known = _OPTIONS.get(does, _CHANGING) if isinstance(does, str) else _CHANGING
+    wrong = [name for name in ("key", "record", "fingerprint", "state", "after") if asked.get(name) is not None]
+    wrong = [name for name in wrong if name not in known]
+    if wrong:
+        raise AuthoringError(f"{does} does not take {' or '.join(f'--{name}' for name in wrong)}: leave it out")
 
 
 def _groups(engine: Engine, reaction: str) -> JsonForm:

@@ -7,7 +7,7 @@ from pathlib import Path
 from headwater.engine.limits import Limits
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.protocol.commit import Declared, Delivered, LeaseHeld
-from headwater.protocol.reactions import Outcome, QueryReactions, lease_name
+from headwater.protocol.reactions import Operate, Outcome, QueryReactions, check_matched, lease_name
 from tests.unit.engine.delivery_kit import World
 from tests.unit.engine.kit import open_engine
 from tests.unit.engine.messages import case, execute, raised, rejection
@@ -85,6 +85,28 @@ def delivered_twice(_: Path) -> str:
 def skip_of_everything(_: Path) -> str:
     world = with_order()
     return raised(lambda: world.operate("skip"))
+
+
+@case("pause of 'r' is for the whole reaction and ignores a key: leave it out", "Nothing was changed")
+def pause_of_one_target(_: Path) -> str:
+    world = with_order()
+    return raised(lambda: world.operate("pause", key="a"))
+
+
+@case("unblock of 'r' selects by fingerprint and key and ignores a record: leave it out", "Nothing was changed")
+def unblock_of_one_record(_: Path) -> str:
+    world = with_order()
+    return raised(lambda: world.operate("unblock", record=(1, 0)))
+
+
+@case("skip r: no target is at a record with key 'b'. Nothing was changed; `targets` and `failures` show what there is")
+def skip_of_an_unknown_key(_: Path) -> str:
+    return raised(lambda: check_matched(Operate(1, "skip", "r", "b"), 0))
+
+
+@case("replay r: no record was parked or skipped with record 1.0 and fingerprint 'abc'. Nothing was changed")
+def replay_of_an_unknown_record(_: Path) -> str:
+    return raised(lambda: check_matched(Operate(1, "replay", "r", None, (1, 0), "abc"), 0))
 
 
 @case("reaction 'r' was retired: a worker that declares it takes it up again")
