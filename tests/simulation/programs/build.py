@@ -1,0 +1,53 @@
+"""Makes classes from the source of a program: Headwater's, and those of the naive model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+import headwater
+from tests.simulation.programs import naive
+from tests.simulation.programs.description import Piece, PieceClass, Program, source_of
+from tests.simulation.programs.values import NOTE, SHOW, Rec
+
+__all__ = ["NaiveProgram", "real_classes"]
+
+_API = ("Cell", "Input", "Piece", "Refused", "cell", "child", "computed", "each", "effect", "fold", "given", "handler")
+
+
+def _names(module: str) -> dict[str, Any]:
+    return {
+        "__name__": module,
+        "Mapping": Mapping,
+        "Rec": Rec,
+        "NOTE": NOTE,
+        "SHOW": SHOW,
+        **{name: getattr(headwater, name) for name in _API},
+    }
+
+
+def real_classes(classes: Iterable[PieceClass], module: str = "programs") -> dict[str, Any]:
+    """The piece classes of a program, by name."""
+    names = _names(module)
+    exec(compile(source_of(classes), f"<{module}>", "exec"), names)
+    return {each.name: names[each.name] for each in classes}
+
+
+class NaiveProgram:
+    """The pieces of a program in the naive model, and one state of them."""
+
+    def __init__(self, program: Program) -> None:
+        names = {**_names("naive"), **naive.NAMES}
+        exec(compile(source_of(program.classes), "<naive>", "exec"), names)
+        self.world = naive.World()
+        self.pieces: dict[str, Any] = {}
+        for each in program.pieces:
+            self.pieces[each.name] = self._made(cast(Any, names[each.of]), each)
+
+    def _made(self, of: Any, piece: Piece) -> Any:
+        given = {name: getattr(self.pieces[where], member) for name, where, member in piece.given}
+        return of(**given).placed(self.world, piece.name)
+
+    def execute(self, text: str) -> None:
+        """Execute a write."""
+        exec(text, {"Rec": Rec, **self.pieces})

@@ -1,0 +1,184 @@
+"""A drawn program as data: piece classes, pieces, and the steps that are played with them.
+
+Code stands in a description as source text, so that a program can be printed, executed and changed. Each member names
+the members that its code uses: a program without one of its members has none of those that use it either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+__all__ = [
+    "Member",
+    "Open",
+    "Piece",
+    "PieceClass",
+    "Program",
+    "Pull",
+    "Remake",
+    "Rest",
+    "Restart",
+    "Send",
+    "Step",
+    "Stop",
+    "Transact",
+    "Unwatch",
+    "Watch",
+    "Write",
+    "source_of",
+]
+
+INDENT: Final = "    "
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One member of a class. `kind` says what it is, `source` how it is written."""
+
+    name: str
+    kind: str
+    source: tuple[str, ...]
+    uses: frozenset[str] = frozenset()  # members of the same class, and classes
+
+
+@dataclass(frozen=True, slots=True)
+class PieceClass:
+    name: str
+    members: tuple[Member, ...]
+
+    def of_kind(self, *kinds: str) -> tuple[Member, ...]:
+        return tuple(member for member in self.members if member.kind in kinds)
+
+    def without(self, name: str) -> PieceClass:
+        """This class without a member, and without the members that use it."""
+        gone = {name}
+        while more := {each.name for each in self.members if each.uses & gone} - gone:
+            gone |= more
+        return replace(self, members=tuple(each for each in self.members if each.name not in gone))
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A piece by its name, with the handles that it is given: the name of its input, and piece and member."""
+
+    name: str
+    of: str
+    given: tuple[tuple[str, str, str], ...] = ()
+    space: str = "one"
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send an event. `is_awaited`: the next step waits for the answer."""
+
+    eid: int
+    piece: str
+    handler: str
+    n: int
+    w: str
+    is_awaited: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A write outside of a run, as a statement over the names of pieces."""
+
+    eid: int
+    piece: str
+    member: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Transact:
+    """Several writes in one transaction, which may fail at its end."""
+
+    eid: int
+    writes: tuple[Write, ...]
+    fails: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    piece: str
+    member: str
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Open a sink under a number."""
+
+    number: int
+    piece: str
+    member: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unwatch:
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    piece: str
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Open a piece that was stopped."""
+
+    piece: str
+
+
+@dataclass(frozen=True, slots=True)
+class Remake:
+    """Delete a piece and make it again."""
+
+    piece: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Wait until nothing is left to do, and compare everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """End the process and start another one on the same directory."""
+
+    is_killed: bool = False
+    others: tuple[Write, ...] = ()  # what another process writes in between
+
+
+Step: TypeAlias = Send | Write | Transact | Pull | Watch | Unwatch | Stop | Open | Remake | Rest | Restart
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    seed: int
+    classes: tuple[PieceClass, ...]
+    pieces: tuple[Piece, ...]
+    steps: tuple[Step, ...]
+
+    def class_named(self, name: str) -> PieceClass:
+        return next(each for each in self.classes if each.name == name)
+
+    def class_of(self, piece: str) -> PieceClass:
+        return self.class_named(self.piece_named(piece).of)
+
+    def piece_named(self, name: str) -> Piece:
+        return next(each for each in self.pieces if each.name == name)
+
+
+def source_of(classes: Iterable[PieceClass]) -> str:
+    """The classes as Python source. It needs the names of Headwater, and of values.py."""
+    lines: list[str] = []
+    for each in classes:
+        lines += ["", "", f'class {each.name}(Piece, name="programs.{each.name}"):']
+        for member in each.members:
+            lines += ["", *(INDENT + line for line in member.source)]
+        if not each.members:
+            lines.append(INDENT + "pass")
+    return "\n".join(lines).strip() + "\n"

@@ -1,0 +1,370 @@
+"""Draws a program from a seed: piece classes, pieces and steps.
+
+`Features` says what may be drawn. A feature with a known defect is off, with the reason beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from tests.simulation.programs.description import (
+    Member,
+    Open,
+    Piece,
+    PieceClass,
+    Program,
+    Pull,
+    Remake,
+    Rest,
+    Send,
+    Step,
+    Stop,
+    Transact,
+    Unwatch,
+    Watch,
+    Write,
+)
+from tests.simulation.programs.expressions import (
+    CELL_KINDS,
+    KEYS,
+    Source,
+    condition,
+    declared,
+    expression,
+    write,
+)
+
+__all__ = ["Features", "draw_classes", "draw_program"]
+
+READABLE: Final = ("number", "pair", "table")
+"""Kinds of computeds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What may be drawn."""
+
+    shapes: bool = True  # each, child and fold
+    inputs: bool = True  # pieces that are given handles of others
+    remakes: bool = True  # pieces that are deleted and made again
+    stops: bool = True
+    written_while_stopped: bool = False  # off: a piece that comes back shows a mix of old and new values
+    plain_writes: bool = True  # writes outside of handlers and transactions
+    steps: int = 30
+
+
+def draw_program(seed: int, features: Features | None = None) -> Program:
+    """The program of a seed."""
+    features = features or Features()
+    draw = Random(f"program {seed}")
+    classes = draw_classes(draw, features)
+    pieces = _draw_pieces(draw, classes, features)
+    return Program(seed, classes, pieces, _Steps(draw, classes, pieces, features).drawn())
+
+
+# ---- classes -------------------------------------------------------------------------------------------------
+
+
+def draw_classes(draw: Random, features: Features) -> tuple[PieceClass, ...]:
+    """One to three classes of pieces that are opened by name, after those of their children."""
+    children = tuple(_draw_child(draw, f"K{number}") for number in range(draw.randrange(3) if features.shapes else 0))
+    classes = []
+    for number in range(draw.choice((1, 1, 2, 3))):
+        classes.append(_ClassDraw(draw, "ABC"[number], children, number > 0 and features.inputs).drawn())
+    return (*children, *classes)
+
+
+def _draw_child(draw: Random, name: str) -> PieceClass:
+    """A class of children: an element that it is given, a cell of its own, and computeds over both."""
+    is_record = draw.random() < 0.5
+    annotation, kind = ("Rec", "rec") if is_record else ("int", "int")
+    members = [Member("element", "given " + kind, (f"element: Cell[{annotation}] = given()",))]
+    sources = [Source("self.element", kind, frozenset({"element"}))]
+    if draw.random() < 0.7:
+        own = draw.choice(("int", "items", "text"))
+        members.append(Member("own", own, (declared(draw, "own", own),)))
+        sources.append(Source("self.own", own, frozenset({"own"})))
+    for number in range(draw.randint(1, 2)):
+        text, uses = expression(draw, sources)
+        members.append(_computed(f"c{number}", "number", text, uses))
+        sources.append(Source(f"self.c{number}", "number", frozenset({f"c{number}"})))
+    return PieceClass(name, tuple(members))
+
+
+def _computed(name: str, kind: str, text: str, uses: frozenset[str], decorator: str = "@computed") -> Member:
+    annotation = {"number": "int", "pair": "tuple[int, int]", "table": "Mapping[str, int]"}[kind]
+    return Member(name, kind, (decorator, f"def {name}(self) -> {annotation}:", f"    return {text}"), uses)
+
+
+class _ClassDraw:
+    """Draws one class, member after member: what is declared may be read by what follows."""
+
+    def __init__(self, draw: Random, name: str, children: tuple[PieceClass, ...], takes_inputs: bool) -> None:
+        self._draw = draw
+        self._name = name
+        self._children = children
+        self._takes_inputs = takes_inputs
+        self._members: list[Member] = []
+        self._sources: list[Source] = []
+
+    def drawn(self) -> PieceClass:
+        draw = self._draw
+        if self._takes_inputs:
+            for number in range(draw.randint(1, 2)):
+                self._add(Member(f"i{number}", "given", (f"i{number}: Input[int] = given()",)), "number")
+        for number in range(draw.randint(1, 5)):
+            kind = draw.choice(tuple(CELL_KINDS))
+            self._add(Member(f"x{number}", kind, (declared(draw, f"x{number}", kind),)), kind)
+        for number in range(draw.randint(1, 6)):
+            self._draw_node(number)
+        for number in range(draw.randint(0, 2)):
+            self._draw_effect(f"e{number}")
+        for number in range(draw.randint(1, 4)):
+            self._draw_handler(f"h{number}")
+        return PieceClass(self._name, tuple(self._members))
+
+    def _add(self, member: Member, kind: str) -> None:
+        self._members.append(member)
+        self._sources.append(Source(f"self.{member.name}", kind, frozenset({member.name})))
+
+    def _draw_node(self, number: int) -> None:
+        draw = self._draw
+        if draw.random() < 0.3 and self._draw_shape(number):
+            return
+        name = f"c{number}"
+        kind = draw.choice(("number", "number", "number", "pair", "table"))
+        text, uses = expression(draw, self._sources)
+        if kind == "pair":
+            more, others = expression(draw, self._sources, 1)
+            text, uses = f"({text}, {more})", uses | others
+        if kind == "table":
+            tables = [each for each in self._sources if each.kind == "ints"]
+            if not tables:
+                kind = "number"
+            else:
+                table = draw.choice(tables)
+                test, others = condition(draw, self._sources)
+                text = f"{{k: n + 1 for k, n in {table.handle}.get().items()}} if {test} else {{}}"
+                uses = table.uses | others
+        self._add(_computed(name, kind, text, uses), kind)
+
+    def _draw_shape(self, number: int) -> bool:
+        """Draw an `each`, a `child` or a fold, if there is a cell for it and a class of children."""
+        draw = self._draw
+        cells = [each for each in self._members if each.kind in ("ints", "recs")]
+        if not cells:
+            return False
+        cell = draw.choice(cells)
+        element = "rec" if cell.kind == "recs" else "int"
+        classes = [each for each in self._children if each.members[0].kind == f"given {element}"]
+        annotation = "Rec" if element == "rec" else "int"
+        match draw.randrange(3):
+            case 0 if classes:
+                self._draw_children(number, cell, draw.choice(classes), annotation)
+            case 1:
+                self._draw_fold(number, cell)
+            case _:
+                sources = [Source("element", element, frozenset()), *self._sources]
+                text, uses = expression(draw, sources)
+                source = (
+                    f"@each({cell.name})",
+                    f"def v{number}(self, element: Cell[{annotation}]) -> int:",
+                    f"    return {text}",
+                )
+                self._add(Member(f"v{number}", "table", source, uses | {cell.name}), "table")
+        return True
+
+    def _draw_children(self, number: int, cell: Member, of: PieceClass, annotation: str) -> None:
+        """An `each` of children, and a computed over one of their computeds."""
+        source = (
+            f"@each({cell.name})",
+            f"def d{number}(self, element: Cell[{annotation}]) -> {of.name}:",
+            f"    return {of.name}(element=element)",
+        )
+        self._members.append(Member(f"d{number}", "children", source, frozenset({cell.name, of.name})))
+        read = self._draw.choice(of.of_kind("number")).name
+        text = f"sum(each.{read}.get() for each in self.d{number}.get().values())"
+        self._add(_computed(f"c{number}", "number", text, frozenset({f"d{number}", f"{of.name}.{read}"})), "number")
+
+    def _draw_fold(self, number: int, cell: Member) -> None:
+        value = "x.n" if cell.kind == "recs" else "x"
+        functions = f"start=0, add=lambda t, x: t + {value}, remove=lambda t, x: t - {value}"
+        if cell.kind == "recs" and self._draw.random() < 0.5:
+            text, kind = f"f{number} = fold({cell.name}, by=lambda x: x.t, {functions})", "table"
+        else:
+            text, kind = f"f{number} = fold({cell.name}, {functions})", "number"
+        self._add(Member(f"f{number}", kind, (text,), frozenset({cell.name})), kind)
+
+    def _draw_effect(self, name: str) -> None:
+        """An effect that shows up to three values."""
+        parts = [expression(self._draw, self._sources, 1) for _ in range(self._draw.randint(1, 3))]
+        values = ", ".join(text for text, _ in parts)
+        source = ("@effect", f"def {name}(self) -> None:", f'    SHOW(self.ctx.name, "{name}", ({values},))')
+        self._members.append(Member(name, "effect", source, frozenset().union(*(uses for _, uses in parts))))
+
+    def _draw_handler(self, name: str) -> None:
+        """A handler that reads, may refuse or fail, writes, and answers an int."""
+        draw = self._draw
+        text, uses = expression(draw, self._sources)
+        lines = ["NOTE(self.ctx.name, eid)", f"got = {text}"]
+        cells = [each for each in self._sources if each.kind in CELL_KINDS and not each.handle.startswith("self.i")]
+        for _ in range(draw.randint(0, 3)):
+            cell = draw.choice(cells)
+            n = draw.choice(("n", "n", "got", "got % 5"))
+            lines.append(write(draw, cell, n, "w"))
+            uses |= cell.uses
+        if draw.random() < 0.4:
+            test, others = condition(draw, self._sources)
+            uses |= others
+            error = 'Refused("no")' if draw.random() < 0.85 else 'ValueError("wrong")'
+            at = draw.randint(2, len(lines))
+            lines[at:at] = [f"if {test}:", f"    raise {error}"]
+        answer = "got"
+        if draw.random() < 0.3:
+            cell = draw.choice(cells)
+            answer, more = expression(draw, [cell], 0)
+            uses |= more
+        lines.append(f"return {answer}")
+        head = f"def {name}(self, eid: int, n: int, w: str) -> int:"
+        source = ("@handler", head, *("    " + line for line in lines))
+        self._members.append(Member(name, "handler", source, uses))
+
+
+def _draw_pieces(draw: Random, classes: tuple[PieceClass, ...], features: Features) -> tuple[Piece, ...]:
+    """One or two pieces of each class. Inputs are given numbers of pieces before."""
+    pieces: list[Piece] = []
+    numbers: list[tuple[str, str]] = []
+    for each in classes:
+        if each.name.startswith("K"):
+            continue
+        mine: list[tuple[str, str]] = []
+        for _ in range(draw.choice((1, 1, 1, 2))):
+            name = f"p{len(pieces)}"
+            inputs = each.of_kind("given")
+            if inputs and not numbers:
+                continue
+            given = tuple((member.name, *draw.choice(numbers)) for member in inputs)
+            pieces.append(Piece(name, each.name, given))
+            mine += [(name, member.name) for member in each.of_kind("int", "number")]
+        numbers += mine
+    return tuple(pieces)
+
+
+# ---- steps ---------------------------------------------------------------------------------------------------
+
+
+class _Steps:
+    """Draws steps that are possible one after the other."""
+
+    def __init__(
+        self, draw: Random, classes: tuple[PieceClass, ...], pieces: tuple[Piece, ...], features: Features
+    ) -> None:
+        self._draw = draw
+        self._classes = {each.name: each for each in classes}
+        self._pieces = pieces
+        self._features = features
+        self._eid = 0
+        self._watches: dict[int, str] = {}  # open sinks, and their pieces
+        self._stopped: set[str] = set()
+        self._steps: list[Step] = []
+
+    def drawn(self) -> tuple[Step, ...]:
+        while len(self._steps) < self._features.steps:
+            self._steps += self._some()
+        return (*self._steps, Rest())
+
+    def _some(self) -> list[Step]:
+        draw = self._draw
+        piece = draw.choice(self._pieces)
+        match draw.choices(range(8), (8, 5, 3, 4, 3, 2, 1, 4))[0]:
+            case 0:
+                return self._sends(piece, 1)
+            case 1:
+                return self._writes(piece)
+            case 2:
+                return [self._transact()]
+            case 3:
+                member = draw.choice(self._readable(piece))
+                return [Pull(piece.name, member)]
+            case 4:
+                return self._watch(piece)
+            case 5 if self._features.stops:
+                return self._stop(piece)
+            case 6:
+                return self._remake(piece) if self._features.remakes else self._sends(piece, 5)
+            case _:
+                return [Rest()]
+
+    def _next(self) -> int:
+        self._eid += 1
+        return self._eid
+
+    def _sends(self, piece: Piece, most: int) -> list[Step]:
+        draw = self._draw
+        handlers = self._classes[piece.of].of_kind("handler")
+        if not handlers:
+            return []
+        count = 1 if draw.random() < 0.7 else draw.randint(2, 5)
+        is_awaited = draw.random() < 0.5
+        return [
+            Send(self._next(), piece.name, draw.choice(handlers).name, draw.randrange(4), draw.choice(KEYS), is_awaited)
+            for _ in range(count)
+        ]
+
+    def _write(self, piece: Piece) -> Write | None:
+        draw = self._draw
+        cells = self._classes[piece.of].of_kind(*CELL_KINDS)
+        if not cells:
+            return None
+        cell = draw.choice(cells)
+        handle = Source(f"{piece.name}.{cell.name}", cell.kind, frozenset())
+        text = write(draw, handle, str(draw.randrange(4)), f'"{draw.choice(KEYS)}"')
+        return Write(self._next(), piece.name, cell.name, text)
+
+    def _writes(self, piece: Piece) -> list[Step]:
+        """One plain write, often made twice: the second one changes nothing."""
+        one = self._write(piece)
+        if one is None or not self._features.plain_writes:
+            return []
+        again = Write(self._next(), one.piece, one.member, one.text)
+        return [one, again] if self._draw.random() < 0.2 else [one]
+
+    def _transact(self) -> Step:
+        draw = self._draw
+        drawn = [self._write(draw.choice(self._pieces)) for _ in range(draw.randint(1, 3))]
+        return Transact(self._next(), tuple(each for each in drawn if each is not None), draw.random() < 0.25)
+
+    def _readable(self, piece: Piece) -> list[str]:
+        return [each.name for each in self._classes[piece.of].of_kind(*CELL_KINDS, *READABLE)]
+
+    def _watch(self, piece: Piece) -> list[Step]:
+        draw = self._draw
+        if self._watches and draw.random() < 0.4:
+            number = draw.choice(sorted(self._watches))
+            del self._watches[number]
+            return [Unwatch(number)]
+        number = self._next()
+        self._watches[number] = piece.name
+        return [Watch(number, piece.name, draw.choice(self._readable(piece)))]
+
+    def _stop(self, piece: Piece) -> list[Step]:
+        if not self._features.written_while_stopped:
+            return [] if piece.name in self._stopped else [Stop(piece.name), Open(piece.name)]
+        if piece.name in self._stopped:
+            self._stopped.discard(piece.name)
+            return [Open(piece.name)]
+        self._stopped.add(piece.name)
+        return [Stop(piece.name)]
+
+    def _remake(self, piece: Piece) -> list[Step]:
+        """Delete a piece that is given to no other one."""
+        if piece.name in self._stopped or any(
+            piece.name == where for each in self._pieces for _, where, _ in each.given
+        ):
+            return []
+        ended = [number for number, of in self._watches.items() if of == piece.name]
+        for number in ended:
+            del self._watches[number]
+        return [*(Unwatch(number) for number in ended), Rest(), Remake(piece.name)]

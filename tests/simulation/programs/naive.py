@@ -1,0 +1,344 @@
+"""The naive model: drawn classes as plain Python over one dict, in which every read recomputes.
+
+A `World` maps the address of a cell to its value. The classes of a drawn program are executed a second time with the
+declarations of this module in the place of Headwater's: `get()` of a computed calls its function, an `each` makes its
+children again at each read, a fold goes over all elements. There is no graph, no order of runs and no cache beyond the
+values of one state.
+
+A handler reads cells as it wrote them, and computeds as they were before it began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any, Final, cast
+
+import msgspec
+
+from headwater import AbsentError
+
+__all__ = ["NAMES", "Declaration", "NaivePiece", "World"]
+
+Address = tuple[str, str]
+"""Path of a piece and name of a member."""
+Step = tuple[str, object]
+"""One step into a value: ("key", k) or ("field", name)."""
+Values = dict[Address, Any]
+
+_ABSENT: Final = object()
+_RAISE: Final = object()
+_SHOWN: Final[list[Any]] = []
+
+
+class World:
+    """The values of all written cells."""
+
+    def __init__(self) -> None:
+        self.cells: Values = {}
+        self.pieces: dict[str, NaivePiece] = {}
+        self._before: Values | None = None  # the cells before the handler that is running
+        self._known: dict[Address, Any] = {}  # values of computeds in the present state
+
+    def write(self, address: Address, value: Any) -> None:
+        self.cells = {**self.cells, address: value}
+        self._known = {}
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Undo all writes of the block if it raises. Computeds are read as they are at its beginning."""
+        before = self._before = self.cells
+        try:
+            yield
+        except Exception:
+            self.restore(before)
+            raise
+        finally:
+            self._before = None
+            self._known = {}
+
+    def restore(self, cells: Values) -> None:
+        self.cells = cells
+        self._known = {}
+
+    def computed(self, address: Address, compute: Callable[[], Any]) -> Any:
+        """The value of a computed, in the state before the running handler if there is one."""
+        now = self.cells
+        if self._before is not None and now is not self._before:
+            self.cells, self._known = self._before, {}
+            try:
+                return compute()
+            finally:
+                self.cells, self._known = now, {}
+        if address not in self._known:
+            self._known[address] = compute()
+        return self._known[address]
+
+    def forget(self, path: str) -> None:
+        """Delete a piece with its children."""
+        gone = {at for at in self.cells if at[0] == path or at[0].startswith(path + "/")}
+        self.restore({at: value for at, value in self.cells.items() if at not in gone})
+
+
+# ---- handles -------------------------------------------------------------------------------------------------
+
+
+class Recorder:
+    """Records the fields that a function names."""
+
+    def __init__(self) -> None:
+        self.steps: tuple[Step, ...] = ()
+
+    def __getattr__(self, name: str) -> Recorder:
+        self.steps = (*self.steps, ("field", name))
+        return self
+
+
+def _inside(value: Any, steps: tuple[Step, ...]) -> Any:
+    for kind, name in steps:
+        if value is _ABSENT or value is None:
+            return _ABSENT
+        value = value.get(name, _ABSENT) if kind == "key" else getattr(value, str(name))
+    return value
+
+
+def _replaced(value: Any, steps: tuple[Step, ...], new: Any) -> Any:
+    if not steps:
+        return new
+    (kind, name), rest = steps[0], steps[1:]
+    if kind == "field":
+        return msgspec.structs.replace(value, **{str(name): _replaced(getattr(value, str(name)), rest, new)})
+    entries = {} if value is _ABSENT else dict(value)
+    inner = _replaced(entries.get(name, _ABSENT), rest, new)
+    entries.pop(name, None) if inner is _ABSENT else entries.__setitem__(name, inner)
+    return entries
+
+
+class Readable:
+    """Reads a value, or a part of it."""
+
+    def __init__(self, root: Callable[[], Any], steps: tuple[Step, ...] = ()) -> None:
+        self._root = root
+        self._steps = steps
+
+    def _value(self) -> Any:
+        return _inside(self._root(), self._steps)
+
+    def get(self, default: Any = _RAISE) -> Any:
+        value = self._value()
+        if value is not _ABSENT:
+            return value
+        if default is _RAISE:
+            raise AbsentError(f"nothing at {self._steps}")
+        return default
+
+    def view(self) -> Any:
+        return self.get()
+
+    def exists(self) -> bool:
+        return self._value() is not _ABSENT
+
+    def key(self, k: object) -> Any:
+        return self._below(("key", k))
+
+    def at(self, path: Callable[[Any], Any]) -> Any:
+        recorder = Recorder()
+        path(recorder)
+        return self._below(*recorder.steps)
+
+    def _below(self, *steps: Step) -> Any:
+        return Readable(self._root, (*self._steps, *steps))
+
+
+class Writable(Readable):
+    """Reads and writes the value of a cell, or a part of it."""
+
+    def __init__(self, world: World, address: Address, default: Any, steps: tuple[Step, ...] = ()) -> None:
+        super().__init__(lambda: world.cells.get(address, default), steps)
+        self._world, self._address, self._default = world, address, default
+
+    def _below(self, *steps: Step) -> Any:
+        return Writable(self._world, self._address, self._default, (*self._steps, *steps))
+
+    def set(self, value: Any) -> None:
+        self._world.write(self._address, _replaced(self._root(), self._steps, value))
+
+    def update(self, fn: Callable[[Any], Any]) -> None:
+        self.set(fn(self.get()))
+
+    def delete(self) -> None:
+        self.set(_ABSENT)
+
+    def push(self, *items: Any, keep: int | None = None) -> None:
+        whole = (*self.get(()), *items)
+        self.set(whole if keep is None else whole[-keep:])
+
+    def add(self, item: Any) -> None:
+        self.set(frozenset(self.get(frozenset())) | {item})
+
+    def discard(self, item: Any) -> None:
+        self.set(frozenset(self.get(frozenset())) - {item})
+
+    def increment(self, by: int = 1) -> None:
+        self.set(self.get(0) + by)
+
+
+# ---- declarations --------------------------------------------------------------------------------------------
+
+
+class Declaration:
+    """A member of a naive class. Read on a piece it is a handle."""
+
+    name = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, piece: NaivePiece | None, owner: type) -> Any:
+        return self if piece is None else self.handle(piece)
+
+    def handle(self, piece: NaivePiece) -> Any:
+        raise NotImplementedError
+
+
+class CellDeclaration(Declaration):
+    def __init__(self, default: Any) -> None:
+        self.default = default
+
+    def handle(self, piece: NaivePiece) -> Any:
+        return Writable(piece.world, (piece.path, self.name), self.default)
+
+
+class Given(Declaration):
+    def handle(self, piece: NaivePiece) -> Any:
+        return piece.given[self.name]
+
+
+class Derived(Declaration):
+    """A member whose value is the result of a function of its piece."""
+
+    def __init__(self, fn: Callable[[Any], Any]) -> None:
+        self.fn = fn
+
+    def handle(self, piece: NaivePiece) -> Any:
+        return Readable(lambda: piece.world.computed((piece.path, self.name), lambda: self.fn(piece)))
+
+
+class Shown(Declaration):
+    """An effect. Its handle returns the values that it passes to `SHOW`."""
+
+    def __init__(self, fn: Callable[[Any], Any]) -> None:
+        self.fn = fn
+
+    def handle(self, piece: NaivePiece) -> Any:
+        def shown() -> Any:
+            _SHOWN.clear()
+            self.fn(piece)
+            return _SHOWN[-1]
+
+        return shown
+
+
+class Handled(Declaration):
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        self.fn = fn
+
+    def handle(self, piece: NaivePiece) -> Any:
+        def call(*args: Any) -> Any:
+            with piece.world.transaction():
+                return self.fn(piece, *args)
+
+        return call
+
+
+class NaivePiece:
+    """A piece of the naive model: a path, and the handles that it was given."""
+
+    world: World
+    path: str
+    given: dict[str, Any]
+
+    def __init_subclass__(cls, name: str = "") -> None:
+        super().__init_subclass__()
+
+    def __init__(self, **given: Any) -> None:
+        self.given = given
+
+    def placed(self, world: World, path: str) -> NaivePiece:
+        self.world, self.path = world, path
+        return self
+
+    @property
+    def ctx(self) -> Any:
+        return SimpleNamespace(name=self.path)
+
+
+def _each(source: CellDeclaration, **_: Any) -> Callable[[Callable[[Any, Any], Any]], Derived]:
+    """One result per entry of a Mapping; a piece is placed below its parent."""
+
+    def declare(fn: Callable[[Any, Any], Any]) -> Derived:
+        def results(piece: NaivePiece) -> Mapping[str, Any]:
+            made = {}
+            for key in source.handle(piece).get():
+                result = fn(piece, source.handle(piece).key(key))
+                if isinstance(result, NaivePiece):
+                    result = result.placed(piece.world, f"{piece.path}/{fn.__name__}/{key}")
+                if result is not None:
+                    made[key] = result
+            return made
+
+        return Derived(results)
+
+    return declare
+
+
+def _child(fn: Callable[[Any], NaivePiece]) -> Derived:
+    def made(piece: NaivePiece) -> NaivePiece:
+        child = fn(piece)
+        return child.placed(piece.world, f"{piece.path}/{fn.__name__}/{type(child).__name__}")
+
+    return Derived(made)
+
+
+def _fold(
+    source: CellDeclaration, *, start: Any, add: Callable[[Any, Any], Any], remove: object, by: Any = None
+) -> Derived:
+    def folded(piece: NaivePiece) -> Any:
+        elements = source.handle(piece).get()
+        values = list(elements.values()) if isinstance(elements, Mapping) else list(elements)
+        groups: dict[Any, Any] = {}
+        for value in values:
+            group = None if by is None else by(value)
+            groups[group] = add(groups.get(group, start), value)
+        return groups if by is not None else groups.get(None, start)
+
+    return Derived(folded)
+
+
+def _marker(declaration: Callable[[Any], Declaration]) -> Callable[..., Any]:
+    """A decorator that is written with or without arguments."""
+
+    def decorate(fn: Callable[..., Any] | None = None, **_: Any) -> Any:
+        return declaration(fn) if fn is not None else lambda fn: declaration(fn)
+
+    return decorate
+
+
+NAMES: Final = cast(
+    dict[str, Any],
+    {
+        "Piece": NaivePiece,
+        "cell": lambda default, **_: CellDeclaration(default),
+        "given": Given,
+        "computed": _marker(Derived),
+        "effect": _marker(Shown),
+        "handler": _marker(Handled),
+        "each": _each,
+        "child": _marker(_child),
+        "fold": _fold,
+        "NOTE": lambda *_: None,
+        "SHOW": lambda piece, effect, values: _SHOWN.append(values),
+    },
+)
+"""The names of this module that stand for Headwater's in drawn source."""

@@ -1,0 +1,59 @@
+"""Plays many seeds of one mode. A seed that fails is made smaller, and its program is printed."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from tests.simulation.programs.description import Program
+from tests.simulation.programs.draw import Features, draw_program
+from tests.simulation.programs.shrink import printed, shrunk
+
+__all__ = ["failure", "play_seeds", "signature"]
+
+Play = Callable[[Program, Path], None]
+
+FIRST: Final = "HEADWATER_FIRST_SEED"
+"""The environment variable with the first seed to play instead of 0."""
+
+
+def play_seeds(count: int, play: Play, features: Features | None = None) -> None:
+    """Play so many programs, each in an empty directory."""
+    first = int(os.environ.get(FIRST, "0"))
+    for seed in range(first, first + count):
+        play_program(draw_program(seed, features), play)
+
+
+def play_program(program: Program, play: Play) -> None:
+    """Play a program. If it fails, raise the failure with a smaller program that repeats it."""
+    error = failure(program, play)
+    if error is not None:
+        kind = signature(error)
+        small = shrunk(program, lambda each: signature(failure(each, play)) == kind)
+        told = failure(small, play)
+        raise AssertionError(f"seed {program.seed}: {told or error}\n\n{printed(small)}") from error
+
+
+def signature(error: Exception | None) -> str:
+    """The kind of an error: its type, and the verb of a mismatch."""
+    verb = re.search(r" (showed nothing|showed|stays on|told|answered|ran) ", str(error))
+    return "" if error is None else f"{type(error).__name__} {verb[1] if verb else ''}"
+
+
+def failure(program: Program, play: Play) -> Exception | None:
+    """Play a program, and return the error that it ends with."""
+    with tempfile.TemporaryDirectory(prefix="headwater-program-", dir=_fast_place()) as folder:
+        try:
+            play(program, Path(folder) / "data")
+        except Exception as error:
+            return error
+    return None
+
+
+def _fast_place() -> str | None:
+    """A directory in memory, if this machine has one: these programs are about order, not about a disk."""
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None

@@ -1,0 +1,17 @@
+"""Random programs, compared with a naive model: random classes of pieces, and random steps with them.
+
+A failing seed prints a smaller program. HEADWATER_FIRST_SEED says at which seed to begin, 0 if it is not set.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.counts import seldom
+from tests.simulation.programs.play import play_alone
+from tests.simulation.programs.suite import play_seeds
+
+
+@pytest.mark.random
+def test_programs_in_one_runtime_show_the_values_of_the_naive_model() -> None:
+    play_seeds(seldom(5_000, least=5), play_alone)
