@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Error, Page, sync_playwright
 
 from tests.browser.kit import Served, browser, served
 
@@ -15,7 +15,7 @@ APP = """
 from __future__ import annotations
 
 import headwater
-from headwater import Cell, Piece, cell
+from headwater import Cell, Piece, cell, handler
 
 
 class Form(Piece):
@@ -25,6 +25,11 @@ class Form(Piece):
     number: Cell[int] = cell(default=7)
     colour: Cell[str] = cell(default="red")
     here: Cell[str] = cell(default="", scope="session")
+
+    @handler
+    def fill(self, by: int) -> int:
+        self.count.set(by)
+        return by
 
 
 async def start(rt: headwater.Runtime) -> None:
@@ -94,6 +99,37 @@ def test_an_own_write_is_shown_once(chromium: Browser, form: Served) -> None:
     assert max(told(page, "counts.slice(0, -1)")) <= 10
     assert sorted(set(told(page, "counts"))) == told(page, "counts.filter((n, at) => counts.indexOf(n) === at)")
     assert max(len(each) for each in told(page, "tags")) == 3
+
+
+def test_one_wrong_call_fails_alone(chromium: Browser, form: Served) -> None:
+    page = opened(chromium, form)
+    wrong = {
+        "form.fill.send(2)": "name each argument",
+        "form.fill.send('x')": "name each argument",
+        "form.fill.send({ by: 1n })": "cannot be written as JSON",
+        "form.fill.send(() => 1)": "name each argument",
+        "form.fil.send({})": "has no member 'fil'",
+        "form.count.send({})": "no handler",
+        "form.count.push(1)": "push needs a cell of a tuple",
+        "form.count.set(1n)": "cannot be written as JSON",
+        "form.count.increment(1n)": "cannot be written as JSON",
+        "form.count.set('x')": "expected int",
+        "form.count.set()": "expected int",
+        "form.text.add('x')": "add needs a cell of a tuple",
+        "form.text.discard('x')": "discard needs a cell of a tuple",
+        "form.text.set('x'.repeat(5e6))": "over the limit of 4194304",
+        "form.text.set('x'.repeat(70e6))": "over the limit of 4194304",
+        "app.space('forms').piece('Form').fill.send({ by: 1 })": "cannot name a piece",
+        "app.space().piece('Form', 'main').fill.send({ by: 1 })": "`space`",
+        "form.text.at({}).set('x')": "$.place.path",
+    }
+    for call, why in wrong.items():
+        assert why in told(page, f"{call}.then(() => 'it was done', error => error.message)"), call
+    with pytest.raises(Error, match="BigInt"):
+        told(page, "app.space('forms').piece('Form', 1n).text.watch(() => 0)")
+    assert told(page, "[online, app.isOnline]") == [[False, True], True]
+    assert told(page, "form.fill.send({ by: 5 })") == 5
+    page.wait_for_function("form.count.value === 5 && counts.at(-1) === 5")
 
 
 def test_inputs_are_bound_by_their_kind(chromium: Browser, form: Served) -> None:

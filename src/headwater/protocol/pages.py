@@ -6,6 +6,7 @@ answered, by the number that the page gave it. docs/PROTOCOL.md says when which 
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 import msgspec
@@ -25,11 +26,15 @@ __all__ = [
     "Shown",
     "ToPage",
     "Write",
+    "number_of",
     "page_decoder",
     "page_encoder",
 ]
 
 PAGE_VERSION: Final = 1
+_NULL: Final = msgspec.Raw(b"null")
+_TOKENS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+_NUMBER: Final = re.compile(r"\s*:\s*([1-9][0-9]{0,15})\s*[,}]")
 
 
 class Place(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -74,11 +79,14 @@ class LookAway(_Message, frozen=True, tag="look_away"):
 
 
 class Send(_Message, frozen=True, tag="send"):
-    """Have an event handled. The same `key` after a lost connection is the same event."""
+    """Have an event handled. The same `key` after a lost connection is the same event.
+
+    Its arguments are checked by the handler that they are for, so that wrong ones fail that call and no other.
+    """
 
     id: int
     place: Place
-    args: dict[str, Any]
+    args: msgspec.Raw = _NULL
     key: str = ""
 
 
@@ -88,7 +96,7 @@ class Write(_Message, frozen=True, tag="write"):
     id: int
     place: Place
     kind: str
-    value: Any = None
+    value: msgspec.Raw = _NULL
     group: str | None = None
     key: str = ""
 
@@ -97,10 +105,11 @@ FromPage = Enter | Look | LookAway | Send | Write
 
 
 class Entered(_Message, frozen=True, tag="entered"):
-    """Who the page is for, and the session to go on with."""
+    """Who the page is for, the session to go on with, and how many bytes a message of the page may have."""
 
     user: str
     session: str
+    most_bytes: int
 
 
 class Shown(_Message, frozen=True, tag="shown"):
@@ -132,13 +141,33 @@ class Refused(_Message, frozen=True, tag="refused"):
 
 
 class Failed(_Message, frozen=True, tag="failed"):
-    """It could not be done; 0: the message could not be understood, and the connection ends."""
+    """It could not be done; 0: the page broke the protocol, and the connection ends."""
 
     id: int
     error: str
 
 
 ToPage = Entered | Shown | Made | Done | Refused | Failed
+
+
+def number_of(text: str) -> int | None:
+    """The number of a call that no decoder understands, so that the call can be answered. None: it has none.
+
+    Finds the field `id` of the outermost object in text that may be nested too deeply, hold half a character or be
+    no JSON at all.
+    """
+    depth = 0
+    for token in _TOKENS.finditer(text):
+        match token[0]:
+            case "{" | "[":
+                depth += 1
+            case "}" | "]":
+                depth -= 1
+            case '"id"' if depth == 1:
+                found = _NUMBER.match(text, token.end())
+                if found is not None:
+                    return int(found[1])
+    return None
 
 
 def page_decoder() -> msgspec.json.Decoder[FromPage]:

@@ -195,7 +195,9 @@ class _PageDoor:
         self._application = application
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._door.let_in(Page(self._application(), WebSocket(scope, receive, send)), receive, send)
+        application, wire = self._application(), scope["extensions"][EXTENSION]
+        page = Page(application, WebSocket(scope, receive, send), lambda: wire.allow(application.limits.refused_bytes))
+        await self._door.let_in(page, receive, send)
 
 
 def _for_pages(door: Door, application: Callable[[], Application], pages: Path | None) -> list[BaseRoute]:

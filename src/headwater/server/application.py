@@ -74,12 +74,12 @@ class _ToService:
 class Application:
     """The application of one server."""
 
-    __slots__ = ("_classes", "_service", "attachment", "attending", "hello_s", "runtime")
+    __slots__ = ("_classes", "_service", "attachment", "attending", "limits", "runtime")
 
     def __init__(self, service: Service, classes: Iterable[type[Piece]]) -> None:
         self._service = service
         self._classes = {each.__outline__.name: each for each in classes}
-        self.hello_s = service.limits.hello_s
+        self.limits = service.limits
         self.attachment = Served(service)
         self.runtime = Runtime(self.attachment, clock=service.clock, reacts=bool(self._classes))
         self.attending = Attending(service, self.attachment, self.runtime)
@@ -97,8 +97,7 @@ class Application:
 
     def new_rate(self) -> Rate:
         """How fast a page may ask."""
-        limits = self._service.limits
-        return Rate(limits.rate, limits.burst, self._service.clock)
+        return Rate(self.limits.rate, self.limits.burst, self._service.clock)
 
     @staticmethod
     def session_of(user: str, said: str) -> str:
@@ -111,14 +110,17 @@ class Application:
         if cls is None:
             known = next((each for name, each in self._classes.items() if name.rpartition(".")[2] == place.cls), None)
             if known is None:
-                raise AuthoringError(f"this application has no class {place.cls!r}")
+                there = ", ".join(self._classes)
+                raise AuthoringError(f"this application has no class {place.cls!r}. It has: {there}.")
             cls = known
         self.check_space(place.space)
         space = self.runtime.acting(place.space, user, session)
         if place.id:
             home = self.runtime.pieces.known(place.space, place.id)
             if home is None or home.cls is not cls:
-                raise AuthoringError(f"{place.space} has no {place.cls} {place.id!r} here")
+                raise AuthoringError(
+                    f"{place.space} has no {place.cls} {place.id!r} here: name a child that its parent shows now"
+                )
             return home.facet("session", user, session).piece
         return space.piece(cls, place.name)
 

@@ -47,7 +47,6 @@ FAILED: Final = 1011
 TOGETHER: Final = 64  # frames of commits that are handed over at once
 RENEWAL: Final = 200  # messages that a token costs which has to be checked: everybody waits for the arithmetic
 BUSY_S: Final = 0.005  # how long nobody is listened to whose space has much to do
-ASIDE_BYTES: Final = 256 * 1024  # a longer message is decoded on another thread
 
 
 class Connection:
@@ -112,7 +111,7 @@ class Connection:
     async def run(self, receive: Receive, send: SendEvent) -> None:
         """Serve the peer until it goes or has to."""
         self._hello_timer = self._loop.call_later(self._service.limits.hello_s, self._silent)
-        self._wire.attach(self._take, self._hand_over, self._room)
+        self._wire.attach(self._take, self._hand_over, self._room, self._too_long)
         try:
             event = await receive()
             if event["type"] == FLUSHED:
@@ -174,25 +173,24 @@ class Connection:
         self._go_on()
 
     def _receive(self, data: bytes) -> None:
-        limits = self._service.limits
-        if not self._reception.is_greeted and len(data) > limits.hello_bytes:
-            raise LimitError(f"a message of {len(data)} bytes before a Hello is over the limit of {limits.hello_bytes}")
-        if len(data) > limits.message_bytes:
-            self._refuse_commits(refusals(data, self._encoding, limits.message_bytes, limits.engine.frame_commits))
-            return
-        if len(data) > ASIDE_BYTES:
+        if len(data) > self._service.limits.aside_bytes:
             self._hand_over()
             self._hold()
             self._entering = self._loop.create_task(self._decode_aside(data))
-            return
-        self._received(decode_from_replica(data, self._encoding, limits.engine.values), len(data))
+        else:
+            self._received(self._decode(data), len(data))
+
+    def _decode(self, data: bytes) -> FromReplica | Verdicts:
+        """Any thread. A message, or the verdicts on the commits of one that is too long."""
+        limits = self._service.limits
+        if len(data) > limits.message_bytes:
+            return refusals(data, self._encoding, limits.message_bytes, limits.engine.frame_commits)
+        return decode_from_replica(data, self._encoding, limits.engine.values)
 
     async def _decode_aside(self, data: bytes) -> None:
         """Take in a long message without keeping everybody else waiting for its decoding. What follows it waits."""
         try:
-            message = await asyncio.to_thread(
-                decode_from_replica, data, self._encoding, self._service.limits.engine.values
-            )
+            message = await asyncio.to_thread(self._decode, data)
             self._entering = None
             if self._closing is None and not self._is_stopped:
                 self._received(message, len(data))
@@ -201,7 +199,10 @@ class Connection:
             self.refuse(error)
         self._go_on()
 
-    def _received(self, message: FromReplica, size: int) -> None:
+    def _received(self, message: FromReplica | Verdicts, size: int) -> None:
+        if isinstance(message, Verdicts):
+            self._refuse_commits(message)
+            return
         if isinstance(message, Open) and not self._space and self._reception.is_greeted:
             self._hold()
             self._entering = self._loop.create_task(self._enter(message))
@@ -316,12 +317,19 @@ class Connection:
         if self._hello_timer is not None:
             self._hello_timer.cancel()
         user, lasts_s = self._service.authenticate(token)
+        self._wire.allow(self._service.limits.refused_bytes)
         if self._token_timer is not None:
             self._token_timer.cancel()  # of the token that this one renews
             self._token_timer = None
         if lasts_s is not None:
             self._token_timer = self._loop.call_later(min(lasts_s, 86_400 * 365), self._outlived)
         return user
+
+    def _too_long(self) -> None:
+        """A message is not read. Who has said hello is only closed: it hears why from the closing itself."""
+        if not self._reception.is_greeted:
+            most = self._service.limits.hello_bytes
+            self.refuse(LimitError(f"a message before Hello is over the limit of {most} bytes. Send Hello first."))
 
     def _silent(self) -> None:
         self.refuse(ProtocolError(f"no Hello came within {self._service.limits.hello_s:g} s"))

@@ -25,7 +25,10 @@ class ServerLimits:
     asks: int = 64  # watches and queries of one connection without an answer; fewer where answers are long
     outgoing_bytes: int = 64 * 1024 * 1024  # waiting behind what the peer is taking; beyond it the connection is closed
     hello_s: float = 10.0  # until a new socket has made its request, and until its connection has introduced itself
-    hello_bytes: int = 64 * 1024  # of a message before that
+    hello_bytes: int = 64 * 1024  # of a message before that; a longer one is refused by its header
+    page_bytes: int = 4 * 1024 * 1024  # of one message of a page; the call of a longer one fails
+    command_bytes: int = 1_000_000  # of one question of a command; a longer one is not read to its end
+    aside_bytes: int = 64 * 1024  # a longer message, page or question is decoded on another thread
     ping_s: float = 20.0  # between two pings, and until one must be answered
     drain_s: float = 10.0  # how long a shutdown waits for peers to take their answers
 

@@ -3,14 +3,14 @@
 Whatever a page asks is done by the serving runtime, with the page's user and session; its rights are looked at here, by
 `allow=` of the handler and by the access document of the space, and again whenever that changes. What a member shows is
 told as the latest value only, so that a slow page costs one value for each thing it looks at; one that takes no answers
-is not read any further. Everything is answered. A page that breaks the rules is told how, and closed.
+is not read any further. Everything is answered. A call that is wrong in any way fails alone, by its number. A page that
+breaks the protocol (its first message is not `enter`, or a message has no number) is told how, and closed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ from headwater.cells.host import Subscription
 from headwater.data.codec import from_json, to_json
 from headwater.data.value import ABSENT, Value
 from headwater.engine.access import Right
-from headwater.errors import AccessError, AuthoringError, HeadwaterError, InvalidValueError, ProtocolError
+from headwater.errors import AccessError, AuthoringError, HeadwaterError, InvalidValueError, LimitError, ProtocolError
 from headwater.errors import Refused as RefusedError
 from headwater.pieces.declarations import HandlerMember
 from headwater.pieces.handles import Handler, Options
@@ -45,6 +45,7 @@ from headwater.protocol.pages import (
     Shown,
     ToPage,
     Write,
+    number_of,
     page_decoder,
     page_encoder,
 )
@@ -84,12 +85,17 @@ class _Looked:
 class Page:
     """One page in one browser."""
 
-    def __init__(self, application: Application, socket: WebSocket) -> None:
+    def __init__(
+        self, application: Application, socket: WebSocket, entered: Callable[[], object] = lambda: None
+    ) -> None:
+        """`entered` is called once the page has proved who its user is, before anything else is read from it."""
         self._application = application
+        self._entered = entered
         self._runtime = application.runtime
         self._socket = socket
         self._decoder = page_decoder()
         self._encoder = page_encoder()
+        self._limits = application.limits
         self._rate = application.new_rate()
         self._looks: dict[int, _Looked] = {}
         self._access: dict[str, Subscription] = {}  # of the spaces that are looked at
@@ -109,8 +115,8 @@ class Page:
         await self._socket.accept()
         telling = asyncio.get_running_loop().create_task(self._tell())
         try:
-            async with asyncio.timeout(self._application.hello_s):
-                first = await self._next()
+            async with asyncio.timeout(self._limits.hello_s):
+                first, _ = await self._next()
             left_s = self._enter(first)
             await self._serve(left_s)
         except (WebSocketDisconnect, TimeoutError):
@@ -130,7 +136,7 @@ class Page:
         try:
             async with asyncio.timeout(left_s):
                 while True:
-                    self._take(await self._next())
+                    self._take(*await self._next())
                     wait_s = self._rate.take()
                     if wait_s:
                         await asyncio.sleep(wait_s)
@@ -141,17 +147,41 @@ class Page:
         except TimeoutError:
             raise AccessError("your token is over: enter again with another one") from None
 
-    async def _next(self) -> FromPage:
+    async def _next(self) -> tuple[FromPage | Failed, Value]:
+        """The next message, and the value in it. A long one is decoded on another thread: others do not wait."""
         heard = await self._socket.receive()
         if heard["type"] == "websocket.disconnect":
             raise WebSocketDisconnect(heard.get("code", 1005))
         text = heard.get("text")
         if text is None:
             raise ProtocolError("this message cannot be understood: it is no text")
+        if len(text) > self._limits.aside_bytes:
+            return await asyncio.to_thread(self._decode, text)
+        return self._decode(text)
+
+    def _decode(self, text: str) -> tuple[FromPage | Failed, Value]:
+        """Any thread. A call that is wrong or too long is one that failed; ProtocolError: it has no number."""
+        size, most = len(text) if text.isascii() else len(text.encode()), self._limits.page_bytes
         try:
-            return self._decoder.decode(text)
+            if size > most:
+                raise LimitError(f"a message of {size} bytes is over the limit of {most}. Send less at once.")
+            message = self._decoder.decode(text)
+            match message:
+                case Send():
+                    return message, from_json(bytes(message.args))
+                case Write():
+                    return message, from_json(bytes(message.value))
+                case _:
+                    return message, None
         except (msgspec.MsgspecError, RecursionError) as error:
-            raise ProtocolError(f"this message cannot be understood: {error}") from None
+            wrong = f"this message cannot be understood: {error}"
+        except (LimitError, InvalidValueError) as error:
+            wrong = str(error)
+        number = number_of(text)
+        # fault page.wrong_call_ends_connection: if True:
+        if number is None:
+            raise ProtocolError(wrong)
+        return Failed(number, wrong), None
 
     async def _end(self, why: str) -> None:
         try:
@@ -165,29 +195,33 @@ class Page:
         with contextlib.suppress(RuntimeError, WebSocketDisconnect):  # It went away first.
             await self._socket.close(code)
 
-    def _enter(self, first: FromPage) -> float | None:
+    def _enter(self, first: FromPage | Failed) -> float | None:
         """Who it is. Answers for how many seconds that is known."""
         if not isinstance(first, Enter):
-            raise ProtocolError("the first message is 'enter'")
+            raise ProtocolError("the first message is 'enter', with a version and a token")
         if first.version != PAGE_VERSION:
             raise ProtocolError(f"this page speaks version {first.version}, this server {PAGE_VERSION}: load it again")
         self._user, left_s = self._application.authenticate(first.token, first.user)
         said = first.session or self._application.new_session()
         self._session = self._application.session_of(self._user, said)
-        self._say(Entered(self._user, said))
+        self._entered()
+        self._say(Entered(self._user, said, self._limits.page_bytes))
         return left_s
 
     # ---- what it asks ------------------------------------------------------------------------------
 
-    def _take(self, message: FromPage) -> None:
+    def _take(self, message: FromPage | Failed, value: Value) -> None:
         match message:
             case LookAway():
                 self._look_away(message.id)
-            case Look() | Send() | Write():
-                if isinstance(message, Look):
-                    self._begin_look(message)
-                else:
-                    self._begin(message.id, self._send(message) if isinstance(message, Send) else self._write(message))
+            case Look():
+                self._begin_look(message)
+            case Send():
+                self._begin(message.id, self._send(message, value))
+            case Write():
+                self._begin(message.id, self._write(message, value))
+            case Failed():
+                self._say(message)
             case Enter():
                 raise ProtocolError("this page entered already")
 
@@ -225,7 +259,9 @@ class Page:
         try:
             handle = await self._handle(message.place)
             if not isinstance(handle, Input):
-                raise AuthoringError(f"{member!r} is nothing to look at")
+                raise AuthoringError(
+                    f"{member!r} is nothing to look at: look at cells, computeds and children, and send to handlers"
+                )
             looked.space, looked.right = await self._allowed(message.place, handle, Right.READ)
         except BaseException:
             if self._looks.get(id) is looked:
@@ -260,29 +296,32 @@ class Page:
         if looked is not None:
             looked.close()
 
-    async def _send(self, message: Send) -> None:
+    async def _send(self, message: Send, args: Value) -> None:
         place = message.place
         handle = await self._handle(place)
         if not isinstance(handle, Handler):
-            raise AuthoringError(f"{place.member!r} is no handler")
+            instead = "watch it, or write to it" if isinstance(handle, Cell) else "watch it"
+            raise AuthoringError(f"{place.member!r} is no handler: {instead}")
         member: HandlerMember = handle.member
         await self._check(space_of(handle), RIGHT_FOR[member.allow])
         options = Options(id=message.key or None)
-        result = await handle.sends.send(member, _value(message.args), options)
+        result = await handle.sends.send(member, args, options)
         codec = type(self._piece(place)).__outline__.signature(member).result
         self._say(Done(message.id, _json(codec.encode(result))))
 
-    async def _write(self, message: Write) -> None:
+    async def _write(self, message: Write, value: Value) -> None:
         place = message.place
         if message.kind not in _INTENTS:
             raise AuthoringError(f"kind {message.kind!r}: use one of {', '.join(_INTENTS)}")
         async with self._writing:
             handle = await self._handle(place)
             if not isinstance(handle, Cell):
-                raise AuthoringError(f"{place.member!r} is no cell")
+                raise AuthoringError(
+                    f"{place.member!r} is no cell: only cells can be written, by {', '.join(_INTENTS)}"
+                )
             name, _ = await self._allowed(place, handle, Right.WRITE)
             try:
-                arguments = () if message.kind == "delete" else (handle.decoded(message.kind, _value(message.value)),)
+                arguments = () if message.kind == "delete" else (handle.decoded(message.kind, value),)
             except InvalidValueError as error:
                 raise InvalidValueError(f"{place.member!r} does not take this: {given(error)}") from None
 
@@ -323,7 +362,8 @@ class Page:
         await self._check(place.space, Right.READ)
         piece = self._piece(place)
         if place.member not in type(piece).__outline__.members:
-            raise AuthoringError(f"{place.cls} has no member {place.member!r}")
+            there = ", ".join(type(piece).__outline__.members)
+            raise AuthoringError(f"{place.cls} has no member {place.member!r}. It has: {there}.")
         return part_of(getattr(piece, place.member), place.path, place.member)
 
     async def _allowed(self, place: Place, handle: Input[Any], shared: Right) -> tuple[str, Right]:
@@ -367,11 +407,6 @@ class Page:
                     return
                 finally:
                     self._room.set()
-
-
-def _value(raw: Any) -> Value:
-    """What a page said, as a value: checked like everything that comes from outside."""
-    return from_json(json.dumps(raw))
 
 
 def _json(value: Value) -> Any:

@@ -132,7 +132,7 @@ class Server(uvicorn.Server):
                 app,
                 http=partial(Request, Lobby(limits)),  # type: ignore[arg-type]
                 ws=Wire,
-                ws_max_size=limits.refused_bytes,
+                ws_max_size=min(limits.hello_bytes, limits.refused_bytes),  # until a connection has said who it is
                 ws_ping_interval=limits.ping_s,
                 ws_ping_timeout=limits.ping_s,
                 ws_per_message_deflate=False,

@@ -99,7 +99,7 @@ def test_a_look_that_is_taken_back_at_once_is_over(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "message",
-    [b"\x00\x01", '{"type":"write","id":1,"value":' + "[" * 5_000 + "]" * 5_000 + "}"],
+    [b"\x00\x01", '{"type":"write","value":' + "[" * 5_000 + "]" * 5_000 + "}"],
     ids=["bytes", "nested"],
 )
 def test_a_message_of_another_kind_ends_the_connection_with_a_word(tmp_path: Path, message: str | bytes) -> None:

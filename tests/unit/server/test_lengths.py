@@ -30,7 +30,6 @@ from headwater.protocol.stored_events import Events, StoredEvent
 from headwater.protocol.verdict import Accepted, Rejected, RuleRefused
 from headwater.replica.session import MAX_COMMIT_BYTES, MAX_WAVE_BYTES
 from headwater.runtime.websocket import WebSocket, WebSocketLimits
-from headwater.server import connection as module
 from headwater.server.lengths import fitting, refusals
 from headwater.server.limits import DEFAULT_SERVER_LIMITS, ServerLimits
 from headwater.server.serve import Server
@@ -117,9 +116,7 @@ def test_the_longest_commit_that_a_replica_sends_is_taken_in_whatever_it_is_writ
     run(play)
 
 
-def test_long_messages_are_decoded_aside_and_taken_in_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "ASIDE_BYTES", 1_000)
-
+def test_long_messages_are_decoded_aside_and_taken_in_in_order(tmp_path: Path) -> None:
     async def tell(server: Server) -> None:
         peer = await raw(server)
         await peer.say(HELLO, Open("shop", "s", "", "t", watching=tuple(range(2_000))))
@@ -135,7 +132,7 @@ def test_long_messages_are_decoded_aside_and_taken_in_in_order(tmp_path: Path, m
         await peer.say(b"\xc1" * 5_000)
         assert "no message of the protocol" in (await peer.problem()).message
 
-    served(tmp_path, tell)
+    served(tmp_path, tell, changed(DEFAULT_SERVER_LIMITS, aside_bytes=1_000))
 
 
 def test_messages_stay_in_order_when_one_is_late_and_others_wait_for_room(tmp_path: Path) -> None:

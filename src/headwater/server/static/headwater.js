@@ -8,9 +8,10 @@
 //   board.likes.increment(1);                     // shown at once, and merged with what others add
 //   board.search.bind(document.querySelector("input"));       // both ways; typing is no event
 //
-// A lost connection comes back by itself: what is looked at is looked at again, and what had no answer is sent again
-// under the same key. A page that is refused is over: app.onError(error => ...) hears of it, and what had no answer
-// fails. A token that ends is renewed by a function: connect({ token: () => fetch(...).then(...) }).
+// A wrong call (wrong arguments, no such member, a value that is too long) fails alone, with Failed. A lost connection
+// comes back by itself: what is looked at is looked at again, and what had no answer is sent again under the same key. A
+// page that is refused is over: app.onError(error => ...) hears of it, and what had no answer fails. A token that ends is
+// renewed by a function: connect({ token: () => fetch(...).then(...) }).
 
 const VERSION = 1;
 const FIRST_DELAY_MS = 250;
@@ -29,8 +30,9 @@ const token = () => crypto.randomUUID ? crypto.randomUUID() : [...crypto.getRand
 
 class App {
   #url; #token; #user; #socket = null; #delay = FIRST_DELAY_MS; #numbers = 0; #isEntered = false; #isClosed = false;
-  #looks = new Map();      // number -> member that is looked at
-  #unanswered = new Map(); // number -> { message, resolve, reject }
+  #mostBytes = Infinity;   // of one message, as the server says
+  #looks = new Map();      // number -> { member, text }: what is looked at, and the message that asks for it
+  #unanswered = new Map(); // number -> { text, resolve, reject }
   #listeners = new Set();
   #errorListeners = new Set();
 
@@ -73,25 +75,37 @@ class App {
 
   look(member, group) {
     const id = ++this.#numbers;
-    this.#looks.set(id, { member, group });
-    this.#say({ type: "look", id, place: member.place, group });
+    const text = JSON.stringify({ type: "look", id, place: member.place, group });
+    this.#looks.set(id, { member, text });
+    this.#say(text);
     return id;
   }
 
   lookAway(id) {
-    if (this.#looks.delete(id)) this.#say({ type: "look_away", id });
+    if (this.#looks.delete(id)) this.#say(JSON.stringify({ type: "look_away", id }));
   }
 
   /** Say something until it is answered. `made` is called when it was done, before that is durable, and `again` when it
    *  is said again on another connection: nobody knows then whether it was done on the one before. */
   ask(message, { made = null, again = null } = {}) {
     const id = ++this.#numbers;
-    const numbered = { ...message, id };
     if (this.#isClosed) return Promise.reject(new Failed("this page has no connection any more"));
+    let text;
+    try { text = JSON.stringify({ id, ...message }); }
+    catch (error) { return Promise.reject(new Failed(`this cannot be written as JSON: ${error.message}`)); }
+    const tooLong = this.#tooLong(text);
+    if (tooLong !== null) return Promise.reject(tooLong);
     return new Promise((resolve, reject) => {
-      this.#unanswered.set(id, { message: numbered, resolve, reject, made, again });
-      this.#say(numbered);
+      this.#unanswered.set(id, { text, resolve, reject, made, again });
+      this.#say(text);
     });
+  }
+
+  /** Why a message is not sent, or null. The server ends a connection over one that is much too long. */
+  #tooLong(text) {
+    if (text.length * 3 <= this.#mostBytes) return null;
+    const size = new TextEncoder().encode(text).length;
+    return size <= this.#mostBytes ? null : new Failed(`a message of ${size} bytes is over the limit of ${this.#mostBytes}. Send less at once.`);
   }
 
   /** Whether the session is this window's: a tab that was duplicated has a copy of its name. */
@@ -154,10 +168,15 @@ class App {
         }
         this.#isEntered = true;
         this.#delay = FIRST_DELAY_MS;
-        for (const { message, again } of this.#unanswered.values()) { again?.(); this.#say(message); }
-        for (const [id, { member, group }] of this.#looks) {
+        this.#mostBytes = message.most_bytes;
+        for (const [id, { text, reject, again }] of [...this.#unanswered]) {
+          const tooLong = this.#tooLong(text);
+          if (tooLong === null) { again?.(); this.#say(text); }
+          else { this.#unanswered.delete(id); reject(tooLong); }
+        }
+        for (const { member, text } of this.#looks.values()) {
           member.lookedAtAgain();
-          this.#say({ type: "look", id, place: member.place, group });
+          this.#say(text);
         }
         this.#tellOnline(true);
         break;
@@ -186,8 +205,8 @@ class App {
     else asked.reject(new Failed(message.error));
   }
 
-  #say(message) {
-    if (this.#isEntered && this.#socket.readyState === WebSocket.OPEN) this.#socket.send(JSON.stringify(message));
+  #say(text) {
+    if (this.#isEntered && this.#socket.readyState === WebSocket.OPEN) this.#socket.send(text);
   }
 
   #tellOnline(isOnline) {
@@ -237,9 +256,10 @@ class Member {
 
   /** Call with the value now and with the latest whenever it changed. Answers a function that ends it. */
   watch(fn, { group = null } = {}) {
+    if (this.#watchers.size === 0) { this.lookedAtAgain(); this.#look = this.#app.look(this, group); }
+    const isKnown = this.#watchers.size > 0 && this.#isKnown;
     this.#watchers.add(fn);
-    if (this.#watchers.size === 1) { this.lookedAtAgain(); this.#look = this.#app.look(this, group); }
-    else if (this.#isKnown) fn(this.value);
+    if (isKnown) fn(this.value);
     return () => {
       this.#watchers.delete(fn);
       if (this.#watchers.size === 0) { this.#app.lookAway(this.#look); this.#isKnown = false; }
@@ -360,16 +380,27 @@ function show(element, value) {
   else element.value = value;
 }
 
+/** What a write makes of a value. One that does not fit the value makes nothing of it: its answer will say so. */
 function applied(value, kind, argument) {
+  if (kind === "set") return argument;
+  if (kind === "delete") return undefined;
+  if (kind === "increment") {
+    const isNumber = typeof (value ?? 0) === "number" && typeof argument === "number";
+    return isNumber ? (value ?? 0) + argument : value;
+  }
+  const items = value ?? [];
+  if (!Array.isArray(items)) return value;
   switch (kind) {
-    case "set": return argument;
-    case "push": return [...(value ?? []), argument];
-    case "add": return (value ?? []).some(each => same(each, argument)) ? value : [...(value ?? []), argument];
-    case "discard": return (value ?? []).filter(each => !same(each, argument));
-    case "increment": return (value ?? 0) + argument;
-    case "delete": return undefined;
+    case "push": return [...items, argument];
+    case "add": return items.some(each => same(each, argument)) ? value : [...items, argument];
+    case "discard": return items.filter(each => !same(each, argument));
     default: return value;
   }
 }
 
-const same = (one, other) => JSON.stringify(one) === JSON.stringify(other);
+const same = (one, other) => asText(one) === asText(other);
+
+/** A value as JSON, or null for what is none, as a BigInt is. */
+function asText(value) {
+  try { return JSON.stringify(value); } catch { return null; }
+}
