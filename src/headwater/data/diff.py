@@ -1,20 +1,22 @@
 """The patches that lead from one value to another.
 
-Owns `diff`. It looks at states, not at intents: it never guesses that somebody appended or incremented, and
-it never emits an indexed insert or removal. Invariants: applying the patches in order to `before` gives a
-value equal to `after`; equal values give no patch; shared parts are skipped without a look inside.
+Owns `diff`, and `aligned`, which knows the order of keys that those patches make. `diff` looks at states, not at
+intents: it never guesses that somebody appended or incremented, and it never emits an indexed insert or removal.
+Invariants: applying the patches in order to `before` gives a value equal to `after`; equal values give no patch; shared
+parts are skipped without a look inside.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import eq, is_
 
 from headwater.data.absent import ABSENT
 from headwater.data.patch import Patch
 from headwater.data.path import Path
 from headwater.data.value import MaybeValue, Value, equal, size_of
 
-__all__ = ["diff"]
+__all__ = ["aligned", "diff"]
 
 
 Inside = Callable[[Path], bool]
@@ -93,3 +95,42 @@ def _common_ends(before: tuple[Value, ...], after: tuple[Value, ...]) -> tuple[i
     while stop < most - start and equal(before[-1 - stop], after[-1 - stop]):
         stop += 1
     return start, stop
+
+
+def aligned(before: MaybeValue, after: Value) -> Value:
+    """`after` as the patches of `diff` make it of `before`; `before` itself if they are equal.
+
+    A patch adds a key behind those that are there: keys that stay keep their order, and new ones follow in the order of
+    `after`. So the value that a writer is shown is the one that everybody else makes of its patches.
+    """
+    # fault+ diff.order_of_writer_kept: return after
+    if before is after:
+        return after
+    if type(before) is dict and type(after) is dict:
+        return _aligned_objects(before, after)
+    if type(before) is tuple and type(after) is tuple:
+        return _aligned_arrays(before, after)
+    return after if before is ABSENT or not equal(before, after) else before
+
+
+def _aligned_objects(before: dict[str, Value], after: dict[str, Value]) -> dict[str, Value]:
+    made: dict[str, Value] = {}
+    is_equal = len(before) == len(after)
+    for key, item in after.items():
+        old = before.get(key, ABSENT)
+        made[key] = new = item if old is item or old is ABSENT else aligned(old, item)
+        is_equal = is_equal and new is old
+    if is_equal:
+        return before
+    kept = [key for key in before if key in made]
+    if all(map(eq, kept, made)):
+        return made
+    return {**{key: made[key] for key in kept}, **made}
+
+
+def _aligned_arrays(before: tuple[Value, ...], after: tuple[Value, ...]) -> tuple[Value, ...]:
+    if len(before) == len(after):
+        made = tuple(map(aligned, before, after))
+        return before if all(map(is_, before, made)) else made
+    start, stop = _common_ends(before, after)
+    return (*before[:start], *after[start : len(after) - stop], *before[len(before) - stop :])

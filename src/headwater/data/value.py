@@ -1,7 +1,7 @@
 """What a document can hold.
 
 Owns the value model: JSON plus bytes and links, where it enters (`freeze`), when two values are the same
-(`equal`) and roughly how large one is (`size_of`). Never encodes, never patches.
+(`equal`; with the order of keys `same`) and roughly how large one is (`size_of`). Never encodes, never patches.
 
 Arrays are tuples. Objects are plain dicts that nobody mutates once `freeze` returned them; that is a
 convention, kept by every module because all writing goes through `patch.apply`, which copies. Invariants:
@@ -21,7 +21,7 @@ from headwater.data.path import Path
 from headwater.data.refusal import Refusal, invalid_value, refuse_text, refuse_type
 from headwater.data.text import utf8_length
 
-__all__ = ["ABSENT", "MAX_INT", "Absent", "MaybeValue", "Value", "equal", "freeze", "size_of"]
+__all__ = ["ABSENT", "MAX_INT", "Absent", "MaybeValue", "Value", "equal", "freeze", "same", "size_of"]
 
 if TYPE_CHECKING:
     Scalar: TypeAlias = bool | int | float | str | bytes | Link | None
@@ -206,6 +206,24 @@ def _equal_arrays(a: tuple[Value, ...], b: tuple[Value, ...]) -> bool:
         return False
     for x, y in zip(a, b, strict=True):  # noqa: SIM110  # A loop, because a generator doubles the cost.
         if x is not y and not equal(x, y):
+            return False
+    return True
+
+
+def same(a: MaybeValue, b: MaybeValue) -> bool:
+    """Whether two values are equal, and the keys of each object come in the same order."""
+    if a is b:
+        return True
+    if type(a) is dict and type(b) is dict:
+        if list(a) != list(b):
+            return False
+        a, b = tuple(a.values()), tuple(b.values())
+    if type(a) is not tuple or type(b) is not tuple:
+        return equal(a, b)
+    if len(a) != len(b):
+        return False
+    for x, y in zip(a, b, strict=True):  # noqa: SIM110  # A loop, as above.
+        if x is not y and not same(x, y):
             return False
     return True
 

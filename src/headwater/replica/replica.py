@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from headwater.data.address import DocKey
+from headwater.data.diff import aligned
 from headwater.data.path import Path
 from headwater.data.spots import Spot
-from headwater.data.value import ABSENT, MaybeValue, equal
+from headwater.data.value import ABSENT, MaybeValue, equal, same
 from headwater.errors import AuthoringError, InvariantViolation, LimitError
 from headwater.protocol.commit import MAIN
 from headwater.protocol.messages import State, Sync
@@ -209,6 +210,8 @@ class Replica:
         # fault runner.same_result_told: if False:
         if before is value or equal(before, value):
             return None
+        if type(value) is dict or type(value) is tuple:
+            value = aligned(before, value)
         local_seq = self.next_local_seq
         self.next_local_seq = local_seq + 1
         seq = self.confirmed.seq
@@ -389,7 +392,7 @@ class Replica:
             document.value, document.stale = after, NOT_HERE
             if shown is NOT_HERE:
                 changes.append(Changed(document, ABSENT, after, None, False))
-            elif not (shown is after or equal(shown, after)):
+            elif not same(shown, after):
                 # A layer may show something else on what is under it now.
                 again = document.written_by(document.layers) if made is None else []
                 changes.append(Changed(document, shown, after, None if places is None else [*places, *again]))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from headwater.data.address import Depth, DocKey
+from headwater.data.diff import aligned
 from headwater.data.patch import DESCRIPTORS, Patch, Touch, apply
 from headwater.data.path import Path, lookup, starts_with
 from headwater.data.spots import Spot
@@ -179,6 +180,8 @@ class Transaction:
         made: list[tuple[Patch, tuple[Touch, ...]]] = []
         for patch in patches:
             self.attempted.append((doc, patch.path))
+            if patch.arg.__class__ is dict and patch.kind in PLAIN:
+                patch = patch._replace(arg=aligned(lookup(value, patch.path), patch.arg))  # noqa: PLW2901
             value, touched = apply(value, patch)
             # What a pending layer already says is still said: the layer may fall, and this must not fall with it.
             if touched or self.stood_on(doc, patch.path):

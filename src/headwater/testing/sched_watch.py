@@ -11,7 +11,7 @@ from typing import cast
 from headwater.data.address import Depth, DocKey
 from headwater.data.path import Path, lookup
 from headwater.data.spots import Spot, shape_differs
-from headwater.data.value import equal
+from headwater.data.value import same
 from headwater.replica import Changed, Document, Layer, Notification, Replica
 from headwater.scheduler import CLEAN, INVALID, Node
 from headwater.testing.sched_kit import World
@@ -26,7 +26,7 @@ def concerns(spot: Spot, change: Changed) -> bool:
     if not change.known_before:
         return True
     was, now = lookup(change.before, spot.path), lookup(change.after, spot.path)
-    return shape_differs(was, now) if spot.depth is Depth.SHAPE else not equal(was, now)
+    return shape_differs(was, now) if spot.depth is Depth.SHAPE else not same(was, now)
 
 
 class Watcher:

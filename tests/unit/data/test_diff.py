@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 
 from headwater.data.codec import encode
-from headwater.data.diff import diff
+from headwater.data.diff import aligned, diff
 from headwater.data.patch import Patch, apply, validate_patch
 from headwater.data.path import lookup
-from headwater.data.value import ABSENT, MaybeValue, equal
+from headwater.data.value import ABSENT, MaybeValue, equal, same
 from tests.counts import scaled
 from tests.unit.data.generators import mutated, random_container, values
 
@@ -77,6 +77,27 @@ def test_diffs_of_related_values_apply_and_stay_small() -> None:
             if patch.kind == "splice":
                 whole = lookup(after, patch.path)
                 assert len(encode(patch.arg)) <= len(encode(whole)) + 16, case  # type: ignore[arg-type]
+
+
+def shuffled(rng: random.Random, value: Any) -> Any:
+    """The same value with the keys of each object in a random order."""
+    if isinstance(value, dict):
+        keys = rng.sample(list(value), len(value))
+        return {key: shuffled(rng, value[key]) for key in keys}
+    return tuple(shuffled(rng, item) for item in value) if isinstance(value, tuple) else value
+
+
+@pytest.mark.random
+@pytest.mark.parametrize("may_cut", [True, False])
+def test_aligned_value_is_the_one_that_the_patches_make(may_cut: bool) -> None:
+    for seed in range(scaled(3_000)):
+        rng = random.Random(seed)
+        before = random_container(rng)
+        after = shuffled(rng, mutated(rng, before) if rng.random() < 0.8 else before)
+        made = aligned(before, after)
+        assert equal(made, after), seed
+        assert same(made, applied(before, diff(before, made, lambda _: may_cut))), seed
+        assert not equal(before, after) or made is before, seed
 
 
 def test_each_changed_leaf_costs_one_patch() -> None:

@@ -27,7 +27,7 @@ from headwater.data.patch import (
 )
 from headwater.data.path import Path, lookup
 from headwater.data.spots import OBJECT, Spot, Twig, detach, match, shape_differs
-from headwater.data.value import ABSENT, MaybeValue, equal, freeze
+from headwater.data.value import ABSENT, MaybeValue, freeze, same
 from tests.counts import scaled
 
 LINKS = (Link(id="one"), Link(id="two"))
@@ -39,7 +39,7 @@ def naive(root: Twig, before: MaybeValue, after: MaybeValue) -> set[Spot]:
     found = set()
     for spot in root.spots():
         was, now = shown_at(before, spot.path), shown_at(after, spot.path)
-        if not equal(was, now) if spot.depth is Depth.DEEP else shape_differs(was, now):
+        if not same(was, now) if spot.depth is Depth.DEEP else shape_differs(was, now):
             found.add(spot)
     return found
 
