@@ -132,7 +132,7 @@ async def _closing(site: Site) -> AsyncIterator[Site]:
 @asynccontextmanager
 async def serving(directory: Path, *, insecure_local: bool = True) -> AsyncIterator[str]:
     """A server on a free port, in this process and on this event loop; its address."""
-    async with started(directory, insecure_local=insecure_local) as server:
+    async with started(directory, insecure_local=insecure_local, anyone_founds=True) as server:
         yield address(server)
 
 

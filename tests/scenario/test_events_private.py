@@ -95,7 +95,7 @@ def test_what_a_handler_returned_of_what_is_one_users_alone_is_read_by_nobody_el
     new_key(tmp_path)
 
     async def work() -> None:
-        async with serving(tmp_path) as server:
+        async with serving(tmp_path, anyone_founds=True) as server:
             where = address(server)
             ann = await headwater.connect(where, token=new_token(tmp_path, "ann"))
             diary = await ann.space("s", user="ann").open(Diary, "d")
@@ -137,7 +137,7 @@ def test_what_stood_on_one_session_is_for_that_session_alone(tmp_path: Path) -> 
     new_key(tmp_path)
 
     async def work() -> None:
-        async with serving(tmp_path) as server:
+        async with serving(tmp_path, anyone_founds=True) as server:
             where = address(server)
             async with headwater.connect(where, token=new_token(tmp_path, "ann")) as ann:
                 diary = ann.space("s", user="ann").piece(Diary, "d")
@@ -169,7 +169,7 @@ def test_whoever_stores_an_event_is_in_nobody_elses_session(tmp_path: Path, take
         return found
 
     async def work() -> None:
-        async with serving(tmp_path) as server:
+        async with serving(tmp_path, anyone_founds=True) as server:
             where = address(server)
             ann = await headwater.connect(where, token=new_token(tmp_path, "ann"), policy=soon)
             await ann.space("s", user="ann").piece(Diary, "d").keep_draft.send(SECRET)

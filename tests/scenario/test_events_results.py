@@ -97,7 +97,7 @@ def test_what_a_handler_returned_of_another_space_is_its_senders_alone(tmp_path:
     new_key(tmp_path)
 
     async def work() -> None:
-        async with serving(tmp_path) as server:
+        async with serving(tmp_path, anyone_founds=True) as server:
             where = address(server)
             ann = await headwater.connect(where, token=new_token(tmp_path, "ann"))
             peek = await peeking(ann)
@@ -129,7 +129,7 @@ def test_what_is_read_of_a_space_that_everybody_may_read_is_for_all(tmp_path: Pa
     new_key(tmp_path)
 
     async def work() -> None:
-        async with serving(tmp_path) as server:
+        async with serving(tmp_path, anyone_founds=True) as server:
             ann = await headwater.connect(address(server), token=new_token(tmp_path, "ann"))
             peek = await peeking(ann)
             await grant(ann, "vault", "readers", "*")
@@ -176,7 +176,7 @@ def test_whoever_takes_it_up_leaves_an_answer_only_where_they_may(tmp_path: Path
         assert not await stored_in(rt)
 
     async def work() -> None:
-        async with serving(tmp_path) as server:
+        async with serving(tmp_path, anyone_founds=True) as server:
             where = address(server)
             ann = await headwater.connect(where, token=new_token(tmp_path, "ann"), policy=Policy(grace_ms=1e6))
             await peeking(ann)
@@ -194,7 +194,7 @@ def test_whoever_takes_it_up_leaves_an_answer_only_where_they_may(tmp_path: Path
             async with headwater.open(tmp_path, policy=soon) as rt:
                 await taken_up(rt, "")
         async with (
-            serving(tmp_path) as server,
+            serving(tmp_path, anyone_founds=True) as server,
             headwater.connect(address(server), token=new_token(tmp_path, "ann")) as again,
         ):
             peek = again.space("s", user="ann").piece(Peek, "p")
@@ -224,7 +224,7 @@ def test_whoever_says_that_they_are_somebody_else_is_handled_and_has_no_answer_k
     new_key(tmp_path)
 
     async def work() -> None:
-        async with serving(tmp_path) as server:
+        async with serving(tmp_path, anyone_founds=True) as server:
             ann = await headwater.connect(address(server), token=new_token(tmp_path, "ann"))
             await peeking(ann)
             peek = ann.space("s", user="guest").piece(Peek, "p")

@@ -78,7 +78,7 @@ def test_whoever_has_no_right_in_a_space_leaves_no_receipt_there(tmp_path: Path)
         ]
 
     async def work() -> None:
-        async with serving(tmp_path) as server:
+        async with serving(tmp_path, anyone_founds=True) as server:
             where = address(server)
             ann = await headwater.connect(where, token=new_token(tmp_path, "ann"), policy=SOON)
             errors: list[BaseException] = []

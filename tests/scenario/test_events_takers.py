@@ -77,7 +77,7 @@ def test_what_one_runtime_may_not_do_stays_for_one_that_may(tmp_path: Path) -> N
         return {row.stream: row.state for row in rt.intents()}
 
     async def work() -> None:
-        async with serving(tmp_path) as server:
+        async with serving(tmp_path, anyone_founds=True) as server:
             where = address(server)
             async with headwater.connect(where, token=new_token(tmp_path, "ann")) as ann:
                 await ann.space("s", user="ann").open(Box, "b")

@@ -442,7 +442,7 @@ def test_a_row_that_may_not_be_asked_about_stops_no_timer(tmp_path: Path) -> Non
     new_key(tmp_path)
 
     async def work() -> None:
-        async with serving(tmp_path) as server:
+        async with serving(tmp_path, anyone_founds=True) as server:
             where, soon = address(server), Policy(grace_ms=1)
             async with headwater.connect(where, token=new_token(tmp_path, "ann")) as ann:
                 box = await ann.space("s", user="ann").open(Box, "b")

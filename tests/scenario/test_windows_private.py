@@ -131,7 +131,7 @@ def test_what_was_sent_from_a_window_that_is_over_is_handled_in_the_one_in_its_p
 
     async def work() -> None:
         new_key(tmp_path)
-        async with serving(tmp_path) as server:
+        async with serving(tmp_path, anyone_founds=True) as server:
             where, token, path = address(server), new_token(tmp_path, "ann"), tmp_path / "outbox"
             cable = Cable(Remote(where, token=token))
             client = Runtime(cable, outbox=path, close_s=0.01)

@@ -40,6 +40,7 @@ def run(
     port: int = 8_900,
     insecure_local: Annotated[bool, Parameter(negative=())] = False,
     owner: str = "",
+    anyone_founds: Annotated[bool, Parameter(negative=())] = False,
     reload: Annotated[bool, Parameter(negative=())] = False,
     json: Json = False,
 ) -> int:
@@ -63,7 +64,11 @@ def run(
     insecure_local
         Without keys: everybody on this machine is whoever they say they are.
     owner
-        With keys: the user who owns the spaces that the application makes, and says who else may use them.
+        With keys: the user who owns the spaces that the application makes, and says who else may use them. The
+        application refuses to write to a space of others that this user may not write to.
+    anyone_founds
+        With keys: every user with a token may make a space by being the first to write to it, and owns it. Without
+        this only OWNER may.
     reload
         Look at the application's files, and take in what changes: state stays, and only what does something else now
         runs again. What changes the shape of a class is a new start on the same data.
@@ -86,6 +91,7 @@ def run(
             port=port,
             insecure_local=insecure_local,
             owner=owner,
+            anyone_founds=anyone_founds,
             classes=classes,
             pages=page_of(file),
         )
@@ -96,6 +102,7 @@ def run(
     code = uvloop.run(serving())
     if code == START_AGAIN:
         flags = [*(["--insecure-local"] if insecure_local else ()), *(["--json"] if json else ()), "--reload"]
+        flags += ["--anyone-founds"] if anyone_founds else []
         where = ["--data", str(data), "--host", host, "--port", str(address[0]), "--owner", owner]
         os.execv(sys.executable, [sys.executable, "-P", "-m", "headwater.cli", "run", app, *where, *flags])
     return code

@@ -23,6 +23,8 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 8_900,
     insecure_local: Annotated[bool, Parameter(negative=())] = False,
+    owner: str = "",
+    anyone_founds: Annotated[bool, Parameter(negative=())] = False,
 ) -> int:
     """Serve the spaces of a directory over WebSocket until interrupted.
 
@@ -38,6 +40,11 @@ def serve(
         The port to listen on; 0 takes a free one, which the first line of the log names.
     insecure_local
         Without keys: everybody on this machine is the user `local`.
+    owner
+        With keys: the user who may make spaces by writing to them, and owns them then.
+    anyone_founds
+        With keys: every user with a token may make a space by being the first to write to it, and owns it. Without
+        this only OWNER may.
     """
     with server_extra():
         import uvloop  # noqa: PLC0415 (an extra)
@@ -45,7 +52,15 @@ def serve(
         from headwater.server.serve import Server  # noqa: PLC0415 (an extra)
 
     async def run() -> None:
-        server = Server(Path(directory), host=host, port=port, insecure_local=insecure_local, classes=())
+        server = Server(
+            Path(directory),
+            host=host,
+            port=port,
+            insecure_local=insecure_local,
+            owner=owner,
+            anyone_founds=anyone_founds,
+            classes=(),
+        )
         with announced(Path(directory), url_of(*server.address)):
             await server.run_until_stopped(signals=True)
 

@@ -8,14 +8,14 @@ alone in its commit, on the main branch, by an owner, leaving at least one owner
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from headwater.data.address import SPACE_SCOPE, DocKey
 from headwater.data.patch import PatchError, apply
 from headwater.data.value import ABSENT, MaybeValue, Value
 from headwater.engine.branches import Branches
 from headwater.engine.heads import Heads
-from headwater.engine.sessions import Session
+from headwater.engine.sessions import FOUNDER, MERGES, Session
 from headwater.protocol.commit import MAIN, Commit, EntityAbsent
 from headwater.protocol.verdict import RuleRefused
 
@@ -36,15 +36,26 @@ class Right(IntEnum):
 _RIGHT_OF: Final = {"owners": Right.OWN, "writers": Right.WRITE, "readers": Right.READ}
 
 
+class Founders(NamedTuple):
+    """Who may make a space by being the first to write to it, and where this process itself may write."""
+
+    owner: str = ""  # the user who owns the spaces that this process makes
+    anyone: bool = True  # False: no user but `owner` may make a space
+    guarded: bool = False  # True: this process writes only to spaces that `owner` may write to
+
+
+ANYONE: Final = Founders()
+
+
 class Access:
-    """Answers for one space. A space without an access document is open to its first writer."""
+    """Answers for one space. A space without an access document is open to those who may found it."""
 
-    __slots__ = ("_branches", "_heads", "owner")
+    __slots__ = ("_branches", "_heads", "founders")
 
-    def __init__(self, heads: Heads, branches: Branches, owner: str = "") -> None:
+    def __init__(self, heads: Heads, branches: Branches, founders: Founders = ANYONE) -> None:
         self._heads = heads
         self._branches = branches
-        self.owner = owner  # of a space that this process itself makes
+        self.founders = founders
 
     # fault+ access.cached_over_revoke: @__import__("functools").cache
     def document(self) -> MaybeValue:
@@ -56,11 +67,23 @@ class Access:
 
     # fault access.only_grows: def right_of(self, principal: str, most: dict = {}) -> Right:
     def right_of(self, principal: str) -> Right:
-        """The most that the access document gives a user. The engine's own sessions have no principal and may all."""
+        """The most that the access document gives a user. Sessions of this process have no principal."""
         # fault access.everybody_owns: return Right.OWN
         # fault+ access.only_grows: most.setdefault((self, principal), []).append(right_in(self.document(), principal))
         # fault access.only_grows: return Right.OWN if not principal else max(most[self, principal])
-        return Right.OWN if not principal else right_in(self.document(), principal)
+        return self._right_of_user(principal) if principal else self._right_of_process()
+
+    def _right_of_user(self, principal: str) -> Right:
+        document = self.document()
+        # fault access.anyone_founds: may_found = True
+        may_found = self.founders.anyone or principal == self.founders.owner
+        return Right.NONE if document is ABSENT and not may_found else right_in(document, principal)
+
+    def _right_of_process(self) -> Right:
+        """This process may do everything, except that it only reads a space that its owner may not write to."""
+        # fault access.application_writes_everywhere: is_own = True
+        is_own = not self.founders.guarded or right_in(self.document(), self.founders.owner) >= Right.WRITE
+        return Right.OWN if is_own else Right.READ
 
     def may_see(self, doc: DocKey, principal: str, session: str) -> bool:
         """A user's and a session's own documents are theirs alone; the rest is for whoever may read."""
@@ -73,6 +96,13 @@ class Access:
         # fault+ access.session_documents_shared: if doc.scope.startswith("session:"): return True
         return doc.scope == SPACE_SCOPE or doc.scope in (f"user:{principal}", f"session:{session}")
 
+    @property
+    def advice(self) -> str:
+        """How a user gets the right that is missing. It does not tell whether the space exists."""
+        if self.founders.anyone:
+            return "Ask one of its owners."
+        return "Ask one of its owners, or, if it is to be made, who runs the server (--owner, --anyone-founds)."
+
     def may_write(self, principal: str) -> bool:
         """Whether a user may write what is shared."""
         return self.right_of(principal) >= Right.WRITE
@@ -82,10 +112,10 @@ class Access:
         principal = session.principal
         # fault access.branches_unchecked: if not principal or commit.branch != MAIN:
         if not principal:
-            return None
+            return self._refused_to_process(session)
         right = self.right_of(principal)
         if right < Right.READ:
-            return RuleRefused("access", f"{principal!r} may not use this space. Ask one of its owners.")
+            return RuleRefused("access", f"{principal!r} may not use this space. {self.advice}")
         named = [read.doc for read in commit.reads] + [op.doc for op in commit.operations]
         named += [condition.doc for condition in commit.preconditions if isinstance(condition, EntityAbsent)]
         for doc in named:
@@ -100,6 +130,19 @@ class Access:
         if any(op.doc == ACCESS for op in commit.operations):
             return self._refused_change(principal, right, commit)
         return None
+
+    def _refused_to_process(self, session: Session) -> RuleRefused | None:
+        """Keep an application that runs for one user from writing its data to a space that another user made."""
+        if session.key == FOUNDER or session.key.startswith(MERGES) or self.right_of("") == Right.OWN:
+            return None
+        document, owner = self.document(), self.founders.owner
+        owners = document.get("owners", ()) if isinstance(document, dict) else ()
+        listed = ", ".join(map(repr, owners)) if isinstance(owners, tuple) else "nobody"
+        return RuleRefused(
+            "access",
+            f"this process runs for {owner!r} (--owner), who may not write to this space: it belongs to {listed}. Use "
+            f"another space, or have an owner add {owner!r} to the owners or writers in space:{ACCESS.id}.",
+        )
 
     def _refused_change(self, principal: str, right: Right, commit: Commit) -> RuleRefused | None:
         if right < Right.OWN:

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from headwater.clock import Clock, RealClock
 from headwater.data.address import DocKey, check_id, check_scope
 from headwater.data.value import MAX_INT
-from headwater.engine.access import Right
+from headwater.engine.access import ANYONE, Founders, Right
 from headwater.engine.branches import Branch
 from headwater.engine.founding import found_after
 from headwater.engine.group import Outcome
@@ -52,14 +52,17 @@ class Engine:
         clock: Clock | None = None,
         limits: Limits = DEFAULT_LIMITS,
         access: bool = False,
-        owner: str = "",
+        founders: Founders = ANYONE,
         observes: bool = True,
     ) -> None:
-        """`observes` False: what nodes did is neither kept nor answered."""
+        """`founders`: who may make the space, where access is checked.
+
+        `observes` False: what nodes did is neither kept nor answered.
+        """
         self._store = store
         self._clock = clock or RealClock()
         self._broken = self._closed = False
-        self._parts = Parts(store, self._clock, limits, owner if access else None, observes)
+        self._parts = Parts(store, self._clock, limits, founders if access else None, observes)
         self.delivery = self._parts.delivery
         self._parts.recovery.run()
         if not self._parts.branches.find(MAIN):
@@ -220,6 +223,11 @@ class Engine:
         """Whether a user may read a document of this space, in that session."""
         access = self._parts.access
         return access is None or self._reading(lambda: access.may_see(doc, principal, session))
+
+    @property
+    def access_advice(self) -> str:
+        """How a user gets a right that is missing here."""
+        return "" if self._parts.access is None else self._parts.access.advice
 
     def is_current(self, session: Session, reads: tuple[Read, ...], *, branch: str = MAIN) -> bool:
         """Whether these reads would be admitted now: the one definition of "nothing I read has changed"."""

@@ -23,7 +23,7 @@ def found_after(outcome: Outcome, key: str, parts: Parts, now_us: int) -> None:
     access, sessions = parts.access, parts.sessions
     if access is None or isinstance(outcome, Exception):
         return
-    principal = sessions.get(key).principal or access.owner
+    principal = sessions.get(key).principal or access.founders.owner
     if not principal or access.is_founded():
         return
     if not any(isinstance(verdict, Accepted) and not verdict.replayed for verdict in outcome):

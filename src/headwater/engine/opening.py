@@ -32,7 +32,7 @@ def opened(engine: Engine, peer: Peer, message: Open, limits: Limits) -> Session
     if not engine.has_branch(message.branch):
         raise AbsentError(f"there is no branch {message.branch!r} in this space")
     if not engine.may_see(ACCESS, peer.principal, message.session):
-        raise AccessError(f"{peer.principal!r} may not read this space. Ask one of its owners.")
+        raise AccessError(f"{peer.principal!r} may not read this space. {engine.access_advice}")
     # fault opening.restored_log_accepted: if False:
     if message.seen > engine.last_seq:
         # The space was restored from a backup, or begun anew: what this replica shows is not in its log.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headwater.clock import Clock
-from headwater.engine.access import Access
+from headwater.engine.access import Access, Founders
 from headwater.engine.admission import Admission
 from headwater.engine.branches import Branches
 from headwater.engine.compaction import Compaction
@@ -49,8 +49,8 @@ class Parts:
         "sessions",
     )
 
-    def __init__(self, store: Store, clock: Clock, limits: Limits, owner: str | None, observes: bool) -> None:
-        """`owner`: of a space that this process makes, where access is checked; None: everybody may do everything."""
+    def __init__(self, store: Store, clock: Clock, limits: Limits, founders: Founders | None, observes: bool) -> None:
+        """`founders`: who may make the space, where access is checked; None: everybody may do everything."""
         self.log = log = Log(store, limits)
         self.branches = branches = Branches(store, limits)
         self.heads = heads = Heads(store, log, branches, limits)
@@ -59,7 +59,7 @@ class Parts:
         preconditions = Preconditions(store, heads, sessions, delivery.targets)
         self.admission = admission = Admission(log, heads, sessions, preconditions, limits)
         snapshots = Snapshots(store, heads, limits)
-        self.access = access = Access(heads, branches, owner) if owner is not None else None
+        self.access = access = None if founders is None else Access(heads, branches, founders)
         self.outgoing = outgoing = Outgoing(store, log, delivery, limits)
         self.readers = readers = ReaderIndex(store)
         self.observing = observing = Observing(store, log, heads, admission, readers, limits, is_on=observes)

@@ -13,8 +13,10 @@ import asyncio
 from typing import Final
 
 from headwater.backoff import Backoff
+from headwater.engine.access import Right
+from headwater.engine.engine import Engine
 from headwater.errors import CorruptionError, HeadwaterError
-from headwater.protocol.reactions import QueryReactions, Reactions, ReactionState
+from headwater.protocol.reactions import Delivering, QueryReactions, Reactions, ReactionState
 from headwater.runtime.attachment import Attachment
 from headwater.runtime.binding.bound_reaction import reaction_name, reactions_of, topic_name
 from headwater.runtime.binding.records import classes
@@ -118,6 +120,8 @@ class Attending:
         emitted: set[str] = set()
         for at in range(0, len(topics), TOPICS):
             answer = await self._asked(space, topics[at : at + TOPICS])
+            if answer is None:
+                return False
             known.update({state.name: state for state in answer.reactions})
             emitted.update(answer.emitted)
         for name, topic in wanted.items():
@@ -129,15 +133,16 @@ class Attending:
                 return True
         return False
 
-    async def _asked(self, space: str, topics: tuple[str, ...]) -> Reactions:
+    async def _asked(self, space: str, topics: tuple[str, ...]) -> Reactions | None:
+        """What a space has for reactions. None: it belongs to users whom this application does not run for."""
         spaces = self._service.spaces
         await spaces.enter(space, visits=True)
         try:
             host, question = spaces.host_of(space), QueryReactions(0, topics)
-            answer = await asyncio.to_thread(host.call, lambda engine, _: engine.deliver(question))
+            answer = await asyncio.to_thread(host.call, lambda engine, _: _delivered(engine, question))
         finally:
             spaces.leave(space, visits=True)
-        assert isinstance(answer, Reactions)
+        assert answer is None or isinstance(answer, Reactions)
         return answer
 
     def _open(self, space: str) -> None:
@@ -167,6 +172,10 @@ class Attending:
 def _wanted() -> dict[str, str]:
     """The reactions of the classes that are imported, and their topics."""
     return {reaction_name(cls, each): topic_name(cls, each.on) for cls in classes() for each in reactions_of(cls)}
+
+
+def _delivered(engine: Engine, question: QueryReactions) -> Delivering | None:
+    return engine.deliver(question) if engine.right_of("") >= Right.WRITE else None
 
 
 def _names(runtime: Runtime) -> frozenset[str]:

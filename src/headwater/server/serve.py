@@ -102,12 +102,14 @@ class Server(uvicorn.Server):
         limits: ServerLimits = DEFAULT_SERVER_LIMITS,
         log: FilteringBoundLogger | None = None,
         owner: str = "",
+        anyone_founds: bool = False,
         classes: Iterable[type[Piece]] | None = None,
         pages: Path | None = None,
     ) -> None:
         """With `classes` it serves an application too, and `pages` is the folder of what a browser is given.
 
-        `owner` is who has the spaces that the application makes.
+        `owner` is the user who has the spaces that the application makes; the application writes only where this
+        user may. `anyone_founds`: with keys, every user with a token may make a space; otherwise only `owner`.
         """
         check_safe(directory, host, insecure_local=insecure_local)
         self._classes = None if classes is None else tuple(classes)
@@ -119,7 +121,14 @@ class Server(uvicorn.Server):
         self._listener = _listen_first(directory, host, port)
         try:
             self.service = Service(
-                directory, insecure_local=insecure_local, clock=clock, limits=limits, log=log, owner=owner
+                directory,
+                insecure_local=insecure_local,
+                clock=clock,
+                limits=limits,
+                log=log,
+                owner=owner,
+                anyone_founds=anyone_founds,
+                guarded=bool(self._classes),
             )
         except BaseException:
             self._listener.close()

@@ -7,6 +7,7 @@ from pathlib import Path
 from structlog.typing import FilteringBoundLogger
 
 from headwater.clock import Clock, RealClock
+from headwater.engine.access import Founders
 from headwater.server.keys import LOCAL, Keyring
 from headwater.server.limits import DEFAULT_SERVER_LIMITS, ServerLimits
 from headwater.server.log import logger
@@ -28,7 +29,10 @@ class Service:
         limits: ServerLimits = DEFAULT_SERVER_LIMITS,
         log: FilteringBoundLogger | None = None,
         owner: str = "",
+        anyone_founds: bool = False,
+        guarded: bool = False,
     ) -> None:
+        """`owner` and `anyone_founds`: who may make spaces. `guarded`: this process writes only to its spaces."""
         self.clock = clock or RealClock()
         self.limits = limits
         self.log = log or logger(self.clock)
@@ -41,7 +45,9 @@ class Service:
             limits=limits,
             on_failed=self._space_failed,
             on_peer_failed=self.connection_failed,
-            owner=self.owner,
+            founders=Founders(
+                self.owner, anyone=anyone_founds or self.insecure_local, guarded=guarded and not self.insecure_local
+            ),
         )
         self.metrics = Metrics(self.spaces.hosts)
         self.ready = True

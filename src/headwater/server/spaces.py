@@ -14,6 +14,7 @@ from pathlib import Path
 
 from headwater.clock import Clock
 from headwater.data.address import check_space
+from headwater.engine.access import ANYONE, Founders
 from headwater.engine.directory import Directory
 from headwater.engine.engine import Engine
 from headwater.engine.host import ThreadHost
@@ -35,13 +36,13 @@ class Spaces:
         "_clock",
         "_closing",
         "_directory",
+        "_founders",
         "_hosts",
         "_limits",
         "_on_failed",
         "_on_peer_failed",
         "_opening",
         "_outboxes",
-        "_owner",
         "_users",
         "attends",
         "closed",
@@ -55,16 +56,16 @@ class Spaces:
         limits: ServerLimits,
         on_failed: OnFailed,
         on_peer_failed: OnPeerFailed | None = None,
-        owner: str = "",
+        founders: Founders = ANYONE,
     ) -> None:
-        """`owner` has the spaces that this process itself makes.
+        """`founders` may make spaces by being the first to write to them.
 
         `on_failed` hears of a space that stopped, `on_peer_failed` (or else `on_failed`) of one connection.
         """
         self._directory = Directory(path, clock=clock, limits=limits.engine)
         self._clock = clock
         self._limits = limits
-        self._owner = owner
+        self._founders = founders
         self._on_failed = on_failed
         self._on_peer_failed = on_peer_failed or on_failed
         self._hosts: OrderedDict[str, ThreadHost] = OrderedDict()
@@ -178,7 +179,7 @@ class Spaces:
     def _make(self, space: str, loop: asyncio.AbstractEventLoop) -> tuple[ThreadHost, Outbox]:
         store = DeferredStore(self._directory.file_of(space))
         try:
-            engine = Engine(store, clock=self._clock, limits=self._limits.engine, access=True, owner=self._owner)
+            engine = Engine(store, clock=self._clock, limits=self._limits.engine, access=True, founders=self._founders)
         except BaseException:
             store.close()
             raise

@@ -43,7 +43,7 @@ class Town(Rig):
 @asynccontextmanager
 async def town(folder: Path) -> AsyncIterator[Town]:
     new_key(folder)
-    async with serving(folder) as server:
+    async with serving(folder, anyone_founds=True) as server:
         made = Town(WebSocket(address(server)), lambda work: None)
         made.folder, made.server = folder, server
         try:

@@ -16,7 +16,7 @@ from tests.unit.server.test_connection import Raw, close_all, raw
 def with_keys(folder: Path, tell: Callable[[Server], Any]) -> None:
     async def play() -> None:
         new_key(folder)
-        async with serving(folder) as server:
+        async with serving(folder, anyone_founds=True) as server:
             await tell(server)
             await close_all()
 
