@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from websockets.asyncio.client import ClientConnection, connect
@@ -109,3 +112,22 @@ async def page(server: Server, *, user: str = "ann", token: str = "") -> AsyncIt
         await made.say(type="enter", version=1, user=user, token=token)
         await made.hear(type="entered")
         yield made
+
+
+@contextmanager
+def threads_that_call(*functions: str) -> Iterator[set[int]]:
+    """The threads that call functions with these qualified names, this one and those that are started from now on."""
+    found: set[int] = set()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_qualname in functions:
+            found.add(threading.get_ident())
+
+    before = sys.getprofile()
+    threading.setprofile(note)
+    sys.setprofile(note)
+    try:
+        yield found
+    finally:
+        sys.setprofile(before)
+        threading.setprofile(None)

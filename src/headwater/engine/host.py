@@ -194,26 +194,37 @@ class ThreadHost:
         results: list[T] = []
         errors: list[BaseException] = []
 
-        def run() -> None:
-            try:
-                results.append(work(self._engine, self._hub))
-            except BaseException as error:  # handed to the caller, below
-                errors.append(error)
-            finally:
-                done.set()
-
         def fail(error: BaseException) -> None:
             errors.append(error)
             done.set()
+
+        def then(result: T) -> None:
+            results.append(result)
+            done.set()
+
+        self.ask(work, then, fail)
+        done.wait()
+        if errors:
+            raise errors[0]
+        return results[0]
+
+    def ask(
+        self, work: Callable[[Engine, Hub], T], then: Callable[[T], object], fail: Callable[[BaseException], object]
+    ) -> None:
+        """Have something run in its turn, without waiting for it. The host's thread calls `then` or `fail` after it."""
+
+        def run() -> None:
+            try:
+                result = work(self._engine, self._hub)
+            except BaseException as error:  # handed to whoever asked
+                fail(error)
+            else:
+                then(result)
 
         with self._lock:
             self._check_open()
             self._inbox.put(Work(run, fail))
             self._inbox.wake()
-        done.wait()
-        if errors:
-            raise errors[0]
-        return results[0]
 
     def close(self) -> None:
         with self._lock:

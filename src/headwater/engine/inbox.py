@@ -32,7 +32,7 @@ class Work(NamedTuple):
     """Something else to do, for somebody who waits for it."""
 
     run: Callable[[], None]
-    fail: Callable[[BaseException], None]
+    fail: Callable[[BaseException], object]
 
 
 Item = Message | Lost | Work | None

@@ -135,7 +135,7 @@ def make_app(
         return PlainTextResponse("ok\n") if service.ready else PlainTextResponse("shutting down\n", 503)
 
     async def metrics(_: Request) -> Response:
-        return Response(service.metrics.page(), media_type=CONTENT_TYPE)
+        return Response(await service.metrics.latest_page(), media_type=CONTENT_TYPE)
 
     routes: list[BaseRoute] = [
         WebSocketRoute(PATH, door),

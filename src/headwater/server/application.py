@@ -90,7 +90,12 @@ class Application:
     def authenticate(self, token: str, user: str) -> tuple[str, float | None]:
         """Who somebody is, and for how many seconds that is known. Where nobody has to prove it, it is who they say."""
         name, left_s = self._service.authenticate(token)
-        return (user, None) if name == LOCAL and user and not token else (name, left_s)
+        return self.called(name, token, user), left_s
+
+    @staticmethod
+    def called(name: str, token: str, said: str) -> str:
+        """The user that somebody is who was authenticated by a name, and says to be another user."""
+        return said if name == LOCAL and said and not token else name
 
     def new_session(self) -> str:
         return self._service.clock.new_token()

@@ -6,6 +6,7 @@ for pages; what stands in the log is answered by the engine, everything else by 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
@@ -220,7 +221,7 @@ class Desk:
             raise AuthoringError(f"{asked.place} is no cell: only cells can be set")
         space = await self._check_handle(asked, handle, user, Right.WRITE, check)
         try:
-            value = handle.decoded("set", from_json_form(asked.value))
+            value = handle.decoded("set", await asyncio.to_thread(from_json_form, asked.value))
         except InvalidValueError as error:
             raise InvalidValueError(f"{asked.place} does not take this: {given(error)}", path=error.path) from None
         await self._runtime.space(space, user=user).transact(self._written, handle, value, user)
@@ -244,7 +245,8 @@ class Desk:
             raise AuthoringError(f"{asked.place} is no handler: only handlers can be sent to")
         member: HandlerMember = handle.member
         await check(space_of(handle), RIGHT_FOR[member.allow])
-        result = await handle.sends.send(member, from_json_form(asked.value or {}), Options())
+        payload = await asyncio.to_thread(from_json_form, {} if asked.value is None else asked.value)
+        result = await handle.sends.send(member, payload, Options())
         return {"place": asked.place, "result": json_form(home.outline.signature(member).result.encode(result))}
 
     async def _intents(self, spaces: list[str]) -> JsonForm:

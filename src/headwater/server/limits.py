@@ -30,6 +30,7 @@ class ServerLimits:
     command_bytes: int = 1_000_000  # of one question of a command; a longer one is not read to its end
     aside_bytes: int = 64 * 1024  # a longer message, page or question is decoded on another thread
     ping_s: float = 20.0  # between two pings, and until one must be answered
+    metrics_s: float = 1.0  # /metrics waits for a space; then, and for as long, it shows what the space said last
     drain_s: float = 10.0  # how long a shutdown waits for peers to take their answers
 
 

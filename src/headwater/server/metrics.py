@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from headwater.clock import Clock
 from headwater.engine.host import ThreadHost
 from headwater.protocol.messages import FromEngine, Problem, Verdicts
 from headwater.protocol.verdict import Accepted
@@ -38,6 +39,7 @@ class Metrics:
     """The figures of one server."""
 
     __slots__ = (
+        "_reactions",
         "_telling",
         "accepted",
         "bytes_in",
@@ -50,7 +52,8 @@ class Metrics:
         "slow",
     )
 
-    def __init__(self, hosts: Callable[[], dict[str, ThreadHost]]) -> None:
+    def __init__(self, hosts: Callable[[], dict[str, ThreadHost]], clock: Clock, wait_s: float) -> None:
+        """`wait_s` is how long `latest_page` waits for spaces."""
         registry = self.registry = CollectorRegistry()
         self.connections = Gauge("headwater_connections", "Connections that stand now.", registry=registry)
         # Plain numbers: these are in the way of every message. What comes in is counted on the event loop's thread,
@@ -65,7 +68,8 @@ class Metrics:
         self.slow = Counter("headwater_slow_consumers", "Connections closed for not reading.", registry=registry)
         registry.register(_Counted(self))
         registry.register(_Spaces(hosts))
-        registry.register(ReactionMetrics(hosts))
+        self._reactions = ReactionMetrics(hosts, clock, wait_s)
+        registry.register(self._reactions)
 
     def told(self, messages: Iterable[FromEngine], size: int) -> None:
         """Any thread."""
@@ -86,7 +90,13 @@ class Metrics:
         self.registry.register(_Resumed(counts))
 
     def page(self) -> bytes:
+        """The figures as they are known here. Asks nobody."""
         return generate_latest(self.registry)
+
+    async def latest_page(self) -> bytes:
+        """The figures, those of spaces as new as they can be had without waiting for a space that is busy."""
+        await self._reactions.refresh()
+        return self.page()
 
 
 class _Counted(Collector):

@@ -155,6 +155,7 @@ class Page:
         text = heard.get("text")
         if text is None:
             raise ProtocolError("this message cannot be understood: it is no text")
+        # fault page.long_message_decoded_on_loop: if False:
         if len(text) > self._limits.aside_bytes:
             return await asyncio.to_thread(self._decode, text)
         return self._decode(text)

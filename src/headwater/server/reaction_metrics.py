@@ -1,18 +1,24 @@
 """What an operator can see of reactions: how much waits, how old the oldest is, and what came of attempts.
 
-Asked of the engines when somebody looks; spaces are summed, since their names are users' data. Of a name of a reaction
-only its class and member are told.
+Asked of the engines when somebody looks, who waits for no space longer than a moment: one that has not answered by then
+is shown with its last figures, and is not asked again before it has. Spaces are summed, since their names are users'
+data. Of a name of a reaction only its class and member are told.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from headwater.clock import Clock
+from headwater.engine.engine import Engine
 from headwater.engine.host import ThreadHost
+from headwater.engine.hub import Hub
 from headwater.errors import StorageError
 from headwater.protocol.reactions import QueryReactions, Reactions, ReactionState
 
@@ -29,15 +35,56 @@ HOW: Final = ("delivered", "failed", "lost")
 
 
 class ReactionMetrics(Collector):
-    """The reactions of all open spaces."""
+    """The reactions of all open spaces, as each of them last said. Belongs to the event loop's thread."""
 
-    def __init__(self, hosts: Callable[[], dict[str, ThreadHost]]) -> None:
+    def __init__(self, hosts: Callable[[], dict[str, ThreadHost]], clock: Clock, wait_s: float) -> None:
+        """`wait_s` is how long `refresh` waits for spaces, and how long it takes figures for new."""
         self._hosts = hosts
+        self._clock = clock
+        self._wait_s = wait_s
+        self._said: dict[ThreadHost, tuple[int, tuple[ReactionState, ...]]] = {}  # and when
+        self._asked: dict[ThreadHost, asyncio.Future[None]] = {}  # who has not answered yet
+
+    async def refresh(self) -> None:
+        """Ask every space, and wait a moment for those that were not asked before."""
+        hosts = set(self._hosts().values())
+        self._said = {host: said for host, said in self._said.items() if host in hosts}
+        old_us = self._clock.monotonic_us() - round(self._wait_s * 1e6)
+        asked = [
+            self._ask(host)
+            for host in hosts
+            if host not in self._asked and (host not in self._said or self._said[host][0] <= old_us)
+        ]
+        if asked:
+            # fault metrics.waits_for_spaces: await asyncio.wait(asked)
+            await asyncio.wait(asked, timeout=self._wait_s)
+
+    def _ask(self, host: ThreadHost) -> asyncio.Future[None]:
+        loop = asyncio.get_running_loop()
+        over = self._asked[host] = loop.create_future()
+
+        def said(states: tuple[ReactionState, ...] | None) -> None:
+            """On the host's thread."""
+            with suppress(RuntimeError):  # The loop is closed, and this with it.
+                loop.call_soon_threadsafe(self._heard, host, states)
+
+        try:
+            host.ask(_states, said, lambda _: said(None))
+        except StorageError:
+            self._heard(host, None)  # It is closing, or has stopped: the figures of the others count.
+        return over
+
+    def _heard(self, host: ThreadHost, states: tuple[ReactionState, ...] | None) -> None:
+        self._asked.pop(host).set_result(None)
+        if states is None:
+            self._said.pop(host, None)
+        else:
+            self._said[host] = self._clock.monotonic_us(), states
 
     def collect(self) -> Iterable[Metric]:
         by_name: dict[str, list[ReactionState]] = {}
-        for host in self._hosts().values():
-            for state in _states(host):
+        for _, said in self._said.values():
+            for state in said:
                 by_name.setdefault(state.name, []).append(state)
         for field, text in GAUGES.items():
             family = GaugeMetricFamily(f"headwater_reaction_{field}", text, labels=["reaction"])
@@ -58,10 +105,7 @@ class ReactionMetrics(Collector):
         yield ends
 
 
-def _states(host: ThreadHost) -> tuple[ReactionState, ...]:
-    try:
-        answer = host.call(lambda engine, _: engine.deliver(QueryReactions(0)))
-    except StorageError:
-        return ()  # It is closing, or has stopped: the figures of the others count.
+def _states(engine: Engine, _: Hub) -> tuple[ReactionState, ...]:
+    answer = engine.deliver(QueryReactions(0))
     assert isinstance(answer, Reactions)
     return answer.reactions

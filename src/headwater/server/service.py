@@ -49,7 +49,7 @@ class Service:
                 self.owner, anyone=anyone_founds or self.insecure_local, guarded=guarded and not self.insecure_local
             ),
         )
-        self.metrics = Metrics(self.spaces.hosts)
+        self.metrics = Metrics(self.spaces.hosts, self.clock, limits.metrics_s)
         self.ready = True
 
     def authenticate(self, token: str) -> tuple[str, float | None]:

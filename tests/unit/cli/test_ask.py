@@ -275,7 +275,7 @@ class TestOfAProcessThatRuns:
                     urllib.request.urlopen(request, timeout=LIMIT_S)
                 with caught.value as error:
                     told = json.loads(error.read())
-                assert error.code in (400, 403)
+                assert error.code in (400, 413)
                 assert says in told["error"]
             assert served.stop()[0] == 0
 

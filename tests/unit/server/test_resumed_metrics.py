@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
+from headwater.clock import RealClock
 from headwater.server.metrics import CHANGED, Metrics
 from tests.unit.cli.kit_app import SHOP, write_app
 from tests.unit.cli.test_run import LIMIT_S, running
@@ -50,7 +51,7 @@ def test_a_second_start_is_counted_as_spared(tmp_path: Path) -> None:
 
 
 def test_reasons_are_told_without_what_they_say_of_one_node() -> None:
-    metrics = Metrics(dict)
+    metrics = Metrics(dict, RealClock(), 1.0)
     counts = {
         "clean": 5,
         "asleep": 4,
