@@ -121,7 +121,7 @@ class Invalidation:
             if node.gate is not None:
                 self._gates.invalidated(node)
             if node.loading is not None:
-                self._loads.forget(node)  # It may need something else now: the attempt tells.
+                self._loads.changed(node)
             if self.trace is not None:
                 self._tell(node, spot, notification)
             if node.live and node.queued < 0:

@@ -1,8 +1,9 @@
 """Who waits for which document to arrive, or for what won against its commit. Part of the runner component.
 
 A node that waits does not run; whatever comes for it, the document or a change of something else that it read, lets it
-try again. What stands on it is not fresh, which a reader can tell at once, and waits behind it: until it waits no more,
-for whatever reason. It fetches nothing, and says which documents were asked for and are of no use to anybody.
+try again. A node is held while it is not known yet whether it has to run; then changes do not let it try. What stands
+on a node that waits is not fresh, which a reader can tell at once, and waits behind it: until it waits no more, for
+whatever reason. Loads fetches nothing, and says which documents were asked for and are of no use to anybody.
 """
 
 from __future__ import annotations
@@ -19,7 +20,18 @@ from headwater.scheduler.node import Node
 class Loads:
     """The nodes that wait, by document."""
 
-    __slots__ = ("_behind", "_came", "_doubtful", "_followers", "_freed", "_on_left", "_stale", "_waiting", "winner")
+    __slots__ = (
+        "_behind",
+        "_came",
+        "_doubtful",
+        "_followers",
+        "_freed",
+        "_held",
+        "_on_left",
+        "_stale",
+        "_waiting",
+        "winner",
+    )
 
     def __init__(self, on_left: Callable[[Document], object]) -> None:
         self._on_left = on_left  # whoever asked for a document does not wait for it and may not have read it
@@ -28,6 +40,7 @@ class Loads:
         self._waiting: dict[Document, dict[Node, None]] = {}
         self._behind: dict[Node, Node] = {}  # who of them waits because another one is held up, and which
         self._followers: dict[Node, dict[Node, None]] = {}  # the same, the other way round
+        self._held: dict[Node, None] = {}  # who of them waits on whatever changes: it is not known what it is to do
         self._stale: dict[Node, Document] = {}  # who waits, and whoever stands on them, with what is waited for
         self._doubtful: dict[Node, None] = {}  # of these: who may wait or stand on somebody who does no more
         self._freed: list[Node] = []  # may try again, since nobody is in front of them
@@ -55,6 +68,28 @@ class Loads:
         self._spread([node])
         if before is not None:
             self._left(before)
+
+    def hold(self, node: Node, until: Document) -> None:
+        """It is not known yet whether it has to run: until that is over, no change lets it try."""
+        self.wait(node, until)
+        self._held[node] = None
+
+    def changed(self, node: Node) -> None:
+        """Something that it read changed: it tries again, since it may need something else now. Held, it waits on."""
+        # fault resume.held_nodes_passed_over: if True:
+        if node not in self._held:
+            self.forget(node)
+
+    def joined(self, node: Node) -> None:
+        """It came back with its reads: it is as stale as those who wait, if it stands on one of them."""
+        # fault+ resume.held_nodes_passed_over: return
+        # I1: a reader of this node waits, and sees no result of before a write beside one of after it.
+        if self._waiting and self.above(node) is None:
+            document = self._held_up_by(node)
+            if document is not None:
+                self._stale[node] = document
+                node.expect = (None,)
+                self._spread([node])
 
     def forget(self, node: Node) -> None:
         """It waits no more, and nothing that came is for it: it is removed, or something else made it try again."""
@@ -88,6 +123,7 @@ class Loads:
             return None
         waiting = self._waiting[document]
         del waiting[node]
+        self._held.pop(node, None)
         if not waiting:
             del self._waiting[document]
         front = self._behind.pop(node, None)

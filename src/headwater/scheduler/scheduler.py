@@ -243,7 +243,7 @@ class Scheduler:
 
     def hold(self, node: Node, until: Document) -> None:
         """It does not run, and what stands on it waits, until `let_on` is called for what it waits for."""
-        self.loads.wait(node, until)
+        self.loads.hold(node, until)
 
     def let_on(self, held_by: Document) -> None:
         """What these nodes waited for is over: those that did not come back have their turn."""
@@ -259,6 +259,7 @@ class Scheduler:
         self._structural()
         if node.removed or node.status != NEVER_RAN or not install(self.graph, node, reads, seq, elsewhere):
             return False
+        self.loads.joined(node)
         self.marks.count += 1  # What it reads may be above nodes that were seen to be fresh.
         return True
 
@@ -267,6 +268,7 @@ class Scheduler:
         self._structural()
         if not node.removed and node.status == NEVER_RAN:
             reconnect(self.graph, node, reads)
+            self.loads.joined(node)
             self.marks.count += 1
 
     def kept(self) -> Iterable[Node]:
