@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
+from typing import Final
 
 from headwater.data.address import DocKey
 from headwater.data.path import Path
@@ -24,6 +25,10 @@ class Kind(Enum):
     REVERT = "revert"  # a local commit was rejected
     PULL = "pull"  # documents arrived that were not here
     RESET = "reset"  # everything was read again after a gap
+
+
+FROM_OTHERS: Final = (Kind.INTEGRATE, Kind.PULL, Kind.RESET)
+"""The kinds of notification that come from the engine."""
 
 
 class Changed:

@@ -86,7 +86,7 @@ class Core:
         self.scheduler = Scheduler(clock, self, limits)
         self.current = self.scheduler.current
         self.time = Timepiece(clock, self.current, self.scheduler.gates.alarm)
-        self.scheduler.attach(self.time.replica)
+        self.scheduler.attach(self.time.replica, is_shared=False)
         self.observing = Observing(self)
         self.writing = Writing(self)
         self.sending: Sending | None = None

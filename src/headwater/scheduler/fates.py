@@ -2,13 +2,13 @@
 
 A conflict puts the node back, with its causes, as soon as what won against it is here; that costs none of its budget.
 A refusal that is no conflict is the node's failure: it is told once, its readers see it, and it is not repeated.
-Nothing else happens to an accepted commit.
+An accepted commit stays the node's result until another writer changes it, which makes the node invalid.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import cast
+from typing import Final, cast
 
 from headwater.data.address import Depth
 from headwater.data.path import Path, lookup
@@ -18,7 +18,8 @@ from headwater.data.trace import Trace
 from headwater.data.value import ABSENT, equal
 from headwater.errors import CommitRejected
 from headwater.protocol.verdict import Conflict, Rejected, Rejection, as_error
-from headwater.replica.feed import Changed, Notification
+from headwater.replica.document import Document
+from headwater.replica.feed import FROM_OTHERS, Changed, Notification
 from headwater.replica.pending import Layer
 from headwater.replica.replica import Replica
 from headwater.scheduler.graph.graph import Graph
@@ -26,11 +27,18 @@ from headwater.scheduler.hops import UNKNOWN, hops_of
 from headwater.scheduler.loads import Loads
 from headwater.scheduler.node import CLEAN, INVALID, NEVER_RAN, Marks, Node
 
+ANSWERED_HOPS: Final = 1
+"""A node that reads the time runs for a changed result only if that came over at most so many sessions.
+
+Clocks of runtimes differ. A node whose clock is behind answers a peer once; it keeps what the peer answers to that
+until its own clock is as far.
+"""
+
 
 class Fates:
     """Verdicts of nodes' commits."""
 
-    __slots__ = ("_enqueue", "_graph", "_loads", "_marks", "_on_refused", "_ready", "_waiting", "trace")
+    __slots__ = ("_came", "_enqueue", "_graph", "_loads", "_marks", "_on_refused", "_ready", "_waiting", "own", "trace")
 
     def __init__(
         self,
@@ -39,6 +47,7 @@ class Fates:
         graph: Graph,
         *,
         enqueue: Callable[[Node], object],
+        came: Callable[[Node, int], object],
         ready: Callable[[Replica, Conflict], bool],
         on_refused: Callable[[Node, Exception, bool], object],
     ) -> None:
@@ -46,9 +55,11 @@ class Fates:
         self._loads = loads
         self._graph = graph
         self._enqueue = enqueue
+        self._came = came  # another session made it invalid, over so many hops
         self._ready = ready  # whether what won against a commit is here
         self._on_refused = on_refused  # and whether the node has written nothing since
         self._waiting: list[tuple[Node, Conflict]] = []
+        self.own: set[Replica] = set()  # replicas that no other runtime shows
         self.trace: Trace | None = None
 
     def on_settled(self, layer: Layer, rejection: Rejection | None) -> None:
@@ -75,27 +86,42 @@ class Fates:
             self._enqueue(node)
 
     def on_shown(self, notification: Notification) -> None:
-        """Somebody else changed a result that its node had found in place, so that it wrote nothing: it looks again.
+        """Make nodes invalid whose results another writer changed: a peer, or a raw write.
 
-        What a run writes has its place in the log. What it finds has none: a predecessor's commit may be taken back, or
-        another runtime's may come before what this run has read and is still on its way.
+        The inputs of a peer's result need not differ here: a catch-up tells net differences. What is taken back
+        concerns only nodes that found their result in place, since `on_settled` puts back a run whose own commit is.
         """
+        is_heard = notification.kind in FROM_OTHERS
         for change in notification.changes:
+            hops = hops_of(change, notification.source)
             for node in change.document.writers:
-                # I1: found in place counts as read.
-                if isinstance(node, Node) and _has_found(node):
-                    self._look_again(node, change, (), notification)
+                if not isinstance(node, Node):
+                    continue
+                # I1: its own result counts as read.
+                # fault fates.foreign_result_kept: if _has_found(node):
+                if _has_found(node) or (is_heard and _is_replaced(node, change)):
+                    if hops > ANSWERED_HOPS and self._reads_own(node):
+                        continue
+                    self._look_again(node, Spot(change.document, (), Depth.DEEP), hops, notification)
             for node in self._graph.materializers(change.document):
                 if _has_found(node):
                     for document, path in node.found:
                         if document is change.document and not _is_same(change, path):
-                            self._look_again(node, change, path, notification)
+                            self._look_again(node, Spot(document, path, Depth.DEEP), hops, notification)
 
-    def _look_again(self, node: Node, change: Changed, path: Path, notification: Notification) -> None:
-        hops = hops_of(change, notification.source)
-        spot = Spot(change.document, path, Depth.DEEP)
-        self._rearm(node, {spot: notification}, node.last_hops if hops == UNKNOWN else hops)
+    def _look_again(self, node: Node, spot: Spot, hops: int, notification: Notification) -> None:
+        if hops == UNKNOWN:
+            hops = node.last_hops
+        self._rearm(node, {spot: notification}, hops)
+        # I6: runtimes that make different results of the same inputs would answer each other without end.
+        # fault fates.foreign_results_answered_at_once: if False:
+        if notification.kind in FROM_OTHERS:
+            self._came(node, hops)
         self._enqueue(node)
+
+    def _reads_own(self, node: Node) -> bool:
+        """Whether it reads something that only this runtime has, such as its clock."""
+        return any(spot is not None and cast(Document, spot.document).home in self.own for spot in node.reads)
 
     def _rearm(self, node: Node, causes: Mapping[Spot, Notification] | None, hops: int = 0) -> None:
         """The run did not happen after all: what made it run still does (I8)."""
@@ -137,6 +163,14 @@ class Fates:
 def _has_found(node: Node) -> bool:
     """Whether its last run found its result in place. What it found before it came back has its place in the log."""
     return node.status == CLEAN and not (node.wrote or node.as_of) and node.error is None
+
+
+def _is_replaced(node: Node, change: Changed) -> bool:
+    """Whether the result of a clean node is another one now. What it made was shown until then."""
+    if node.status != CLEAN or node.error is not None or not node.returns or node.outputs[0] is not change.document:
+        return False
+    # I7: it arrived as it was when the node was found to be clean.
+    return change.known_before or not node.as_of or change.document.written > node.as_of
 
 
 def _is_same(change: Changed, path: Path) -> bool:

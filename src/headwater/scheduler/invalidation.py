@@ -14,7 +14,7 @@ from headwater.data.spots import Spot, Twig, match
 from headwater.data.trace import Invalidated, Trace
 from headwater.data.value import MAX_INT
 from headwater.replica.document import Document
-from headwater.replica.feed import Changed, Kind, Notification
+from headwater.replica.feed import FROM_OTHERS, Changed, Kind, Notification
 from headwater.scheduler.gates import Gates
 from headwater.scheduler.hops import UNKNOWN, hops_of
 from headwater.scheduler.loads import Loads
@@ -23,7 +23,6 @@ from headwater.scheduler.node import CLEAN, INVALID, Marks, Node, NodeKind
 ANY_TIME: Final = MAX_INT + 1
 """In the place of the seq that a document was last written at: it was here, and is another now."""
 _COMMIT: Final = Kind.COMMIT
-_FROM_OTHERS: Final = (Kind.INTEGRATE, Kind.PULL, Kind.RESET)
 _EFFECT: Final = NodeKind.EFFECT
 
 
@@ -60,7 +59,7 @@ class Invalidation:
         else:
             is_told = notification.kind is not _COMMIT
             self._impulse, self._hops = self._marks.cause(), hops_of(notification, source) if is_told else 0
-        is_heard = notification.kind in _FROM_OTHERS
+        is_heard = notification.kind in FROM_OTHERS
         self._written = _last_written(notification) if is_heard else ANY_TIME
         twig = notification.document.twig
         if twig is not None:
@@ -134,7 +133,7 @@ class Invalidation:
         if hops > node.hops:
             node.hops = hops
         # I6: only there, since whoever runs for it inside this runtime has waited with it. An effect writes nothing.
-        if notification.kind in _FROM_OTHERS and self._marks.running is None and node.kind is not _EFFECT:
+        if notification.kind in FROM_OTHERS and self._marks.running is None and node.kind is not _EFFECT:
             self._gates.came(node, hops)
 
     def _tell(self, node: Node, spot: Spot, notification: Notification) -> None:

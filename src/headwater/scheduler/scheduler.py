@@ -111,6 +111,7 @@ class Scheduler:
             self.loads,
             self.graph,
             enqueue=self.settle.enqueue,
+            came=self.gates.came,
             ready=driver.is_ready,
             on_refused=self._refused,
         )
@@ -132,8 +133,10 @@ class Scheduler:
 
     # ---- spaces ------------------------------------------------------------------------------------
 
-    def attach(self, replica: Replica) -> None:
-        """Hear everything that a replica shows."""
+    def attach(self, replica: Replica, *, is_shared: bool = True) -> None:
+        """Hear everything that a replica shows. `is_shared`: other runtimes may read the same."""
+        if not is_shared:
+            self.fates.own.add(replica)
         replica.on_rejected(self.fates.on_settled)
         replica.feed.subscribe(self.invalidation.on_notification)
         self._replicas.append(replica)
