@@ -8,7 +8,7 @@ from typing import Any, cast
 import headwater
 from tests.simulation.programs import naive
 from tests.simulation.programs.description import Piece, PieceClass, Program, source_of
-from tests.simulation.programs.values import NOTE, SHOW, Rec
+from tests.simulation.programs.values import NOTE, SHOW, Rec, shows_for
 
 __all__ = ["NaiveProgram", "real_classes"]
 
@@ -26,20 +26,22 @@ def _names(module: str) -> dict[str, Any]:
     }
 
 
-def real_classes(classes: Iterable[PieceClass], module: str = "programs") -> dict[str, Any]:
-    """The piece classes of a program, by name."""
-    names = _names(module)
-    exec(compile(source_of(classes), f"<{module}>", "exec"), names)
+def real_classes(classes: Iterable[PieceClass], user: str = "") -> dict[str, Any]:
+    """The piece classes of a program, by name. The effects say that they are those of `user`."""
+    names = _names("programs")
+    if user:
+        names["SHOW"] = shows_for(user)
+    exec(compile(source_of(classes), "<programs>", "exec"), names)
     return {each.name: names[each.name] for each in classes}
 
 
 class NaiveProgram:
     """The pieces of a program in the naive model, and one state of them."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, world: naive.World | None = None) -> None:
         names = {**_names("naive"), **naive.NAMES}
         exec(compile(source_of(program.classes), "<naive>", "exec"), names)
-        self.world = naive.World()
+        self.world = world or naive.World()
         self.pieces: dict[str, Any] = {}
         for each in program.pieces:
             self.pieces[each.name] = self._made(cast(Any, names[each.of]), each)
@@ -47,6 +49,16 @@ class NaiveProgram:
     def _made(self, of: Any, piece: Piece) -> Any:
         given = {name: getattr(self.pieces[where], member) for name, where, member in piece.given}
         return of(**given).placed(self.world, piece.name)
+
+    def whole(self, piece: str, shown: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, Any], ...]:
+        """The values that the effect `whole` of a piece has to show, by the cells and inputs among those it showed."""
+        world = naive.World()
+        alone = type(self.pieces[piece])(**{name: naive.constant(value) for name, value in shown})
+        alone.placed(world, piece)
+        for name, value in shown:
+            if name[0] == "x":
+                world.write((piece, name), value)
+        return tuple((name, getattr(alone, name).get()) for name, _ in shown)
 
     def execute(self, text: str) -> None:
         """Execute a write."""

@@ -11,7 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 __all__ = [
+    "By",
+    "Crash",
     "Member",
+    "Offline",
+    "Online",
     "Open",
     "Piece",
     "PieceClass",
@@ -19,12 +23,14 @@ __all__ = [
     "Pull",
     "Remake",
     "Rest",
-    "Restart",
+    "Segment",
     "Send",
+    "SharedStep",
     "Step",
     "Stop",
     "Transact",
     "Unwatch",
+    "Wait",
     "Watch",
     "Write",
     "source_of",
@@ -145,14 +151,49 @@ class Rest:
 
 
 @dataclass(frozen=True, slots=True)
-class Restart:
-    """End the process and start another one on the same directory."""
+class By:
+    """A step of one user, where several users share a space."""
 
-    is_killed: bool = False
-    others: tuple[Write, ...] = ()  # what another process writes in between
+    user: str
+    step: Send | Write | Transact | Pull | Watch | Unwatch | Stop | Open
 
 
-Step: TypeAlias = Send | Write | Transact | Pull | Watch | Unwatch | Stop | Open | Remake | Rest | Restart
+@dataclass(frozen=True, slots=True)
+class Offline:
+    user: str
+
+
+@dataclass(frozen=True, slots=True)
+class Online:
+    user: str
+
+
+@dataclass(frozen=True, slots=True)
+class Crash:
+    """Kill the process of a user, or the server. Another one takes its place."""
+
+    who: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    ms: int
+
+
+SharedStep: TypeAlias = By | Offline | Online | Crash | Wait | Rest
+Step: TypeAlias = Send | Write | Transact | Pull | Watch | Unwatch | Stop | Open | Remake | Rest
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """The steps of one process, its code, and how it ends."""
+
+    classes: tuple[PieceClass, ...]
+    steps: tuple[Step, ...]
+    is_visitor: bool = False  # it has only handles of the pieces
+    kill_after: int | None = None  # messages after which it is killed; None: it is closed
+    looks_first: bool = False  # it pulls every value before its first step
+    looks_last: bool = False  # and after its last one
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +201,11 @@ class Program:
     seed: int
     classes: tuple[PieceClass, ...]
     pieces: tuple[Piece, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[Step, ...] = ()
+    users: tuple[str, ...] = ()
+    handles: frozenset[tuple[str, str]] = frozenset()  # users that have only a handle, and of which piece
+    shared: tuple[SharedStep, ...] = ()
+    segments: tuple[Segment, ...] = ()  # processes, one after the other
 
     def class_named(self, name: str) -> PieceClass:
         return next(each for each in self.classes if each.name == name)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Final
@@ -36,10 +37,11 @@ from tests.simulation.programs.expressions import (
     write,
 )
 
-__all__ = ["Features", "draw_classes", "draw_program"]
+__all__ = ["READABLE", "ClassDraw", "Features", "Steps", "draw_classes", "draw_pieces", "draw_program"]
 
 READABLE: Final = ("number", "pair", "table")
 """Kinds of computeds."""
+LOG: Final = "self.log.push(eid)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +52,13 @@ class Features:
     inputs: bool = True  # pieces that are given handles of others
     remakes: bool = True  # pieces that are deleted and made again
     stops: bool = True
-    written_while_stopped: bool = False  # off: a piece that comes back shows a mix of old and new values
+    written_while_stopped: bool = True
     plain_writes: bool = True  # writes outside of handlers and transactions
+    visitors: bool = True  # processes that write without opening a piece
+    kills: bool = True
+    crashes: bool = True  # of users and servers, where a space is shared
+    equal_writes: bool = True  # writes that may change nothing
+    logged: bool | None = None  # whether each handler adds its id to a cell; None: in every second program
     steps: int = 30
 
 
@@ -60,8 +67,8 @@ def draw_program(seed: int, features: Features | None = None) -> Program:
     features = features or Features()
     draw = Random(f"program {seed}")
     classes = draw_classes(draw, features)
-    pieces = _draw_pieces(draw, classes, features)
-    return Program(seed, classes, pieces, _Steps(draw, classes, pieces, features).drawn())
+    pieces = draw_pieces(draw, classes, features)
+    return Program(seed, classes, pieces, Steps(draw, classes, pieces, features).drawn())
 
 
 # ---- classes -------------------------------------------------------------------------------------------------
@@ -70,9 +77,14 @@ def draw_program(seed: int, features: Features | None = None) -> Program:
 def draw_classes(draw: Random, features: Features) -> tuple[PieceClass, ...]:
     """One to three classes of pieces that are opened by name, after those of their children."""
     children = tuple(_draw_child(draw, f"K{number}") for number in range(draw.randrange(3) if features.shapes else 0))
+    is_logged = draw.random() < 0.5 if features.logged is None else features.logged
     classes = []
     for number in range(draw.choice((1, 1, 2, 3))):
-        classes.append(_ClassDraw(draw, "ABC"[number], children, number > 0 and features.inputs).drawn())
+        takes_inputs = number > 0 and features.inputs
+        fresh = not features.equal_writes
+        name = "ABC"[number]
+        drawn = ClassDraw(draw, name, children, takes_inputs=takes_inputs, is_logged=is_logged, is_fresh=fresh)
+        classes.append(drawn.drawn())
     return (*children, *classes)
 
 
@@ -98,19 +110,34 @@ def _computed(name: str, kind: str, text: str, uses: frozenset[str], decorator: 
     return Member(name, kind, (decorator, f"def {name}(self) -> {annotation}:", f"    return {text}"), uses)
 
 
-class _ClassDraw:
+class ClassDraw:
     """Draws one class, member after member: what is declared may be read by what follows."""
 
-    def __init__(self, draw: Random, name: str, children: tuple[PieceClass, ...], takes_inputs: bool) -> None:
+    def __init__(
+        self,
+        draw: Random,
+        name: str,
+        children: tuple[PieceClass, ...],
+        *,
+        takes_inputs: bool,
+        is_logged: bool,
+        is_fresh: bool = False,
+        members: Sequence[Member] = (),
+        sources: Sequence[Source] = (),
+    ) -> None:
         self._draw = draw
         self._name = name
         self._children = children
         self._takes_inputs = takes_inputs
-        self._members: list[Member] = []
-        self._sources: list[Source] = []
+        self._is_logged = is_logged  # handlers add their ids to a cell
+        self._is_fresh = is_fresh  # every write changes something
+        self._members = list(members)
+        self._sources = list(sources)
 
     def drawn(self) -> PieceClass:
         draw = self._draw
+        if self._is_logged:
+            self._members.append(Member("log", "log", ("log: Cell[tuple[int, ...]] = cell(default=())",)))
         if self._takes_inputs:
             for number in range(draw.randint(1, 2)):
                 self._add(Member(f"i{number}", "given", (f"i{number}: Input[int] = given()",)), "number")
@@ -121,9 +148,30 @@ class _ClassDraw:
             self._draw_node(number)
         for number in range(draw.randint(0, 2)):
             self._draw_effect(f"e{number}")
+        if draw.random() < 0.5:
+            self._draw_whole()
         for number in range(draw.randint(1, 4)):
             self._draw_handler(f"h{number}")
         return PieceClass(self._name, tuple(self._members))
+
+    @classmethod
+    def on(cls, draw: Random, name: str, members: list[Member], sources: list[Source]) -> ClassDraw:
+        """Go on with a class that has these members."""
+        is_logged = any(each.name == "log" for each in members)
+        return cls(draw, name, (), takes_inputs=False, is_logged=is_logged, members=members, sources=sources)
+
+    def member_like(self, member: Member) -> Member:
+        """Another member of the same name and kind: a computed, an effect or a handler."""
+        if member.kind == "handler":
+            self._draw_handler(member.name)
+        elif member.kind == "effect" and member.name == "whole":
+            return member
+        elif member.kind == "effect":
+            self._draw_effect(member.name)
+        else:
+            self._draw_computed(member.name, member.kind)
+        made = self._members[-1]
+        return made if made.kind == member.kind else member
 
     def _add(self, member: Member, kind: str) -> None:
         self._members.append(member)
@@ -133,8 +181,10 @@ class _ClassDraw:
         draw = self._draw
         if draw.random() < 0.3 and self._draw_shape(number):
             return
-        name = f"c{number}"
-        kind = draw.choice(("number", "number", "number", "pair", "table"))
+        self._draw_computed(f"c{number}", draw.choice(("number", "number", "number", "pair", "table")))
+
+    def _draw_computed(self, name: str, kind: str) -> None:
+        draw = self._draw
         text, uses = expression(draw, self._sources)
         if kind == "pair":
             more, others = expression(draw, self._sources, 1)
@@ -204,6 +254,19 @@ class _ClassDraw:
         source = ("@effect", f"def {name}(self) -> None:", f'    SHOW(self.ctx.name, "{name}", ({values},))')
         self._members.append(Member(name, "effect", source, frozenset().union(*(uses for _, uses in parts))))
 
+    def _draw_whole(self) -> None:
+        """An effect that shows all cells and inputs, and computeds that have to fit them."""
+        below = {each.name for each in self._members if each.kind == "children"}
+        while more := {each.name for each in self._members if each.uses & below} - below:
+            below |= more
+        names = [each.handle.removeprefix("self.") for each in self._sources if not each.uses & below]
+        cells = [name for name in names if name[0] in "ix"]
+        derived = [name for name in names if name[0] not in "ix"]
+        derived = sorted(self._draw.sample(derived, self._draw.randint(1, len(derived)))) if derived else []
+        pairs = ", ".join(f'("{name}", self.{name}.get())' for name in (*derived, *cells))
+        source = ("@effect", "def whole(self) -> None:", f'    SHOW(self.ctx.name, "whole", ({pairs},))')
+        self._members.append(Member("whole", "effect", source, frozenset((*derived, *cells))))
+
     def _draw_handler(self, name: str) -> None:
         """A handler that reads, may refuse or fail, writes, and answers an int."""
         draw = self._draw
@@ -213,7 +276,7 @@ class _ClassDraw:
         for _ in range(draw.randint(0, 3)):
             cell = draw.choice(cells)
             n = draw.choice(("n", "n", "got", "got % 5"))
-            lines.append(write(draw, cell, n, "w"))
+            lines.append(write(draw, cell, n, "w", "eid" if self._is_fresh else None))
             uses |= cell.uses
         if draw.random() < 0.4:
             test, others = condition(draw, self._sources)
@@ -221,6 +284,9 @@ class _ClassDraw:
             error = 'Refused("no")' if draw.random() < 0.85 else 'ValueError("wrong")'
             at = draw.randint(2, len(lines))
             lines[at:at] = [f"if {test}:", f"    raise {error}"]
+        if self._is_logged:
+            lines.append(LOG)
+            uses |= {"log"}
         answer = "got"
         if draw.random() < 0.3:
             cell = draw.choice(cells)
@@ -232,7 +298,7 @@ class _ClassDraw:
         self._members.append(Member(name, "handler", source, uses))
 
 
-def _draw_pieces(draw: Random, classes: tuple[PieceClass, ...], features: Features) -> tuple[Piece, ...]:
+def draw_pieces(draw: Random, classes: tuple[PieceClass, ...], features: Features) -> tuple[Piece, ...]:
     """One or two pieces of each class. Inputs are given numbers of pieces before."""
     pieces: list[Piece] = []
     numbers: list[tuple[str, str]] = []
@@ -255,17 +321,22 @@ def _draw_pieces(draw: Random, classes: tuple[PieceClass, ...], features: Featur
 # ---- steps ---------------------------------------------------------------------------------------------------
 
 
-class _Steps:
-    """Draws steps that are possible one after the other."""
+class Steps:
+    """Draws steps that are possible one after the other, for one user."""
 
     def __init__(
-        self, draw: Random, classes: tuple[PieceClass, ...], pieces: tuple[Piece, ...], features: Features
+        self,
+        draw: Random,
+        classes: tuple[PieceClass, ...],
+        pieces: tuple[Piece, ...],
+        features: Features,
+        first_id: int = 0,
     ) -> None:
         self._draw = draw
         self._classes = {each.name: each for each in classes}
         self._pieces = pieces
         self._features = features
-        self._eid = 0
+        self._eid = first_id
         self._watches: dict[int, str] = {}  # open sinks, and their pieces
         self._stopped: set[str] = set()
         self._steps: list[Step] = []
@@ -280,28 +351,28 @@ class _Steps:
         piece = draw.choice(self._pieces)
         match draw.choices(range(8), (8, 5, 3, 4, 3, 2, 1, 4))[0]:
             case 0:
-                return self._sends(piece, 1)
+                return self.sends(piece)
             case 1:
                 return self._writes(piece)
             case 2:
-                return [self._transact()]
+                return [self.transact()]
             case 3:
-                member = draw.choice(self._readable(piece))
+                member = draw.choice(self.readable(piece))
                 return [Pull(piece.name, member)]
             case 4:
-                return self._watch(piece)
+                return self.watch(piece)
             case 5 if self._features.stops:
                 return self._stop(piece)
             case 6:
-                return self._remake(piece) if self._features.remakes else self._sends(piece, 5)
+                return self._remake(piece) if self._features.remakes else self.sends(piece)
             case _:
                 return [Rest()]
 
-    def _next(self) -> int:
+    def next_id(self) -> int:
         self._eid += 1
         return self._eid
 
-    def _sends(self, piece: Piece, most: int) -> list[Step]:
+    def sends(self, piece: Piece) -> list[Step]:
         draw = self._draw
         handlers = self._classes[piece.of].of_kind("handler")
         if not handlers:
@@ -309,7 +380,9 @@ class _Steps:
         count = 1 if draw.random() < 0.7 else draw.randint(2, 5)
         is_awaited = draw.random() < 0.5
         return [
-            Send(self._next(), piece.name, draw.choice(handlers).name, draw.randrange(4), draw.choice(KEYS), is_awaited)
+            Send(
+                self.next_id(), piece.name, draw.choice(handlers).name, draw.randrange(4), draw.choice(KEYS), is_awaited
+            )
             for _ in range(count)
         ]
 
@@ -320,34 +393,36 @@ class _Steps:
             return None
         cell = draw.choice(cells)
         handle = Source(f"{piece.name}.{cell.name}", cell.kind, frozenset())
-        text = write(draw, handle, str(draw.randrange(4)), f'"{draw.choice(KEYS)}"')
-        return Write(self._next(), piece.name, cell.name, text)
+        eid = self.next_id()
+        fresh = None if self._features.equal_writes else str(eid)
+        text = write(draw, handle, str(draw.randrange(4)), f'"{draw.choice(KEYS)}"', fresh)
+        return Write(eid, piece.name, cell.name, text)
 
     def _writes(self, piece: Piece) -> list[Step]:
         """One plain write, often made twice: the second one changes nothing."""
         one = self._write(piece)
         if one is None or not self._features.plain_writes:
             return []
-        again = Write(self._next(), one.piece, one.member, one.text)
+        again = Write(self.next_id(), one.piece, one.member, one.text)
         return [one, again] if self._draw.random() < 0.2 else [one]
 
-    def _transact(self) -> Step:
+    def transact(self) -> Step:
         draw = self._draw
         drawn = [self._write(draw.choice(self._pieces)) for _ in range(draw.randint(1, 3))]
-        return Transact(self._next(), tuple(each for each in drawn if each is not None), draw.random() < 0.25)
+        return Transact(self.next_id(), tuple(each for each in drawn if each is not None), draw.random() < 0.25)
 
-    def _readable(self, piece: Piece) -> list[str]:
+    def readable(self, piece: Piece) -> list[str]:
         return [each.name for each in self._classes[piece.of].of_kind(*CELL_KINDS, *READABLE)]
 
-    def _watch(self, piece: Piece) -> list[Step]:
+    def watch(self, piece: Piece) -> list[Step]:
         draw = self._draw
         if self._watches and draw.random() < 0.4:
             number = draw.choice(sorted(self._watches))
             del self._watches[number]
             return [Unwatch(number)]
-        number = self._next()
+        number = self.next_id()
         self._watches[number] = piece.name
-        return [Watch(number, piece.name, draw.choice(self._readable(piece)))]
+        return [Watch(number, piece.name, draw.choice(self.readable(piece)))]
 
     def _stop(self, piece: Piece) -> list[Step]:
         if not self._features.written_while_stopped:

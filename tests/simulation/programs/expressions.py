@@ -88,6 +88,19 @@ _WRITES: Final = {
     "tags": ("{0}.add(W)", "{0}.discard(W)", '{0}.add("K")', "{0}.set(frozenset({{W}}))"),
 }
 
+_FRESH_WRITES: Final = {
+    "int": ("{0}.set(ID)", "{0}.increment(ID)"),
+    "text": ('{0}.set(W + "x" * (ID % 50))',),
+    "flag": ("{0}.update(lambda was: not was)",),
+    "maybe": ("{0}.set(ID)",),
+    "rec": ("{0}.at(lambda r: r.n).set(ID)", "{0}.at(lambda r: r.n).increment(ID)"),
+    "ints": ("{0}.key(W).set(ID)", "{0}.key(W).increment(ID)"),
+    "recs": ("{0}.key(W).set(Rec(n=ID, t=str(ID)))",),
+    "items": ("{0}.push(N)", "{0}.push(N, keep=3)", "{0}.push(N, N + 1)"),
+    "tags": ("{0}.add(str(ID))",),
+}
+"""Writes that change something wherever they land, made from the id of the action."""
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -154,10 +167,13 @@ def _read(draw: Random, sources: Sequence[Source]) -> Text:
     return text.replace('"K"', f'"{draw.choice(KEYS)}"'), source.uses
 
 
-def write(draw: Random, source: Source, n: str, w: str) -> str:
-    """A statement that writes a cell, from the expressions `n` of an int and `w` of a key."""
-    text = draw.choice(_WRITES[source.kind])
+def write(draw: Random, source: Source, n: str, w: str, fresh: str | None = None) -> str:
+    """A statement that writes a cell, from the expressions `n` of an int and `w` of a key.
+
+    With `fresh`, an expression of the id of an action, it writes a value that was not there before.
+    """
+    text = draw.choice(_WRITES[source.kind] if fresh is None else _FRESH_WRITES[source.kind])
     text = text.replace('"K"', f'"{draw.choice(KEYS)}"')
-    for sign, value in (("N", n), ("W", w)):
+    for sign, value in (("N", n), ("W", w), ("ID", fresh or "")):
         text = re.sub(rf"\b{sign}\b", value.replace("{", "{{").replace("}", "}}"), text)
     return text.format(source.handle)

@@ -19,7 +19,7 @@ import msgspec
 
 from headwater import AbsentError
 
-__all__ = ["NAMES", "Declaration", "NaivePiece", "World"]
+__all__ = ["NAMES", "Declaration", "NaivePiece", "World", "constant"]
 
 Address = tuple[str, str]
 """Path of a piece and name of a member."""
@@ -151,6 +151,11 @@ class Readable:
         return Readable(self._root, (*self._steps, *steps))
 
 
+def constant(value: Any) -> Readable:
+    """A handle whose value never changes."""
+    return Readable(lambda: value)
+
+
 class Writable(Readable):
     """Reads and writes the value of a cell, or a part of it."""
 
@@ -271,7 +276,7 @@ class NaivePiece:
 
     @property
     def ctx(self) -> Any:
-        return SimpleNamespace(name=self.path)
+        return SimpleNamespace(name=self.path, user="")
 
 
 def _each(source: CellDeclaration, **_: Any) -> Callable[[Callable[[Any, Any], Any]], Derived]:
@@ -338,7 +343,7 @@ NAMES: Final = cast(
         "child": _marker(_child),
         "fold": _fold,
         "NOTE": lambda *_: None,
-        "SHOW": lambda piece, effect, values: _SHOWN.append(values),
+        "SHOW": lambda ctx, effect, values: _SHOWN.append(values),
     },
 )
 """The names of this module that stand for Headwater's in drawn source."""

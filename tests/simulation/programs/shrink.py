@@ -8,13 +8,18 @@ from dataclasses import replace
 from typing import Final
 
 from tests.simulation.programs.description import (
+    By,
+    Offline,
+    Online,
     Open,
+    PieceClass,
     Program,
     Pull,
     Remake,
     Rest,
-    Restart,
+    Segment,
     Send,
+    SharedStep,
     Step,
     Stop,
     Transact,
@@ -52,16 +57,44 @@ def _smaller(program: Program) -> Iterator[Program]:
         for first in range(0, len(steps) - 1, size):
             yield replace(program, steps=_possible(program, (*steps[:first], *steps[first + size :])))
         size //= 2
+    shared = program.shared
+    size = len(shared) // 2
+    while size:
+        for first in range(0, len(shared) - 1, size):
+            yield replace(program, shared=_possible_shared(program, (*shared[:first], *shared[first + size :])))
+        size //= 2
+    for number, segment in enumerate(program.segments):
+        others = (*program.segments[:number], *program.segments[number + 1 :])
+        if others:
+            yield replace(program, segments=others, classes=others[0].classes)
+        for first in range(len(segment.steps)):
+            left = (*segment.steps[:first], *segment.steps[first + 1 :])
+            yield _with_segment(program, number, replace(segment, steps=_possible(program, left)))
+        if segment.kill_after is not None:
+            yield _with_segment(program, number, replace(segment, kill_after=None))
+        if segment.looks_first:
+            yield _with_segment(program, number, replace(segment, looks_first=False))
     given = {where for each in program.pieces for _, where, _ in each.given}
     for piece in program.pieces:
         if piece.name not in given and len(program.pieces) > 1:
             yield _kept(replace(program, pieces=tuple(each for each in program.pieces if each != piece)))
     for of in program.classes:
         for member in of.members:
-            classes = tuple(each.without(member.name) if each == of else each for each in program.classes)
-            smaller = _kept(replace(program, classes=classes))
+            segments = tuple(
+                replace(each, classes=_without(each.classes, of.name, member.name)) for each in program.segments
+            )
+            smaller = replace(program, classes=_without(program.classes, of.name, member.name), segments=segments)
             if _is_whole(smaller):
-                yield smaller
+                yield _kept(smaller)
+
+
+def _without(classes: tuple[PieceClass, ...], of: str, member: str) -> tuple[PieceClass, ...]:
+    return tuple(each.without(member) if each.name == of else each for each in classes)
+
+
+def _with_segment(program: Program, number: int, segment: Segment) -> Program:
+    segments = (*program.segments[:number], segment, *program.segments[number + 1 :])
+    return replace(program, segments=segments)
 
 
 def _is_whole(program: Program) -> bool:
@@ -78,7 +111,33 @@ def _is_whole(program: Program) -> bool:
 
 def _kept(program: Program) -> Program:
     """A program without steps for pieces and members that it does not have."""
-    return replace(program, steps=_possible(program, program.steps))
+    steps, shared = _possible(program, program.steps), _possible_shared(program, program.shared)
+    segments = tuple(replace(each, steps=_possible(program, each.steps)) for each in program.segments)
+    return replace(program, steps=steps, shared=shared, segments=segments)
+
+
+def _possible_shared(program: Program, steps: tuple[SharedStep, ...]) -> tuple[SharedStep, ...]:
+    """Shared steps without those of members that the program does not have. Everybody is online at a rest."""
+    kept: list[SharedStep] = []
+    offline: set[str] = set()
+    for step in steps:
+        match step:
+            case By(step=inner):
+                left = (inner,) if isinstance(inner, Unwatch) else _possible(program, (inner,))
+                kept += [replace(step, step=each) for each in left if not isinstance(each, Rest | Remake)]
+            case Offline(user=user):
+                offline.add(user)
+                kept.append(step)
+            case Online(user=user):
+                offline.discard(user)
+                kept.append(step)
+            case Rest():
+                kept += [Online(user) for user in sorted(offline)]
+                offline.clear()
+                kept.append(step)
+            case _:
+                kept.append(step)
+    return tuple(kept)
 
 
 def _possible(program: Program, steps: tuple[Step, ...]) -> tuple[Step, ...]:
@@ -116,9 +175,6 @@ def _possible(program: Program, steps: tuple[Step, ...]) -> tuple[Step, ...]:
                 if piece in pieces - stopped:
                     kept.append(step)
                     stopped |= {piece} if isinstance(step, Stop) else set()
-            case Restart(others=others):
-                left = tuple(each for each in others if (each.piece, each.member) in members)
-                kept.append(replace(step, others=left))
             case Rest():
                 kept.append(step)
     return tuple(kept)
@@ -128,5 +184,15 @@ def printed(program: Program) -> str:
     """A program as text: its classes as source, its pieces and its steps."""
     lines = [f"seed {program.seed}", source_of(program.classes), "pieces:"]
     lines += [f"    {each}" for each in program.pieces]
-    lines += ["steps:", *(f"    {each}" for each in program.steps)]
+    if program.users:
+        lines.append(f"users: {', '.join(program.users)}; with a handle only: {sorted(program.handles)}")
+    lines += ["steps:", *(f"    {each}" for each in (*program.steps, *program.shared))]
+    for number, segment in enumerate(program.segments):
+        end = "closed" if segment.kill_after is None else f"killed after {segment.kill_after} messages"
+        kind = "a visitor" if segment.is_visitor else "a host"
+        pulls = f"pulls everything first: {segment.looks_first}, last: {segment.looks_last}"
+        lines.append(f"process {number}: {kind}, {end}, {pulls}")
+        if segment.classes != program.classes:
+            lines.append(source_of(segment.classes))
+        lines += [f"    {each}" for each in segment.steps]
     return "\n".join(lines)

@@ -10,22 +10,23 @@ from pathlib import Path
 from typing import Final
 
 from tests.simulation.programs.description import Program
-from tests.simulation.programs.draw import Features, draw_program
+from tests.simulation.programs.draw import draw_program
 from tests.simulation.programs.shrink import printed, shrunk
 
 __all__ = ["failure", "play_seeds", "signature"]
 
+Draw = Callable[[int], Program]
 Play = Callable[[Program, Path], None]
 
 FIRST: Final = "HEADWATER_FIRST_SEED"
 """The environment variable with the first seed to play instead of 0."""
 
 
-def play_seeds(count: int, play: Play, features: Features | None = None) -> None:
+def play_seeds(count: int, play: Play, draw: Draw = draw_program) -> None:
     """Play so many programs, each in an empty directory."""
     first = int(os.environ.get(FIRST, "0"))
     for seed in range(first, first + count):
-        play_program(draw_program(seed, features), play)
+        play_program(draw(seed), play)
 
 
 def play_program(program: Program, play: Play) -> None:

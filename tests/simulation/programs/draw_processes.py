@@ -1,0 +1,82 @@
+"""Draws a program for a row of processes on one directory, and changed code for some of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+from tests.simulation.programs.description import (
+    Member,
+    Piece,
+    PieceClass,
+    Program,
+    Pull,
+    Rest,
+    Segment,
+    Send,
+    Step,
+    Transact,
+    Write,
+)
+from tests.simulation.programs.draw import READABLE, ClassDraw, Features, Steps, draw_classes, draw_pieces
+from tests.simulation.programs.expressions import CELL_KINDS, Source
+
+__all__ = ["draw_changed", "draw_processes"]
+
+ROOM = 1_000
+"""Ids of actions for one process."""
+
+
+def draw_processes(seed: int, features: Features | None = None) -> Program:
+    """A program for a row of processes with the same code."""
+    return _drawn(seed, Random(f"processes {seed}"), features or Features(), is_changing=False)
+
+
+def draw_changed(seed: int, features: Features | None = None) -> Program:
+    """A program for a row of processes, the code of which changes."""
+    return _drawn(seed, Random(f"changed processes {seed}"), features or Features(), is_changing=True)
+
+
+def _drawn(seed: int, draw: Random, features: Features, *, is_changing: bool) -> Program:
+    classes = draw_classes(draw, features)
+    pieces = draw_pieces(draw, classes, features)
+    segments: list[Segment] = []
+    for number in range(draw.randint(2, 5)):
+        if is_changing and number and draw.random() < 0.6:
+            classes = tuple(_changed(draw, each) for each in classes)
+        segments.append(_draw_segment(draw, classes, pieces, features, number))
+    return Program(seed, classes=segments[0].classes, pieces=pieces, segments=tuple(segments))
+
+
+def _draw_segment(
+    draw: Random, classes: tuple[PieceClass, ...], pieces: tuple[Piece, ...], features: Features, number: int
+) -> Segment:
+    count = draw.choice((0, 2, 5, 10))
+    drawn = Steps(draw, classes, pieces, replace(features, steps=count), number * ROOM).drawn()
+    is_visitor = number > 0 and features.visitors and draw.random() < 0.35
+    if is_visitor:
+        drawn = tuple(each for each in drawn if isinstance(each, Send | Write | Transact | Pull | Rest))
+    steps: tuple[Step, ...] = drawn if draw.random() < 0.6 else drawn[:-1]
+    kill_after = None
+    if features.kills and draw.random() < 0.5:
+        kill_after = draw.choice((draw.randint(1, 10), draw.randint(5, 60), 1_000_000))
+    return Segment(classes, steps, is_visitor, kill_after, draw.random() < 0.5, draw.random() < 0.5)
+
+
+def _changed(draw: Random, of: PieceClass) -> PieceClass:
+    """A class, some computeds, effects and handlers of which have other code."""
+    members: list[Member] = []
+    for member in of.members:
+        sources = [_source(each) for each in members if each.kind in (*CELL_KINDS, *READABLE, "given", "given int")]
+        is_plain = member.name[0] in "ceh" and "d" not in {name[0] for name in member.uses} and sources
+        if of.name.startswith("K") or not is_plain or member.name == "element" or draw.random() > 0.3:
+            members.append(member)
+            continue
+        redrawn = ClassDraw.on(draw, of.name, members, sources)
+        members.append(redrawn.member_like(member))
+    return PieceClass(of.name, tuple(members))
+
+
+def _source(member: Member) -> Source:
+    kind = "number" if member.kind == "given" else member.kind.removeprefix("given ")
+    return Source(f"self.{member.name}", kind, frozenset({member.name}))

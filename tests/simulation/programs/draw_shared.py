@@ -1,0 +1,127 @@
+"""Draws a program that two to four users play on one served space, with connections and processes that go."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import Final
+
+from tests.simulation.programs.description import (
+    By,
+    Crash,
+    Offline,
+    Online,
+    Piece,
+    PieceClass,
+    Program,
+    Pull,
+    Rest,
+    Send,
+    SharedStep,
+    Transact,
+    Unwatch,
+    Wait,
+    Watch,
+    Write,
+)
+from tests.simulation.programs.draw import Features, Steps, draw_classes, draw_pieces
+
+__all__ = ["SERVER", "draw_shared"]
+
+USERS: Final = ("ann", "bob", "cy", "dan")
+SERVER: Final = "server"
+PLAIN: Final = 1_000
+"""A plain write of a shared program sets an int to this plus its id, by which it is found in the log."""
+
+
+def draw_shared(seed: int, features: Features | None = None) -> Program:
+    """The shared program of a seed."""
+    # Equal writes are off: one that changes nothing in the view of its writer is left out of its commit.
+    features = replace(features or Features(equal_writes=False), logged=True)
+    draw = Random(f"shared program {seed}")
+    classes = draw_classes(draw, features)
+    pieces = draw_pieces(draw, classes, features)
+    users = USERS[: draw.choice((2, 2, 2, 3, 4))]
+    handles = frozenset(
+        (user, piece.name)
+        for user in users
+        for piece in pieces
+        if not piece.given and not any(piece.name == where for each in pieces for _, where, _ in each.given)
+        and draw.random() < 0.25
+    )  # fmt: skip
+    steps = _SharedSteps(draw, classes, pieces, users, features).drawn()
+    return Program(seed, classes, pieces, users=users, handles=handles, shared=steps)
+
+
+class _SharedSteps:
+    """Draws steps of users. An event and a transaction add their ids to a log, and plain writes set unique values."""
+
+    def __init__(
+        self,
+        draw: Random,
+        classes: tuple[PieceClass, ...],
+        pieces: tuple[Piece, ...],
+        users: tuple[str, ...],
+        features: Features,
+    ) -> None:
+        self._draw = draw
+        self._classes = {each.name: each for each in classes}
+        self._pieces = pieces
+        self._users = users
+        self._features = features
+        self._steps = Steps(draw, classes, pieces, features)
+        self._offline: set[str] = set()
+
+    def drawn(self) -> tuple[SharedStep, ...]:
+        steps: list[SharedStep] = []
+        while len(steps) < self._features.steps:
+            steps += self._some()
+        steps += [Online(user) for user in sorted(self._offline)]
+        return (*steps, Rest())
+
+    def _some(self) -> list[SharedStep]:
+        draw = self._draw
+        user = draw.choice(self._users)
+        piece = draw.choice(self._pieces)
+        match draw.choices(range(9), (9, 4, 3, 2, 3, 3, 1, 5, 1))[0]:
+            case 0:
+                return [By(user, each) for each in self._steps.sends(piece) if isinstance(each, Send)]
+            case 1:
+                step = self._steps.transact()
+                assert isinstance(step, Transact)
+                return [By(user, self._logged(step))] if step.writes else []
+            case 2:
+                return self._plain_write(user, piece)
+            case 3:
+                return [By(user, Pull(piece.name, draw.choice(self._steps.readable(piece))))]
+            case 4:
+                step = self._steps.watch(piece)[0]
+                assert isinstance(step, Watch | Unwatch)
+                return [By(user, step)]
+            case 5:
+                if user in self._offline:
+                    self._offline.discard(user)
+                    return [Online(user)]
+                self._offline.add(user)
+                return [Offline(user)]
+            case 6:
+                return [Crash(SERVER if draw.random() < 0.5 else user)] if self._features.crashes else []
+            case 7:
+                return [Wait(draw.choice((1, 5, 20, 100, 1_000)))]
+            case _:
+                if self._offline or draw.random() < 0.5:
+                    return []
+                return [Rest()]
+
+    def _logged(self, step: Transact) -> Transact:
+        first = step.writes[0]
+        log = Write(step.eid, first.piece, "log", f"{first.piece}.log.push({step.eid})")
+        return replace(step, writes=(log, *step.writes))
+
+    def _plain_write(self, user: str, piece: Piece) -> list[SharedStep]:
+        cells = self._classes[piece.of].of_kind("int")
+        if not cells or not self._features.plain_writes:
+            return []
+        eid = self._steps.next_id()
+        cell = self._draw.choice(cells).name
+        return [By(user, Write(eid, piece.name, cell, f"{piece.name}.{cell}.set({PLAIN + eid})"))]

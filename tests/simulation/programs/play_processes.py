@@ -1,0 +1,105 @@
+"""Plays a program in a row of real processes on one directory, each of which is closed or killed."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, BinaryIO, Final, cast
+
+from tests.simulation.programs.description import Program, Segment
+from tests.simulation.programs.process import Request, read_message, write_message
+from tests.simulation.programs.record import Mismatch, Record
+
+__all__ = ["play_processes"]
+
+PATIENCE_S: Final = 120.0
+MIXES_MENDED: Final = True
+"""Whether effects are compared that run while a process starts: pieces that come back show a mix of old and new."""
+
+
+@functools.cache
+def _forking() -> subprocess.Popen[bytes]:
+    """The process that forks the others. It ends with its standard input."""
+    command = [sys.executable, "-m", "tests.simulation.programs.process"]
+    return subprocess.Popen(command, stdin=subprocess.PIPE)
+
+
+def play_processes(program: Program, folder: Path) -> None:
+    """Play the segments of a program one after the other."""
+    record = Record(program)
+    for number, segment in enumerate(program.segments):
+        record.starts(segment.classes)
+        _Segment(program, number, segment, record).play(folder)
+
+
+class _Segment:
+    """One process, seen from outside."""
+
+    def __init__(self, program: Program, number: int, segment: Segment, record: Record) -> None:
+        self._program = program
+        self._number = number
+        self._segment = segment
+        self._record = record
+        self._early: list[tuple[str, tuple[Any, ...]]] = []  # messages before it said what it found
+        self._has_found = False
+
+    def play(self, folder: Path) -> None:
+        where = folder.with_name(f"socket{self._number}")
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(str(where))
+            listening.listen()
+            listening.settimeout(PATIENCE_S)
+            stream = cast(BinaryIO, _forking().stdin)
+            write_message(stream, Request(self._program, self._number, str(folder), str(where)))
+            connection, _ = listening.accept()
+            connection.settimeout(PATIENCE_S)
+            with connection, connection.makefile("rb") as messages:
+                pid = read_message(messages)
+                try:
+                    self._follow(pid, messages)
+                finally:
+                    _end(pid)
+                    while read_message(messages) is not None:
+                        pass
+
+    def _follow(self, pid: int, messages: BinaryIO) -> None:
+        count = 0
+        while (message := read_message(messages)) is not None:
+            name, args = message
+            self._take(name, args)
+            count += 1
+            if self._segment.kill_after is not None and (count == self._segment.kill_after or name == "over"):
+                _end(pid)  # Messages that it wrote before are still read.
+        self._record.ended(is_killed=self._segment.kill_after is not None)
+        if not self._has_found:
+            self._record.lost_sight()
+
+    def _take(self, name: str, args: tuple[Any, ...]) -> None:
+        match name:
+            case "failed":
+                raise Mismatch(f"a process failed: {args[0]}")
+            case "over" | "ends":
+                pass
+            case "found":
+                self._has_found = True
+                self._record.found(*args)
+                self._record.is_resuming = not MIXES_MENDED
+                for each, values in self._early:
+                    getattr(self._record, each)(*values)
+                self._record.is_resuming = False
+            case _ if self._has_found:
+                getattr(self._record, name)(*args)
+            case _:
+                self._early.append((name, args))
+
+
+def _end(pid: int) -> None:
+    """Kill a process of a segment, if it is still there."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)

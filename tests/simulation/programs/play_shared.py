@@ -1,0 +1,246 @@
+"""Plays a shared program: several runtimes on one served space, whose connections and processes come and go.
+
+A `Site` is the place where it is played: a simulation, or a server and its network.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any, Protocol
+
+from headwater import HandlerFailed, HeadwaterError, Refused, Runtime
+from headwater.engine import Engine
+from tests.simulation.programs.build import real_classes
+from tests.simulation.programs.description import (
+    By,
+    Crash,
+    Offline,
+    Online,
+    Program,
+    Pull,
+    Rest,
+    Send,
+    SharedStep,
+    Transact,
+    Unwatch,
+    Wait,
+    Watch,
+    Write,
+)
+from tests.simulation.programs.draw_shared import SERVER
+from tests.simulation.programs.expected_shared import Answer, Replayed, landed_in, replayed
+from tests.simulation.programs.play import SPACE
+from tests.simulation.programs.record import (
+    DONE,
+    FAILED,
+    REFUSED,
+    Intended,
+    Mismatch,
+    check_whole,
+    effect_value,
+    member_value,
+)
+from tests.simulation.programs.values import Listener, Rec, listen
+
+__all__ = ["SharedPlayer", "Site"]
+
+
+class Site(Protocol):
+    """Where a shared program is played."""
+
+    def runtime(self, user: str) -> Runtime: ...
+
+    def go_offline(self, user: str) -> None: ...
+
+    def go_online(self, user: str) -> None: ...
+
+    async def crash(self, who: str) -> None: ...
+
+    async def wait(self, seconds: float) -> None: ...
+
+    async def settle(self) -> None:
+        """Wait until every user has heard of everything, and nothing is left to do."""
+
+    def log(self, space: str) -> Engine:
+        """The engine of a space, to be read."""
+
+
+class _User:
+    """One user: a runtime, its pieces, sinks, and the last value that each effect showed."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.pieces: dict[str, Any] = {}
+        self.sinks: dict[int, tuple[Watch, Any, list[Any]]] = {}
+        self.shown: dict[tuple[str, str], tuple[Any, ...]] = {}
+        self.under_way: list[asyncio.Task[None]] = []
+        self.is_gone = False  # its process was killed
+
+
+class SharedPlayer(Listener):
+    """All users of a shared program."""
+
+    def __init__(self, program: Program, site: Site) -> None:
+        self._program = program
+        self._site = site
+        self._users = {name: _User(name) for name in program.users}
+        # Classes of its own for each user, so that it is known whose effect ran.
+        self._classes = {name: real_classes(program.classes, user=name) for name in program.users}
+        self._actions: dict[int, Send | Write | Transact] = {}
+        self._answers: dict[int, Answer] = {}
+        self._mixes: list[Mismatch] = []
+        self._naive = replayed(program, {}, {}, ()).naive
+
+    def show(self, user: str, piece: str, effect: str, values: tuple[object, ...]) -> None:
+        self._users[user].shown[piece, effect] = values
+        try:
+            check_whole(self._naive, piece, effect, values)
+        except Mismatch as mismatch:
+            self._mixes.append(Mismatch(f"{user}: {mismatch}"))
+
+    async def play(self) -> None:
+        listen(self)
+        try:
+            for user in self._users.values():
+                await self._enter(user)
+            for step in self._program.shared:
+                await self._step(step)
+        finally:
+            listen(None)
+
+    async def _enter(self, user: _User) -> None:
+        """Open the pieces of a user, or make handles of them."""
+        space = self._site.runtime(user.name).space(SPACE, user=user.name)
+        for piece in self._program.pieces:
+            of = self._classes[user.name][piece.of]
+            if (user.name, piece.name) in self._program.handles:
+                user.pieces[piece.name] = space.piece(of, piece.name)
+                continue
+            given = {name: getattr(user.pieces[where], member) for name, where, member in piece.given}
+            user.pieces[piece.name] = await space.open(of(**given) if given else of, piece.name)
+
+    async def _step(self, step: SharedStep) -> None:
+        match step:
+            case By(user=user, step=inner):
+                await self._by(self._users[user], inner)
+            case Offline(user=user):
+                self._site.go_offline(user)
+            case Online(user=user):
+                self._site.go_online(user)
+            case Crash(who=who):
+                await self._crash(who)
+            case Wait(ms=ms):
+                await self._site.wait(ms / 1_000)
+            case Rest():
+                await self.rest()
+
+    async def _crash(self, who: str) -> None:
+        if who == SERVER:
+            await self._site.crash(who)
+            return
+        user = self._users[who]
+        user.is_gone = True
+        await self._site.crash(who)
+        await asyncio.gather(*user.under_way)
+        self._users[who] = user = _User(who)
+        self._site.go_online(who)
+        await self._enter(user)
+
+    async def _by(self, user: _User, step: object) -> None:
+        match step:
+            case Send():
+                self._actions[step.eid] = step
+                sent = getattr(user.pieces[step.piece], step.handler).send(step.eid, step.n, step.w)
+                user.under_way.append(asyncio.create_task(self._answered(user, step.eid, sent)))
+            case Write():
+                self._actions[step.eid] = step
+                self._execute(user, step.text)
+            case Transact():
+                self._actions[step.eid] = step
+                sent = self._site.runtime(user.name).space(SPACE, user=user.name).transact(self._writes(user, step))
+                user.under_way.append(asyncio.create_task(self._answered(user, step.eid, sent)))
+            case Pull():
+                pulled = getattr(user.pieces[step.piece], step.member).pull()
+                user.under_way.append(asyncio.create_task(self._pulled(pulled)))
+            case Watch():
+                told: list[Any] = []
+                sink = getattr(user.pieces[step.piece], step.member).sink(told.append)
+                user.sinks[step.number] = step, sink, told
+            case Unwatch():
+                for each in self._users.values():
+                    if (known := each.sinks.pop(step.number, None)) is not None:
+                        known[1].close()
+            case _:
+                raise NotImplementedError(step)
+
+    def _execute(self, user: _User, text: str) -> None:
+        exec(text, {"Rec": Rec, **user.pieces})
+
+    def _writes(self, user: _User, step: Transact) -> Any:
+        def writes() -> None:
+            for each in step.writes:
+                self._execute(user, each.text)
+            if step.fails:
+                raise Intended
+
+        return writes
+
+    async def _answered(self, user: _User, eid: int, sent: Coroutine[Any, Any, Any]) -> None:
+        space = self._site.runtime(user.name).space(SPACE, user=user.name)
+        since = space.seq
+        try:
+            kind, value = DONE, await sent
+        except Refused:
+            kind, value = REFUSED, None
+        except Intended:
+            kind, value = FAILED, None
+        except HandlerFailed as error:
+            if not isinstance(error.__cause__, ValueError):
+                raise
+            kind, value = FAILED, None
+        except HeadwaterError:
+            if not user.is_gone:
+                raise
+            return  # It may have landed.
+        self._answers[eid] = Answer(kind, value, since, space.seq)
+
+    async def _pulled(self, pulled: Coroutine[Any, Any, Any]) -> None:
+        with suppress(HeadwaterError):
+            await pulled
+
+    async def rest(self) -> None:
+        """Wait until nothing is left to do, and compare everything."""
+        for user in self._users.values():
+            await asyncio.gather(*user.under_way)
+            user.under_way.clear()
+        await self._site.settle()
+        done = replayed(self._program, self._actions, self._answers, landed_in(self._program, self._site.log(SPACE)))
+        if self._mixes:
+            raise self._mixes[0]
+        for user in self._users.values():
+            await self._check_user(user, done)
+
+    async def _check_user(self, user: _User, done: Replayed) -> None:
+        for step, _, told in user.sinks.values():
+            what = f"{user.name}: sink {step.number} on {step.piece}.{step.member}"
+            self._compare(what, told[-1:], member_value(step.piece, step.member)(done.naive))
+        for piece in self._program.pieces:
+            of = self._program.class_named(piece.of)
+            if (user.name, piece.name) not in self._program.handles:
+                for member in of.of_kind("effect"):
+                    shown = [user.shown[piece.name, member.name]] if (piece.name, member.name) in user.shown else []
+                    what = f"{user.name}: the effect {piece.name}.{member.name}"
+                    self._compare(what, shown, effect_value(piece.name, member.name)(done.naive))
+            for member in of.members:
+                if member.kind not in ("given", "log", "effect", "handler", "children"):
+                    got = await getattr(user.pieces[piece.name], member.name).pull()
+                    what = f"{user.name}: pull of {piece.name}.{member.name}"
+                    self._compare(what, [got], member_value(piece.name, member.name)(done.naive), "answered")
+
+    def _compare(self, what: str, got: list[Any], expected: Any, verb: str = "stays on") -> None:
+        if not got:
+            raise Mismatch(f"{what} showed nothing, and the model has {expected!r}")
+        if got[0] != expected:
+            raise Mismatch(f"{what} {verb} {got[0]!r}, and the model has {expected!r}")

@@ -1,0 +1,156 @@
+"""Processes that play segments of programs: `python -m tests.simulation.programs.process`.
+
+Reads requests from standard input and forks one process for each of them, so that a segment costs no start of an
+interpreter. A segment tells its record what happens over a socket, message by message, and is killed from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import signal
+import socket
+import struct
+import sys
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import headwater
+from headwater.data.trace import Failed, Ran
+from tests.simulation.programs.description import Program
+from tests.simulation.programs.expressions import CELL_KINDS
+from tests.simulation.programs.play import Player
+from tests.simulation.programs.values import listen
+
+__all__ = ["Request", "read_message", "write_message"]
+
+LENGTH: Final = struct.Struct("!I")
+OURS: Final = ("pull ", "sink ", "what ", "watch ")
+WHILE_OPEN: Final = " while it is open"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Play a segment of a program in a directory, and tell of it at a socket."""
+
+    program: Program
+    number: int
+    folder: str
+    socket: str
+
+
+def write_message(stream: BinaryIO, message: object) -> None:
+    data = pickle.dumps(message)
+    stream.write(LENGTH.pack(len(data)) + data)
+    stream.flush()
+
+
+def read_message(stream: BinaryIO) -> Any:
+    """The next message, or None at the end of the stream, also in the middle of a message."""
+    head = stream.read(LENGTH.size)
+    if len(head) < LENGTH.size:
+        return None
+    (size,) = LENGTH.unpack(head)
+    data = stream.read(size)
+    return pickle.loads(data) if len(data) == size else None
+
+
+class Pipe:
+    """Calls the methods of a record in another process."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*args: object) -> None:
+            write_message(self._stream, (name, tuple(_plain(each) for each in args)))
+
+        return call
+
+
+def _plain(value: object) -> object:
+    """A value that can be pickled: a Mapping of Headwater cannot."""
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, tuple) and type(value) is tuple:
+        return tuple(_plain(each) for each in value)
+    return value
+
+
+class _Runs:
+    """Collects the authors' nodes that ran."""
+
+    def __init__(self) -> None:
+        self.nodes: list[str] = []
+
+    def emit(self, event: object) -> None:
+        if isinstance(event, Ran | Failed):
+            name = event.node.partition(" of ")[0]
+            if WHILE_OPEN not in event.node and not name.rpartition("/")[2].startswith(OURS):
+                self.nodes.append(event.node)
+
+
+async def _play(request: Request, pipe: Any) -> None:
+    program = request.program
+    segment = program.segments[request.number]
+    async with headwater.open(Path(request.folder)) as runtime:
+        runs = _Runs()
+        runtime.scheduler.set_trace(runs)
+        player = Player(replace(program, classes=segment.classes), runtime, pipe)
+        listen(player)
+        if segment.is_visitor:
+            player.find_all()
+        else:
+            await player.open_all()
+        await runtime.settled()
+        if segment.looks_first:
+            await player.look_at_all()
+        if not segment.is_visitor:  # A piece that is only named computes again what it makes of given handles.
+            pipe.ran(sorted(set(runs.nodes)))
+        cells = {}
+        for piece in program.pieces:
+            for member in program.class_named(piece.of).of_kind(*CELL_KINDS):
+                cells[piece.name, member.name] = _plain(await getattr(player.pieces[piece.name], member.name).pull())
+        pipe.found(cells)
+        await player.play(segment.steps)
+        if segment.looks_last and player.has_all_open:
+            await player.look_at_all()
+            await player.rest()
+            pipe.looked_at_all()
+        if segment.kill_after is not None:
+            pipe.over()
+            await asyncio.sleep(3_600)
+    pipe.ends()
+
+
+def _run(request: Request) -> None:
+    """The work of a forked process."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(request.socket)
+        stream: Any = connection.makefile("wb")
+        write_message(stream, os.getpid())
+        pipe = Pipe(stream)
+        try:
+            asyncio.run(_play(request, pipe))
+        except BaseException:
+            write_message(stream, ("failed", (traceback.format_exc(),)))
+        stream.close()
+
+
+def main() -> None:
+    while (request := read_message(sys.stdin.buffer)) is not None:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                _run(request)
+            finally:
+                os.kill(os.getpid(), signal.SIGKILL)  # Nothing of the process that forked it is to be cleaned up.
+        os.waitpid(pid, 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,387 @@
+"""What a program did and showed, compared with the naive model.
+
+The player of a program calls a `Record` when something happens, from its own process or through a pipe. The record has
+a tape: the id of each action at the moment it is applied. A handler that begins anew is on the tape again; its last
+attempt is the one that landed. At a rest, when nothing is under way, the record replays the tape since the last rest on
+the model, and compares answers and shown values with the states along it.
+
+After a kill, some actions at the end of the tape may be lost, and none before an action that is kept. The cells that
+the next process finds say how many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from headwater import Refused
+from tests.simulation.programs.build import NaiveProgram
+from tests.simulation.programs.description import PieceClass, Program, Remake, Send, Transact, Write
+from tests.simulation.programs.naive import World
+
+__all__ = [
+    "DONE",
+    "FAILED",
+    "REFUSED",
+    "Action",
+    "Intended",
+    "Mismatch",
+    "Record",
+    "apply",
+    "check_whole",
+    "effect_value",
+    "member_value",
+]
+
+Action = Send | Write | Transact | Remake
+Value = Callable[[NaiveProgram], Any]
+"""Reads a value in the model."""
+
+REFUSED: Final = "refused"
+FAILED: Final = "failed"
+DONE: Final = "done"
+
+
+class Mismatch(AssertionError):
+    """A program showed something that the naive model does not."""
+
+
+class Intended(Exception):
+    """Raised at the end of a transaction that is meant to fail."""
+
+
+def member_value(piece: str, member: str) -> Value:
+    """Read a member in the model."""
+    return lambda naive: getattr(naive.pieces[piece], member).get()
+
+
+def effect_value(piece: str, effect: str) -> Value:
+    """Run an effect in the model."""
+    return lambda naive: getattr(naive.pieces[piece], effect)()
+
+
+def check_whole(naive: NaiveProgram, piece: str, effect: str, shown: tuple[Any, ...]) -> None:
+    """Compare the computeds that the effect `whole` shows with the cells that it shows."""
+    if effect == "whole" and (fits := naive.whole(piece, shown)) != shown:
+        raise Mismatch(f"{piece} showed a mix: {shown!r}, and from these cells follows {fits!r}")
+
+
+def apply(naive: NaiveProgram, action: Action) -> tuple[str, Any]:
+    """Apply an action to the model. Return its answer."""
+    match action:
+        case Send():
+            try:
+                return DONE, getattr(naive.pieces[action.piece], action.handler)(action.eid, action.n, action.w)
+            except Refused:
+                return REFUSED, None
+            except ValueError:
+                return FAILED, None
+        case Write():
+            naive.execute(action.text)
+            return DONE, None
+        case Transact():
+            try:
+                with naive.world.transaction():
+                    for each in action.writes:
+                        naive.execute(each.text)
+                    if action.fails:
+                        raise Intended
+            except Intended:
+                return FAILED, None
+            return DONE, None
+        case Remake():
+            naive.world.forget(action.piece)
+            return DONE, None
+
+
+@dataclass(slots=True)
+class Series:
+    """The values that one sink or effect showed, each with the length of the tape then."""
+
+    what: str
+    value: Value
+    since: int  # its first value is not older
+    is_told_changes: bool = False  # no value is told twice in a row
+    shown: list[tuple[int, Any]] = field(default_factory=list)
+    last: Any = None
+    has_last: bool = False
+    is_unsure: bool = False  # whether the last value that it showed is stored is not known
+
+
+@dataclass(slots=True)
+class Look:
+    """One value that was asked for, and the length of the tape before and after."""
+
+    what: str
+    value: Value
+    before: int
+    after: int
+    got: Any
+
+
+class Record:
+    """Compares a program with the naive model, from rest to rest."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = self._next = program
+        self._world = World()
+        self.naive = NaiveProgram(program, self._world)
+        self._actions: dict[int, Action] = {}
+        self._answers: dict[int, tuple[str, Any]] = {}
+        self._tape: list[int] = []
+        self._checked = 0  # entries of the tape that were replayed
+        self._effects: dict[tuple[str, str], Series] = {}
+        self._sinks: dict[int, Series] = {}
+        self._open: set[str] = set()
+        self._looks: list[Look] = []
+        self._asked: dict[int, int] = {}  # pulls under way: the length of the tape at their beginning
+        self._is_clean = False  # every node was looked at, and nothing was done since
+        self._is_killed = False  # the last process was
+        self._is_vague = False  # a process was killed before it could be followed
+        self._mixes: list[Mismatch] = []
+        self.is_resuming = False  # values on their way are not compared: pieces that come back show mixes
+
+    # ---- what happens ------------------------------------------------------------------------------------
+
+    def expect(self, action: Action, eid: int) -> None:
+        """An action begins."""
+        self._actions[eid] = action
+        self._is_clean = False
+
+    def note(self, eid: int) -> None:
+        """An action is applied, or a handler begins an attempt."""
+        self._tape.append(eid)
+
+    def answer(self, eid: int, kind: str, value: Any) -> None:
+        self._answers[eid] = kind, value
+
+    def opens(self, piece: str) -> None:
+        """A piece is about to be opened. A clean effect that was open before need not run."""
+        self._open.add(piece)
+        for member in self._program.class_of(piece).of_kind("effect"):
+            series = self._effects.get((piece, member.name))
+            if series is None or not series.has_last:
+                what = f"the effect {piece}.{member.name}"
+                series = Series(what, effect_value(piece, member.name), len(self._tape), is_unsure=self._is_vague)
+            series.since = max(series.since, len(self._tape))
+            self._effects[piece, member.name] = series
+
+    def closed(self, piece: str) -> None:
+        self._open.discard(piece)
+
+    def deleted(self, piece: str) -> None:
+        """A piece was deleted: another one of its name shows its values from the beginning."""
+        self.closed(piece)
+        for key in [key for key in self._effects if key[0] == piece]:
+            del self._effects[key]
+        eid = -len(self._tape) - 1
+        self.expect(Remake(piece), eid)
+        self.note(eid)
+
+    def show(self, piece: str, effect: str, values: tuple[Any, ...]) -> None:
+        """An effect ran."""
+        if self.is_resuming:
+            self._show_at_start(piece, effect, values)
+            return
+        series = self._effects.get((piece, effect))
+        if series is None or piece not in self._open:
+            self._mixes.append(Mismatch(f"{piece}.{effect} ran, and {piece} is not open"))
+            return
+        series.shown.append((len(self._tape), values))
+        try:
+            check_whole(self.naive, piece, effect, values)
+        except Mismatch as mismatch:
+            self._mixes.append(mismatch)
+
+    def _show_at_start(self, piece: str, effect: str, values: tuple[Any, ...]) -> None:
+        """An effect ran before the first step of a process: only its last value counts."""
+        series = self._effects[piece, effect]
+        series.last, series.has_last, series.is_unsure = values, True, False
+
+    def watch(self, number: int, piece: str, member: str) -> None:
+        # A cell is told once more when it is written for the first time, an `each` when its piece is stopped.
+        is_computed = member.startswith("c")
+        what = f"sink {number} on {piece}.{member}"
+        self._sinks[number] = Series(what, member_value(piece, member), len(self._tape), is_computed)
+
+    def told(self, number: int, value: Any) -> None:
+        if number in self._sinks:
+            self._sinks[number].shown.append((len(self._tape), value))
+
+    def unwatch(self, number: int) -> None:
+        self._sinks.pop(number, None)
+
+    def asks(self, number: int) -> None:
+        self._asked[number] = len(self._tape)
+
+    def pulled(self, number: int, piece: str, member: str, value: Any) -> None:
+        what = f"pull of {piece}.{member}"
+        before = self._asked.pop(number)
+        self._looks.append(Look(what, member_value(piece, member), before, len(self._tape), value))
+
+    # ---- comparisons -------------------------------------------------------------------------------------
+
+    def rest(self, errors: Sequence[str] = ()) -> None:
+        """Nothing is under way: compare everything since the last rest."""
+        if self._mixes:
+            raise self._mixes[0]
+        self._replay()
+        if errors:
+            raise Mismatch(f"told on the error channel: {errors[0]}")
+
+    def looked_at_all(self) -> None:
+        """Every piece is open, every member was pulled, and nothing is under way."""
+        self._is_clean = True
+
+    def _replay(self) -> None:
+        first = self._checked
+        states = self._states()
+        for look in self._looks:
+            span = range(max(look.before, first), look.after + 1)
+            values = self._values(look.value, [states[at - first] for at in span])
+            if look.got not in values:
+                raise Mismatch(f"{look.what} answered {look.got!r}, and the model has {_told(values)}")
+        self._looks.clear()
+        effects = [each for (piece, _), each in self._effects.items() if piece in self._open]
+        for series in [*effects, *self._sinks.values()]:
+            self._check_shown(series, first, states)
+            self._check_last(series, states[-1])
+        self._world.restore(states[-1])
+
+    def _states(self) -> list[Any]:
+        """Apply the actions since the last rest, and return the states along them."""
+        entries = self._tape
+        last = {eid: at for at, eid in enumerate(entries)}
+        states = [self._world.cells]
+        for at in range(self._checked, len(entries)):
+            eid = entries[at]
+            if last[eid] == at:
+                expected = apply(self.naive, self._actions[eid])
+                got = self._answers.pop(eid, None)
+                if got is not None and got != expected:
+                    raise Mismatch(f"{self._actions[eid]} answered {got}, and the model answers {expected}")
+            states.append(self._world.cells)
+        self._checked = len(entries)
+        return states
+
+    def _values(self, value: Value, states: list[Any]) -> list[Any]:
+        values = []
+        for state in states:
+            self._world.restore(state)
+            values.append(value(self.naive))
+        return values
+
+    def _check_shown(self, series: Series, first: int, states: list[Any]) -> None:
+        """Every value is one that the model had, in order, and not before its time."""
+        values = self._values(series.value, states)
+        at = max(series.since, first)
+        for position, got in series.shown:
+            is_same = series.is_told_changes and series.has_last and series.last == got
+            if is_same and all(value == got for value in values[at - first : position + 1 - first]):
+                raise Mismatch(f"{series.what} told {got!r} twice in a row")
+            found = next((j for j in range(at, position + 1) if values[j - first] == got), None)
+            if found is None:
+                raise Mismatch(f"{series.what} showed {got!r}, and the model has {_told(values[at - first :])}")
+            at, series.last, series.has_last, series.is_unsure = found, got, True, False
+        series.shown.clear()
+        series.since = len(self._tape)
+
+    def _check_last(self, series: Series, state: Any) -> None:
+        """The last value that it showed is the present one."""
+        if series.is_unsure:
+            return
+        (value,) = self._values(series.value, [state])
+        if not series.has_last:
+            raise Mismatch(f"{series.what} showed nothing, and the model has {value!r}")
+        if series.last != value:
+            raise Mismatch(f"{series.what} stays on {series.last!r}, and the model has {value!r}")
+
+    # ---- processes ---------------------------------------------------------------------------------------
+
+    def starts(self, classes: tuple[PieceClass, ...]) -> None:
+        """Another process begins, with this code. Nothing is open in it."""
+        self._next = replace(self._program, classes=classes)
+        self._open.clear()
+
+    def _take_code(self) -> None:
+        """Go on with the code of the present process."""
+        if self._next.classes != self._program.classes:
+            for each in self._effects.values():
+                each.is_unsure = True
+            self._is_clean = False
+            self._program = self._next
+            self.naive = NaiveProgram(self._program, self._world)
+
+    def ran(self, nodes: Sequence[str]) -> None:
+        """These nodes ran before the first step of a process. If everything was up to date before, there are none."""
+        left = [node for node in nodes if not self._stands_on_each(node)]
+        if self._is_clean and left:
+            raise Mismatch(f"{', '.join(left)} ran after a restart without a change")
+
+    def _stands_on_each(self, node: str) -> bool:
+        """Whether a node is an `each` or reads one: these are seen to run once more, which is not understood yet."""
+        piece, _, member = node.partition(" ")[0].rpartition("/")[2].partition(":")
+        if "/" in node.partition(":")[2] or piece not in {each.name for each in self._program.pieces}:
+            return True
+        members = self._program.class_of(piece).members
+        below = {each.name for each in members if each.name[0] in "vd"}
+        while more := {each.name for each in members if each.uses & below} - below:
+            below |= more
+        return member in below
+
+    def ended(self, *, is_killed: bool) -> None:
+        """A process is gone. If it was killed, results of its nodes may not be stored, and are computed again."""
+        self._is_killed = is_killed
+        self._is_clean = self._is_clean and not is_killed
+
+    def lost_sight(self) -> None:
+        """A process was killed before it said what it found. Its effects may have run."""
+        self._is_vague = True
+        self._is_clean = False
+        for each in self._effects.values():
+            each.is_unsure = True
+
+    def found(self, cells: Mapping[tuple[str, str], Any]) -> None:
+        """The cells that the first process after a kill finds. They say which actions landed."""
+        acknowledged = self._last_acknowledged()
+        first = self._checked
+        states = self._states()
+        for series in [*self._effects.values(), *self._sinks.values()]:
+            if series.shown:
+                self._check_shown(series, first, states)
+                series.is_unsure = self._is_killed
+        states, first = states[acknowledged - first :], acknowledged
+        self._looks.clear()
+        self._answers.clear()
+        self._sinks.clear()
+        missing = []
+        for at, state in reversed(list(enumerate(states))):
+            self._world.restore(state)
+            missing = [
+                f"{piece}.{member} is {value!r}, not {member_value(piece, member)(self.naive)!r}"
+                for (piece, member), value in cells.items()
+                if member_value(piece, member)(self.naive) != value
+            ]
+            if not missing:
+                del self._tape[first + at :]
+                break
+        if missing:
+            raise Mismatch(f"what a process found after a kill answered to no end of the tape: {missing[0]}")
+        self._checked = len(self._tape)
+        for series in self._effects.values():
+            series.since = len(self._tape)
+        self._take_code()
+
+    def _last_acknowledged(self) -> int:
+        """The length of the shortest end of the tape that has every acknowledged action."""
+        done = [at + 1 for at, eid in enumerate(self._tape) if self._answers.get(eid, ("",))[0] == DONE]
+        return max([self._checked, *done])
+
+
+def _told(values: list[Any]) -> str:
+    kept: list[Any] = []
+    for value in values:
+        if not kept or kept[-1] != value:
+            kept.append(value)
+    return " then ".join(repr(value) for value in kept[-12:])
