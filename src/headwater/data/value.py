@@ -228,6 +228,25 @@ def same(a: MaybeValue, b: MaybeValue) -> bool:
     return True
 
 
+def size_up_to(value: MaybeValue, most: int) -> int:
+    """The same as `size_of`, but of a value that is larger than `most` no more is counted than shows that."""
+    if type(value) is dict:
+        total = 3
+        for key, item in value.items():
+            if total > most:
+                break
+            total += 2 + len(key) + size_up_to(item, most - total)
+        return total
+    if type(value) is tuple:
+        total = 3
+        for item in value:
+            if total > most:
+                break
+            total += size_up_to(item, most - total)
+        return total
+    return size_of(value)
+
+
 def size_of(value: MaybeValue) -> int:
     """About how many bytes `codec.encode` would need. Never less than 1, cheap, not exact."""
     if type(value) is str:

@@ -18,6 +18,7 @@ from headwater.engine.access import ANYONE, Founders, Right
 from headwater.engine.branches import Branch
 from headwater.engine.founding import found_after
 from headwater.engine.group import Outcome
+from headwater.engine.heads import Head
 from headwater.engine.limits import DEFAULT_LIMITS, Limits
 from headwater.engine.merge import BranchDiff
 from headwater.engine.outgoing import EventPage, EventPlace
@@ -337,6 +338,28 @@ class Engine:
         with self._transaction():
             self._parts.heads.write_back()
         self._parts.heads.forget()
+
+    def size_in_memory(self, doc: DocKey, *, branch: str = MAIN) -> int | None:
+        """About how many bytes a document has; 0: it is not there. None: the disk would have to be asked."""
+        head = self._in_memory(doc, branch)
+        return None if head is None else head.base_bytes + head.patch_bytes
+
+    def seqs_behind(self, doc: DocKey, seq: int, *, branch: str = MAIN) -> int | None:
+        """How far behind the last write of a document a seq is, as far as memory tells what was written since."""
+        head = self._in_memory(doc, branch)
+        if head is None or (head.seq > seq and head.marks.since > seq):
+            return None
+        return max(0, head.seq - seq)
+
+    def _in_memory(self, doc: DocKey, branch: str) -> Head | None:
+        at = None if self._broken else self._parts.branches.find(branch)
+        if at is None:
+            return None
+        try:
+            head = self._parts.heads.in_memory(at, doc)
+        except HeadwaterError:
+            return None  # What is wrong with the disk is told to whoever needs it.
+        return None if head is None or (head.inherited_seq and not head.seq) else head
 
     @property
     def bytes_held(self) -> int:

@@ -146,6 +146,14 @@ class Heads:
             head.recent = True
         return head
 
+    def in_memory(self, branch: Branch, key: DocKey) -> Head | None:
+        """The head of a document, if nothing has to be rebuilt for it. That a document is not there is looked up."""
+        head = self._cache.get((branch.id, key))
+        if head is None and branch.parent is None and self._store.doc_of(key) is None:
+            head = self._cache[branch.id, key] = self._missing(branch, key)
+            self.reweigh(head)
+        return head
+
     def reweigh(self, head: Head) -> None:
         weight = head.bytes_held()
         self._held += weight - head.weight
@@ -191,9 +199,7 @@ class Heads:
     def _load(self, branch: Branch, key: DocKey) -> Head:
         doc = self._store.doc_of(key)
         if doc is None:
-            head = Head(branch.id, 0, key, ABSENT, Marks(0, self._limits.marks_per_document))
-            head.absent_of = self.next_doc
-            return head
+            return self._missing(branch, key)
         row = self._store.head(branch.id, doc)
         if row is None:
             value, written = self._inherited(branch, key, doc)
@@ -205,6 +211,11 @@ class Heads:
         head.seq = row.seq
         head.base_seq, head.base_bytes = row.base_seq, row.base_bytes
         head.patches, head.patch_bytes, head.ordinal = row.patches, row.patch_bytes, row.ordinal
+        return head
+
+    def _missing(self, branch: Branch, key: DocKey) -> Head:
+        head = Head(branch.id, 0, key, ABSENT, Marks(0, self._limits.marks_per_document))
+        head.absent_of = self.next_doc
         return head
 
     def _inherited(self, branch: Branch, key: DocKey, doc: int) -> tuple[MaybeValue, int]:

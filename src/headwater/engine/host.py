@@ -5,9 +5,10 @@ alone, at once. The inbox is bounded: a full one refuses, it never drops. Closin
 Peers are told on the thread that processes; whoever gives them a way to send crosses over by itself. A peer whose way
 to send fails is lost, loudly, and everybody else goes on.
 
-Handing work to a thread costs as much as the work. So whoever has an event loop may lend it (`work_here`): what that
+Handing work to a thread costs as much as small work. So whoever has an event loop may lend it (`work_here`): what that
 loop's thread posts is processed there, after everything else that the loop has read in the same turn, as long as the
-disk is quick. A slow disk must not stop an event loop: then, and for everything else, there is a thread of the host's.
+disk is quick and the work is small (`Limits.loop_bytes`), which is looked at first. A slow disk or a large document
+must not stop an event loop: for these, and for everything else, there is a thread of the host's.
 """
 
 from __future__ import annotations
@@ -251,7 +252,9 @@ class ThreadHost:
                 self._runner = self._here
                 self._is_scheduled = False  # What is put in from now on is looked at again.
                 self._taken.extend(self._inbox.take_messages())
-                self._process_taken()
+                # fault host.any_work_on_loop: if True:
+                if self._is_small():
+                    self._process_taken()
             except BaseException as error:
                 self._stop(error)
                 if not isinstance(error, Exception):
@@ -261,8 +264,24 @@ class ThreadHost:
                 self._busy.release()
         with self._lock:
             self._is_scheduled = False
-            if self._inbox or self._failed is not None or (self._hub.due_us is not None and not self._is_timed):
+            if (
+                self._inbox
+                or self._taken
+                or self._failed is not None
+                or (self._hub.due_us is not None and not self._is_timed)
+            ):
                 self._inbox.wake()
+
+    def _is_small(self) -> bool:
+        """Whether what was taken is work for a thread that has others to serve."""
+        left = self._limits.loop_bytes
+        for item in self._taken:
+            if not isinstance(item, Message):
+                return False
+            left -= self._hub.work_size(item.peer, item.message, left)
+            if left < 0:
+                return False
+        return True
 
     # ---- on the host's own thread ----------------------------------------------------------------------
 
@@ -287,8 +306,8 @@ class ThreadHost:
 
     def _step(self) -> bool:
         """Process what waits, or what time has brought if nothing does. False: this was the end."""
+        self._expire()
         if not self._take():
-            self._expire()
             self._hub.process(())  # Turns pass on, and what was kept back for them is told.
             self._told()
         while self._taken:
@@ -316,7 +335,6 @@ class ThreadHost:
 
     def _process_taken(self) -> bool:
         """All that was taken, in order. False: there was the end."""
-        self._expire()
         batch: list[tuple[Peer, FromReplica]] = []
         while self._taken:
             item = self._taken.popleft()

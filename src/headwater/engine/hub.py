@@ -22,6 +22,7 @@ from headwater.engine.room import SMALL, Room, size_of_patches
 from headwater.engine.turns import TURN_US, Turns
 from headwater.engine.watching import Kept, Watching
 from headwater.engine.windows import Windows
+from headwater.engine.work_size import work_size
 from headwater.errors import AccessError, HeadwaterError, InvariantViolation, LimitError, ProtocolError, StorageError
 from headwater.protocol.commit import Commit
 from headwater.protocol.messages import (
@@ -149,6 +150,10 @@ class Hub:
         """Somebody may have changed something without a message: whoever watches hears of it."""
         self.asking.targets_due()
         self.process(())
+
+    def work_size(self, peer: Peer, message: FromReplica, most: int) -> int:
+        """How large the work is that a message makes, or anything over `most`: see `work_size`."""
+        return work_size(self._engine, self._watching, peer, message, most)
 
     def settle(self) -> None:
         """Wait for nobody who has a turn: what was kept back is judged now."""

@@ -67,6 +67,7 @@ class Limits:
     page: int = 1_000  # rows of one page of any listing
     swept_rows: int = 100  # rows that one transaction looks at to find names that nothing uses any more
     branch_depth: int = 64  # branches of branches of ...
+    loop_bytes: int = 64 * 1024  # gone through for messages, about, by an event loop; more is for the space's thread
     group_commits: int = 256  # frames that one store transaction may take together
     backlog_frames: int = 16_384  # frames that may wait for the committer
 

@@ -66,12 +66,13 @@ def test_the_loop_does_the_engine_s_work_while_the_disk_is_quick(
 
     async def work() -> None:
         async with headwater.open(tmp_path) as rt:
-            rt.cell("shop", "n", int).set(1)
-            await rt.durable()
-            threads.clear()
-            rt.cell("shop", "n", int).set(2)
-            await rt.durable()
-            assert threads
-            assert (set(threads) == {threading.get_ident()}) == (disk == "quick")
+            found: list[bool] = []  # whether the loop did it
+            for number in range(50):  # What comes while the host's thread ends its last step is done by that thread.
+                threads.clear()
+                rt.cell("shop", "n", int).set(number)
+                await rt.durable()
+                assert threads
+                found.append(set(threads) == {threading.get_ident()})
+            assert any(found[1:]) == (disk == "quick")
 
     run(work)
