@@ -68,6 +68,7 @@ RAW: dict[str, tuple[str, str]] = {
     # What only another client than /headwater.js says, with the number 77 in it.
     "half_a_character": ('{"type":"write","place":7,"kind":"set","value":"\\ud800","id":77}', "cannot be understood"),
     "nested": ('{"type":"write","value":' + "[" * 5_000 + "]" * 5_000 + ',"id":77}', "cannot be understood"),
+    "string_without_end": ('{"type":"send","id":77,"args":"' + '\\"' * 200_000, "cannot be understood"),
     "key_twice": ('{"id":77,"type":"send","args":{"id":3}}', "`place`"),
 }
 

@@ -33,7 +33,7 @@ __all__ = [
 
 PAGE_VERSION: Final = 1
 _NULL: Final = msgspec.Raw(b"null")
-_TOKENS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+_TOKENS: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)  # A string without an end goes to the end.
 _NUMBER: Final = re.compile(r"\s*:\s*([1-9][0-9]{0,15})\s*[,}]")
 
 
@@ -154,7 +154,7 @@ def number_of(text: str) -> int | None:
     """The number of a call that no decoder understands, so that the call can be answered. None: it has none.
 
     Finds the field `id` of the outermost object in text that may be nested too deeply, hold half a character or be
-    no JSON at all.
+    no JSON at all, in a time that is linear in its length.
     """
     depth = 0
     for token in _TOKENS.finditer(text):

@@ -178,7 +178,7 @@ class Page:
             wrong = f"this message cannot be understood: {error}"
         except (LimitError, InvalidValueError) as error:
             wrong = str(error)
-        number = number_of(text)
+        number = number_of(text[:most]) if self._session else None  # Before `enter` nothing is answered by a number.
         # fault page.wrong_call_ends_connection: if True:
         if number is None:
             raise ProtocolError(wrong)
