@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import tempfile
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -30,6 +32,9 @@ SAMPLE: Final = 200
 READS: Final = 2_000
 COMMITS_IN_FLIGHT: Final = 64
 GROUPS: Final = 60
+WIDTHS: Final = (1, 10, 100, 1_000, 10_000)
+WIDE_ROUNDS: Final = 16  # as many as there are commits between two snapshots of a document
+WIDE_DOCUMENTS: Final = 1_000
 
 
 class Writer:
@@ -72,6 +77,7 @@ def opened(name: str) -> Iterator[Engine]:
 
 def run(figures: Figures) -> None:
     flat_costs(figures)
+    wide_commits(figures)
     against_bare(figures)
     run_million(figures)
 
@@ -163,6 +169,78 @@ def forget(engine: Engine) -> None:
 def accepted(verdicts: tuple[Verdict, ...]) -> None:
     if not all(isinstance(verdict, Accepted) for verdict in verdicts):
         raise AssertionError(f"a commit of the bench was rejected: {verdicts}")
+
+
+# ---- commits of many documents ------------------------------------------------------------------
+
+
+class WideWriter:
+    """One session whose commits each write many small documents. Counts processor time: others may use the machine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.local_seq = 0
+        engine.open_session("writer")
+
+    def commit(self, begin: int, documents: int) -> float:
+        """Write documents by their numbers. Answers the processor time of the engine, in seconds."""
+        self.local_seq += 1
+        value: Value = {"n": self.local_seq, "text": "x" * 10}
+        patches = (replace((), value),)
+        docs = [DocKey("space", f"doc{n}") for n in range(begin, begin + documents)]
+        commit = Commit(self.local_seq, tuple([Operation(doc, patches) for doc in docs]))
+        started = time.process_time()
+        verdicts = self.engine.submit("writer", commit)
+        spent = time.process_time() - started
+        accepted(verdicts)
+        return spent
+
+
+def wide_commits(figures: Figures) -> None:
+    """Commits of 1 to 10,000 documents, then 1,000 commits of 1,000 documents.
+
+    The first part does without Python's cyclic collector, as `timeit` does: the wide commits of one engine would pay
+    for looking through the documents of all the others.
+    """
+    with ExitStack() as engines:
+        engines.callback(gc.enable)
+        gc.disable()
+        writers = {size: WideWriter(engines.enter_context(opened(f"wide{size}"))) for size in WIDTHS}
+        spent = dict.fromkeys(WIDTHS, 0.0)
+        for turn in range(WIDE_ROUNDS + 1):
+            note(f"  commits of {WIDTHS[0]} to {WIDTHS[-1]} documents, round {turn} of {WIDE_ROUNDS}")
+            for size, writer in writers.items():
+                commits = max(1, WIDE_DOCUMENTS // size)
+                seconds = sum([writer.commit(0, size) for _ in range(commits)]) / commits / size
+                spent[size] += seconds if turn else 0.0  # The first round makes the documents.
+        costs = {size: total / WIDE_ROUNDS for size, total in spent.items()}
+        for size in WIDTHS:
+            best = min([costs[other] for other in WIDTHS if other <= size])
+            figures.report(
+                f"engine.wide_commit.{size}",
+                costs[size] * 1e6,
+                "us of processor time a document",
+                against="the cheapest of the narrower commits",
+                ratio=costs[size] / best,
+                at_most=1.5,
+            )
+    gc.collect()
+    for name, step in (("same", 0), ("new", WIDE_DOCUMENTS)):
+        with opened(f"wide-{name}") as engine:
+            writer = WideWriter(engine)
+            hundreds: list[float] = []
+            for hundred in range(10):
+                note(f"  commits of {WIDE_DOCUMENTS} {name} documents, {100 * hundred} of 1,000")
+                begins = [step * (100 * hundred + n) for n in range(100)]
+                hundreds.append(sum([writer.commit(begin, WIDE_DOCUMENTS) for begin in begins]) / 100 / WIDE_DOCUMENTS)
+            figures.report(
+                f"engine.wide_commits_{name}.1000",
+                hundreds[-1] * 1e6,
+                "us of processor time a document",
+                against="commits 101 to 200, with the cache as full",
+                ratio=hundreds[-1] / hundreds[1],
+                at_most=1.5,
+            )
 
 
 # ---- against bare apsw ---------------------------------------------------------------------------

@@ -46,8 +46,8 @@ class Admission:
         self._preconditions = preconditions
         self._limits = limits
 
-    def judge(self, session: Session, branch: Branch, commit: Commit, size: int) -> Rejection | list[Planned]:
-        """The reason to reject the commit of `size` bytes, or what accepting it will change."""
+    def judge(self, session: Session, branch: Branch, commit: Commit, sizes: list[int]) -> Rejection | list[Planned]:
+        """The reason to reject the commit, whose operations are charged `sizes`, or what accepting it will change."""
         # fault admission.preconditions_ignored: if False:
         if commit.preconditions:
             failed = self._preconditions.failure(commit.preconditions, session, branch)
@@ -62,7 +62,7 @@ class Admission:
                 known = conflict or Conflict()
                 dead = sorted({*known.dead_layers, *dead})
                 conflict = Conflict(known.collisions, tuple(dead), known.basis_expired)
-        return self._plan(branch, commit, conflict, size)
+        return self._plan(branch, commit, conflict, sizes)
 
     # ---- reads -----------------------------------------------------------------------------------
 
@@ -185,11 +185,13 @@ class Admission:
 
     # ---- operations ------------------------------------------------------------------------------
 
-    def _plan(self, branch: Branch, commit: Commit, conflict: Conflict | None, size: int) -> Rejection | list[Planned]:
+    def _plan(
+        self, branch: Branch, commit: Commit, conflict: Conflict | None, sizes: list[int]
+    ) -> Rejection | list[Planned]:
         planned: list[Planned] = []
         collisions: list[Collision] = []
         values = self._limits.values
-        for operation in commit.operations:
+        for operation, size in zip(commit.operations, sizes, strict=True):
             head = self._heads.get(branch, operation.doc)
             value = head.value
             touched: list[Touch] = []

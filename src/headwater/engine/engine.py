@@ -7,7 +7,7 @@ disk is the truth (C6, C7). The caller gets the error and no verdict; clients re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, TypeVar
 
@@ -187,6 +187,10 @@ class Engine:
         found = self._reading(lambda: self._parts.reads.read(doc, branch, at))
         self._parts.heads.trim()
         return found
+
+    def bring(self, docs: Iterable[DocKey], *, branch: str = MAIN) -> None:
+        """Rebuild documents that are about to be read, together, as far as memory for them goes."""
+        self._reading(lambda: self._parts.heads.bring(self._parts.branches.get(branch), docs))
 
     def documents(
         self,

@@ -38,6 +38,7 @@ from headwater.protocol.commit import (
     encode_frame,
 )
 from headwater.protocol.observations import Observation
+from headwater.protocol.partial import charged_bytes
 from headwater.protocol.verdict import Accepted, Conflict, Rejected, Rejection, RuleRefused, Verdict
 
 Outcome = tuple[Verdict, ...] | ProtocolError | LimitError
@@ -46,6 +47,7 @@ Outcome = tuple[Verdict, ...] | ProtocolError | LimitError
 _NONE: Final[list[Verdict]] = []
 UNWRITABLE: Final = (TypeError, ValueError, AttributeError, OverflowError, NotImplementedError, RecursionError)
 """What making bytes of something raises that is no commit."""
+MANY_DOCUMENTS: Final = 8  # named by a commit, for them to be rebuilt together
 MANY_TOUCHES: Final = 64
 EVERYTHING: Final = (Touch((), True),)
 """What a commit with many touches is remembered to have touched: more than it did, never less (C2)."""
@@ -238,12 +240,17 @@ class Group:
         # fault group.wave_judged_backwards: for commit, encoded in zip(frame[::-1], encodings[::-1], strict=True):
         for commit, encoded in zip(frame, encodings, strict=True):
             refusal = self._refusal(session, commit, encoded)
-            plan = refusal or self._admission.judge(session, branch, commit, len(encoded))
+            if len(commit.operations) + len(commit.reads) > MANY_DOCUMENTS and refusal is None:
+                named = (*[each.doc for each in commit.operations], *[each.doc for each in commit.reads])
+                for _ in self._heads.many(branch, named):
+                    pass  # They are in memory from here on.
+            sizes = charged_bytes(encoded, len(commit.operations))
+            plan = refusal or self._admission.judge(session, branch, commit, sizes)
             if not isinstance(plan, list):
                 verdicts.append(self._refused(session, commit, plan))
                 continue
             seq = self._log.admit(commit.local_seq, encoded, tuple([planned[0].seq for planned in plan]))
-            self._apply(session, branch, commit, seq, plan, len(encoded))
+            self._apply(session, branch, commit, seq, plan, sizes)
             # fault remade.forgotten_later:
             self._remade.look(branch, commit)
             run = runs.get(commit.local_seq)
@@ -307,15 +314,16 @@ class Group:
         return None
 
     def _apply(
-        self, session: Session, branch: Branch, commit: Commit, seq: int, plan: list[Planned], size: int
+        self, session: Session, branch: Branch, commit: Commit, seq: int, plan: list[Planned], sizes: list[int]
     ) -> None:
         """C7: past this point nothing can say no; a failing store fails the whole group."""
         # C7: all checks came before; what follows is written whole or, with its transaction, not at all.
         written: list[tuple[DocKey, tuple[Touch, ...]]] = []
-        for head, value, touched in plan:
+        next_doc = self._heads.next_doc
+        for (head, value, touched), size in zip(plan, sizes, strict=True):
             if not head.doc:
-                # No document was made since: there is still none of this name, on whichever branch.
-                is_new = head.absent_of == self._heads.next_doc
+                # No document was made since, on whichever branch, except by this commit, whose documents differ.
+                is_new = head.absent_of == next_doc
                 head.doc = (0 if is_new else self._store.doc_of(head.key) or 0) or self._new_doc(head.key)
             head.value = value
             head.seq = seq

@@ -7,7 +7,8 @@ are frozen and shared.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
 from zlib import crc32
 
 import msgspec
@@ -100,7 +101,8 @@ class Heads:
 
     def forget(self) -> None:
         """Drop everything kept in memory: what is on the disk decides. The caller wrote back, or recovers."""
-        self._cache: dict[tuple[int, DocKey], Head] = {}
+        # The oldest first. An ordinary dictionary would step over all that was deleted in front of it each time.
+        self._cache: OrderedDict[tuple[int, DocKey], Head] = OrderedDict()
         self._unwritten: list[Head] = []
         self._held = 0
         self._pinned = 0
@@ -136,12 +138,10 @@ class Heads:
 
     def get(self, branch: Branch, key: DocKey) -> Head:
         """The head of a document, which may be absent or inherited from the branch's parent."""
-        at = (branch.id, key)
-        head = self._cache.get(at)
+        head = self._cache.get((branch.id, key))
         if head is None:
             head = self._load(branch, key)
-            self._cache[at] = head
-            self.reweigh(head)
+            self._put(head)
         else:
             head.recent = True
         return head
@@ -150,9 +150,45 @@ class Heads:
         """The head of a document, if nothing has to be rebuilt for it. That a document is not there is looked up."""
         head = self._cache.get((branch.id, key))
         if head is None and branch.parent is None and self._store.doc_of(key) is None:
-            head = self._cache[branch.id, key] = self._missing(branch, key)
-            self.reweigh(head)
+            head = self._missing(branch, key)
+            self._put(head)
         return head
+
+    def many(self, branch: Branch, keys: Sequence[DocKey]) -> Iterator[Head]:
+        """The heads of many documents, in order."""
+        for place, key in enumerate(keys):
+            if (branch.id, key) not in self._cache:
+                # fault heads.brought_one_by_one: pass
+                self.bring(branch, keys[place:])
+            yield self.get(branch, key)
+
+    def bring(self, branch: Branch, keys: Iterable[DocKey]) -> None:
+        """Rebuild those of many documents that are not in memory, up to half of the cache's budget.
+
+        Each commit of the log is looked through once for all of them. Rebuilding them one by one would look through a
+        commit that wrote several of them once for each, unless its outline is remembered.
+        """
+        rows: dict[DocKey, HeadRow] = {}
+        held = 0
+        for key in dict.fromkeys(keys):
+            if (branch.id, key) in self._cache:
+                continue
+            if held > self._limits.cache_bytes // 2:
+                break
+            doc = self._store.doc_of(key)
+            row = self._store.head(branch.id, doc) if doc is not None else None
+            if row is None:
+                self._put(self._never_written(branch, key, doc))
+            else:
+                rows[key] = row
+                held += 1_000 + 4 * (row.base_bytes + row.patch_bytes)
+        pending = self._log.back_together({key: (row.seq, row.base_seq) for key, row in rows.items()})
+        for key, row in rows.items():
+            self._put(self._rebuilt(branch, key, row, pending.pop(key)))
+
+    def _put(self, head: Head) -> None:
+        self._cache[head.branch, head.key] = head
+        self.reweigh(head)
 
     def reweigh(self, head: Head) -> None:
         weight = head.bytes_held()
@@ -186,11 +222,11 @@ class Heads:
         while self._held > self._limits.cache_bytes and chances:
             chances -= 1
             at, head = next(iter(self._cache.items()))
-            del self._cache[at]
             if head.recent or head.changed:
                 head.recent = False  # used since it was last considered: a second chance, at the end
-                self._cache[at] = head
+                self._cache.move_to_end(at)
             else:
+                del self._cache[at]
                 # fault+ heads.evicted_document_absent: self._cache[at], head.value = head, ABSENT
                 self._held -= head.weight
 
@@ -198,16 +234,27 @@ class Heads:
 
     def _load(self, branch: Branch, key: DocKey) -> Head:
         doc = self._store.doc_of(key)
+        row = self._store.head(branch.id, doc) if doc is not None else None
+        if row is None:
+            return self._never_written(branch, key, doc)
+        return self._rebuilt(branch, key, row, list(self._log.back_from(row.seq, key, down_to=row.base_seq)))
+
+    def _never_written(self, branch: Branch, key: DocKey, doc: int | None) -> Head:
+        """A document that its branch did not write: absent, or as the branch found it at its fork."""
         if doc is None:
             return self._missing(branch, key)
-        row = self._store.head(branch.id, doc)
-        if row is None:
-            value, written = self._inherited(branch, key, doc)
-            head = Head(branch.id, doc, key, value, Marks(branch.fork_seq, self._limits.marks_per_document))
-            head.inherited_seq = written
-            return head
-        value = self._folded(branch, key, doc, row.seq, row.base_seq)
-        head = Head(branch.id, doc, key, value, Marks(row.seq, self._limits.marks_per_document))
+        value, written = self._inherited(branch, key, doc)
+        head = Head(branch.id, doc, key, value, Marks(branch.fork_seq, self._limits.marks_per_document))
+        head.inherited_seq = written
+        return head
+
+    def _rebuilt(self, branch: Branch, key: DocKey, row: HeadRow, pending: list[Revision]) -> Head:
+        """A document from its snapshot and the revisions after it, latest first."""
+        base = self._store.snapshot_at_or_before(branch.id, row.doc, row.seq) if row.base_seq else None
+        if row.base_seq and (base is None or base.seq != row.base_seq):
+            raise CorruptionError(f"the snapshot of {key.scope}:{key.id} at seq {row.base_seq} is missing")
+        value = self._folded(branch, key, row.doc, base, pending)
+        head = Head(branch.id, row.doc, key, value, Marks(row.seq, self._limits.marks_per_document))
         head.seq = row.seq
         head.base_seq, head.base_bytes = row.base_seq, row.base_bytes
         head.patches, head.patch_bytes, head.ordinal = row.patches, row.patch_bytes, row.ordinal
@@ -241,7 +288,9 @@ class Heads:
                     written = revision.previous
                 if written:
                     base = self._store.snapshot_at_or_before(at.id, doc, written)
-                    return self._apply(at, key, doc, written, base), written
+                    base_seq = base.seq if base is not None else 0
+                    pending = list(self._log.back_from(written, key, down_to=base_seq))
+                    return self._folded(at, key, doc, base, pending), written
             seq = min(seq, at.fork_seq)
             at = at.parent
         return ABSENT, 0
@@ -254,27 +303,14 @@ class Heads:
         row = self._store.head(branch.id, doc)
         return row.seq if row is not None else 0
 
-    def _folded(self, branch: Branch, key: DocKey, doc: int, seq: int, base_seq: int) -> MaybeValue:
-        base = self._store.snapshot_at_or_before(branch.id, doc, seq) if base_seq else None
-        if base_seq and (base is None or base.seq != base_seq):
-            raise CorruptionError(f"the snapshot of {key.scope}:{key.id} at seq {base_seq} is missing")
-        return self._apply(branch, key, doc, seq, base)
-
-    def _apply(self, branch: Branch, key: DocKey, doc: int, seq: int, base: SnapshotRow | None) -> MaybeValue:
-        value, pending = self._after_base(branch, key, doc, seq, base)
+    def _folded(
+        self, branch: Branch, key: DocKey, doc: int, base: SnapshotRow | None, pending: list[Revision]
+    ) -> MaybeValue:
+        """The value that a snapshot, or the beginning of the branch, and the revisions after it give."""
+        value = restored(base) if base is not None else self._inherited(branch, key, doc)[0]
         for revision in reversed(pending):
             value, _ = fold(value, revision, key)
         return value
-
-    def _after_base(
-        self, branch: Branch, key: DocKey, doc: int, seq: int, base: SnapshotRow | None
-    ) -> tuple[MaybeValue, list[Revision]]:
-        """What to begin with, and the revisions after it, latest first."""
-        base_seq = base.seq if base is not None else 0
-        pending = list(self._log.back_from(seq, key, down_to=base_seq))
-        if base is not None:
-            return restored(base), pending
-        return self._inherited(branch, key, doc)[0], pending
 
     # ---- the write index -------------------------------------------------------------------------
 

@@ -49,8 +49,9 @@ class Limits:
     cache_bytes: int = 64 * 1024 * 1024
     cached_sessions: int = 4_096
     session_commits: int = 512  # accepted commits remembered per session, with what they touched
+    session_documents: int = 32_768  # documents that these touched: of wide commits fewer are remembered
     session_rejections: int = 512  # rejections remembered per session, to repeat them for a replay
-    outline_bytes: int = 8 * 1024 * 1024  # log rows of large commits whose outlines are remembered
+    outline_bytes: int = 8 * 1024 * 1024  # outlines of large commits that are remembered, with their log rows
     cached_observations: int = 16_384  # nodes of which it is remembered what was observed last
     marks_per_document: int = 16_384  # write index nodes; beyond it the oldest are merged into their parent
 

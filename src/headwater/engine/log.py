@@ -8,7 +8,8 @@ a commit is accepted.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from heapq import heapify, heappop, heappush
 from struct import Struct
 from typing import Final, NamedTuple
 from zlib import crc32
@@ -28,7 +29,7 @@ from headwater.protocol.record import Entry, decode_record, encode_record
 _FIELDS: Final = Struct("<7q")  # what a row's checksum covers beside its body: everything before `chain`
 
 _MANY_OPERATIONS: Final = 16  # of a commit, for its outline to be worth keeping
-_OUTLINES: Final = 8  # kept at most
+_OPERATION_BYTES: Final = 300  # that an operation of an outline takes in memory, beside its share of the row
 
 COMPACTED_SEQ: Final = "compacted_seq"
 """Meta key: history before this seq was compacted away; the rows still there are kept for their sessions."""
@@ -67,7 +68,7 @@ class Written(NamedTuple):
     session: int
     local_seq: int
     operations: dict[DocKey, tuple[int, Raw]]
-    row_bytes: int  # what it keeps in memory: encoded parts are views of their whole row
+    bytes_held: int  # an estimate of its memory: encoded parts are views of their whole row
 
 
 def chained(chain: int, row: LogRow) -> int:
@@ -98,6 +99,7 @@ class Log:
         "_chain",
         "_limits",
         "_open",
+        "_outline_bytes",
         "_outlines",
         "_read",
         "_store",
@@ -117,6 +119,7 @@ class Log:
         self._read: tuple[LogRow, tuple[Entry, ...]] | None = None  # the row that was read last
         # Large commits that were walked through lately: their documents are often read one after the other.
         self._outlines: OrderedDict[int, Written] = OrderedDict()
+        self._outline_bytes = 0
         last = self._store.last_row()
         self._chain = last.chain if last else 0
         self._at_us = last.at_us if last else 0
@@ -252,19 +255,33 @@ class Log:
         Of a commit that writes other documents, too, only the part that is asked for is decoded.
         """
         while seq > down_to:
+            revision = _revision(seq, self._outlines.get(seq) or self._outline(seq), key)
+            yield revision
+            seq = revision.previous
+
+    def back_together(self, spans: Mapping[DocKey, tuple[int, int]]) -> dict[DocKey, list[Revision]]:
+        """For each document the same as `back_from` from the first to the second seq of its span.
+
+        The walk visits commits from the latest to the oldest, so that each is looked through once for all documents.
+        """
+        found: dict[DocKey, list[Revision]] = {key: [] for key in spans}
+        waiting: dict[int, list[DocKey]] = {}  # the documents whose next revision is at a seq
+        for key, (seq, down_to) in spans.items():
+            if seq > down_to:
+                waiting.setdefault(seq, []).append(key)
+        seqs = [-seq for seq in waiting]
+        heapify(seqs)
+        while seqs:
+            seq = -heappop(seqs)
             written = self._outlines.get(seq) or self._outline(seq)
-            found = written.operations.get(key)
-            if found is None:
-                raise CorruptionError(f"commit {seq} does not write {key.scope}:{key.id}, though its head says so")
-            previous, encoded = found
-            if previous >= seq:
-                raise CorruptionError(f"commit {seq} names {previous} as the write before it")
-            try:
-                patches = decode_patches(encoded)
-            except (msgspec.MsgspecError, ValueError) as error:
-                raise _unreadable(seq, error) from error
-            yield Revision(seq, written.session, written.local_seq, previous, patches)
-            seq = previous
+            for key in waiting.pop(seq):
+                revision = _revision(seq, written, key)
+                found[key].append(revision)
+                if revision.previous > spans[key][1]:
+                    if revision.previous not in waiting:
+                        heappush(seqs, -revision.previous)
+                    waiting.setdefault(revision.previous, []).append(key)
+        return found
 
     def _outline(self, seq: int) -> Written:
         session, entry = self.entry(seq)
@@ -278,17 +295,17 @@ class Log:
         read = self._read
         if len(operations) < _MANY_OPERATIONS or read is None or (self._open is not None and seq >= self._open.seq):
             return Written(session, outline.local_seq, operations, 0)
-        written = Written(session, outline.local_seq, operations, len(read[0].body))
+        held = len(read[0].body) + _OPERATION_BYTES * len(operations)
+        written = Written(session, outline.local_seq, operations, held)
         self._keep_outline(seq, written)
         return written
 
     def _keep_outline(self, seq: int, written: Written) -> None:
         outlines = self._outlines
         outlines[seq] = written
-        while len(outlines) > _OUTLINES or (
-            len(outlines) > 1 and sum([each.row_bytes for each in outlines.values()]) > self._limits.outline_bytes
-        ):
-            outlines.popitem(last=False)
+        self._outline_bytes += written.bytes_held
+        while len(outlines) > 1 and self._outline_bytes > self._limits.outline_bytes:
+            self._outline_bytes -= outlines.popitem(last=False)[1].bytes_held
 
     def branch_of(self, seq: int) -> int:
         """The branch that a commit was made on."""
@@ -307,6 +324,21 @@ class Log:
             return session, decode_provenance(entry.commit).node
         except (msgspec.MsgspecError, ValueError) as error:
             raise _unreadable(seq, error) from error
+
+
+def _revision(seq: int, written: Written, key: DocKey) -> Revision:
+    """One document's part of a commit, decoded."""
+    found = written.operations.get(key)
+    if found is None:
+        raise CorruptionError(f"commit {seq} does not write {key.scope}:{key.id}, though its head says so")
+    previous, encoded = found
+    if previous >= seq:
+        raise CorruptionError(f"commit {seq} names {previous} as the write before it")
+    try:
+        patches = decode_patches(encoded)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise _unreadable(seq, error) from error
+    return Revision(seq, written.session, written.local_seq, previous, patches)
 
 
 def local_seq_at(seq: int, encoded: bytes) -> int:

@@ -115,8 +115,7 @@ class Reads:
         rows = self._store.docs_of_scope(scope, after, size)
         found: list[Document] = []
         held, last = 0, rows[-1][1] if len(rows) == size else None
-        for place, (_, id) in enumerate(rows):
-            head = self._heads.get(branch, DocKey(scope, id))
+        for place, head in enumerate(self._heads.many(branch, [DocKey(scope, id) for _, id in rows])):
             if isinstance(head.value, Absent):
                 continue
             if most_bytes is not None:

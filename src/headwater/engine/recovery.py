@@ -12,6 +12,7 @@ from headwater.engine.branches import Branches
 from headwater.engine.log import Log, entries_of
 from headwater.engine.store.port import HEADS_SEQ, HeadRow, LogRow, Store
 from headwater.errors import CorruptionError
+from headwater.protocol.partial import charged_bytes
 
 _ROWS = 256
 
@@ -47,7 +48,9 @@ class Recovery:
             return
         for place, entry in enumerate(entries_of(row)):
             seq = row.seq + place
-            for operation in self._log.decoded(seq, entry.commit).operations:
+            operations = self._log.decoded(seq, entry.commit).operations
+            sizes = charged_bytes(entry.commit, len(operations))
+            for operation, size in zip(operations, sizes, strict=True):
                 doc = self._doc(operation.doc, seq)
                 at = (row.branch, doc)
                 head = heads.get(at) or self._stored(row.branch, doc)
@@ -57,7 +60,7 @@ class Recovery:
                     heads[at] = head._replace(
                         seq=seq,
                         patches=head.patches + 1,
-                        patch_bytes=head.patch_bytes + len(bytes(entry.commit)),
+                        patch_bytes=head.patch_bytes + size,
                     )
 
     def _doc(self, key: DocKey, seq: int) -> int:

@@ -73,6 +73,7 @@ class Session:
         "forgotten_seq",
         "key",
         "landed",
+        "landed_documents",
         "landed_in",
         "last",
         "principal",
@@ -90,6 +91,7 @@ class Session:
         self.unstored_refusals = False
         self.acked = row.acked  # as last heard; the row follows now and then
         self.landed: dict[int, Landed] = {}  # in order, since local_seq and seq rise together
+        self.landed_documents = 0  # how many they touched, each counted for every commit
         self.landed_in: dict[DocKey, deque[int]] = {}  # the same by document, so that a read looks at its own only
         self.refused: OrderedDict[int, Rejection] = OrderedDict()
 
@@ -264,6 +266,7 @@ class Sessions:
     def accept(self, session: Session, local_seq: int, landed: Landed) -> None:
         session.last = local_seq
         session.landed[local_seq] = landed
+        session.landed_documents += len(landed.touched)
         for doc, _ in landed.touched:
             wrote = session.landed_in.get(doc)
             if wrote is None:
@@ -272,10 +275,14 @@ class Sessions:
                 wrote.append(local_seq)
 
     def trim(self, session: Session) -> None:
-        """Forget the oldest accepted commits past the limit: their frames are closed, so the log has them."""
-        if len(session.landed) > 2 * self._limits.session_commits:
-            for oldest in list(session.landed)[: self._limits.session_commits]:
+        """Forget the oldest accepted commits past the limits: their frames are closed, so the log has them."""
+        commits, documents = self._limits.session_commits, self._limits.session_documents
+        if len(session.landed) > 2 * commits or session.landed_documents > 2 * documents:
+            for oldest in list(session.landed)[:-1]:
+                if len(session.landed) <= commits and session.landed_documents <= documents:
+                    break
                 landed = session.landed.pop(oldest)
+                session.landed_documents -= len(landed.touched)
                 # fault sessions.forgotten_seq_not_noted: pass
                 session.forgotten_seq = max(session.forgotten_seq, landed.seq)
                 for doc, _ in landed.touched:

@@ -6,7 +6,7 @@ by name or because links lead there. Never sends anything but the news that link
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final, NamedTuple
 
 from headwater.data.address import DocKey, check_id, check_scope
@@ -69,6 +69,7 @@ class Watching:
         """The watched documents that were written after a seq: from the log, if that is the shorter way."""
         engine, branch = self._engine, peer.branch
         if engine.last_seq - seen > min(len(peer.watched), FEW) or seen < engine.kept_from - 1:
+            engine.bring(peer.watched, branch=branch)
             return [doc for doc in peer.watched if engine.read(doc, branch=branch).seq > seen]
         written: dict[DocKey, None] = {}
         since = seen
@@ -125,8 +126,10 @@ class Watching:
         room.take(size_of(found.value))
         return found
 
-    def states(self, peer: Peer, docs: Iterable[DocKey], room: Room) -> tuple[State, ...]:
+    def states(self, peer: Peer, docs: Collection[DocKey], room: Room) -> tuple[State, ...]:
         """Documents as they are now. LimitError: there is no room for all of them."""
+        if len(docs) > 1:
+            self._engine.bring(docs, branch=peer.branch)
         return tuple([room.of(self.state(peer, doc)) for doc in docs])
 
     def state(self, peer: Peer, doc: DocKey) -> State:

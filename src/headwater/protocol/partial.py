@@ -54,6 +54,17 @@ def decode_outline(data: bytes | Raw) -> Outline:
     return _outline_decoder.decode(data)
 
 
+def charged_bytes(encoded: bytes | Raw, operations: int) -> list[int]:
+    """The bytes that each document of a commit is charged for it: the size of its own patches.
+
+    A commit of one operation is charged as a whole, which is no less than its patches and needs no decoding.
+    """
+    if operations == 1:
+        return [len(encoded)]
+    # fault partial.documents_charged_whole_commit: return [len(encoded)] * operations
+    return [len(operation.patches) for operation in _outline_decoder.decode(encoded).operations]
+
+
 def decode_patches(data: Raw) -> tuple[Patch, ...]:
     """The patches of one operation, frozen."""
     return tuple([validate_patch(patch, STORED_VALUE_LIMITS) for patch in _patches_decoder.decode(data)])

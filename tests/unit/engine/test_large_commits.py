@@ -128,8 +128,8 @@ def test_who_won_a_conflict_is_told_without_decoding_what_it_wrote(work: Work) -
     assert operations <= 2
 
 
-def test_few_outlines_are_kept_and_none_of_a_small_commit(work: Work) -> None:
-    engine = open_engine()
+def test_outlines_are_kept_up_to_a_number_of_bytes_and_none_of_a_small_commit(work: Work) -> None:
+    engine = open_engine(limits=Limits(outline_bytes=50_000))  # 20 operations take 300 bytes each, and their row
     ann = Writer(engine, "ann")
     for number in range(20):
         ann.lands(*[write(f"c{number}.{n}", replace((), n)) for n in range(20)])
@@ -143,7 +143,7 @@ def test_few_outlines_are_kept_and_none_of_a_small_commit(work: Work) -> None:
     work.counts()
     for number in reversed(range(20)):
         assert value_of(engine, f"c{number}.0") == 0
-        assert work.counts() == (0, 0 if number >= 12 else 1, 1), "the newest eight are kept"
+        assert work.counts() == (0, 0 if number >= 13 else 1, 1), "the newest seven are kept"
     for _ in range(2):
         engine.drop_caches()
         assert value_of(engine, "small") == 1
@@ -151,7 +151,7 @@ def test_few_outlines_are_kept_and_none_of_a_small_commit(work: Work) -> None:
 
 
 def test_outlines_of_large_rows_make_room_for_one_another(work: Work) -> None:
-    engine = open_engine(limits=Limits(outline_bytes=20_000))
+    engine = open_engine(limits=Limits(outline_bytes=32_000))
     ann = Writer(engine, "ann")
     for number in range(4):
         ann.lands(*[write(f"c{number}.{n}", replace((), "x" * 400)) for n in range(20)])
@@ -159,7 +159,7 @@ def test_outlines_of_large_rows_make_room_for_one_another(work: Work) -> None:
     for number in range(4):
         assert value_of(engine, f"c{number}.0") == "x" * 400
     work.counts()
-    for number, again in ((3, 0), (2, 0), (1, 1), (0, 1)):  # of more than 8,000 bytes each
+    for number, again in ((3, 0), (2, 0), (1, 1), (0, 1)):  # of more than 14,000 bytes each
         assert value_of(engine, f"c{number}.1") == "x" * 400
         assert work.counts() == (0, again, 1)
 

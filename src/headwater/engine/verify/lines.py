@@ -27,7 +27,8 @@ class Write(NamedTuple):
     seq: int
     session: int
     local_seq: int
-    size: int  # of the encoded commit
+    size: int  # of its patches to this document, encoded
+    commit_size: int  # of the whole commit, encoded
     changed: tuple[Touch, ...]
 
 

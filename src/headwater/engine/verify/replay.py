@@ -34,6 +34,7 @@ from headwater.protocol.commit import (
     Read,
     decode_commit,
 )
+from headwater.protocol.partial import charged_bytes
 from headwater.protocol.reactions import target_of
 from headwater.protocol.record import Entry, decode_record
 
@@ -296,8 +297,8 @@ class Replay:
             raise Broken("previous", seq, f"it has {len(entry.previous)} back pointers")
         if len({operation.doc for operation in commit.operations}) < len(commit.operations):
             raise Broken("C7", seq, "it names a document in two operations")
-        size = len(bytes(entry.commit))
-        for operation, previous in zip(commit.operations, entry.previous, strict=True):
+        sizes = charged_bytes(entry.commit, len(commit.operations))
+        for operation, previous, size in zip(commit.operations, entry.previous, sizes, strict=True):
             key = operation.doc
             before, _ = self.lines.value(row.branch, key)
             try:
@@ -311,7 +312,7 @@ class Replay:
                     seq,
                     f"the write to {doc_text(key)} before it was at {line.last_seq}, it says {previous}",
                 )
-            write = Write(seq, row.session, commit.local_seq, size, differences(before, after))
+            write = Write(seq, row.session, commit.local_seq, size, len(entry.commit), differences(before, after))
             self.lines.record(row.branch, line, write, after)
             if seq in line.snapshots:
                 self._check_snapshot(row.branch, key, line)

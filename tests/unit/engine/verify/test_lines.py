@@ -69,7 +69,7 @@ def test_a_branch_shows_what_folding_shows() -> None:
             if line is None:
                 line = Line(1, before, 0)
                 lines.begin(row.branch, A, line)
-            lines.record(row.branch, line, Write(seq, 1, seq, 10, differences(before, after)), after)
+            lines.record(row.branch, line, Write(seq, 1, seq, 10, 10, differences(before, after)), after)
             naive.accept("s", Commit(seq, (write("a", patch),), branch=row.name))
         for row in rows.values():
             assert lines.value(row.branch, A) == (naive.value(A, row.name), naive.written(A, row.name)), seed
@@ -88,7 +88,7 @@ def test_what_changed_last_at_a_path_is_the_last_overlapping_write() -> None:
         line = Line(1, ABSENT, 0)
         for seq in range(1, 15):
             after = apply(line.value, draws.patch(rng, line.value, A))[0]
-            line.add(Write(seq, 1, seq, 10, differences(line.value, after)), after)
+            line.add(Write(seq, 1, seq, 10, 10, differences(line.value, after)), after)
         for _ in range(20):
             path, depth = draws.place(rng, line.value)
             overlapping = [
