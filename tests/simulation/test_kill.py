@@ -110,8 +110,9 @@ def _note(file: IO[str], line: str) -> None:
 class Process:
     """A process that is killed without a warning and started again."""
 
-    def __init__(self, *command: str) -> None:
+    def __init__(self, *command: str, errors: Path) -> None:
         self._command = command
+        self._errors = errors
         self._running: subprocess.Popen[bytes] | None = None
         self.starts = 0
 
@@ -119,7 +120,8 @@ class Process:
         path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
         environment = {**os.environ, "PYTHONPATH": path}
         command = [part.replace("{n}", str(self.starts)) for part in self._command]
-        self._running = subprocess.Popen([sys.executable, *command], env=environment, stderr=subprocess.DEVNULL)
+        with self._errors.open("wb") as errors:  # of its last incarnation
+            self._running = subprocess.Popen([sys.executable, *command], env=environment, stderr=errors)
         self.starts += 1
 
     def kill(self) -> None:
@@ -128,14 +130,15 @@ class Process:
             self._running.wait()
             self._running = None
 
-    def end(self) -> int:
+    def end(self) -> None:
         """Ask it to end by itself, and wait until it has."""
         assert self._running is not None
         self._running.send_signal(signal.SIGTERM)
-        return self._running.wait(30)
+        assert self._running.wait(30) == 0, self._errors.read_text()
 
-    def is_running(self) -> bool:
-        return self._running is not None and self._running.poll() is None
+    def check_running(self) -> None:
+        assert self._running is not None
+        assert self._running.poll() is None, f"it ended by itself: {self._errors.read_text()}"
 
 
 @pytest.fixture
@@ -157,9 +160,14 @@ def free_port() -> int:
 @pytest.mark.thorough
 def test_killing_server_and_clients_loses_and_doubles_nothing(tmp_path: Path, processes: list[Process]) -> None:
     data, port = tmp_path / "data", free_port()
-    server = Process("-m", "headwater.cli", "serve", str(data), "--port", str(port), "--insecure-local")
+    serve = ("-m", "headwater.cli", "serve", str(data), "--port", str(port), "--insecure-local")
+    server = Process(*serve, errors=tmp_path / "errors.server")
     clients = [
-        Process(str(Path(__file__)), str(port), f"c{n}-{{n}}", str(tmp_path / f"notes{n}")) for n in range(CLIENTS)
+        Process(
+            *(str(Path(__file__)), str(port), f"c{n}-{{n}}", str(tmp_path / f"notes{n}")),
+            errors=tmp_path / f"errors{n}",
+        )
+        for n in range(CLIENTS)
     ]
     processes += [server, *clients]
     draw = Random(os.environ.get("HEADWATER_SEEDS", "kill"))
@@ -170,7 +178,7 @@ def test_killing_server_and_clients_loses_and_doubles_nothing(tmp_path: Path, pr
     while time.monotonic() < until:
         time.sleep(draw.uniform(0.2, 1.6))  # real time: what is killed are real processes
         victim = server if draw.random() < 0.5 else draw.choice(clients)
-        assert victim.is_running(), "it ended by itself"
+        victim.check_running()
         victim.kill()
         kills["server" if victim is server else "client"] += 1
         if draw.random() < 0.3:
@@ -178,8 +186,8 @@ def test_killing_server_and_clients_loses_and_doubles_nothing(tmp_path: Path, pr
         victim.start()
     for n, client in enumerate(clients):
         wait_until_noted(tmp_path / f"notes{n}", f"c{n}-{client.starts - 1}.")
-        assert client.end() == 0
-    assert server.end() == 0
+        client.end()
+    server.end()
     noted = [line.split() for file in tmp_path.glob("notes*") for line in file.read_text().splitlines()]
     check(data / f"{SPACE}.space", noted)
     assert kills["server"] >= 1

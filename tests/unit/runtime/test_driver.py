@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -165,17 +166,19 @@ def test_something_that_is_no_server_is_a_connection_error(answer: bytes, words:
 
 def test_a_server_that_never_answers_is_given_up() -> None:
     async def story() -> None:
-        holding: list[asyncio.StreamWriter] = []
+        accepted: asyncio.Queue[asyncio.StreamWriter] = asyncio.Queue()
 
         async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            holding.append(writer)
+            accepted.put_nowait(writer)
 
         server = await asyncio.start_server(mute, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         transport = WebSocket(f"ws://127.0.0.1:{port}", limits=WebSocketLimits(connect_s=0.05))
         assert isinstance(await refused(transport.connect(lambda _: None, lambda _: None)), TimeoutError)
-        for writer in holding:
-            writer.close()
+        writer = await accepted.get()  # The server may accept the connection after the client has given up.
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
         server.close()
         await server.wait_closed()
 
