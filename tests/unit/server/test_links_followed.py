@@ -89,7 +89,7 @@ def story(test: Callable[[World, Runtime], Awaitable[None]], folder: Path) -> No
         await rt.durable()
         await test(world, rt)
 
-    run(folder, work, with_keys=True, classes=(Pad, Safe))
+    run(folder, work, with_keys=True, owner="cy", classes=(Pad, Safe))
 
 
 def test_a_run_for_everybody_is_not_led_to_what_is_one_user_s(tmp_path: Path) -> None:

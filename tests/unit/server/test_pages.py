@@ -129,14 +129,15 @@ def run(
     story: Story,
     *,
     with_keys: bool = False,
+    owner: str = "ann",
     classes: tuple[type[Piece], ...] = (Pad, NoteView),
     limits: ServerLimits = DEFAULT_SERVER_LIMITS,
 ) -> None:
     async def play() -> None:
         if with_keys:
             new_key(directory)
-        owner = "ann" if with_keys else ""
-        server = Server(directory, port=0, insecure_local=not with_keys, owner=owner, classes=classes, limits=limits)
+        runs_for = owner if with_keys else ""
+        server = Server(directory, port=0, insecure_local=not with_keys, owner=runs_for, classes=classes, limits=limits)
         serving = asyncio.create_task(server.run_until_stopped())
         try:
             runtime = server.application().runtime

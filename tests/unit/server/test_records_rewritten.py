@@ -111,7 +111,7 @@ def story(test: Callable[[World, Runtime, Runtime], Awaitable[None]], folder: Pa
         async with Runtime(address, token=world.token("bob")) as bobs:
             await test(world, rt, bobs)
 
-    run(folder, work, with_keys=True, classes=CLASSES)
+    run(folder, work, with_keys=True, owner="cy", classes=CLASSES)
 
 
 async def rewrite(bobs: Runtime, **inputs: str) -> None:
