@@ -66,6 +66,7 @@ class Layer:
         "settled",
         "source",
         "spots",
+        "waits",
     )
 
     def __init__(
@@ -106,6 +107,7 @@ class Layer:
         self._named: Named | None = None
         self.frame = 0  # the first local_seq of the frame it was sent in
         self.rejection: Rejection | None = None
+        self.waits: tuple[Layer, ...] = ()  # layers of other replicas: it is sent when those are accepted
 
     @property
     def commit(self) -> Commit:
@@ -186,6 +188,13 @@ class Layer:
             if operation.doc == doc
             for patch in operation.patches
         )
+
+    def is_held(self) -> bool:
+        """Whether it is to be sent later: it stands on a commit of another space that is not accepted."""
+        if self.waits:
+            self.waits = tuple(each for each in self.waits if each.fate is not Fate.ACCEPTED)
+        # fault across.sent_at_once: return False
+        return bool(self.waits) and self.fate is Fate.QUEUED
 
     def fits(self, doc: DocKey) -> bool:
         """Whether it shows something in a document as that is now."""

@@ -77,6 +77,7 @@ class Session:
         "link",
         "on_error",
         "on_load_failed",
+        "on_released",
         "outgoing",
         "queries",
         "replica",
@@ -96,6 +97,7 @@ class Session:
         self.outgoing: deque[FromReplica] = deque()
         self.on_error: Callable[[HeadwaterError], object] = _unheard
         self.on_load_failed: Callable[[tuple[DocKey, ...], LoadError], object] = _unheard_load
+        self.on_released: Callable[[], object] = bool  # a commit that was held back may be sent: `flush` does
         self._token = token
         self._new_token = new_token
         self._resume = ""  # the token that the last answered Open chose
@@ -245,17 +247,40 @@ class Session:
             self.replica.pending.keep_here(layer)
             return
         self._wave.append(layer)
+        for each in layer.waits:
+            each.settled = [*(each.settled or ()), lambda _, rejection: self._settled_elsewhere(layer, rejection)]
         if not derived:
             self.flush()
 
+    def _settled_elsewhere(self, layer: Layer, rejection: Rejection | None) -> None:
+        """A commit of another space that a layer stands on has its verdict. Accepted: the next `flush` sends the layer.
+
+        Rejected: the layer shows what follows from a write that never was. It was not sent, and is made again.
+        """
+        if layer.fate is not Fate.QUEUED:
+            return
+        # fault across.base_rejected_unnoticed: if False:
+        if rejection is not None:
+            self.replica.rejected(layer.local_seq, Conflict(dead_layers=(layer.local_seq,)))
+            self.replica.report()
+        elif not layer.is_held():
+            self.on_released()
+
     def flush(self) -> None:
-        """Send what waits: consecutive computations as one wave, a handler's commit alone."""
+        """Send what waits: consecutive computations as one wave, a handler's commit alone.
+
+        A commit that stands on undecided commits of other spaces waits for them, and what was made after it behind it:
+        commits of a session are sent in the order in which they were made. It cannot wait for itself, since what it
+        stands on was made before it, in its own space or in another one.
+        """
         self.replica.tell()
         if self.link is not Link.UP:
             self._wave.clear()  # never sent: reverted and made again on reconnection
             return
         room = max(MAX_IN_FLIGHT - self.replica.pending.in_flight(), 0) if self._wave else 0
-        waiting, self._wave = self._wave[:room], self._wave[room:]
+        # I4: what was read of another space is committed there before this is sent.
+        held = next((at for at, layer in enumerate(self._wave[:room]) if layer.waits and layer.is_held()), room)
+        waiting, self._wave = self._wave[:held], self._wave[held:]
         wave: list[Layer] = []
         length = 0
         for layer in waiting:

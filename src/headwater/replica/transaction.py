@@ -72,6 +72,7 @@ class Transaction:
         "records",
         "source",
         "trigger",
+        "waits",
     )
 
     def __init__(
@@ -110,6 +111,7 @@ class Transaction:
         self.local_seq = 0  # set when it becomes a layer: what an `origin_committed` names
         self.oldest = 0  # the first layer that was there when it began, and that it may name
         self.leans = False  # on a layer's removal: then it is told even if it writes nothing
+        self.waits: tuple[Layer, ...] = ()  # layers of other spaces without a verdict that were read
         self.finished = False
 
     def keep(self, document: Document) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from headwater.data.address import DocKey
 from headwater.errors import HeadwaterError, LimitError, LoadError, SessionExpiredError
-from headwater.protocol.verdict import Conflict
+from headwater.protocol.verdict import Conflict, RuleRefused
 from headwater.replica.document import Document
 from headwater.replica.replica import Replica
 from headwater.replica.session import Link, Session
@@ -60,6 +60,8 @@ class Attached:
         session.keeps_derived = True
         self.driver = Driver(session, transport, clock=core.clock, on_error=self._complain)
         self.writer = Writer(self.driver, policy=policy, clock=core.clock)
+        session.on_released = core.request_tick
+        core.on_ended.append(self._other_ended)
         self._refusals(session)
         self._complained = ""
         self._closing = False
@@ -101,6 +103,15 @@ class Attached:
                 self._core.ended(self._local, error)
         except _Broken as broken:
             raise broken.__cause__ or broken from None
+
+    def _other_ended(self, other: LocalSpace) -> None:
+        """Nothing is heard from another space any more: what waits here for verdicts of its commits fails."""
+        why = f"it read commits of space {other.name}, of which it is not known whether they landed: {other.ended}"
+        held = [each.local_seq for each in self.replica.pending.queued() if each.waits and other.is_pending(each.waits)]
+        if held:
+            self.replica.all_rejected(dict.fromkeys(held, RuleRefused("space_ended", why)))
+            self.replica.report()
+            self._core.request_tick()
 
     def _complain(self, error: HeadwaterError) -> None:
         """What the driver cannot do now and tries again. The same is told once, not with every try."""
@@ -173,7 +184,10 @@ class Attached:
 
         def attempted(transaction: Transaction) -> T:
             try:
-                return attempt(transaction)
+                made = attempt(transaction)
+                if transaction.waits:
+                    core.check_decidable(transaction.waits)
+                return made
             except Missing as missing:
                 if missing.document.home is replica:
                     loaded[missing.document] = None

@@ -58,21 +58,51 @@ def check_computed(document: Document) -> bool:
 class Authored:
     """The tracker of one transaction."""
 
-    __slots__ = ("_home", "_transaction", "_visible", "wrote")
+    __slots__ = ("_home", "_transaction", "_visible", "elsewhere", "wrote")
 
     def __init__(self, home: Replica, transaction: Transaction, visible: Callable[[Document], object]) -> None:
         self._home = home
         self._transaction = transaction
         self._visible = visible  # raises where what is shown is not to be read outside a run
         self.wrote: dict[Document, None] = {}
+        self.elsewhere: dict[Document, None] = {}  # of other spaces, read here or by nodes, with writes on top
 
     def missed(self, run: Run, spot: Spot) -> Spot:
         document = cast(Document, spot.document)
         if document.writers:
             self._visible(document)
+            self._read_by_nodes(document)
         if document.home is self._home:
             self._transaction.saw(document.key, spot.path, spot.depth)
+        elif document.layers:
+            self.elsewhere[document] = None
         return spot
+
+    def _read_by_nodes(self, document: Document) -> None:
+        """Note the documents of other spaces that the value of a computed document follows from."""
+        waiting, seen = [each for each in document.writers if isinstance(each, Node)], set[Node]()
+        while waiting:
+            node = waiting.pop()
+            if node not in seen:
+                seen.add(node)
+                for source in [cast(Document, spot.document) for spot in node.reads if spot is not None]:
+                    waiting += [each for each in source.writers if isinstance(each, Node)]
+                    if source.layers and source.home is not self._home:
+                        self.elsewhere[source] = None
+
+    def undecided_elsewhere(self) -> tuple[Layer, ...]:
+        """The writes of other spaces without a verdict that were read, directly or through what nodes make of them.
+
+        Not the result of a node that is there: that follows from the other writes that are noted.
+        """
+        return tuple(
+            {
+                layer: None
+                for document in self.elsewhere
+                for layer in document.layers
+                if layer.fate in UNDECIDED and not (document.writers and layer.is_derived())
+            }
+        )
 
     def absent(self, run: Run, document: Document) -> None:
         raise Missing(document)
@@ -134,13 +164,17 @@ def call_in(
     """Call a function whose handles read and write through a transaction."""
     if current.run is not None:
         raise AuthoringError("a transaction cannot begin inside a run: it is one already")
-    run = Run(tracker or Authored(home, transaction, visible))
+    tracker = tracker or Authored(home, transaction, visible)
+    run = Run(tracker)
     run.number = current.number_apart()  # No spot was looked at in it.
     run.transaction = transaction
     run.overlay = {}
     current.run = run
     try:
-        return fn()
+        made = fn()
+        if tracker.elsewhere:
+            transaction.waits = tracker.undecided_elsewhere()
+        return made
     except (*INTERRUPTS, Exception):
         raise
     except BaseException as error:  # It would cancel or end whoever calls this; nobody asked for that.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from typing import Any, Protocol
 from weakref import ref
 
@@ -27,6 +27,7 @@ from headwater.data.value import ABSENT, MaybeValue, Value
 from headwater.errors import AuthoringError, HeadwaterError, InvalidValueError, NotReadyError
 from headwater.protocol.verdict import Conflict
 from headwater.replica.document import NOT_HERE, Document
+from headwater.replica.layer import Layer
 from headwater.replica.replica import Replica
 from headwater.runtime.authored import Authored, check_computed
 from headwater.runtime.circles import circle
@@ -92,6 +93,7 @@ class Core:
         self.sending: Sending | None = None
         self.on_missed: Callable[[Document], object] = id  # a run needs a document that is not here
         self.check_link: Callable[[Document, Document], None] | None = None  # raises where a run may not be led
+        self.on_ended: list[Callable[[LocalSpace], object]] = []  # told of spaces from which nothing will be heard
         self.open_space: Callable[[str], LocalSpace] | None = None  # for a space that nobody named before
 
     # ---- spaces ------------------------------------------------------------------------------------
@@ -241,7 +243,15 @@ class Core:
         """Nothing will be heard from a space any more."""
         space.ended = error
         self.report(f"space {space.name}", error)
+        for listener in self.on_ended:
+            listener(space)
         self.observing.look()
+
+    def check_decidable(self, layers: Sequence[Layer]) -> None:
+        """Raise why a space ended that will not say any more what became of one of these commits."""
+        for space in self._spaces.values():
+            if space.ended is not None and space.is_pending(layers):
+                raise space.ended
 
     def why_not(self, document: Document) -> Exception | None:
         """Why a document will not arrive, if that is known."""

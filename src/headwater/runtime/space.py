@@ -14,6 +14,7 @@ from headwater.data.address import DocKey
 from headwater.errors import HeadwaterError, LimitError
 from headwater.protocol.verdict import Conflict
 from headwater.replica.document import NOT_HERE, Document
+from headwater.replica.layer import Layer
 from headwater.replica.replica import Replica
 from headwater.replica.transaction import Transaction
 
@@ -185,6 +186,10 @@ class LocalSpace:
     def deferred(self) -> int:
         """How many writes wait for documents."""
         return sum(map(len, self._deferred.values()))
+
+    def is_pending(self, layers: Sequence[Layer]) -> bool:
+        """Whether one of these is a commit of this space without an end."""
+        return any(self.replica.pending.get(each.local_seq) is each for each in layers)
 
     def why_not(self, document: Document) -> Exception | None:
         """Why a document will not arrive, if it is known that it will not."""

@@ -206,9 +206,11 @@ class Attempting:
         except BaseException:
             tracker.check()
             event.stood_on = tracker.undecided()
+            event.follows = self._handling.makers_of(tracker.elsewhere, tracker.undecided_elsewhere())
             raise
         tracker.check()  # Whoever caught the signal has gone on with what was not there: nothing of that is kept.
         event.seen = noted(transaction)
+        event.follows = self._handling.makers_of(tracker.elsewhere, transaction.waits)
         self._lane.leave(event)
         if self._lane.front is None and core.observing.is_awaited():
             core.request_tick()  # `idle` may hold now, and without a connection nothing else would look.

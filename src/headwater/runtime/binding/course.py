@@ -56,9 +56,26 @@ class Course:
     async def turn(self) -> None:
         event, keeping = self._event, self._event.keeping
         await self._lane.turn(event)
-        while keeping is not None and not keeping.is_made:
-            await self._handling.storing.made(event)
+        while True:
+            if keeping is not None and not keeping.is_made:
+                await self._handling.storing.made(event)
+            elif self._is_behind():
+                await self._handling.until_made(lambda: not self._is_behind())
+            else:
+                return
             await self._lane.turn(event)
+
+    def _is_behind(self) -> bool:
+        """Whether an earlier event of another space, on which its last attempt stood, is to be made again before it.
+
+        Of two events that are rejected together the one that was sent first has its turn first, across spaces, too. An
+        event waits only for earlier ones, so that no two wait for each other.
+        """
+        # fault across.made_again_too_early: return False
+        event = self._event
+        if not event.follows or event.home.space.ended is not None:
+            return False
+        return any(each.stamp < event.stamp and self._handling.is_waiting(each) for each in event.follows)
 
     def made(self, transaction: Transaction) -> None:
         event, handling = self._event, self._handling
@@ -68,12 +85,16 @@ class Course:
         assert event.attempt is not None
         if event.effort.stage is Stage.SENT and event.seen is not None:
             self._lane.written[transaction.local_seq] = event.seen.written
+            self._lane.made[transaction.local_seq] = event
         handling.lineage.made(event.attempt, transaction)
+        if handling.behind:
+            handling.pieces.core.request_tick()  # An event of another space may wait for this one.
 
     def settled(self, layer: Layer, rejection: Rejection | None) -> None:
         event, lineage, attempt = self._event, self._handling.lineage, self._event.attempt
         assert attempt is not None
         self._lane.written.pop(layer.local_seq, None)
+        self._lane.made.pop(layer.local_seq, None)
         if rejection is None:
             # fault+ receipts.written_after_verdict: space = self._handling.pieces.runtime.space("s")
             # fault+ receipts.written_after_verdict: note = space.cell("receipt", str)

@@ -77,6 +77,7 @@ class Event:
     is_barred: bool = False  # this runtime may not write what its handler wrote; another one may
     calls: int = 0  # of its handler, those included that were stopped
     stood_on: list[Layer] = field(default_factory=list)  # writes without a verdict that its last attempt relied on
+    follows: tuple[Event, ...] = ()  # events of other spaces whose undecided commits its last attempt read
     seen: Seen | None = None  # what its last commit had read and written, for advice
     waits: str = ""  # what has to run before it, while it is parked
     brought: dict[Document, None] = field(default_factory=dict)  # documents that were asked for ahead of its handler

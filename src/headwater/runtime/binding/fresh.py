@@ -134,9 +134,15 @@ class Handled(Authored):
                     # what that saw may be older than what this stands on.
                     self._stop(Missing(source))
                 waiting += [each for each in source.writers if isinstance(each, Node)]
-                if source.home is self._home and not is_computed(source):
+                if source.home is not self._home:
+                    if source.layers:
+                        self.elsewhere[source] = None
+                elif not is_computed(source):
                     self._transaction.saw(source.key, spot.path, spot.depth)
         return is_computed(document)
+
+    def _read_by_nodes(self, document: Document) -> None:
+        """Nothing: `_stands_on_sources` notes it with the rest."""
 
     def undecided(self) -> list[Layer]:
         """The writes without a verdict that what was read stands on, directly or through what nodes make of it."""

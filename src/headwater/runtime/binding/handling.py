@@ -25,10 +25,14 @@ from headwater.runtime.binding.takeover import Takeover
 from headwater.runtime.effort import Stage
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
     from headwater.cells.sending import Stream, Topic
     from headwater.data.trace import Trace
     from headwater.pieces.declarations import HandlerMember
     from headwater.pieces.handles import Options
+    from headwater.replica.document import Document
+    from headwater.replica.layer import Layer
     from headwater.runtime.binding.contexts import EventContext
     from headwater.runtime.binding.events import Event
     from headwater.runtime.binding.facet import Facet
@@ -45,6 +49,7 @@ class Handling:
         "_live",
         "_stamps",
         "_table",
+        "behind",
         "current",
         "lineage",
         "pieces",
@@ -60,6 +65,7 @@ class Handling:
         self._lanes: dict[str, Lane] = {}
         self._live: dict[str, Event] = {}  # by id, in the order of their sending: those without an end
         self._stamps = 0
+        self.behind = 0  # events that wait for one of another space to be committed
         self._table = Table(self.policy.intents_kept)
         self._guard: asyncio.Task[None] | None = None  # ends with the runtime, and with it whatever still waits
         self.current: tuple[Event, EventContext] | None = None  # whose handler is being called
@@ -290,6 +296,7 @@ class Handling:
         """It has its end, and whoever awaits it is told."""
         core = self.pieces.core
         event.end = end
+        event.follows = ()
         event.effort.stage = Stage.ENDED
         self._live.pop(event.id, None)
         lane = self._lanes.get(event.home.space.name)
@@ -356,6 +363,29 @@ class Handling:
     @property
     def window_us(self) -> int:
         return round(self.policy.retry_window_ms * 1_000)
+
+    async def until_made(self, holds: Callable[[], bool]) -> None:
+        """Wait until events of other spaces are committed: each commit is looked at."""
+        self.behind += 1
+        try:
+            await self.pieces.core.observing.until(holds)
+        finally:
+            self.behind -= 1
+
+    def is_waiting(self, event: Event) -> bool:
+        """Whether an event is still, or again, to be committed."""
+        lane = self._lanes.get(event.home.space.name)
+        return lane is not None and lane.is_waiting(event)
+
+    def makers_of(self, documents: Iterable[Document], layers: Sequence[Layer]) -> tuple[Event, ...]:
+        """The events of this runtime whose commits some of these layers are; each is on one of the documents."""
+        found: dict[Event, None] = {}
+        for document in documents if layers else ():
+            lane = self._lanes.get(self.pieces.core.name_of(document.home) or "")
+            made = {} if lane is None else lane.made
+            known = [each.local_seq for each in document.layers if each in layers and each.local_seq in made]
+            found.update(dict.fromkeys([made[number] for number in known]))
+        return tuple(found)
 
     @property
     def in_hand(self) -> int:

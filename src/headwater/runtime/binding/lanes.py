@@ -1,4 +1,5 @@
-"""Lanes: the events of one space, in the order in which they were sent. No lane waits for another.
+"""Lanes: the events of one space, in the order in which they were sent. A lane does not wait for another one, except
+for an earlier event there whose rejected commit the event in front had read (`course`).
 
 An event has its place from the moment it is sent, whatever it waits for, and the one in front has the turn. It leaves
 when its commit is made, which the lane does not wait for, and comes back to its own place if that is rejected: several
@@ -28,7 +29,7 @@ def _stamp(event: Event) -> int:
 class Lane:
     """The events of one space that have no end."""
 
-    __slots__ = ("_next", "_on_front", "_streams", "_waiting", "space", "unended", "written")
+    __slots__ = ("_next", "_on_front", "_streams", "_waiting", "made", "space", "unended", "written")
 
     def __init__(self, space: str, on_front: Callable[[Event], object]) -> None:
         self.space = space
@@ -37,6 +38,7 @@ class Lane:
         self._streams: Counter[str] = Counter()  # how many of them each handler has
         self._next: dict[Event, asyncio.Future[None]] = {}  # those that wait for their turn
         self.written: dict[int, Written] = {}  # where those on the wire wrote, by the number of their commit
+        self.made: dict[int, Event] = {}  # those that are committed here and have no verdict, by the same number
         self.unended: dict[Event, None] = {}  # all of them, those on the wire included, in the order of their sending
 
     def __bool__(self) -> bool:
