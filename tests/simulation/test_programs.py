@@ -9,9 +9,10 @@ import pytest
 
 from tests.counts import seldom
 from tests.simulation.programs.draw_processes import draw_changed, draw_processes
-from tests.simulation.programs.draw_shared import draw_shared
+from tests.simulation.programs.draw_shared import draw_served, draw_shared
 from tests.simulation.programs.play import play_alone
 from tests.simulation.programs.play_processes import play_processes
+from tests.simulation.programs.play_served import play_served
 from tests.simulation.programs.play_simulated import play_simulated
 from tests.simulation.programs.suite import play_seeds
 
@@ -34,3 +35,8 @@ def test_programs_in_a_row_of_processes_show_the_values_of_the_naive_model() -> 
 @pytest.mark.random
 def test_programs_with_changed_code_show_the_values_of_the_naive_model() -> None:
     play_seeds(seldom(1_000, least=3), play_processes, draw_changed)
+
+
+@pytest.mark.random
+def test_programs_on_a_served_space_show_the_values_of_the_naive_model() -> None:
+    play_seeds(seldom(1_000, least=2), play_served, draw_served)

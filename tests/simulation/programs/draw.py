@@ -56,7 +56,7 @@ class Features:
     plain_writes: bool = True  # writes outside of handlers and transactions
     visitors: bool = True  # processes that write without opening a piece
     kills: bool = True
-    crashes: bool = True  # of users and servers, where a space is shared
+    crashing_users: bool = True  # runtimes that are killed, where a space is shared
     equal_writes: bool = True  # writes that may change nothing
     logged: bool | None = None  # whether each handler adds its id to a cell; None: in every second program
     steps: int = 30

@@ -26,7 +26,7 @@ from tests.simulation.programs.description import (
 )
 from tests.simulation.programs.draw import Features, Steps, draw_classes, draw_pieces
 
-__all__ = ["SERVER", "draw_shared"]
+__all__ = ["PLAIN", "SERVER", "draw_served", "draw_shared"]
 
 USERS: Final = ("ann", "bob", "cy", "dan")
 SERVER: Final = "server"
@@ -51,6 +51,11 @@ def draw_shared(seed: int, features: Features | None = None) -> Program:
     )  # fmt: skip
     steps = _SharedSteps(draw, classes, pieces, users, features).drawn()
     return Program(seed, classes, pieces, users=users, handles=handles, shared=steps)
+
+
+def draw_served(seed: int) -> Program:
+    """The program of a seed for a real server. Its users are not killed."""
+    return draw_shared(seed, Features(equal_writes=False, crashing_users=False))
 
 
 class _SharedSteps:
@@ -105,7 +110,7 @@ class _SharedSteps:
                 self._offline.add(user)
                 return [Offline(user)]
             case 6:
-                return [Crash(SERVER if draw.random() < 0.5 else user)] if self._features.crashes else []
+                return [Crash(user if self._features.crashing_users and draw.random() < 0.5 else SERVER)]
             case 7:
                 return [Wait(draw.choice((1, 5, 20, 100, 1_000)))]
             case _:

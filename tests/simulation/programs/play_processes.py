@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import signal
 import socket
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any, BinaryIO, Final, cast
+from typing import Any, BinaryIO, Final
 
 from tests.simulation.programs.description import Program, Segment
-from tests.simulation.programs.process import Request, read_message, write_message
+from tests.simulation.programs.process import Request, fork, read_message
 from tests.simulation.programs.record import Mismatch, Record
 
 __all__ = ["play_processes"]
@@ -21,13 +18,6 @@ __all__ = ["play_processes"]
 PATIENCE_S: Final = 120.0
 MIXES_MENDED: Final = True
 """Whether effects are compared that run while a process starts: pieces that come back show a mix of old and new."""
-
-
-@functools.cache
-def _forking() -> subprocess.Popen[bytes]:
-    """The process that forks the others. It ends with its standard input."""
-    command = [sys.executable, "-m", "tests.simulation.programs.process"]
-    return subprocess.Popen(command, stdin=subprocess.PIPE)
 
 
 def play_processes(program: Program, folder: Path) -> None:
@@ -55,8 +45,7 @@ class _Segment:
             listening.bind(str(where))
             listening.listen()
             listening.settimeout(PATIENCE_S)
-            stream = cast(BinaryIO, _forking().stdin)
-            write_message(stream, Request(self._program, self._number, str(folder), str(where)))
+            fork(Request(self._program, self._number, str(folder), str(where)))
             connection, _ = listening.accept()
             connection.settimeout(PATIENCE_S)
             with connection, connection.makefile("rb") as messages:

@@ -11,7 +11,6 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from headwater import HandlerFailed, HeadwaterError, Refused, Runtime
-from headwater.engine import Engine
 from tests.simulation.programs.build import real_classes
 from tests.simulation.programs.description import (
     By,
@@ -30,7 +29,7 @@ from tests.simulation.programs.description import (
     Write,
 )
 from tests.simulation.programs.draw_shared import SERVER
-from tests.simulation.programs.expected_shared import Answer, Replayed, landed_in, replayed
+from tests.simulation.programs.expected_shared import Answer, Landed, Replayed, replayed
 from tests.simulation.programs.play import SPACE
 from tests.simulation.programs.record import (
     DONE,
@@ -63,8 +62,8 @@ class Site(Protocol):
     async def settle(self) -> None:
         """Wait until every user has heard of everything, and nothing is left to do."""
 
-    def log(self, space: str) -> Engine:
-        """The engine of a space, to be read."""
+    def landed(self, program: Program) -> list[Landed]:
+        """The actions that are in the log."""
 
 
 class _User:
@@ -216,7 +215,7 @@ class SharedPlayer(Listener):
             await asyncio.gather(*user.under_way)
             user.under_way.clear()
         await self._site.settle()
-        done = replayed(self._program, self._actions, self._answers, landed_in(self._program, self._site.log(SPACE)))
+        done = replayed(self._program, self._actions, self._answers, self._site.landed(self._program))
         if self._mixes:
             raise self._mixes[0]
         for user in self._users.values():

@@ -7,10 +7,11 @@ from pathlib import Path
 from random import Random
 
 from headwater import Runtime
-from headwater.engine import Engine
 from headwater.testing import Simulation
 from headwater.testing.author_seeds import run_seed
 from tests.simulation.programs.description import Program
+from tests.simulation.programs.expected_shared import Landed, landed_in
+from tests.simulation.programs.play import SPACE
 from tests.simulation.programs.play_shared import SharedPlayer
 
 __all__ = ["play_simulated"]
@@ -46,8 +47,8 @@ class _SimulatedSite:
             self.go_online(user)
         await self._sim.settle()
 
-    def log(self, space: str) -> Engine:
-        return self._sim.server.read(lambda engines: engines[space])
+    def landed(self, program: Program) -> list[Landed]:
+        return self._sim.server.read(lambda engines: landed_in(program, engines[SPACE]))
 
 
 def play_simulated(program: Program, folder: Path) -> None:

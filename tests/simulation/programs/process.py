@@ -1,32 +1,36 @@
-"""Processes that play segments of programs: `python -m tests.simulation.programs.process`.
+"""Processes that play segments of programs, or serve: `python -m tests.simulation.programs.process`.
 
-Reads requests from standard input and forks one process for each of them, so that a segment costs no start of an
-interpreter. A segment tells its record what happens over a socket, message by message, and is killed from there.
+Reads requests from standard input and forks one process for each of them, so that a process costs no start of an
+interpreter. A segment tells its record what happens over a socket, message by message, and is killed from there. A
+server tells its process id, and that it listens.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import pickle
 import signal
 import socket
 import struct
+import subprocess
 import sys
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import IO, Any, BinaryIO, Final
 
 import headwater
 from headwater.data.trace import Failed, Ran
+from headwater.server import Server
 from tests.simulation.programs.description import Program
 from tests.simulation.programs.expressions import CELL_KINDS
 from tests.simulation.programs.play import Player
 from tests.simulation.programs.values import listen
 
-__all__ = ["Request", "read_message", "write_message"]
+__all__ = ["Request", "Serve", "fork", "read_message", "write_message"]
 
 LENGTH: Final = struct.Struct("!I")
 OURS: Final = ("pull ", "sink ", "what ", "watch ")
@@ -43,7 +47,30 @@ class Request:
     socket: str
 
 
-def write_message(stream: BinaryIO, message: object) -> None:
+@dataclass(frozen=True, slots=True)
+class Serve:
+    """Serve a directory at a port of this machine, and tell so at a socket."""
+
+    folder: str
+    port: int
+    socket: str
+
+
+@functools.cache
+def forking() -> subprocess.Popen[bytes]:
+    """The process that forks the others. It ends with its standard input."""
+    command = [sys.executable, "-m", "tests.simulation.programs.process"]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)  # Servers log there.
+
+
+def fork(request: Request | Serve) -> None:
+    """Have a process forked for a request."""
+    stream = forking().stdin
+    assert stream is not None
+    write_message(stream, request)
+
+
+def write_message(stream: IO[bytes], message: object) -> None:
     data = pickle.dumps(message)
     stream.write(LENGTH.pack(len(data)) + data)
     stream.flush()
@@ -127,7 +154,16 @@ async def _play(request: Request, pipe: Any) -> None:
     pipe.ends()
 
 
-def _run(request: Request) -> None:
+async def _serve(request: Serve, pipe: Any) -> None:
+    server = Server(request.folder, port=request.port, insecure_local=True)
+    serving = asyncio.create_task(server.run_until_stopped())
+    while not server.started:
+        await asyncio.sleep(0.001)
+    pipe.listens()
+    await serving
+
+
+def _run(request: Request | Serve) -> None:
     """The work of a forked process."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(request.socket)
@@ -135,21 +171,28 @@ def _run(request: Request) -> None:
         write_message(stream, os.getpid())
         pipe = Pipe(stream)
         try:
-            asyncio.run(_play(request, pipe))
+            asyncio.run(_play(request, pipe) if isinstance(request, Request) else _serve(request, pipe))
         except BaseException:
             write_message(stream, ("failed", (traceback.format_exc(),)))
         stream.close()
 
 
 def main() -> None:
+    servers: list[int] = []
     while (request := read_message(sys.stdin.buffer)) is not None:
+        servers = [pid for pid in servers if os.waitpid(pid, os.WNOHANG)[0] == 0]
         pid = os.fork()
         if pid == 0:
             try:
                 _run(request)
             finally:
                 os.kill(os.getpid(), signal.SIGKILL)  # Nothing of the process that forked it is to be cleaned up.
-        os.waitpid(pid, 0)
+        if isinstance(request, Serve):
+            servers.append(pid)
+        else:
+            os.waitpid(pid, 0)
+    for pid in servers:
+        os.kill(pid, signal.SIGKILL)
 
 
 if __name__ == "__main__":

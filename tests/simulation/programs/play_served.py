@@ -1,0 +1,214 @@
+"""Plays shared programs over real sockets: a server that is killed, and connections that are slowed and cut."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import socket
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from headwater import Runtime
+from headwater.engine import Engine
+from headwater.engine.store.sqlite import SqliteStore
+from headwater.runtime import Remote
+from headwater.scheduler import Failure
+from tests.simulation.programs.description import Program
+from tests.simulation.programs.expected_shared import Landed, landed_in
+from tests.simulation.programs.play import SPACE
+from tests.simulation.programs.play_shared import SharedPlayer
+from tests.simulation.programs.process import Serve, fork, read_message
+
+__all__ = ["play_served"]
+
+PATIENCE_S: Final = 90.0
+SLOWEST_S: Final = 0.02
+ROUNDS: Final = 1_000
+
+
+class _Served:
+    """A server in a process of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port: int = probe.getsockname()[1]
+        self._pid = 0
+        self._starts = 0
+
+    async def start(self) -> None:
+        self._starts += 1
+        where = str(self.folder.with_name(f"server{self._starts}"))
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(where)
+            listening.listen()
+            fork(Serve(str(self.folder), self.port, where))
+            self._pid = await asyncio.to_thread(_listens, listening)
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGKILL)
+
+
+def _listens(listening: socket.socket) -> int:
+    """Wait until a server listens. Return its process."""
+    listening.settimeout(PATIENCE_S)
+    connection, _ = listening.accept()
+    with connection, connection.makefile("rb") as messages:
+        pid: int = read_message(messages)
+        message = read_message(messages)
+        if message is None or message[0] != "listens":
+            raise OSError(f"a server did not start: {message}")
+        return pid
+
+
+class _Wire:
+    """The connections of one user: passed on slowly, cut, and refused while the user is offline."""
+
+    def __init__(self, port: int, draw: Random) -> None:
+        self._port = port
+        self._draw = draw
+        self._streams: set[asyncio.StreamWriter] = set()
+        self._server: Any = None
+        self.is_cut = False
+        self.is_slow = True
+
+    async def start(self) -> str:
+        self._server = await asyncio.start_server(self._accepted, "127.0.0.1", 0)
+        return f"ws://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._streams.add(writer)
+        try:
+            if self.is_cut:
+                return
+            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._port)
+            self._streams.add(far_writer)
+            try:
+                await asyncio.gather(self._passed_on(reader, far_writer), self._passed_on(far_reader, writer))
+            finally:
+                self._end(far_writer)
+        except (OSError, asyncio.CancelledError):
+            pass  # It was cut, or the program is over.
+        finally:
+            self._end(writer)
+
+    async def _passed_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65_536):
+            if self.is_slow:
+                await asyncio.sleep(self._draw.random() * SLOWEST_S)
+            writer.write(data)
+            await writer.drain()
+        writer.close()
+
+    def _end(self, writer: asyncio.StreamWriter) -> None:
+        self._streams.discard(writer)
+        writer.close()
+
+    def cut(self) -> None:
+        for each in tuple(self._streams):
+            each.transport.abort()
+
+    async def close(self) -> None:
+        self.cut()
+        self._server.close()
+
+
+class _ServedSite:
+    def __init__(self, program: Program, folder: Path) -> None:
+        self._program = program
+        self._server = _Served(folder)
+        self._draw = Random(f"network {program.seed}")
+        self._wires: dict[str, _Wire] = {}
+        self._runtimes: dict[str, Runtime] = {}
+        self._copies = 0
+
+    async def start(self) -> None:
+        await self._server.start()
+        for user in self._program.users:
+            wire = self._wires[user] = _Wire(self._server.port, self._draw)
+            runtime = self._runtimes[user] = Runtime(Remote(await wire.start()))
+            runtime.on_failure(self._failed)
+
+    def _failed(self, failure: Failure) -> None:
+        """Lost connections and refused events are part of a program. Its answers are compared."""
+
+    async def close(self) -> None:
+        for user, runtime in self._runtimes.items():
+            self.go_online(user)
+            await runtime.close()
+        for wire in self._wires.values():
+            await wire.close()
+
+    def kill(self) -> None:
+        self._server.kill()
+
+    def runtime(self, user: str) -> Runtime:
+        return self._runtimes[user]
+
+    def go_offline(self, user: str) -> None:
+        self._wires[user].is_cut = True
+        self._wires[user].cut()
+
+    def go_online(self, user: str) -> None:
+        self._wires[user].is_cut = False
+
+    async def crash(self, who: str) -> None:
+        """Kill the server, and start another one."""
+        self._server.kill()
+        await asyncio.sleep(self._draw.random() * 0.1)
+        await self._server.start()
+
+    async def wait(self, seconds: float) -> None:
+        await asyncio.sleep(min(seconds, 0.2))
+
+    async def settle(self) -> None:
+        """Wait until all users have seen the same seq twice, with nothing left to do."""
+        before: set[int] = set()
+        for wire in self._wires.values():
+            wire.is_slow = False
+        for _ in range(ROUNDS):
+            for runtime in self._runtimes.values():
+                await runtime.settled()
+                await runtime.durable()
+            seqs = {runtime.space(SPACE, user=user).seq for user, runtime in self._runtimes.items()}
+            if len(seqs) == 1 and seqs == before:
+                return
+            for runtime in self._runtimes.values():
+                await runtime.settled(through=max(seqs), space=SPACE)
+            before = seqs
+        raise TimeoutError("the runtimes did not come to rest")
+
+    def landed(self, program: Program) -> list[Landed]:
+        """Read the log of a copy of what is stored."""
+        self._copies += 1
+        copy = self._server.folder.with_name(f"copy{self._copies}")
+        shutil.copytree(self._server.folder, copy, ignore=shutil.ignore_patterns("*lock*"))
+        engine = Engine(SqliteStore(copy / f"{SPACE}.space"))
+        try:
+            return landed_in(program, engine)
+        finally:
+            engine.close()
+
+
+def play_served(program: Program, folder: Path) -> None:
+    """Play a shared program on a server."""
+
+    async def work() -> None:
+        site = _ServedSite(program, folder)
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await site.start()
+                player = SharedPlayer(program, site)
+                await player.play()
+                await site.close()
+        finally:
+            site.kill()
+
+    folder.mkdir(exist_ok=True)
+    asyncio.run(work())
