@@ -17,7 +17,7 @@ from headwater.engine.group import Outcome
 from headwater.engine.limits import Limits
 from headwater.engine.opening import opened
 from headwater.engine.peer import Peer, PeerState
-from headwater.engine.problems import problem_code, refused
+from headwater.engine.problems import ending_code, problem_code, refused
 from headwater.engine.room import SMALL, Room, size_of_patches
 from headwater.engine.turns import TURN_US, Turns
 from headwater.engine.watching import Kept, Watching
@@ -220,7 +220,7 @@ class Hub:
 
     def _refuse(self, peer: Peer, error: HeadwaterError) -> None:
         """C6: a problem that leaves the peer's work undecided ends the connection; it replays on the next."""
-        peer.send(Problem(problem_code(error), str(error)))
+        peer.send(Problem(ending_code(error), str(error)))
         self.lost(peer)
 
     def _forget(self, peer: Peer) -> None:

@@ -7,8 +7,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from headwater.errors import AbsentError, AccessError, HeadwaterError, LimitError, StorageError
+from headwater.errors import (
+    AbsentError,
+    AccessError,
+    CorruptionError,
+    HeadwaterError,
+    LimitError,
+    NewerVersionError,
+    StorageError,
+)
 from headwater.protocol.commit import Frame
+from headwater.protocol.messages import Problem
 from headwater.protocol.verdict import Rejected, RuleRefused, Verdict
 
 CODES: Final = {LimitError: "limit", AbsentError: "absent", StorageError: "storage", AccessError: "access"}
@@ -17,6 +26,24 @@ CODES: Final = {LimitError: "limit", AbsentError: "absent", StorageError: "stora
 def problem_code(error: HeadwaterError) -> str:
     """What a peer's program can act on."""
     return next((code for kind, code in CODES.items() if isinstance(error, kind)), "protocol")
+
+
+LASTING: Final[dict[str, type[StorageError]]] = {
+    "damaged": CorruptionError,
+    "newer": NewerVersionError,
+}
+"""Why a space cannot be opened, however often a peer connects again."""
+
+
+def ending_code(error: HeadwaterError) -> str:
+    """The code of a problem that ends a connection: one of `LASTING`, if another connection would end like it."""
+    return next((code for code, kind in LASTING.items() if isinstance(error, kind)), problem_code(error))
+
+
+def lasting_error(problem: Problem) -> StorageError | None:
+    """The error of a problem that connecting again does not mend. None: it is worth a try."""
+    kind = LASTING.get(problem.code) if problem.fatal else None
+    return None if kind is None else kind(problem.message)
 
 
 def refused(frame: Frame, error: LimitError) -> tuple[Verdict, ...]:

@@ -16,6 +16,7 @@ from headwater.engine.directory import Directory
 from headwater.engine.engine import Engine
 from headwater.engine.host import ThreadHost
 from headwater.engine.limits import DEFAULT_LIMITS, Limits
+from headwater.engine.problems import LASTING
 from headwater.engine.store.database import Synchronous
 from headwater.engine.store.deferred import DeferredStore
 from headwater.errors import HeadwaterError, StorageError
@@ -182,6 +183,9 @@ class _ToHost:
     async def connect(self, heard: Heard, lost: Lost) -> LoopbackConnection:
         try:
             host = await self._embedded.host(self._space)
+        # fault driver.damaged_space_tried_again: except ZeroDivisionError:
+        except tuple(LASTING.values()):
+            raise
         except HeadwaterError as error:
             # It is told, and tried again: a disk may be mended while the program runs.
             raise ConnectionError(f"space {self._space!r} cannot be opened: {error}") from error

@@ -2,7 +2,7 @@
 
 Owns the session's connection and its timers. Resends nothing by itself: the session knows what has to be replayed.
 Everything happens on the event loop's thread. What cannot be mended by connecting again (no access, a session that is
-over) ends the driver, loudly, for everybody who waits.
+over, a damaged file) ends the driver, loudly, for everybody who waits.
 """
 
 from __future__ import annotations
@@ -15,7 +15,15 @@ from typing import Any, Final
 from headwater.backoff import Backoff
 from headwater.clock import Clock, RealClock
 from headwater.data.address import DocKey
-from headwater.errors import AccessError, HeadwaterError, LoadError, ProtocolError, SessionExpiredError
+from headwater.engine.problems import lasting_error
+from headwater.errors import (
+    AccessError,
+    HeadwaterError,
+    LoadError,
+    ProtocolError,
+    SessionExpiredError,
+    StorageError,
+)
 from headwater.protocol.messages import Ack, Answer, FromEngine, FromReplica, Opened, Problem, Query, Sync, Verdicts
 from headwater.replica.pending import Fate
 from headwater.replica.session import Link, Session
@@ -175,6 +183,9 @@ class Driver:
                 self._connection = await self._transport.connect(*self._ears(self._line))
             except (OSError, TimeoutError) as error:
                 self._complain(ProtocolError(f"no connection: {error}"))
+            except StorageError as error:
+                self._closing = self._closing or error
+                self._complain(error)
             else:
                 self.attempts.began()
                 self.session.connected()
@@ -233,6 +244,13 @@ class Driver:
     def _take_in(self, message: FromEngine) -> None:
         if isinstance(message, Problem) and message.code == "access" and message.fatal:
             self._closing = AccessError(message.message)
+            self._end()
+            return
+        # fault driver.damaged_space_tried_again: lasting = None
+        lasting = lasting_error(message) if isinstance(message, Problem) else None
+        if lasting is not None:
+            self._closing = lasting
+            self._complain(lasting)
             self._end()
             return
         if isinstance(message, Sync) and message.turn is not None:

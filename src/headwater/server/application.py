@@ -16,6 +16,7 @@ from headwater.data.address import check_space
 from headwater.data.ids import derive
 from headwater.data.value import ABSENT
 from headwater.engine.access import ACCESS, Right, right_in
+from headwater.engine.problems import LASTING
 from headwater.engine.sessions import PAGES
 from headwater.errors import AccessError, AuthoringError, HeadwaterError
 from headwater.pieces.piece import Piece
@@ -61,6 +62,8 @@ class _ToService:
         spaces, space = self._service.spaces, self._space
         try:
             await spaces.enter(space)
+        except tuple(LASTING.values()):
+            raise
         except HeadwaterError as error:
             raise ConnectionError(f"space {space!r} cannot be opened: {error}") from error
 

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 
 from headwater.engine.host import ThreadHost
-from headwater.engine.problems import problem_code
+from headwater.engine.problems import ending_code
 from headwater.errors import AccessError, HeadwaterError, LimitError, ProtocolError
 from headwater.protocol.framing import framed
 from headwater.protocol.messages import (
@@ -345,7 +345,7 @@ class Connection:
 
     def refuse(self, error: HeadwaterError) -> None:
         """Say what was wrong and end the connection."""
-        code = problem_code(error)
+        code = ending_code(error)
         self._service.log.info("refused", code=code, problem=str(error), space=self._space)
         self.tell([Problem(code, str(error))])
 

@@ -8,6 +8,7 @@ that names the file. Knows no table but the schema's version.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from errno import EDQUOT, EFBIG, ENOSPC
 from pathlib import Path as FilePath
 from typing import Any, Final, Literal, cast
 
@@ -235,7 +236,7 @@ class Database:
             )
         if isinstance(error, apsw.BusyError | apsw.LockedError):
             return StorageError(f"{self._path} is in use by another process: {error}. Stop that process first.")
-        if isinstance(error, apsw.FullError):
+        if is_disk_full(error, self._connection):
             return StorageError(f"no room left for {self._path}: {error}. Free disk space, then reopen.")
         return StorageError(f"{self._path}: {error}")
 
@@ -379,6 +380,14 @@ class Database:
     def changes(self) -> int:
         """Rows that the last statement changed."""
         return self._connection.changes()
+
+
+def is_disk_full(error: apsw.Error, connection: apsw.Connection) -> bool:
+    """Whether a statement failed for want of room. For its log and its index SQLite calls that an I/O error."""
+    # fault database.full_disk_is_damage: return False
+    return isinstance(error, apsw.FullError) or (
+        isinstance(error, apsw.IOError) and connection.system_errno in (ENOSPC, EDQUOT, EFBIG)
+    )
 
 
 def check_length(file: FilePath) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path as FilePath
 
 import apsw
 
+from headwater.engine.store.database import is_disk_full
 from headwater.engine.store.port import Store
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.engine.verify import stored
@@ -82,6 +83,12 @@ def _integrity(path: str | FilePath) -> str | None:
         connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
         try:
             found = connection.execute("PRAGMA integrity_check(1)").fetchall()
+        except apsw.Error as error:
+            if is_disk_full(error, connection):
+                raise StorageError(
+                    f"{path} cannot be verified: the disk is full ({error}). Free disk space, then verify it again."
+                ) from error
+            raise
         finally:
             connection.close()
     except (apsw.CorruptError, apsw.NotADBError, apsw.IOError) as error:

@@ -1,0 +1,94 @@
+"""A space whose file cannot be used says so: `open` raises the reason, and `verify` tells a full disk from damage."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+import pytest
+
+import headwater
+from headwater import Cell, CorruptionError, NewerVersionError, Piece, cell, handler
+from headwater.errors import StorageError
+from tests.aid.serving import WITHIN_S, serving
+
+Spoil = Callable[[Path], None]
+
+
+class Book(Piece, name="aid.Book"):
+    pages: Cell[int] = cell(default=0)
+
+    @handler
+    def write(self) -> None:
+        self.pages.update(lambda pages: pages + 1)
+
+
+async def write_one_page(directory: Path | str) -> None:
+    async with headwater.open(directory) as runtime:
+        book = await runtime.space("books", user="ann").open(Book, "one")
+        await book.write.send()
+
+
+def damage(file: Path) -> None:
+    """Overwrite the beginning of the file."""
+    with file.open("r+b") as opened:
+        opened.write(b"no database at all")
+
+
+def mark_as_newer(file: Path) -> None:
+    """Give the file the schema version of a later Headwater."""
+    connection = apsw.Connection(str(file))
+    connection.execute("PRAGMA user_version=1000")
+    connection.close()
+
+
+UNUSABLE = [
+    pytest.param(damage, CorruptionError, "damaged", id="damaged"),
+    pytest.param(mark_as_newer, NewerVersionError, "schema version 1000", id="newer"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "error", "reason"), UNUSABLE)
+def test_open_of_a_damaged_or_newer_file_raises_with_the_reason(
+    tmp_path: Path, spoil: Spoil, error: type[StorageError], reason: str
+) -> None:
+    asyncio.run(write_one_page(tmp_path))
+    spoil(tmp_path / "books.space")
+    with pytest.raises(error, match=reason):
+        asyncio.run(asyncio.wait_for(write_one_page(tmp_path), WITHIN_S))
+
+
+@pytest.mark.parametrize(("spoil", "error", "reason"), UNUSABLE)
+def test_open_over_a_connection_raises_with_the_reason_too(
+    tmp_path: Path, spoil: Spoil, error: type[StorageError], reason: str
+) -> None:
+    async def visit() -> None:
+        async with serving(tmp_path) as server:
+            await write_one_page(f"ws://127.0.0.1:{server.address[1]}")
+
+    asyncio.run(write_one_page(tmp_path))
+    spoil(tmp_path / "books.space")
+    with pytest.raises(error, match=reason):
+        asyncio.run(visit())
+
+
+def test_verify_on_a_full_disk_says_that_the_disk_is_full(tmp_path: Path) -> None:
+    asyncio.run(write_one_page(tmp_path))
+
+    def leave_no_room() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+    command = [sys.executable, "-m", "headwater", "verify", str(tmp_path / "books.space")]
+    told = subprocess.run(
+        command, capture_output=True, text=True, check=False, preexec_fn=leave_no_room, timeout=WITHIN_S
+    )
+    assert "the disk is full" in told.stderr
+    assert "damaged" not in told.stdout + told.stderr
+    assert told.returncode == 2
