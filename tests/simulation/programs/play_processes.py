@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from tests.simulation.programs.description import Program, Segment
-from tests.simulation.programs.process import Request, fork, read_message
+from tests.simulation.programs.messages import Request, fork, read_message
 from tests.simulation.programs.record import Mismatch, Record
 
 __all__ = ["play_processes"]

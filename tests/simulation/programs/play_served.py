@@ -19,9 +19,9 @@ from headwater.runtime import Remote
 from headwater.scheduler import Failure
 from tests.simulation.programs.description import Program
 from tests.simulation.programs.expected_shared import Landed, landed_in
+from tests.simulation.programs.messages import Serve, fork, read_message
 from tests.simulation.programs.play import SPACE
 from tests.simulation.programs.play_shared import SharedPlayer
-from tests.simulation.programs.process import Serve, fork, read_message
 
 __all__ = ["play_served"]
 
