@@ -46,6 +46,7 @@ class Known:
     own: bool = False  # its last run changed something that it had read itself
     owns: bool = False  # the same of the run under way
     found: frozenset[str] = frozenset()  # the result that its last run found in place and did not write
+    made: frozenset[str] = frozenset()  # the result of its last run, whether or not it wrote it
     rejections: int = 0  # since its last completed run
     waits_for: tuple[str, ...] = ()
     is_new: bool = False  # made by a demanded run, in a pass that is not over
@@ -172,12 +173,16 @@ class Eye:
                         known.maybe[place.name, place.path] = None
 
         if notification.kind is not Kind.COMMIT:
-            self._taken_away({change.document.key.id for change in notification.changes})
+            changed = {change.document.key.id for change in notification.changes}
+            self._taken_away(changed, is_heard=notification.kind is not Kind.REVERT)
 
-    def _taken_away(self, changed: set[str]) -> None:
-        """A result that was found in place counts as read, if nothing else makes its node run anyway."""
+    def _taken_away(self, changed: set[str], *, is_heard: bool) -> None:
+        """A result counts as read, if nothing else makes its node run anyway.
+
+        What is taken back counts only where it was found in place: otherwise it may be the node's own commit.
+        """
         for known in self.known.values():
-            gone = known.found & changed
+            gone = (known.made if is_heard else known.found) & changed
             if gone:  # Of several that go at once, one is named.
                 is_open = known.why or known.rejections or len(gone) > 1
                 (known.maybe if is_open else known.why).update(dict.fromkeys((name, ()) for name in sorted(gone)))
@@ -274,8 +279,8 @@ class Eye:
         for child in node.children or ():
             if child.id in self.order:
                 self._check_turns(node, child)
+        outputs = frozenset(document.key.id for document in node.outputs)
         if layer is not None:
-            outputs = frozenset(document.key.id for document in node.outputs)
             may = frozenset(known.why) | frozenset(known.maybe)
             self.wrote[layer.local_seq] = Wrote(node.id, outputs, frozenset(known.why), may)
         if not self.runtime.flavour.cycles:
@@ -285,7 +290,8 @@ class Eye:
         known.kept, known.stopped = reading, {}
         known.why, known.maybe = {}, {}
         known.rejections, known.own = 0, known.owns
-        known.found = frozenset(document.key.id for document in node.outputs) if layer is None else frozenset()
+        known.found = outputs if layer is None else frozenset()
+        known.made = known.found or (frozenset({node.outputs[0].key.id}) if node.returns else frozenset())
 
     def _check_turns(self, parent: Node, child: Node) -> None:
         """I9: on ties parents come first, so that a child that its parent removes does not run before.

@@ -12,7 +12,7 @@ from headwater.data.address import Depth, DocKey
 from headwater.data.path import Path, lookup
 from headwater.data.spots import Spot, shape_differs
 from headwater.data.value import same
-from headwater.replica import Changed, Document, Layer, Notification, Replica
+from headwater.replica import Changed, Document, Kind, Layer, Notification, Replica
 from headwater.scheduler import CLEAN, INVALID, Node
 from headwater.testing.sched_kit import World
 
@@ -27,6 +27,16 @@ def concerns(spot: Spot, change: Changed) -> bool:
         return True
     was, now = lookup(change.before, spot.path), lookup(change.after, spot.path)
     return shape_differs(was, now) if spot.depth is Depth.SHAPE else not same(was, now)
+
+
+def _is_replaced(node: Node, notification: Notification) -> bool:
+    """Whether another writer changed the result of a clean node, or took away what its last run found in place."""
+    if isinstance(notification.source, Node) or notification.kind is Kind.COMMIT or node.error is not None:
+        return False
+    documents = {change.document for change in notification.changes}
+    if not node.wrote:
+        return not documents.isdisjoint(node.outputs)
+    return notification.kind is not Kind.REVERT and node.returns and node.outputs[0] in documents
 
 
 class Watcher:
@@ -71,13 +81,16 @@ class Watcher:
         for node in self._nodes():
             was = self._seen.get(node, node.status)
             called = () if notification.source is node else self._called(node, notification)
-            should = INVALID if called and was == CLEAN else was
+            is_replaced = was == CLEAN and _is_replaced(node, notification)
+            should = INVALID if (called or is_replaced) and was == CLEAN else was
             if node.status != should:
                 self.problems.append(f"{node!r} had status {was}, should have {should} after {notification!r}")
             for spot in called:
                 if node.causes is None or spot not in node.causes:
                     self.problems.append(f"{node!r} is not told that {spot!r} changed")
             self._note(node, called)
+            if is_replaced:
+                self.causes[node][node.outputs[0].key, ()] = None
 
     def _called(self, node: Node, notification: Notification) -> tuple[Spot, ...]:
         """The spots of a node that a notification concerns."""
