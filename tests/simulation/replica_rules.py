@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from headwater.data.address import Depth
 from headwater.data.link import Link
 from headwater.data.path import Path, lookup
-from headwater.data.value import ABSENT, MaybeValue, equal
+from headwater.data.value import ABSENT, MaybeValue, same
 from headwater.replica import NOT_HERE, NotLoaded
 
 KEYS: Final = ("p", "q", "r")
@@ -45,10 +45,10 @@ class Place(NamedTuple):
         was, now = _there(before, self.path), _there(after, self.path)
         if self.depth is Depth.SHAPE:
             if isinstance(was, dict) and isinstance(now, dict):
-                return was.keys() != now.keys()
+                return list(was) != list(now)  # The order of keys counts.
             if isinstance(was, tuple) and isinstance(now, tuple):
                 return len(was) != len(now)
-        return not equal(was, now)
+        return not same(was, now)
 
 
 def _there(value: MaybeValue, path: Path) -> MaybeValue:
