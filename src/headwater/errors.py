@@ -24,6 +24,7 @@
     ├── ProtocolError               a peer or a file said something outside the protocol
     ├── StorageError                the disk failed, or what it returned is damaged
     │   ├── CorruptionError         stored data contradicts itself; names the first place
+    │   ├── MovedError              a data directory or a file in it was moved, deleted or replaced while in use
     │   └── NewerVersionError       the file was written by a newer version of Headwater
     └── DirectoryInUseError         another process owns this data directory
 
@@ -52,6 +53,7 @@ __all__ = [
     "InvariantViolation",
     "LimitError",
     "LoadError",
+    "MovedError",
     "NewerVersionError",
     "NotReadyError",
     "NotSettlingError",
@@ -183,6 +185,10 @@ class StorageError(HeadwaterError):
 
 class CorruptionError(StorageError):
     """Stored data contradicts itself. Restore a backup, or run `headwater verify` for the first violation."""
+
+
+class MovedError(StorageError):
+    """A data directory or a file in it was moved, deleted or replaced while in use. Stop, put it back, start again."""
 
 
 class NewerVersionError(StorageError):

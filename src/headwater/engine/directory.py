@@ -17,7 +17,7 @@ from headwater.engine.engine import Engine
 from headwater.engine.limits import DEFAULT_LIMITS, Limits
 from headwater.engine.store.database import Synchronous
 from headwater.engine.store.deferred import DeferredStore
-from headwater.errors import DirectoryInUseError, StorageError
+from headwater.errors import DirectoryInUseError, MovedError, StorageError
 
 LOCK_FILE: Final = "owner.lock"
 SUFFIX: Final = ".space"
@@ -68,9 +68,29 @@ class Directory:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def check(self) -> None:
+        """MovedError: another directory, or none, is where this one was locked. A file made there would be lost."""
+        try:
+            there, held = os.stat(self._path / LOCK_FILE), os.fstat(self._lock)
+        except FileNotFoundError:
+            is_there = False
+        else:
+            is_there = os.path.samestat(there, held)
+        # fault directory.moved_directory_used: if False:
+        if not is_there:
+            raise MovedError(
+                f"the data directory {self._path} was moved, deleted or replaced while this process used it. Nothing "
+                "more is stored there. Stop the process, put the directory back, and start again."
+            )
+
     def file_of(self, space: str) -> FilePath:
         check_space(space)
         return self._path / f"{space}{SUFFIX}"
+
+    def store_of(self, space: str, *, synchronous: Synchronous = "FULL") -> DeferredStore:
+        """The store of a space, to be closed by the caller."""
+        self.check()
+        return DeferredStore(self.file_of(space), synchronous=synchronous, check=self.check)
 
     def space(self, name: str) -> Engine:
         """The engine of a space, opened on first use. A new space has no file before its first commit."""
@@ -78,7 +98,7 @@ class Directory:
             raise StorageError(f"{self._path} was closed here. Open the directory again.")
         engine = self._engines.get(name)
         if engine is None:
-            store = DeferredStore(self.file_of(name), synchronous=self._synchronous)
+            store = self.store_of(name, synchronous=self._synchronous)
             try:
                 engine = Engine(store, clock=self._clock, limits=self._limits, access=self._access)
             except BaseException:

@@ -13,6 +13,7 @@ from headwater.errors import (
     CorruptionError,
     HeadwaterError,
     LimitError,
+    MovedError,
     NewerVersionError,
     StorageError,
 )
@@ -30,6 +31,7 @@ def problem_code(error: HeadwaterError) -> str:
 
 LASTING: Final[dict[str, type[StorageError]]] = {
     "damaged": CorruptionError,
+    "moved": MovedError,
     "newer": NewerVersionError,
 }
 """Why a space cannot be opened, however often a peer connects again."""

@@ -18,8 +18,7 @@ from headwater.engine.host import ThreadHost
 from headwater.engine.limits import DEFAULT_LIMITS, Limits
 from headwater.engine.problems import LASTING
 from headwater.engine.store.database import Synchronous
-from headwater.engine.store.deferred import DeferredStore
-from headwater.errors import HeadwaterError, StorageError
+from headwater.errors import HeadwaterError, MovedError, StorageError
 from headwater.runtime.loopback import Loopback, LoopbackConnection
 from headwater.runtime.transport import Heard, Lost, Transport
 from headwater.runtime.websocket import WebSocket
@@ -139,6 +138,8 @@ class Embedded:
             host = self._hosts.get(space)
             if host is not None and host.failed is None:
                 return host
+            if host is not None and isinstance(host.failed, MovedError):
+                raise host.failed  # Opened again, it would be another space, or an empty one.
             if host is not None:
                 del self._hosts[space]
                 await asyncio.to_thread(host.close)
@@ -146,7 +147,7 @@ class Embedded:
             return made
 
     def _open(self, space: str) -> ThreadHost:
-        store = DeferredStore(self._directory.file_of(space), synchronous=self._synchronous)
+        store = self._directory.store_of(space, synchronous=self._synchronous)
         try:
             engine = Engine(store, clock=self._clock, limits=self._limits)
         except BaseException:

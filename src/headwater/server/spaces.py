@@ -19,8 +19,7 @@ from headwater.engine.directory import Directory
 from headwater.engine.engine import Engine
 from headwater.engine.host import ThreadHost
 from headwater.engine.hub import Hub
-from headwater.engine.store.deferred import DeferredStore
-from headwater.errors import InvalidValueError, LimitError, ProtocolError, StorageError
+from headwater.errors import InvalidValueError, LimitError, MovedError, ProtocolError, StorageError
 from headwater.server.limits import ServerLimits
 from headwater.server.outbox import Outbox
 
@@ -141,7 +140,10 @@ class Spaces:
     async def _made(self, space: str) -> tuple[ThreadHost, Outbox]:
         if self.closed:
             raise StorageError("this server is shutting down. Connect again.")
-        failed = self._hosts.pop(space, None)
+        failed = self._hosts.get(space)
+        if failed is not None and isinstance(failed.failed, MovedError):
+            raise failed.failed  # Opened again, it would be another space, or an empty one.
+        self._hosts.pop(space, None)
         if failed is not None:
             self._close(space, failed)
         while self._taken_before(space) >= self._limits.spaces:
@@ -177,7 +179,7 @@ class Spaces:
             del self._closing[space]
 
     def _make(self, space: str, loop: asyncio.AbstractEventLoop) -> tuple[ThreadHost, Outbox]:
-        store = DeferredStore(self._directory.file_of(space))
+        store = self._directory.store_of(space)
         try:
             engine = Engine(store, clock=self._clock, limits=self._limits.engine, access=True, founders=self._founders)
         except BaseException:

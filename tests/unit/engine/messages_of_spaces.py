@@ -9,6 +9,7 @@ from headwater.engine.directory import Directory
 from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
 from headwater.engine.room import Room
+from headwater.engine.store.sqlite import SqliteStore
 from tests.unit.engine.kit import Writer, doc, open_engine, write
 from tests.unit.engine.messages import ann_on, case, raised
 
@@ -147,6 +148,23 @@ def closed_engine(folder: Path) -> str:
     engine = open_engine(folder / "s.space")
     engine.close()
     return raised(lambda: engine.read(doc("d")))
+
+
+@case("the data directory", "was moved, deleted or replaced while this process used it", "put the directory back")
+def moved_directory(folder: Path) -> str:
+    with Directory(folder / "data") as directory:
+        (folder / "data").rename(folder / "elsewhere")
+        return raised(directory.check)
+
+
+@case("a.space was moved, deleted or replaced while this process used it", "put the file back, and start again.")
+def moved_file(folder: Path) -> str:
+    store = SqliteStore(folder / "a.space")
+    (folder / "a.space").rename(folder / "b.space")
+    store.begin()
+    said = raised(store.commit)
+    store.close()
+    return said
 
 
 @case("is owned by process", "Stop that process, or send the command through it.")

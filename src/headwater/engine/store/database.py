@@ -8,6 +8,7 @@ that names the file. Knows no table but the schema's version.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from ctypes import addressof, c_int
 from errno import EDQUOT, EFBIG, ENOSPC
 from pathlib import Path as FilePath
 from typing import Any, Final, Literal, cast
@@ -19,7 +20,7 @@ from headwater.engine.store.port import Visited
 from headwater.engine.store.rewriting import COPY, write_again
 from headwater.engine.store.schema import APPLICATION_ID
 from headwater.engine.store.seal import SEAL_FUNCTION, row_seal
-from headwater.errors import CorruptionError, LimitError, NewerVersionError, StorageError
+from headwater.errors import CorruptionError, LimitError, MovedError, NewerVersionError, StorageError
 
 Synchronous = Literal["FULL", "NORMAL", "OFF"]
 CHECKPOINT_PAGES: Final = 4_096
@@ -40,6 +41,7 @@ class Database:
         "_is_relaxed",
         "_log",
         "_migrations",
+        "_moved",
         "_path",
         "_room",
         "_room_from",
@@ -68,6 +70,7 @@ class Database:
         self._migrations = migrations
         self._room_from = FIRST if room_from is None and vfs is None else room_from
         self.visited = Visited()
+        self._moved = c_int(0)  # SQLite puts its answer here
         self._open()
 
     # ---- opening ---------------------------------------------------------------------------------
@@ -203,7 +206,12 @@ class Database:
         self.commit()
 
     def reopen(self) -> None:
-        """Start over with what is on the disk. A space that was only in memory starts over empty."""
+        """Start over with what is on the disk. A space that was only in memory starts over empty.
+
+        MovedError: another file, or none, is in its place.
+        """
+        # fault database.moved_file_written: pass
+        self._check_place()
         self._discard()
         self._create = self._path == ":memory:"  # a file that is gone must not come back empty
         self._open()
@@ -321,8 +329,23 @@ class Database:
     def commit(self) -> None:
         # fault+ store.answered_before_commit: return
         self.run("COMMIT")
+        # fault database.moved_file_written: pass
+        self._check_place()
         if self._room is not None and not self._room.after_commit():
             self._room = None
+
+    def _check_place(self) -> None:
+        """C6: a commit in a file that was moved, deleted or replaced is lost at the next start: it is no success."""
+        if self._vfs is None and self._path != ":memory:":
+            moved = self._moved
+            if not moved.value:
+                self._connection.file_control("main", apsw.SQLITE_FCNTL_HAS_MOVED, addressof(moved))
+            if moved.value:
+                self._is_doubtful = True
+                raise MovedError(
+                    f"{self._path} was moved, deleted or replaced while this process used it. Nothing more is stored "
+                    "there. Stop the process, put the file back, and start again."
+                )
 
     def rollback(self) -> None:
         if self._connection.in_transaction:
@@ -384,10 +407,13 @@ class Database:
 
 def is_disk_full(error: apsw.Error, connection: apsw.Connection) -> bool:
     """Whether a statement failed for want of room. For its log and its index SQLite calls that an I/O error."""
-    # fault database.full_disk_is_damage: return False
-    return isinstance(error, apsw.FullError) or (
-        isinstance(error, apsw.IOError) and connection.system_errno in (ENOSPC, EDQUOT, EFBIG)
-    )
+    if isinstance(error, apsw.FullError):
+        return True
+    try:
+        # fault database.full_disk_is_damage: return False
+        return isinstance(error, apsw.IOError) and connection.system_errno in (ENOSPC, EDQUOT, EFBIG)
+    except apsw.ConnectionClosedError:
+        return False  # It failed while it was closed, and cannot be asked any more.
 
 
 def check_length(file: FilePath) -> None:

@@ -7,6 +7,7 @@ before anything is answered. Nothing else about a store changes here.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path as FilePath
 
 from headwater.engine.store.database import Database, Synchronous
@@ -20,9 +21,17 @@ MEMORY = ":memory:"
 class DeferredStore(SqliteStore):
     """One space in one SQLite file, which is there from the first commit on."""
 
-    __slots__ = ("_is_needed", "_path", "_root", "_synchronous")
+    __slots__ = ("_check", "_is_needed", "_path", "_root", "_synchronous")
 
-    def __init__(self, path: str | FilePath, *, synchronous: Synchronous = "FULL") -> None:
+    def __init__(
+        self,
+        path: str | FilePath,
+        *,
+        synchronous: Synchronous = "FULL",
+        check: Callable[[], object] = bool,
+    ) -> None:
+        """`check` raises if a file must not be made any more, because its directory is another one now."""
+        self._check = check
         self._synchronous: Synchronous = synchronous
         self._is_needed = False  # the open transaction has something that must survive
         self._root: BranchRow | None = None  # the branch that a new space begins with
@@ -60,6 +69,7 @@ class DeferredStore(SqliteStore):
 
     def _move(self, path: FilePath) -> None:
         """C6: what was committed in memory is on the disk when this returns; if it fails, `reopen` decides."""
+        self._check()
         memory = self._db
         file = Database(str(path), synchronous=self._synchronous, vfs=None, migrations=MIGRATIONS)
         try:
