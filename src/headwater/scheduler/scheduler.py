@@ -214,23 +214,15 @@ class Scheduler:
     def outdate(self, node: Node) -> None:
         """Its code is another than that of its last run: it runs again as soon as somebody demands it.
 
-        No data changed, so that nobody else is told.
-        """
-        self._structural()
-        if node.account is not None and not node.removed and node.status != NEVER_RAN:
-            node.account.forget()
-        self.repeat(node)
-
-    def repeat(self, node: Node) -> None:
-        """Make a node invalid although nothing that it read changed. It runs before the next run that reads its output.
-
-        Besides this and `fates`, only a notification makes a node invalid.
+        The one thing besides a notification that makes a node invalid: no data changed, so that nobody else is told.
         """
         self._structural()
         if node.removed or node.status == NEVER_RAN:
             return
         node.status = INVALID
         node.expect = (None,)
+        if node.account is not None:
+            node.account.forget()
         self.marks.count += 1
         self.marks.beside += 1
         node.due = self.marks.cause()

@@ -38,7 +38,6 @@ from headwater.scheduler.registry import NodeSpec
 from headwater.scheduler.runner import Runner
 
 if TYPE_CHECKING:
-    from headwater.cells.run import Run
     from headwater.cells.typecodec import TypeCodec
     from headwater.runtime.binding.elements import Source
     from headwater.runtime.binding.facet import Facet
@@ -120,7 +119,8 @@ class Coordinator:
 
     def child(self, text: str) -> Home | None:
         """Inside a run: the child of one element, once it is known whether there is one."""
-        self.shown((text,) if text in self._order.get(()) else (), self._home.facet("space"))
+        self._order.get(())
+        self.shown((text,), self._home.facet("space"))
         row = self.rows.get(text)
         return None if row is None else row.child
 
@@ -342,28 +342,13 @@ class Coordinator:
                     row.result.get()
 
     def _need(self, texts: tuple[str, ...]) -> None:
-        """Inside a run: have some rows, which the coordinator lists, and have their results here and up to date."""
+        """Inside a run: have what some rows made here, and made."""
         run = self._home.pieces.core.current.run
         if run is not None and isinstance(run.tracker, (Handled, Runner)):
-            self._have_rows(run, run.tracker, texts)
             self.listing.shown(run.node, texts)
             rows = [self.rows[text] for text in texts if text in self.rows]
             self._fetch(rows)
             run.tracker.need(run, [row.result.document for row in rows if row.result is not None])
-
-    def _have_rows(self, run: Run, tracker: Handled | Runner, texts: tuple[str, ...]) -> None:
-        """Stop a run that reads the list of rows before all of them are made here.
-
-        I1: a run that left out a listed row would not read it, and nothing would wake the run once the row is made.
-        """
-        pieces = self._home.pieces
-        if self.is_sparse and any(text not in self.rows for text in texts):
-            pieces.outside(self.complete)
-        # fault each.unmade_rows_left_out: if False:
-        if any(text not in self.rows for text in texts):
-            # Another runtime listed them, and the keys that its coordinator read are on their way to this one.
-            pieces.outside(lambda: pieces.core.scheduler.repeat(self.node))
-            tracker.need(run, [self._order.document])
 
     def _fetch(self, rows: list[Row]) -> None:
         """What rows made that came back without a run is not here: all of it is asked for at once."""
