@@ -34,6 +34,7 @@ _RANGES: Final[dict[str, tuple[float, float]]] = {
     "sweep_scopes": (1, 1_000_000),
     "grace_ms": (0, LONGEST_MS),
     "named_pieces": (0, 1_000_000),
+    "erasures": (1, 1_000),
     "unread_kept": (0, 1_000_000),
     "answer_ms": (0, LONGEST_MS),
     "connect_ms": (0, LONGEST_MS),
@@ -42,6 +43,7 @@ _RANGES: Final[dict[str, tuple[float, float]]] = {
 _COUNTS: Final = frozenset(
     {
         "backlog",
+        "erasures",
         "in_hand",
         "in_outbox",
         "intents_kept",
@@ -75,6 +77,7 @@ class Policy:
     answer_ms: float = 10_000  # how long a piece that is opened waits for what is stored of its nodes; then they run
     connect_ms: float = 3_000  # how long it waits for a connection to another space that its nodes read
     named_pieces: int = 500  # pieces that were looked at by name and are not open: so many of them keep their nodes
+    erasures: int = 16  # children of removed keys that are erased at the same time, where `forget=True` says so
 
     def __post_init__(self) -> None:
         for each in fields(self):

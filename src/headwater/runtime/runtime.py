@@ -221,7 +221,8 @@ class Runtime:
     async def durable(self) -> None:
         """Every commit made so far has its verdict, those included that wait for their documents to arrive.
 
-        So has every event that was sent here, with what followed from it.
+        So has every event that was sent here, with what followed from it; and what children of removed keys kept is
+        erased where their `each` says `forget=True`.
         """
         await self.core.observing.until(self.pieces.has_ended)
         await self.written()

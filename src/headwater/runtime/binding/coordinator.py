@@ -8,15 +8,18 @@ Readers of the member read the order and the rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from headwater.cells.cell import Cell
 from headwater.cells.codec import codec_for
 from headwater.cells.handle import Input
 from headwater.cells.model import Json
 from headwater.cells.typecodec import Mismatch
 from headwater.data.text import shown
+from headwater.data.value import freeze
 from headwater.errors import AuthoringError, HeadwaterError, UpstreamFailedError
 from headwater.pieces.declarations import ChildMember, EachMember
 from headwater.pieces.handles import Computed
@@ -61,7 +64,19 @@ class Row:
 class Coordinator:
     """The rows of one member of one piece."""
 
-    __slots__ = ("_elements", "_home", "_order", "_source", "_unmade", "listing", "member", "node", "rows")
+    __slots__ = (
+        "_due",
+        "_elements",
+        "_gone",
+        "_home",
+        "_order",
+        "_source",
+        "_unmade",
+        "listing",
+        "member",
+        "node",
+        "rows",
+    )
 
     def __init__(self, home: Home, member: EachMember | ChildMember, *, is_sparse: bool = False) -> None:
         self._home = home
@@ -74,8 +89,13 @@ class Coordinator:
         core = home.pieces.core
         self._order: Computed[Any] = Computed(core, facet.document(member.stored), codec_for(tuple[str, ...]))
         self._source: Source | None = None
+        self._gone: dict[str, None] = {}  # keys that left, until an erasure finds them stored
+        self._due: Cell[Mapping[str, str]] | None = None  # keys that left, whose children's documents are to be erased
         if isinstance(member, EachMember):
             self._source = keys_of(home, member, self._elements)
+            if member.forget:
+                document = facet.document(f"{member.stored}/due")
+                self._due = Cell(core, document, codec_for(Mapping[str, str]), (), freeze({}))
         id = facet.node_id(member.stored)
         self.node = home.register(
             NodeSpec(
@@ -83,7 +103,7 @@ class Coordinator:
                 kind=NodeKind.COMPUTATION,
                 fn=self._run,
                 home=home.space.replica,
-                outputs=(self._order.document,),
+                outputs=(self._order.document, *(() if self._due is None else (self._due.document,))),
                 encode=encoder(id, self._order),
                 parent=home.maker,
                 fingerprint=home.digest(member, keys=True),
@@ -96,6 +116,8 @@ class Coordinator:
                 restore=self._restore,
             ),
         )
+        if self._due is not None:
+            home.pieces.erasures.when_known(self._due.document, self._erase)  # A runtime before may have stored some.
 
     def handle(self, facet: Facet) -> Any:
         """What the member is for a facet."""
@@ -139,6 +161,8 @@ class Coordinator:
     def _run(self) -> tuple[str, ...]:
         self._home.check_generation()
         found = {ONLY: ONLY} if self._source is None else self._source.keys()
+        if self._due is not None:
+            self._forget(self._due, found)
         if self.is_sparse:  # From here on it has all of them, and they are kept, as in a piece that is awake.
             self.complete()
             self._home.pieces.core.afterwards(lambda: self._home.keep(self.member))
@@ -150,6 +174,38 @@ class Coordinator:
             self._drop(self.rows.pop(text))
         forgetting.left(self._home, self.member.stored, found)
         return tuple(found)
+
+    def _forget(self, due: Cell[Mapping[str, str]], found: Container[str]) -> None:
+        """Store which keys left, in the commit of this run.
+
+        Keys that left are also looked for in the stored list of rows: they may have left before this runtime was
+        started. A key whose commit was rejected is in no list any more, and is stored again.
+        """
+        core, listed, stored = self._home.pieces.core, self._order.document.value, due.document.value
+        rows = [*(map(str, listed) if isinstance(listed, tuple) else ()), *self.rows]
+        # fault forget.not_stored: gone: list[str] = []
+        gone = [text for text in dict.fromkeys(rows) if text not in found]
+        kept = [text for text in self._gone if text not in found]
+        rejected = [text for text in kept if not (isinstance(stored, Mapping) and text in stored)]
+        for text in dict.fromkeys((*gone, *rejected)):
+            due.key(text).set(core.clock.new_token(8))
+        self._gone = dict.fromkeys((*kept, *gone))
+        if self._gone:
+            core.afterwards(self._erase)
+
+    def _erase(self) -> None:
+        """Begin to erase the documents of the children whose keys left."""
+        assert self._due is not None
+        document, home = self._due.document, self._home
+        for text in document.value if isinstance(document.value, Mapping) else ():
+            child = child_name(home.id, self.member.stored, text)
+            home.pieces.erasures.begin(home.space, document, text, child, partial(self._is_back, text))
+
+    def _is_back(self, text: str) -> bool:
+        """Inside the transaction of an erasure, for which a key is stored: whether the source has that key again."""
+        assert self._source is not None
+        self._gone.pop(text, None)
+        return self._source.has(text)
 
     def _row(self, key: Any, text: str, *, is_new: bool = False) -> Row:
         home, member = self._home, self.member
@@ -300,9 +356,6 @@ class Coordinator:
         if row.node is not None and not row.node.removed:
             node = row.node
             self._home.pieces.outside(lambda: self._home.pieces.core.remove(node))
-        source = self._source
-        if self.member.forget and source is not None:
-            self._home.pieces.erase(self._home.space, id, unless=lambda: source.has(row.key))
 
     def _let_go(self, row: Row) -> None:
         child, row.child = row.child, None

@@ -42,8 +42,8 @@ class Source(Protocol):
     def element(self, key: Any) -> Input[Any]:
         """The handle of one element."""
 
-    def has(self, key: Any) -> bool:
-        """Inside a transaction: whether there is such an element."""
+    def has(self, text: str) -> bool:
+        """Inside a transaction: whether there is an element with that key."""
 
     def restored(self, text: str, *, is_number: bool) -> Any:
         """The key that a text stands for."""
@@ -92,8 +92,8 @@ class Entries:
     def element(self, key: Any) -> Input[Any]:
         return self._source.key(key)
 
-    def has(self, key: Any) -> bool:
-        return self._source.key(key).exists()
+    def has(self, text: str) -> bool:
+        return self._source.key(self._codec.keys.key(text)).exists()
 
     def restored(self, text: str, *, is_number: bool) -> Any:
         return self._codec.keys.key(text)
@@ -169,8 +169,8 @@ class Projection:
             return Element(core, self._document, codec, path, source=source, key=key, key_of=self._key)
         return Input(core, self._document, codec, path)
 
-    def has(self, key: Any) -> bool:
-        return any(self._key(each) == key for each in self._source.get(()))
+    def has(self, text: str) -> bool:
+        return any(str(self._key(each)) == text for each in self._source.get(()))
 
     def restored(self, text: str, *, is_number: bool) -> Any:
         return int(text) if is_number else text

@@ -7,21 +7,23 @@ piece that is there already is not set up again.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from headwater.data.address import DocKey
+from headwater.data.address import Depth, DocKey
 from headwater.data.patch import Patch
-from headwater.data.value import Absent, Value
+from headwater.data.value import ABSENT, Absent, Value
 from headwater.errors import AbsentError, AuthoringError
 from headwater.pieces.declarations import GivenMember
 from headwater.pieces.piece import Piece
 from headwater.protocol.messages import Query
 from headwater.replica.document import NOT_HERE, NotLoaded
+from headwater.runtime.authored import Missing
 from headwater.runtime.binding.home import Home
 from headwater.runtime.binding.making import cells_of
 from headwater.runtime.binding.records import RECORD, NotArrivedError, class_named
 
 if TYPE_CHECKING:
+    from headwater.replica.document import Document
     from headwater.runtime.binding.facet import Facet
     from headwater.runtime.shared_space import Space
 
@@ -164,8 +166,20 @@ def _own(space: Space, what: Piece) -> Home:
     return home
 
 
-async def erase(space: Space, id: str, unless: Callable[[], bool] | None = None) -> None:
-    """Delete every document of a piece and of its children: what is shared, and what is this user's and session's."""
+class Due(NamedTuple):
+    """What an erasure is done for: a key in a document, and the value there."""
+
+    document: Document
+    key: str
+    value: Value
+    is_over: Callable[[], bool]  # called in the transaction: True, and nothing is erased
+
+
+async def erase(space: Space, id: str, due: Due | None = None) -> None:
+    """Delete every document of a piece and of its children: what is shared, and what is this user's and session's.
+
+    The same commit removes the key that it is due for. If the key has another value by then, nothing is done.
+    """
     heads = (f"{id}:", f"{id}/")
     scopes = ["space", *((f"user:{space.user}",) if space.user else ()), f"session:{_session(space)}"]
     found = []
@@ -173,17 +187,41 @@ async def erase(space: Space, id: str, unless: Callable[[], bool] | None = None)
         async for key, _ in documents(space, after=id, until=f"{id};", scope=scope):
             if key.id.startswith(heads):
                 found.append(key)
+    local, core = space.local, space.pieces.core
+    doomed = [local.document(key.id, key.scope) for key in found]
+    needed = doomed if due is None else [*doomed, due.document]
 
     def remove() -> None:
-        if unless is not None and unless():
-            return
-        run = space.pieces.core.current.run
+        run = core.current.run
         assert run is not None
-        for key in found:
-            run.tracker.write(run, space.local.document(key.id, key.scope), Patch("remove", ()))
+        assert run.transaction is not None
+        transaction = run.transaction
+        for document in needed:
+            if document.value is NOT_HERE:
+                raise Missing(document)
+        if due is not None:
+            # fault forget.erased_twice: if False:
+            if transaction.read(due.document.key, (due.key,)) != due.value:
+                return
+            transaction.write(due.document.key, Patch("remove", (due.key,)))
+            if due.is_over():
+                return
+        for document in doomed:
+            # Another erasure may have been faster. A write of this runtime that may be made again stays before this.
+            if transaction.read(document.key, (), Depth.SHAPE) is not ABSENT:
+                transaction.write(document.key, Patch("remove", ()))
 
-    if found:
-        await space.transact(remove)
+    if needed:
+        for document in needed:
+            core.load(document)  # All at once: the transaction would stop for each of them.
+        try:
+            await core.observing.until(
+                lambda: all(each.value is not NOT_HERE or core.why_not(each) is not None for each in needed)
+            )
+            await space.transact(remove)
+        finally:
+            for document in needed:
+                local.let_be(document)
 
 
 async def find(space: Space, cls: type[PieceT], after: str | None, limit: int) -> Page[PieceT]:
