@@ -15,11 +15,11 @@ import threading
 import time
 from collections.abc import Callable
 from random import Random
-from typing import Protocol
+from typing import Final, Protocol
 
 from headwater.errors import AuthoringError, LimitError
 
-__all__ = ["Clock", "Random", "RealClock", "Timer", "VirtualClock", "seeded"]
+__all__ = ["Clock", "Random", "RealClock", "SteadyWall", "Timer", "VirtualClock", "seeded"]
 
 
 class Clock(Protocol):
@@ -29,7 +29,10 @@ class Clock(Protocol):
     """
 
     def now_us(self) -> int:
-        """Wall-clock microseconds since 1970 UTC. Never goes backwards within a process."""
+        """Wall-clock microseconds since 1970 UTC. Never goes backwards or stands still within a process.
+
+        If the system's clock is set, it follows the rule of `SteadyWall`.
+        """
         ...
 
     def monotonic_us(self) -> int:
@@ -77,8 +80,10 @@ class VirtualClock:
         "_max_firings",
         "_registered",
         "_seed",
+        "_set_us",
         "_sources",
         "_start_us",
+        "_steady",
         "_timers",
         "_tokens",
     )
@@ -96,13 +101,17 @@ class VirtualClock:
         self._seed = seed
         self._max_firings = max_firings
         self._elapsed_us = 0
-        self._timers: list[tuple[int, int, Timer]] = []
+        self._set_us = 0  # by how much the wall clock was set, in all
+        self._steady: SteadyWall | None = None  # once it was set
+        self._timers: list[tuple[int, int, Timer]] = []  # by the time that has to have elapsed
         self._registered = 0
         self._advancing = False
         self._sources: dict[str, Random] = {}
         self._tokens = self._derive("tokens", "")
 
     def now_us(self) -> int:
+        if self._steady is not None:
+            return self._steady.read(self._start_us + self._elapsed_us + self._set_us, self._elapsed_us)
         return self._start_us + self._elapsed_us
 
     def monotonic_us(self) -> int:
@@ -123,7 +132,7 @@ class VirtualClock:
         """Call `fn` during the `advance` that reaches `when_us`. A moment already past is due at once, which
         means at the next `advance`, even of 0; nothing is called from inside `call_at`."""
         timer = Timer(when_us, fn)
-        heapq.heappush(self._timers, (when_us, self._registered, timer))
+        heapq.heappush(self._timers, (self._elapsed_us + when_us - self.now_us(), self._registered, timer))
         self._registered += 1
         return timer
 
@@ -131,7 +140,13 @@ class VirtualClock:
         """When the earliest timer is due, or None. A simulation jumps there when nothing else is left."""
         while self._timers and self._timers[0][2].cancelled:
             heapq.heappop(self._timers)
-        return self._timers[0][0] if self._timers else None
+        return self.now_us() + self._timers[0][0] - self._elapsed_us if self._timers else None
+
+    def set_wall_clock(self, by_us: int) -> None:
+        """Set the wall clock ahead, or back if `by_us` is negative, as an operator does. Timers go on as before."""
+        if self._steady is None:
+            self._steady = SteadyWall(self.now_us(), self._elapsed_us)
+        self._set_us += by_us
 
     def advance(self, us: int) -> None:
         """Move time by `us`, firing what falls due on the way, in order of time and then of registration.
@@ -143,21 +158,21 @@ class VirtualClock:
             raise AuthoringError(f"advance({us}): time does not go backwards; pass 0 or more microseconds")
         if self._advancing:
             raise AuthoringError(f"advance({us}) was called by a timer of the same clock; use call_at there")
-        target_us = self.now_us() + us
+        target_us = self._elapsed_us + us
         fired = 0
         self._advancing = True
         try:
-            while (due_us := self.next_timer_us()) is not None and due_us <= target_us:
+            while self.next_timer_us() is not None and self._timers[0][0] <= target_us:
                 if fired == self._max_firings:
                     raise LimitError(
-                        f"advance({us}) fired {fired} timers and more are due at {due_us}, the limit is "
+                        f"advance({us}) fired {fired} timers and more are due at {self.next_timer_us()}, the limit is "
                         f"max_firings={self._max_firings}; does a timer re-arm itself for the same moment?"
                     )
                 fired += 1
-                timer = heapq.heappop(self._timers)[2]
-                self._elapsed_us = max(self._elapsed_us, due_us - self._start_us)
+                due_us, _, timer = heapq.heappop(self._timers)
+                self._elapsed_us = max(self._elapsed_us, due_us)
                 timer.fire()
-            self._elapsed_us = target_us - self._start_us
+            self._elapsed_us = target_us
         finally:
             self._advancing = False
 
@@ -195,25 +210,59 @@ class Timer:
             fn()
 
 
-class _Wall:
-    """The latest wall-clock reading of this process.
+class SteadyWall:
+    """Wall time that goes on by monotonic time, whatever is done to the system's clock.
 
-    The system's clock may be set back. Time then stands still here until the system has caught up: a
-    commit's time must not come before the time of the commit under it.
+    The rule: between two readings as much time passes as on the monotonic clock. If the system's clock is ahead of that
+    by up to `AT_ONCE_US`, its time counts at once: it was adjusted a little. If it is further ahead, its time counts
+    after it was ahead for `LASTS_US` of monotonic time: the machine slept, or the clock was set. If it is behind, it
+    does not count: a commit's time must not come before the time of the commit under it, and whatever waits for a
+    moment goes on. Then this process is ahead of the system until the system's clock is set again or the process ends.
     """
 
-    __slots__ = ("_latest_us", "_lock")
+    AT_ONCE_US: Final = 1_000_000
+    LASTS_US: Final = 10_000_000
+
+    __slots__ = ("_ahead_since_us", "_monotonic_us", "_wall_us")
+
+    def __init__(self, wall_us: int, monotonic_us: int) -> None:
+        self._wall_us = wall_us  # the latest reading, and when that was
+        self._monotonic_us = monotonic_us
+        self._ahead_since_us: int | None = None  # since when the system's clock is far ahead
+
+    def read(self, wall_us: int, monotonic_us: int) -> int:
+        """The time, where the system's clocks show these."""
+        # fault clock.stands_still_when_set_back: now_us = self._wall_us
+        now_us = self._wall_us + monotonic_us - self._monotonic_us
+        if wall_us <= now_us + self.AT_ONCE_US:
+            self._ahead_since_us = None
+            now_us = max(now_us, wall_us)
+        elif self._ahead_since_us is None:
+            self._ahead_since_us = monotonic_us
+        # fault clock.jump_ahead_followed_at_once: else:
+        elif monotonic_us - self._ahead_since_us >= self.LASTS_US:
+            self._ahead_since_us = None
+            now_us = wall_us
+        self._wall_us, self._monotonic_us = now_us, monotonic_us
+        return now_us
+
+
+class _Wall:
+    """The wall time of this process."""
+
+    __slots__ = ("_lock", "_steady")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._latest_us = 0
+        self._steady = SteadyWall(time.time_ns() // 1_000, time.monotonic_ns() // 1_000)
 
     def read_us(self) -> int:
         # Reading under the lock: otherwise a thread could be suspended between reading and returning, and
-        # return a time from before one that another thread has already seen.
+        # return a time from before one that another thread has already seen. The monotonic clock is read last: a thread
+        # that is suspended in between must not take the time that it lost for a clock that is ahead.
         with self._lock:
-            self._latest_us = max(self._latest_us, time.time_ns() // 1_000)
-            return self._latest_us
+            wall_us = time.time_ns() // 1_000
+            return self._steady.read(wall_us, time.monotonic_ns() // 1_000)
 
 
 def _check_token_size(nbytes: int) -> None:

@@ -114,6 +114,10 @@ class Simulation:
             self._loop.stands_still = False
             timer.cancel()
 
+    def set_wall_clock(self, *, seconds: float) -> None:
+        """Set the wall clock of the machine ahead, or back by negative seconds. No time passes by that."""
+        self._clock.set_wall_clock(round(seconds * 1e6))
+
     async def settle(self) -> None:
         """Have everything come to rest: the faults end, everybody hears everything, and all that follows has run.
 
