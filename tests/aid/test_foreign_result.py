@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from headwater import Cell, Piece, Runtime, cell, computed, handler
+from headwater import Cell, Input, Piece, Runtime, cell, computed, given, handler
 from headwater.clock import VirtualClock
 from headwater.errors import NotSettlingError
 from headwater.runtime import Embedded
@@ -174,3 +174,36 @@ async def rested(*runtimes: Runtime) -> None:
         for rt in runtimes:
             await rt.settled()
             await rt.durable()
+
+
+class Source(Piece, name="aid.Source"):
+    n: Cell[int] = cell(default=0)
+
+    @handler
+    def put(self, n: int) -> None:
+        self.n.set(n)
+
+
+class Elsewhere(Piece, name="aid.Elsewhere"):
+    n: Input[int] = given()
+
+    @computed
+    def double(self) -> int:
+        return self.n.get() * 2
+
+
+@simulated(seeds=3, faults=())
+async def test_result_that_arrives_before_its_input_of_another_space_costs_no_further_run(sim: Simulation) -> None:
+    sources: list[Source] = []
+    for user in ("ann", "bob"):
+        rt = sim.runtime(user)
+        sources.append(await rt.space("one").open(Source, "source"))
+        reader = await rt.space("two").open(Elsewhere(n=sources[-1].n), "reader")
+        reader.double.sink(lambda _: None)
+    await sim.settle()
+    runs = sim.runs(Elsewhere.double)
+    for n in range(1, 11):
+        await sources[n % 2].put.send(n)
+        await sim.advance(seconds=0.05)
+    await sim.settle()
+    assert sim.runs(Elsewhere.double) == runs + 20

@@ -22,6 +22,7 @@ from headwater.replica.document import Document
 from headwater.replica.feed import FROM_OTHERS, Changed, Notification
 from headwater.replica.pending import Layer
 from headwater.replica.replica import Replica
+from headwater.scheduler.gates import Gates
 from headwater.scheduler.graph.graph import Graph
 from headwater.scheduler.hops import UNKNOWN, hops_of
 from headwater.scheduler.loads import Loads
@@ -38,7 +39,18 @@ until its own clock is as far.
 class Fates:
     """Verdicts of nodes' commits."""
 
-    __slots__ = ("_came", "_enqueue", "_graph", "_loads", "_marks", "_on_refused", "_ready", "_waiting", "own", "trace")
+    __slots__ = (
+        "_enqueue",
+        "_gates",
+        "_graph",
+        "_loads",
+        "_marks",
+        "_on_refused",
+        "_ready",
+        "_waiting",
+        "own",
+        "trace",
+    )
 
     def __init__(
         self,
@@ -47,7 +59,7 @@ class Fates:
         graph: Graph,
         *,
         enqueue: Callable[[Node], object],
-        came: Callable[[Node, int], object],
+        gates: Gates,
         ready: Callable[[Replica, Conflict], bool],
         on_refused: Callable[[Node, Exception, bool], object],
     ) -> None:
@@ -55,11 +67,11 @@ class Fates:
         self._loads = loads
         self._graph = graph
         self._enqueue = enqueue
-        self._came = came  # another session made it invalid, over so many hops
+        self._gates = gates
         self._ready = ready  # whether what won against a commit is here
         self._on_refused = on_refused  # and whether the node has written nothing since
         self._waiting: list[tuple[Node, Conflict]] = []
-        self.own: set[Replica] = set()  # replicas that no other runtime shows
+        self.own: set[Replica] = set()  # what only this runtime shows: its clock
         self.trace: Trace | None = None
 
     def on_settled(self, layer: Layer, rejection: Rejection | None) -> None:
@@ -100,7 +112,7 @@ class Fates:
                 # I1: its own result counts as read.
                 # fault fates.foreign_result_kept: if _has_found(node):
                 if _has_found(node) or (is_heard and _is_replaced(node, change)):
-                    if hops > ANSWERED_HOPS and self._reads_own(node):
+                    if hops > ANSWERED_HOPS and not self.own.isdisjoint(_read_elsewhere(node)):
                         continue
                     self._look_again(node, Spot(change.document, (), Depth.DEEP), hops, notification)
             for node in self._graph.materializers(change.document):
@@ -116,12 +128,10 @@ class Fates:
         # I6: runtimes that make different results of the same inputs would answer each other without end.
         # fault fates.foreign_results_answered_at_once: if False:
         if notification.kind in FROM_OTHERS:
-            self._came(node, hops)
+            self._gates.came(node, hops)
+            if not self.own.issuperset(_read_elsewhere(node)):
+                self._gates.result_came(node)
         self._enqueue(node)
-
-    def _reads_own(self, node: Node) -> bool:
-        """Whether it reads something that only this runtime has, such as its clock."""
-        return any(spot is not None and cast(Document, spot.document).home in self.own for spot in node.reads)
 
     def _rearm(self, node: Node, causes: Mapping[Spot, Notification] | None, hops: int = 0) -> None:
         """The run did not happen after all: what made it run still does (I8)."""
@@ -163,6 +173,11 @@ class Fates:
 def _has_found(node: Node) -> bool:
     """Whether its last run found its result in place. What it found before it came back has its place in the log."""
     return node.status == CLEAN and not (node.wrote or node.as_of) and node.error is None
+
+
+def _read_elsewhere(node: Node) -> set[Replica]:
+    """What a node reads outside of its own space: other spaces, and the time."""
+    return {cast(Document, spot.document).home for spot in node.reads if spot is not None} - {node.home}
 
 
 def _is_replaced(node: Node, change: Changed) -> bool:

@@ -16,6 +16,7 @@ class Gate:
     debounce_until: int = 0  # moves with every invalidation
     throttle_until: int = 0  # moves with every run
     backoff_until: int = 0  # moves when its runs do not come to an end
+    input_until: int = 0  # a peer's result came, perhaps before what that was made of; ends when it is invalidated
     exhaustions: int = 0  # how often in a row it spent its runs
     is_held: bool = False  # it spent its runs and had none since
     is_forgiven: bool = False  # it came to an end since; `exhaustions` counts on unless something comes from outside
@@ -27,4 +28,4 @@ class Gate:
 
     @property
     def eligible_at(self) -> int:
-        return max(self.debounce_until, self.throttle_until, self.backoff_until)
+        return max(self.debounce_until, self.throttle_until, self.backoff_until, self.input_until)

@@ -77,8 +77,15 @@ class Gates:
     def invalidated(self, node: Node) -> None:
         """Debounce: the quiet time begins anew."""
         gate = node.gate
-        if gate is not None and gate.debounce_us:
-            gate.debounce_until = self.now_us() + gate.debounce_us
+        if gate is not None:
+            gate.input_until = 0
+            if gate.debounce_us:
+                gate.debounce_until = self.now_us() + gate.debounce_us
+
+    def result_came(self, node: Node) -> None:
+        """A peer's result came for a node that reads other spaces: what that was made of may come after it."""
+        # fault gates.inputs_not_awaited: pass
+        self._gate(node).input_until = self.now_us() + self._limits.input_us
 
     def started(self, node: Node, at_us: int) -> None:
         """Throttle: the next run may begin this long after this one did. An attempt that was stopped was no run."""
@@ -158,6 +165,8 @@ class Gates:
 
     def holds_idle(self, node: Node) -> bool:
         """Whether somebody who waits for quiet still waits for it: not for ever if it does not come to an end (L7)."""
+        if node.gate is not None and node.gate.input_until > self.now_us() and node.is_runnable:
+            return True
         return self.is_exhausted(node) and self.exhaustions(node) < self._limits.idle_exhaustions
 
     # ---- options ------------------------------------------------------------------------------------

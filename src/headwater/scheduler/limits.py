@@ -18,6 +18,7 @@ class SchedulerLimits:
     slice_runs: int = 500  # attempts until the event loop gets its turn
     between_depth: int = 16  # attempts that wait where they are, each for the next one: Python's own stack waits
     between_slices: int = 4  # one attempt may take that was stopped: beginning it anew costs all that it has read
+    input_us: int = 250_000  # a node that reads other spaces gives the inputs of a peer's result so long to arrive
     exhausted: Backoff = field(default_factory=lambda: Backoff.exponential(base_ms=250, max_ms=2_000))
     idle_exhaustions: int = 3  # how often a node may spend its runs before `idle` stops waiting for it
     transient_retries: int = 5  # runs that fail with a transient error, in a row

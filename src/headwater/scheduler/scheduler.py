@@ -111,7 +111,7 @@ class Scheduler:
             self.loads,
             self.graph,
             enqueue=self.settle.enqueue,
-            came=self.gates.came,
+            gates=self.gates,
             ready=driver.is_ready,
             on_refused=self._refused,
         )
