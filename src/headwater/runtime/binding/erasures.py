@@ -79,7 +79,8 @@ class Erasures:
 
         while True:
             # Documents of the child that this runtime wrote before are stored by then, so that they are found.
-            await core.observing.until(lambda: space.ended is not None or not _is_undecided(due))
+            while _is_undecided(due) and space.ended is None:  # When this goes on, the key may have left once more.
+                await core.observing.until(lambda: space.ended is not None or not _is_undecided(due))
             token = stored()
             if token is None:
                 return
