@@ -19,7 +19,14 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 SEAMS = ROOT / "tests" / "seams.txt"
-SUITES = ("tests/scenario", "tests/invariants", "tests/simulation", "tests/contract", "src/headwater/testing")
+SUITES = (
+    "tests/scenario",
+    "tests/invariants",
+    "tests/simulation",
+    "tests/contract",
+    "tests/aid",
+    "src/headwater/testing",
+)
 UNIT = "tests/unit"
 PRODUCT = "headwater"
 UNIT_LINES_MOST = 1_700

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Coroutine
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -238,6 +239,28 @@ def test_booking_fails_if_nothing_is_heard_any_more_from_the_space_of_the_take(t
             assert (await tickets.booked.pull(), await tickets.log.pull()) == ((), ("goes on",))
             with contextlib.suppress(HeadwaterError):
                 await bob.close()
+
+    run(work)
+
+
+def test_many_undecided_commits_of_another_space_cost_no_more_than_those_of_the_same(tmp_path: Path) -> None:
+    """150 handlers that each read what 2,000 writes without a verdict left: the time is that of handlers and writes."""
+
+    async def work() -> None:
+        async with headwater.open(tmp_path) as rt:
+            seat = await rt.space("one").open(Seat, "s")
+            cost = {}
+            for space in ("one", "two"):
+                tickets = await rt.space(space).open(Tickets(holder=seat.holder), "t")
+                assert await tickets.look.send() == await seat.holder.pull()
+                await rt.durable()
+                began = time.process_time()
+                for n in range(2_000):
+                    seat.holder.set(f"{space} {n}")
+                seen = await asyncio.gather(*(tickets.look.send() for _ in range(150)))
+                cost[space] = time.process_time() - began
+                assert set(seen) == {f"{space} 1999"}
+            assert cost["two"] < 5 * cost["one"], cost
 
     run(work)
 

@@ -107,7 +107,7 @@ class Layer:
         self._named: Named | None = None
         self.frame = 0  # the first local_seq of the frame it was sent in
         self.rejection: Rejection | None = None
-        self.waits: tuple[Layer, ...] = ()  # layers of other replicas: it is sent when those are accepted
+        self.waits: set[Layer] | None = None  # layers of other replicas: it is sent when those are accepted
 
     @property
     def commit(self) -> Commit:
@@ -191,8 +191,6 @@ class Layer:
 
     def is_held(self) -> bool:
         """Whether it is to be sent later: it stands on a commit of another space that is not accepted."""
-        if self.waits:
-            self.waits = tuple(each for each in self.waits if each.fate is not Fate.ACCEPTED)
         # fault across.sent_at_once: return False
         return bool(self.waits) and self.fate is Fate.QUEUED
 

@@ -139,7 +139,7 @@ class Replica:
         commit = transaction.commit(local_seq, self.branch)
         layer = Layer(local_seq, commit, {}, transaction.source, transaction.group, transaction.trigger)
         layer.hops = transaction.hops
-        layer.waits = transaction.waits
+        layer.waits = set(transaction.waits) if transaction.waits else None
         # fault replica.commit_not_sent: if True:
         if says_nothing(commit) and not transaction.leans:
             self.settle(layer, settled, None)

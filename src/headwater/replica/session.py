@@ -66,6 +66,7 @@ class Session:
         "_acked",
         "_following",
         "_heard",
+        "_held",
         "_new_token",
         "_resume",
         "_retried",
@@ -107,6 +108,7 @@ class Session:
         self._heard = 0  # verdicts up to here have arrived
         self.seen = Seen()
         self._wave: list[Layer] = []
+        self._held: dict[Layer, list[Layer]] = {}  # undecided commits of other spaces: the layers that wait for each
         self._watches = Watches(replica, self._say)
         self.runs = Runs()
         self.queries = Queries(self._say, self._watches.new_number)
@@ -247,23 +249,32 @@ class Session:
             self.replica.pending.keep_here(layer)
             return
         self._wave.append(layer)
-        for each in layer.waits:
-            each.settled = [*(each.settled or ()), lambda _, rejection: self._settled_elsewhere(layer, rejection)]
+        for each in layer.waits or ():
+            held = self._held.get(each)
+            if held is not None:
+                held.append(layer)
+            else:
+                self._held[each] = [layer]
+                each.settled = [*(each.settled or ()), self._settled_elsewhere]
         if not derived:
             self.flush()
 
-    def _settled_elsewhere(self, layer: Layer, rejection: Rejection | None) -> None:
-        """A commit of another space that a layer stands on has its verdict. Accepted: the next `flush` sends the layer.
+    def _settled_elsewhere(self, base: Layer, rejection: Rejection | None) -> None:
+        """A commit of another space, on which layers stand, has its verdict. Accepted: the next `flush` sends a layer
+        that waits for no other commit.
 
-        Rejected: the layer shows what follows from a write that never was. It was not sent, and is made again.
+        Rejected: the layers show what follows from a write that never was. They were not sent, and are made again.
         """
-        if layer.fate is not Fate.QUEUED:
-            return
+        held = [layer for layer in self._held.pop(base) if layer.fate is Fate.QUEUED]
         # fault across.base_rejected_unnoticed: if False:
         if rejection is not None:
-            self.replica.rejected(layer.local_seq, Conflict(dead_layers=(layer.local_seq,)))
+            self.replica.all_rejected({layer.local_seq: Conflict(dead_layers=(layer.local_seq,)) for layer in held})
             self.replica.report()
-        elif not layer.is_held():
+            return
+        for layer in held:
+            if layer.waits is not None:
+                layer.waits.discard(base)
+        if any(not layer.is_held() for layer in held):
             self.on_released()
 
     def flush(self) -> None:
@@ -279,7 +290,7 @@ class Session:
             return
         room = max(MAX_IN_FLIGHT - self.replica.pending.in_flight(), 0) if self._wave else 0
         # I4: what was read of another space is committed there before this is sent.
-        held = next((at for at, layer in enumerate(self._wave[:room]) if layer.waits and layer.is_held()), room)
+        held = next((at for at, layer in enumerate(self._wave[:room]) if layer.is_held()), room)
         waiting, self._wave = self._wave[:held], self._wave[held:]
         wave: list[Layer] = []
         length = 0

@@ -187,7 +187,7 @@ class LocalSpace:
         """How many writes wait for documents."""
         return sum(map(len, self._deferred.values()))
 
-    def is_pending(self, layers: Sequence[Layer]) -> bool:
+    def is_pending(self, layers: Iterable[Layer]) -> bool:
         """Whether one of these is a commit of this space without an end."""
         return any(self.replica.pending.get(each.local_seq) is each for each in layers)
 

@@ -380,10 +380,11 @@ class Handling:
     def makers_of(self, documents: Iterable[Document], layers: Sequence[Layer]) -> tuple[Event, ...]:
         """The events of this runtime whose commits some of these layers are; each is on one of the documents."""
         found: dict[Event, None] = {}
+        wanted = set(layers)
         for document in documents if layers else ():
             lane = self._lanes.get(self.pieces.core.name_of(document.home) or "")
             made = {} if lane is None else lane.made
-            known = [each.local_seq for each in document.layers if each in layers and each.local_seq in made]
+            known = [each.local_seq for each in document.layers if each in wanted and each.local_seq in made]
             found.update(dict.fromkeys([made[number] for number in known]))
         return tuple(found)
 
