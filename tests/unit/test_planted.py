@@ -13,11 +13,11 @@ from tools.planted import LIST, ROOT, SOURCE, fault_points, planted_text, read_l
 
 
 def test_list_and_product_name_the_same_faults() -> None:
-    listed = Counter(planted.name for planted in read_list(LIST.read_text()))
-    assert [name for name, times in listed.items() if times > 1] == []
-    assert {match["name"] for path in SOURCE.rglob("*.py") for _, match in fault_points(path.read_text())} == set(
-        listed
-    )
+    listed = read_list(LIST.read_text())
+    repeated = Counter((planted.name, planted.test) for planted in listed)
+    assert [each for each, times in repeated.items() if times > 1] == []
+    points = {match["name"] for path in SOURCE.rglob("*.py") for _, match in fault_points(path.read_text())}
+    assert points == {planted.name for planted in listed}
 
 
 def test_every_planted_fault_compiles_and_changes_its_module() -> None:

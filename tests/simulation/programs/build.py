@@ -12,7 +12,21 @@ from tests.simulation.programs.values import NOTE, SHOW, Rec, shows_for
 
 __all__ = ["NaiveProgram", "real_classes"]
 
-_API = ("Cell", "Input", "Piece", "Refused", "cell", "child", "computed", "each", "effect", "fold", "given", "handler")
+_API = (
+    "Cell",
+    "Input",
+    "Piece",
+    "Refused",
+    "cell",
+    "child",
+    "computed",
+    "each",
+    "effect",
+    "fold",
+    "given",
+    "handler",
+    "materializer",
+)
 
 
 def _names(module: str) -> dict[str, Any]:

@@ -50,6 +50,8 @@ class Features:
 
     shapes: bool = True  # each, child and fold
     inputs: bool = True  # pieces that are given handles of others
+    side_writes: bool = True  # declared writes, and materializers
+    spaces: bool = True  # pieces in a second space
     remakes: bool = True  # pieces that are deleted and made again
     stops: bool = True
     written_while_stopped: bool = True
@@ -83,7 +85,15 @@ def draw_classes(draw: Random, features: Features) -> tuple[PieceClass, ...]:
         takes_inputs = number > 0 and features.inputs
         fresh = not features.equal_writes
         name = "ABC"[number]
-        drawn = ClassDraw(draw, name, children, takes_inputs=takes_inputs, is_logged=is_logged, is_fresh=fresh)
+        drawn = ClassDraw(
+            draw,
+            name,
+            children,
+            takes_inputs=takes_inputs,
+            is_logged=is_logged,
+            is_fresh=fresh,
+            side_writes=0.15 if features.side_writes else 0.0,
+        )
         classes.append(drawn.drawn())
     return (*children, *classes)
 
@@ -122,6 +132,7 @@ class ClassDraw:
         takes_inputs: bool,
         is_logged: bool,
         is_fresh: bool = False,
+        side_writes: float = 0.0,
         members: Sequence[Member] = (),
         sources: Sequence[Source] = (),
     ) -> None:
@@ -131,6 +142,7 @@ class ClassDraw:
         self._takes_inputs = takes_inputs
         self._is_logged = is_logged  # handlers add their ids to a cell
         self._is_fresh = is_fresh  # every write changes something
+        self._side_writes = side_writes
         self._members = list(members)
         self._sources = list(sources)
 
@@ -146,6 +158,8 @@ class ClassDraw:
             self._add(Member(f"x{number}", kind, (declared(draw, f"x{number}", kind),)), kind)
         for number in range(draw.randint(1, 6)):
             self._draw_node(number)
+            if draw.random() < self._side_writes:
+                self._draw_side_write(number)
         for number in range(draw.randint(0, 2)):
             self._draw_effect(f"e{number}")
         if draw.random() < 0.5:
@@ -203,6 +217,8 @@ class ClassDraw:
     def _draw_shape(self, number: int) -> bool:
         """Draw an `each`, a `child` or a fold, if there is a cell for it and a class of children."""
         draw = self._draw
+        if draw.random() < 0.25 and self._draw_child_member(number):
+            return True
         cells = [each for each in self._members if each.kind in ("ints", "recs")]
         if not cells:
             return False
@@ -226,6 +242,29 @@ class ClassDraw:
                 self._add(Member(f"v{number}", "table", source, uses | {cell.name}), "table")
         return True
 
+    def _draw_child_member(self, number: int) -> bool:
+        """A `child` of one of two classes, and a computed over it."""
+        draw = self._draw
+        cells = [each for each in self._members if each.kind in ("int", "rec")]
+        cells = [each for each in cells if any(of.members[0].kind == f"given {each.kind}" for of in self._children)]
+        if not cells:
+            return False
+        cell = draw.choice(cells)
+        classes = [each for each in self._children if each.members[0].kind == f"given {cell.kind}"]
+        one, two = draw.choice(classes), draw.choice(classes)
+        test, uses = condition(draw, self._sources)
+        annotation = one.name if one == two else f"{one.name} | {two.name}"
+        source = (
+            "@child",
+            f"def k{number}(self) -> {annotation}:",
+            f"    return ({one.name} if {test} else {two.name})(element=self.{cell.name})",
+        )
+        classes_used = {one.name, two.name}
+        self._members.append(Member(f"k{number}", "children", source, uses | {cell.name} | classes_used))
+        text = f"self.k{number}.get().c0.get()"
+        self._add(_computed(f"c{number}", "number", text, frozenset({f"k{number}"})), "number")
+        return True
+
     def _draw_children(self, number: int, cell: Member, of: PieceClass, annotation: str) -> None:
         """An `each` of children, and a computed over one of their computeds."""
         source = (
@@ -237,6 +276,25 @@ class ClassDraw:
         read = self._draw.choice(of.of_kind("number")).name
         text = f"sum(each.{read}.get() for each in self.d{number}.get().values())"
         self._add(_computed(f"c{number}", "number", text, frozenset({f"d{number}", f"{of.name}.{read}"})), "number")
+
+    def _draw_side_write(self, number: int) -> None:
+        """A cell that a computed or a materializer writes beside its value.
+
+        It is not read by others, who may see it before its writer ran. That of a materializer is compared at rests.
+        """
+        draw = self._draw
+        is_computed = draw.random() < 0.5
+        kind = "beside" if is_computed else "side"
+        cell = Member(f"y{number}", kind, (f"y{number}: Cell[int] = cell(default=0)",))
+        written, uses = expression(draw, self._sources)
+        value, others = expression(draw, self._sources, 1)
+        if is_computed:
+            decorator = f"@computed(writes=(y{number},))"
+        else:
+            decorator = f"@materializer(envelope=(y{number},))"
+        lines = (f"def w{number}(self) -> int:", f"    self.y{number}.set({written})", f"    return {value}")
+        self._members.append(cell)
+        self._add(Member(f"w{number}", "number", (decorator, *lines), uses | others | {cell.name}), "number")
 
     def _draw_fold(self, number: int, cell: Member) -> None:
         value = "x.n" if cell.kind == "recs" else "x"
@@ -257,6 +315,9 @@ class ClassDraw:
     def _draw_whole(self) -> None:
         """An effect that shows all cells and inputs, and computeds that have to fit them."""
         below = {each.name for each in self._members if each.kind == "children"}
+        while more := {each.name for each in self._members if each.uses & below} - below:
+            below |= more
+        below |= {each.name for each in self._members if each.name[0] in "yw"}
         while more := {each.name for each in self._members if each.uses & below} - below:
             below |= more
         names = [each.handle.removeprefix("self.") for each in self._sources if not each.uses & below]
@@ -312,7 +373,8 @@ def draw_pieces(draw: Random, classes: tuple[PieceClass, ...], features: Feature
             if inputs and not numbers:
                 continue
             given = tuple((member.name, *draw.choice(numbers)) for member in inputs)
-            pieces.append(Piece(name, each.name, given))
+            space = "two" if features.spaces and pieces and draw.random() < 0.2 else "one"
+            pieces.append(Piece(name, each.name, given, space))
             mine += [(name, member.name) for member in each.of_kind("int", "number")]
         numbers += mine
     return tuple(pieces)
@@ -408,7 +470,9 @@ class Steps:
 
     def transact(self) -> Step:
         draw = self._draw
-        drawn = [self._write(draw.choice(self._pieces)) for _ in range(draw.randint(1, 3))]
+        space = draw.choice(self._pieces).space  # A transaction writes one space.
+        pieces = [each for each in self._pieces if each.space == space]
+        drawn = [self._write(draw.choice(pieces)) for _ in range(draw.randint(1, 3))]
         return Transact(self.next_id(), tuple(each for each in drawn if each is not None), draw.random() < 0.25)
 
     def readable(self, piece: Piece) -> list[str]:

@@ -68,7 +68,7 @@ def _changed(draw: Random, of: PieceClass) -> PieceClass:
     members: list[Member] = []
     for member in of.members:
         sources = [_source(each) for each in members if each.kind in (*CELL_KINDS, *READABLE, "given", "given int")]
-        is_plain = member.name[0] in "ceh" and "d" not in {name[0] for name in member.uses} and sources
+        is_plain = member.name[0] in "ceh" and not {"d", "k"} & {name[0] for name in member.uses} and sources
         if of.name.startswith("K") or not is_plain or member.name == "element" or draw.random() > 0.3:
             members.append(member)
             continue

@@ -19,7 +19,7 @@ import msgspec
 
 from headwater import AbsentError
 
-__all__ = ["NAMES", "Declaration", "NaivePiece", "World", "constant"]
+__all__ = ["NAMES", "Declaration", "NaivePiece", "World", "constant", "reads_of"]
 
 Address = tuple[str, str]
 """Path of a piece and name of a member."""
@@ -30,6 +30,8 @@ Values = dict[Address, Any]
 _ABSENT: Final = object()
 _RAISE: Final = object()
 _SHOWN: Final[list[Any]] = []
+Reads = list[tuple[Callable[[], Any], Any]]
+_READS: Final[list[Reads]] = []
 
 
 class World:
@@ -39,6 +41,7 @@ class World:
         self.cells: Values = {}
         self.pieces: dict[str, NaivePiece] = {}
         self._before: Values | None = None  # the cells before the handler that is running
+        self.is_trying = False  # a computed is run for its declared writes
         self._known: dict[Address, Any] = {}  # values of computeds in the present state
 
     def write(self, address: Address, value: Any) -> None:
@@ -64,6 +67,15 @@ class World:
 
     def computed(self, address: Address, compute: Callable[[], Any]) -> Any:
         """The value of a computed, in the state before the running handler if there is one."""
+        if _READS:
+            _READS.append([])  # Reads of a computed are not those of its reader.
+            try:
+                return self._computed(address, compute)
+            finally:
+                _READS.pop()
+        return self._computed(address, compute)
+
+    def _computed(self, address: Address, compute: Callable[[], Any]) -> Any:
         now = self.cells
         if self._before is not None and now is not self._before:
             self.cells, self._known = self._before, {}
@@ -74,6 +86,15 @@ class World:
         if address not in self._known:
             self._known[address] = compute()
         return self._known[address]
+
+    def tried(self, compute: Callable[[], Any]) -> tuple[Any, Values]:
+        """The result of a function and the cells with its declared writes, which are undone."""
+        before, self.is_trying = self.cells, True
+        try:
+            return compute(), self.cells
+        finally:
+            self.is_trying = False
+            self.cells = before
 
     def forget(self, path: str) -> None:
         """Delete a piece with its children."""
@@ -126,7 +147,7 @@ class Readable:
         return _inside(self._root(), self._steps)
 
     def get(self, default: Any = _RAISE) -> Any:
-        value = self._value()
+        value = self._read()
         if value is not _ABSENT:
             return value
         if default is _RAISE:
@@ -137,7 +158,18 @@ class Readable:
         return self.get()
 
     def exists(self) -> bool:
-        return self._value() is not _ABSENT
+        return self._read() is not _ABSENT
+
+    def _read(self) -> Any:
+        """Read the value, and note it as a read of the function that is being computed."""
+        value = self._value()
+        if _READS:
+            _READS[-1].append((self._state, self._state()))
+        return value
+
+    def _state(self) -> Any:
+        """The whole value, as it is compared to tell whether it changed: a read of a part may be woken by another."""
+        return self._root()
 
     def key(self, k: object) -> Any:
         return self._below(("key", k))
@@ -156,12 +188,25 @@ def constant(value: Any) -> Readable:
     return Readable(lambda: value)
 
 
+def reads_of(compute: Callable[[], object]) -> Reads:
+    """The values that a function reads itself, each with a function that reads it again."""
+    _READS.append([])
+    try:
+        compute()
+    finally:
+        reads = _READS.pop()
+    return reads
+
+
 class Writable(Readable):
     """Reads and writes the value of a cell, or a part of it."""
 
     def __init__(self, world: World, address: Address, default: Any, steps: tuple[Step, ...] = ()) -> None:
         super().__init__(lambda: world.cells.get(address, default), steps)
         self._world, self._address, self._default = world, address, default
+
+    def _state(self) -> Any:
+        return self._address in self._world.cells, self._root()  # The first write is a change, also of a default.
 
     def _below(self, *steps: Step) -> Any:
         return Writable(self._world, self._address, self._default, (*self._steps, *steps))
@@ -208,11 +253,18 @@ class Declaration:
 
 
 class CellDeclaration(Declaration):
+    """A cell. One that a computed declares to write has the value that this computed writes."""
+
     def __init__(self, default: Any) -> None:
         self.default = default
+        self.writer: Callable[[Any], Any] | None = None
 
     def handle(self, piece: NaivePiece) -> Any:
-        return Writable(piece.world, (piece.path, self.name), self.default)
+        world, address, writer = piece.world, (piece.path, self.name), self.writer
+        if writer is None or world.is_trying:
+            return Writable(world, address, self.default)
+        written = lambda: world.tried(lambda: writer(piece))[1].get(address, self.default)  # noqa: E731
+        return Readable(lambda: world.computed(address, written))
 
 
 class Given(Declaration):
@@ -223,11 +275,17 @@ class Given(Declaration):
 class Derived(Declaration):
     """A member whose value is the result of a function of its piece."""
 
-    def __init__(self, fn: Callable[[Any], Any]) -> None:
+    def __init__(self, fn: Callable[[Any], Any], writes: tuple[CellDeclaration, ...] = ()) -> None:
         self.fn = fn
+        self._is_writer = bool(writes)
+        for each in writes:
+            each.writer = fn
 
     def handle(self, piece: NaivePiece) -> Any:
-        return Readable(lambda: piece.world.computed((piece.path, self.name), lambda: self.fn(piece)))
+        def value() -> Any:
+            return piece.world.tried(lambda: self.fn(piece))[0] if self._is_writer else self.fn(piece)
+
+        return Readable(lambda: piece.world.computed((piece.path, self.name), value))
 
 
 class Shown(Declaration):
@@ -330,13 +388,18 @@ def _marker(declaration: Callable[[Any], Declaration]) -> Callable[..., Any]:
     return decorate
 
 
+def _computed(fn: Callable[..., Any] | None = None, *, writes: tuple[CellDeclaration, ...] = (), **_: Any) -> Any:
+    return Derived(fn, writes) if fn is not None else lambda fn: Derived(fn, writes)
+
+
 NAMES: Final = cast(
     dict[str, Any],
     {
         "Piece": NaivePiece,
         "cell": lambda default, **_: CellDeclaration(default),
         "given": Given,
-        "computed": _marker(Derived),
+        "computed": _computed,
+        "materializer": lambda envelope: lambda fn: Derived(fn, envelope),
         "effect": _marker(Shown),
         "handler": _marker(Handled),
         "each": _each,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Coroutine, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from headwater import HandlerFailed, Refused, Runtime
+from headwater import HandlerFailed, Refused, Runtime, Space
+from headwater.data.trace import Ran
 from headwater.runtime import Embedded
 from headwater.scheduler import Failure
 from tests.simulation.programs.build import real_classes
@@ -51,7 +53,8 @@ class Tells(Protocol):
     def unwatch(self, number: int, /) -> None: ...
     def asks(self, number: int, /) -> None: ...
     def pulled(self, number: int, piece: str, member: str, value: Any, /) -> None: ...
-    def rest(self, errors: list[str], /) -> None: ...
+    def beside(self, piece: str, member: str, value: Any, /) -> None: ...
+    def rest(self, errors: list[str], runs: dict[str, int] | None, /) -> None: ...
 
 
 class Player(Listener):
@@ -61,7 +64,6 @@ class Player(Listener):
         self._program = program
         self._runtime = runtime
         self._record = record
-        self._space = runtime.space(SPACE, user="ann")
         self._classes = real_classes(program.classes)
         self.pieces: dict[str, Any] = {}
         self._open: set[str] = set()
@@ -69,6 +71,8 @@ class Player(Listener):
         self._pulls = 0
         self._under_way: list[asyncio.Task[None]] = []
         self._errors: list[Failure] = []
+        self._runs: Counter[str] = Counter()
+        self._is_counting = False
         runtime.on_failure(self._errors.append)
 
     # ---- calls of drawn code ---------------------------------------------------------------------------
@@ -81,6 +85,9 @@ class Player(Listener):
 
     # ---- pieces ----------------------------------------------------------------------------------------
 
+    def _space(self, piece: str) -> Space:
+        return self._runtime.space(self._program.piece_named(piece).space, user="ann")
+
     async def open_all(self) -> None:
         for piece in self._program.pieces:
             await self._open_piece(piece)
@@ -88,13 +95,13 @@ class Player(Listener):
     def find_all(self) -> None:
         """Have a handle of each piece, and open none."""
         for piece in self._program.pieces:
-            self.pieces[piece.name] = self._space.piece(self._classes[piece.of], piece.name)
+            self.pieces[piece.name] = self._space(piece.name).piece(self._classes[piece.of], piece.name)
 
     async def _open_piece(self, piece: Piece) -> None:
         self._record.opens(piece.name)
         given = {name: getattr(self.pieces[where], member) for name, where, member in piece.given}
         of = self._classes[piece.of]
-        self.pieces[piece.name] = await self._space.open(of(**given) if given else of, piece.name)
+        self.pieces[piece.name] = await self._space(piece.name).open(of(**given) if given else of, piece.name)
         self._open.add(piece.name)
 
     @property
@@ -133,12 +140,12 @@ class Player(Listener):
                     self._record.unwatch(step.number)
             case Stop():
                 await self._close_piece(step.piece)
-                await self._space.stop(self.pieces[step.piece])
+                await self._space(step.piece).stop(self.pieces[step.piece])
             case Open():
                 await self._open_piece(self._program.piece_named(step.piece))
             case Remake():
                 await self._close_piece(step.piece)
-                await self._space.delete(self.pieces[step.piece])
+                await self._space(step.piece).delete(self.pieces[step.piece])
                 self._record.deleted(step.piece)
                 await self._open_piece(self._program.piece_named(step.piece))
             case Rest():
@@ -181,7 +188,7 @@ class Player(Listener):
             if step.fails:
                 raise Intended
 
-        self._begin(step.eid, self._space.transact(writes))
+        self._begin(step.eid, self._space(step.writes[0].piece).transact(writes))
         await asyncio.gather(*self._under_way)
 
     async def _pull(self, step: Pull) -> None:
@@ -211,7 +218,23 @@ class Player(Listener):
             await self._runtime.settled()
             await self._runtime.durable()
         meant = (HandlerFailed, ValueError)
-        self._record.rest([str(each) for each in self._errors if not isinstance(each.error, meant)])
+        errors = [str(each) for each in self._errors if not isinstance(each.error, meant)]
+        runs, self._runs = self._runs, Counter()
+        self._record.rest(errors, dict(runs) if self._is_counting else None)
+        for piece in self._program.pieces:
+            for member in self._program.class_named(piece.of).of_kind("side"):
+                if piece.name in self._open:
+                    self._record.beside(piece.name, member.name, getattr(self.pieces[piece.name], member.name).get())
+
+    def count_runs(self) -> None:
+        """Have the runs of computeds compared, too."""
+        self._is_counting = True
+        self._runtime.scheduler.set_trace(self)
+
+    def emit(self, event: object) -> None:
+        """Count a run of a computed: `space/piece:member`."""
+        if isinstance(event, Ran):
+            self._runs[event.node.partition("/")[2]] += 1
 
     async def end(self) -> None:
         """Cancel the waits for answers."""
@@ -229,6 +252,7 @@ def play_alone(program: Program, folder: Path) -> None:
         async with asyncio.timeout(PATIENCE_S), Embedded(folder, synchronous="OFF") as data, Runtime(data) as runtime:
             player = Player(program, runtime, Record(program))
             listen(player)
+            player.count_runs()
             await player.open_all()
             await player.play(program.steps)
 

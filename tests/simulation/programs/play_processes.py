@@ -23,9 +23,12 @@ MIXES_MENDED: Final = True
 def play_processes(program: Program, folder: Path) -> None:
     """Play the segments of a program one after the other."""
     record = Record(program)
+    is_made = False  # a process has opened all pieces
     for number, segment in enumerate(program.segments):
+        if segment.is_visitor and not is_made:
+            continue
         record.starts(segment.classes)
-        _Segment(program, number, segment, record).play(folder)
+        is_made |= _Segment(program, number, segment, record).play(folder)
 
 
 class _Segment:
@@ -39,7 +42,8 @@ class _Segment:
         self._early: list[tuple[str, tuple[Any, ...]]] = []  # messages before it said what it found
         self._has_found = False
 
-    def play(self, folder: Path) -> None:
+    def play(self, folder: Path) -> bool:
+        """Play it. Return whether it had all pieces open."""
         where = folder.with_name(f"socket{self._number}")
         with socket.socket(socket.AF_UNIX) as listening:
             listening.bind(str(where))
@@ -56,6 +60,7 @@ class _Segment:
                     _end(pid)
                     while read_message(messages) is not None:
                         pass
+        return self._has_found
 
     def _follow(self, pid: int, messages: BinaryIO) -> None:
         count = 0

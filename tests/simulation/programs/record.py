@@ -11,6 +11,7 @@ the next process finds say how many.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -18,7 +19,7 @@ from typing import Any, Final
 from headwater import Refused
 from tests.simulation.programs.build import NaiveProgram
 from tests.simulation.programs.description import PieceClass, Program, Remake, Send, Transact, Write
-from tests.simulation.programs.naive import World
+from tests.simulation.programs.naive import World, reads_of
 
 __all__ = [
     "DONE",
@@ -140,6 +141,8 @@ class Record:
         self._is_killed = False  # the last process was
         self._is_vague = False  # a process was killed before it could be followed
         self._mixes: list[Mismatch] = []
+        self._has_closed = False  # a piece was closed or deleted
+        self._fresh: set[str] = set()  # computeds that ran, and nothing that they read changed since
         self.is_resuming = False  # values on their way are not compared: pieces that come back show mixes
 
     # ---- what happens ------------------------------------------------------------------------------------
@@ -169,6 +172,7 @@ class Record:
 
     def closed(self, piece: str) -> None:
         self._open.discard(piece)
+        self._has_closed = True
 
     def deleted(self, piece: str) -> None:
         """A piece was deleted: another one of its name shows its values from the beginning."""
@@ -176,6 +180,7 @@ class Record:
         for key in [key for key in self._effects if key[0] == piece]:
             del self._effects[key]
         eid = -len(self._tape) - 1
+        self._fresh = {node for node in self._fresh if not node.startswith(f"{piece}:")}
         self.expect(Remake(piece), eid)
         self.note(eid)
 
@@ -222,19 +227,56 @@ class Record:
 
     # ---- comparisons -------------------------------------------------------------------------------------
 
-    def rest(self, errors: Sequence[str] = ()) -> None:
-        """Nothing is under way: compare everything since the last rest."""
+    def rest(self, errors: Sequence[str] = (), runs: Mapping[str, int] | None = None) -> None:
+        """Nothing is under way: compare everything since the last rest, and the runs of computeds if they are known."""
         if self._mixes:
             raise self._mixes[0]
-        self._replay()
+        states = self._replay()
+        if runs is not None and not self._has_closed:  # What is read of a closed piece is computed once more.
+            self._check_runs(runs, states)
+            self._world.restore(states[-1])
         if errors:
             raise Mismatch(f"told on the error channel: {errors[0]}")
+
+    def beside(self, piece: str, member: str, value: Any) -> None:
+        """The value of a cell that a materializer writes, at a rest."""
+        if (expected := member_value(piece, member)(self.naive)) != value:
+            raise Mismatch(f"{piece}.{member} stays on {value!r}, and the model has {expected!r}")
 
     def looked_at_all(self) -> None:
         """Every piece is open, every member was pulled, and nothing is under way."""
         self._is_clean = True
 
-    def _replay(self) -> None:
+    def _check_runs(self, runs: Mapping[str, int], states: list[Any]) -> None:
+        """A computed runs at most once for each change of a value that it reads."""
+        for piece in self._program.pieces:
+            for member in self._program.class_named(piece.of).members:
+                if member.name[0] != "c" or member.kind not in ("number", "pair", "table"):
+                    continue
+                node = f"{piece.name}:{member.name}"
+                ran = runs.get(node, 0)
+                changes = self._changes(piece.name, member.name, states)
+                if ran > changes + (node not in self._fresh):
+                    raise Mismatch(f"{node} ran {ran} times, and {changes} changes of its reads justify that")
+                if ran >= changes and (ran or node in self._fresh):
+                    self._fresh.add(node)
+                else:
+                    self._fresh.discard(node)
+
+    def _changes(self, piece: str, member: str, states: list[Any]) -> int:
+        """How often a value changed that a computed reads."""
+        changes = 0
+        handle = type(self.naive.pieces[piece]).__dict__[member]
+        for before, after in itertools.pairwise(states):
+            if before is after:
+                continue
+            self._world.restore(before)
+            reads = reads_of(lambda: handle.fn(self.naive.pieces[piece]))
+            self._world.restore(after)
+            changes += any(read() != value for read, value in reads)
+        return changes
+
+    def _replay(self) -> list[Any]:
         first = self._checked
         states = self._states()
         for look in self._looks:
@@ -248,6 +290,7 @@ class Record:
             self._check_shown(series, first, states)
             self._check_last(series, states[-1])
         self._world.restore(states[-1])
+        return states
 
     def _states(self) -> list[Any]:
         """Apply the actions since the last rest, and return the states along them."""
@@ -325,7 +368,7 @@ class Record:
         if "/" in node.partition(":")[2] or piece not in {each.name for each in self._program.pieces}:
             return True
         members = self._program.class_of(piece).members
-        below = {each.name for each in members if each.name[0] in "vd"}
+        below = {each.name for each in members if each.name[0] in "vdk"}
         while more := {each.name for each in members if each.uses & below} - below:
             below |= more
         return member in below

@@ -41,7 +41,7 @@ def play_program(program: Program, play: Play) -> None:
 
 def signature(error: Exception | None) -> str:
     """The kind of an error: its type, and the verb of a mismatch."""
-    verb = re.search(r" (showed nothing|showed|stays on|told|answered|ran) ", str(error))
+    verb = re.search(r" (showed nothing|showed|stays on|told|answered|ran|justify) ", str(error))
     return "" if error is None else f"{type(error).__name__} {verb[1] if verb else ''}"
 
 
