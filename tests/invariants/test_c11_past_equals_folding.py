@@ -45,9 +45,9 @@ class Folded:
                 continue
             for operation in change.commit.operations:
                 if operation.doc == key:
-                    written = change.seq
                     for patch in operation.patches:
-                        value = apply(value, patch).value
+                        value, touched = apply(value, patch)
+                        written = change.seq if touched else written  # What changes nothing is no write.
         return value, written
 
 

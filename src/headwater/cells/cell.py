@@ -16,7 +16,7 @@ from typing import Any, TypeVar, overload
 
 from headwater.cells.arrays import FrozensetCodec, TupleCodec
 from headwater.cells.descent import Astray
-from headwater.cells.filling import Root, fill, is_required
+from headwater.cells.filling import Root, fill, is_required, known_places
 from headwater.cells.handle import Input, Site
 from headwater.cells.scalars import ConstrainedCodec, FloatCodec, IntCodec
 from headwater.cells.typecodec import TypeCodec
@@ -156,6 +156,20 @@ class Cell(Input[T]):
         raw = self.memo().merge(site.value, value, site.path)
         self._fill(site, is_whole=True)
         self._write(site.document, Patch("add", site.path, raw))
+        if type(raw) is dict:
+            self._read_back(site, raw)
+
+    def _read_back(self, site: Site, raw: Value) -> None:
+        """Stand on the fields of a structured value that was set, as far as it is told without them.
+
+        It is told as a difference by field: a field that is left out has to be, where it lands, what it is here.
+        """
+        run = self._current.run
+        transaction = run.transaction if run is not None else None
+        # fault cell.left_out_fields_unread: if False:
+        if transaction is not None and transaction.reads_back:
+            for path, depth in known_places(self._codec, raw, site.path):
+                transaction.saw(site.document.key, path, depth)
 
     def instead_of_link(self, *value: T) -> bool:
         """Inside a run: put a value, or nothing, in the place of a link that stands right here. False: none does.
@@ -182,6 +196,7 @@ class Cell(Input[T]):
         if site.value is ABSENT:
             # Not there as far as anybody knows: that is something it stands on.
             self._touch(site.document, site.path, Depth.SHAPE)
+            self._stand_on_absence(site)
             if self._root_ is None or site.cell is None or self._otherwise(site) is ABSENT:
                 return
         if self._root_ is not None and site.cell is not None:
@@ -200,7 +215,16 @@ class Cell(Input[T]):
         """An intent stands on what a reader would see. What it would start from anyway need not be put there."""
         site = self._find(None)
         self._fill(site, is_whole=False, start=start)
+        if kind == "remove_value" and lookup(self._root(site.document), site.path) is ABSENT:
+            self._stand_on_absence(site)  # There is nothing to take it out of, and nothing to make for that.
+            return
         self._write(site.document, Patch(kind, site.path, arg))
+
+    def _stand_on_absence(self, site: Site) -> None:
+        """Something is to be taken away that is not there: so it is where this lands, or it is done again."""
+        run = self._current.run
+        if run is not None and run.transaction is not None:
+            run.transaction.stand_on_absence(site.document.key, site.path)
 
     def _discard(self, element: TypeCodec[Any], raw: Value) -> None:
         for form in self._forms(element, raw):

@@ -6,7 +6,9 @@ write below something that is neither stored nor implied has nowhere to go. It w
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, Final, NamedTuple
 
 from headwater.cells.objects import JsonCodec, MappingCodec
 from headwater.cells.records import Field, RecordCodec
@@ -16,7 +18,10 @@ from headwater.data.address import Depth
 from headwater.data.path import Path, lookup
 from headwater.data.value import ABSENT, MaybeValue, Value, equal
 
-__all__ = ["Filled", "Root", "deciding", "fill", "is_required"]
+__all__ = ["Filled", "Root", "deciding", "fill", "is_required", "known_places"]
+
+MOST_PLACES: Final = 16
+"""Of one value that are told apart. Of a larger one all of it counts."""
 
 
 class Root(NamedTuple):
@@ -108,10 +113,7 @@ def _below(codec: TypeCodec[Any] | None, at: MaybeValue, step: str | int) -> tup
         if at is ABSENT:  # Any of its classes may come: the first that has such a field tells.
             found = [_below(each, at, step) for each in codec.members if isinstance(each, RecordCodec)]
             return next((each for each in found if each[1] is not None), (None, None))
-        try:
-            codec = codec.member(at)
-        except Mismatch:
-            return None, None  # What is stored is of no type that is known here.
+        codec = _member(codec, at)
     if isinstance(codec, RecordCodec):
         for field in codec.fields:
             if field.stored == step:
@@ -121,3 +123,30 @@ def _below(codec: TypeCodec[Any] | None, at: MaybeValue, step: str | int) -> tup
     elif isinstance(codec, JsonCodec):
         return codec, None
     return None, None
+
+
+def known_places(codec: TypeCodec[Any], raw: Value, path: Path) -> list[tuple[Path, Depth]]:
+    """The places that a value of a type decides, and how much of them: fields that the type does not know are not among
+    them. Of a Mapping also which keys there are. More than there are if there are many, never fewer."""
+    found = list(islice(_known(codec, raw, path), MOST_PLACES + 1))
+    return found if len(found) <= MOST_PLACES else [(path, Depth.DEEP)]
+
+
+def _known(codec: TypeCodec[Any] | None, raw: Value, path: Path) -> Iterator[tuple[Path, Depth]]:
+    if isinstance(codec, UnionCodec) and len(codec.records) < 2:
+        codec = _member(codec, raw)
+    if type(raw) is not dict or not isinstance(codec, (RecordCodec, MappingCodec, JsonCodec)):
+        yield path, Depth.DEEP
+        return
+    if not isinstance(codec, RecordCodec) or not codec.keeps or not codec.fields:
+        yield path, Depth.SHAPE
+    stored = [field.stored for field in codec.fields] if isinstance(codec, RecordCodec) else list(raw)
+    for step in stored:
+        yield from _known(_below(codec, raw, step)[0], raw[step], (*path, step))
+
+
+def _member(codec: UnionCodec, raw: Value) -> TypeCodec[Any] | None:
+    try:
+        return codec.member(raw)
+    except Mismatch:
+        return None  # What is stored is of no type that is known here.

@@ -219,6 +219,10 @@ class Engine:
         # fault engine.judged_is_landed: return tuple((n, place[0] if place else self.last_seq) for n, place in places)
         return tuple((local_seq, place[0]) for local_seq, place in places if place is not None)
 
+    def effective(self, seq: int, commit: Commit) -> Commit:
+        """A commit of the last group without the operations that changed nothing: nobody hears of them."""
+        return self._parts.group.effective(seq, commit)
+
     @property
     def is_founded(self) -> bool:
         """Whether it needs no owner, or has one."""

@@ -36,9 +36,11 @@ from headwater.protocol.commit import (
     decode_frame,
     encode_commit,
     encode_frame,
+    without,
 )
 from headwater.protocol.observations import Observation
 from headwater.protocol.partial import charged_bytes
+from headwater.protocol.record import DROPPED
 from headwater.protocol.verdict import Accepted, Conflict, Rejected, Rejection, RuleRefused, Verdict
 
 Outcome = tuple[Verdict, ...] | ProtocolError | LimitError
@@ -63,6 +65,7 @@ class Group:
         "_at_us",
         "_branches",
         "_clock",
+        "_dropped",
         "_heads",
         "_limits",
         "_log",
@@ -106,6 +109,7 @@ class Group:
         self._clock = clock
         self._limits = limits
         self._accepted = False
+        self._dropped: dict[int, frozenset[DocKey]] = {}  # by the seqs of this group's commits, if there are any
         self._at_us = 0
 
     def take(
@@ -155,6 +159,7 @@ class Group:
         """All frames of a group have one time: when it was begun."""
         self._at_us = self._log.later(self._clock.now_us())
         self._accepted = False
+        self._dropped.clear()
 
     def finish(self) -> bool:
         """Write back heads if it is time. False: nothing was accepted, and no transaction is needed."""
@@ -249,10 +254,15 @@ class Group:
             if not isinstance(plan, list):
                 verdicts.append(self._refused(session, commit, plan))
                 continue
-            seq = self._log.admit(commit.local_seq, encoded, tuple([planned[0].seq for planned in plan]))
+            # An operation that changes nothing here is no write: it wakes nobody and is in nobody's way.
+            # fault group.equal_writes_kept: previous = tuple([planned[0].seq for planned in plan])
+            previous = tuple([head.seq if touched else DROPPED for head, _, touched in plan])
+            seq = self._log.admit(commit.local_seq, encoded, previous)
+            if DROPPED in previous:
+                self._dropped[seq] = frozenset([head.key for head, _, touched in plan if not touched])
             self._apply(session, branch, commit, seq, plan, sizes)
             # fault remade.forgotten_later:
-            self._remade.look(branch, commit)
+            self._remade.look(branch, self.effective(seq, commit))
             run = runs.get(commit.local_seq)
             if run is not None:
                 # I5: as of its own commit, so that what it wrote itself does not make it dirty.
@@ -321,6 +331,9 @@ class Group:
         written: list[tuple[DocKey, tuple[Touch, ...]]] = []
         next_doc = self._heads.next_doc
         for (head, value, touched), size in zip(plan, sizes, strict=True):
+            # fault group.equal_writes_kept: if False:
+            if not touched:
+                continue
             if not head.doc:
                 # No document was made since, on whichever branch, except by this commit, whose documents differ.
                 is_new = head.absent_of == next_doc
@@ -343,6 +356,11 @@ class Group:
         if commit.events or commit.records or commit.handled or commit.delivered or commit.declared:
             # fault group.events_lost: pass
             self._outgoing.keep(session, branch, commit, seq, self._at_us)
+
+    def effective(self, seq: int, commit: Commit) -> Commit:
+        """A commit that this group accepted, without the operations that changed nothing where it landed."""
+        # fault group.equal_writes_spread: return commit
+        return without(commit, self._dropped[seq]) if seq in self._dropped else commit
 
     def _new_doc(self, key: DocKey) -> int:
         doc = self._heads.next_doc

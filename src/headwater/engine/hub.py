@@ -24,7 +24,7 @@ from headwater.engine.watching import Kept, Watching
 from headwater.engine.windows import Windows
 from headwater.engine.work_size import work_size
 from headwater.errors import AccessError, HeadwaterError, InvariantViolation, LimitError, ProtocolError, StorageError
-from headwater.protocol.commit import Commit
+from headwater.protocol.commit import Commit, without
 from headwater.protocol.messages import (
     Ack,
     Bye,
@@ -312,7 +312,8 @@ class Hub:
             page = self._engine.changes(since=self._told, limit=self._limits.page)
             for logged in page.items:
                 # fault hub.commits_passed_over: pass
-                self._spread(logged.session, logged.commit, logged.seq)
+                commit = without(logged.commit, logged.dropped) if logged.dropped else logged.commit
+                self._spread(logged.session, commit, logged.seq)
             through = int(page.next) if page.next is not None else self._engine.last_seq
             if through <= self._told:
                 raise InvariantViolation(
@@ -348,7 +349,7 @@ class Hub:
                 self._owed[owner] = None
                 self.turns.judged(owner, verdict, self._clock.monotonic_us())
             if isinstance(verdict, Accepted) and verdict.seq == self._told + 1:
-                self._spread(owner.session, commit, verdict.seq)
+                self._spread(owner.session, self._engine.effective(verdict.seq, commit), verdict.seq)
                 self._told = verdict.seq  # what comes after the founding of the space is spread from the log
 
     def _spread(self, author: str, commit: Commit, seq: int) -> None:

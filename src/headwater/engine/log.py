@@ -24,7 +24,7 @@ from headwater.engine.store.port import HEADS_SEQ, LogRow, Store
 from headwater.errors import CorruptionError, HeadwaterError, InvariantViolation
 from headwater.protocol.commit import Commit, decode_commit, local_seq_of
 from headwater.protocol.partial import decode_outline, decode_patches, decode_provenance
-from headwater.protocol.record import Entry, decode_record, encode_record
+from headwater.protocol.record import DROPPED, Entry, decode_record, encode_record
 
 _FIELDS: Final = Struct("<7q")  # what a row's checksum covers beside its body: everything before `chain`
 
@@ -291,7 +291,7 @@ class Log:
             raise _unreadable(seq, error) from error
         # A commit with fewer back pointers than operations does not write what has none.
         places = zip(outline.operations, entry.previous, strict=False)
-        operations = {operation.doc: (previous, operation.patches) for operation, previous in places}
+        operations = {operation.doc: (at, operation.patches) for operation, at in places if at != DROPPED}
         read = self._read
         if len(operations) < _MANY_OPERATIONS or read is None or (self._open is not None and seq >= self._open.seq):
             return Written(session, outline.local_seq, operations, 0)

@@ -20,6 +20,7 @@ from headwater.engine.sessions import Sessions
 from headwater.engine.store.port import LogRow, Store
 from headwater.errors import AbsentError, AuthoringError
 from headwater.protocol.commit import Commit
+from headwater.protocol.record import DROPPED
 
 T = TypeVar("T")
 
@@ -42,6 +43,7 @@ class Logged:
     at_us: int
     session: str
     commit: Commit
+    dropped: frozenset[DocKey] = frozenset()  # documents that it was to write, and that were as it says already
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +154,10 @@ class Reads:
                 if branch is None or row.branch == branch.id:
                     commit = self._log.decoded(seq, entry.commit)
                     key = self._sessions.key_of(row.session)
-                    found.append(Logged(seq=seq, at_us=row.at_us, session=key, commit=commit))
+                    dropped = frozenset(
+                        [op.doc for op, at in zip(commit.operations, entry.previous, strict=False) if at == DROPPED]
+                    )
+                    found.append(Logged(seq=seq, at_us=row.at_us, session=key, commit=commit, dropped=dropped))
         return Page(items=tuple(found), next=str(last) if last < self._log.last_seq else None)
 
     def _rows_from(self, since: int, size: int) -> list[LogRow]:

@@ -13,6 +13,7 @@ from headwater.engine.log import Log, entries_of
 from headwater.engine.store.port import HEADS_SEQ, HeadRow, LogRow, Store
 from headwater.errors import CorruptionError
 from headwater.protocol.partial import charged_bytes
+from headwater.protocol.record import DROPPED
 
 _ROWS = 256
 
@@ -50,7 +51,9 @@ class Recovery:
             seq = row.seq + place
             operations = self._log.decoded(seq, entry.commit).operations
             sizes = charged_bytes(entry.commit, len(operations))
-            for operation, size in zip(operations, sizes, strict=True):
+            for operation, size, previous in zip(operations, sizes, entry.previous, strict=False):
+                if previous == DROPPED:
+                    continue
                 doc = self._doc(operation.doc, seq)
                 at = (row.branch, doc)
                 head = heads.get(at) or self._stored(row.branch, doc)

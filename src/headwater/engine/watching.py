@@ -77,7 +77,8 @@ class Watching:
             since += 1  # One commit at a time: each may be long.
             page = engine.changes(since=since - 1, branch=branch, limit=1)
             for logged in page.items:
-                written.update(dict.fromkeys([operation.doc for operation in logged.commit.operations]))
+                docs = [operation.doc for operation in logged.commit.operations]
+                written.update(dict.fromkeys([doc for doc in docs if doc not in logged.dropped]))
         return [doc for doc in written if doc in peer.watched]
 
     def selected(self, peer: Peer, message: Watch) -> list[DocKey]:

@@ -7,7 +7,7 @@ peer's bytes still decode. Values inside are frozen (`data.value`): whoever buil
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -197,6 +197,12 @@ class _Key(msgspec.Struct, frozen=True, array_like=True):
 
 
 _key_decoder = msgspec.msgpack.Decoder(_Key)
+
+
+def without(commit: Commit, docs: Container[DocKey]) -> Commit:
+    """A commit without its operations on these documents."""
+    kept = tuple([operation for operation in commit.operations if operation.doc not in docs])
+    return msgspec.structs.replace(commit, operations=kept)
 
 
 def local_seq_of(data: bytes | msgspec.Raw) -> int:

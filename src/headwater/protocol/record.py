@@ -2,7 +2,8 @@
 
 A record holds the accepted commits of one frame, in order, each as the exact bytes a replay is compared with
 (C10), together with the seq of the previous write to each document it writes. Those back pointers make the
-history of one document a list that starts at its head, so that no index row is written per patch.
+history of one document a list that starts at its head, so that no index row is written per patch. An operation that
+changed nothing when it was admitted is no write: it has `DROPPED` in the place of that seq.
 """
 
 from __future__ import annotations
@@ -11,9 +12,12 @@ from typing import Final
 
 import msgspec
 
+DROPPED: Final = -1
+"""In the place of a back pointer: the operation changed nothing, and is no part of the history of its document."""
+
 
 class Entry(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
-    """One accepted commit, still encoded, and per operation the seq of the write before it (0: none)."""
+    """One accepted commit, still encoded, and per operation the seq of the write before it (0: none), or `DROPPED`."""
 
     commit: msgspec.Raw
     previous: tuple[int, ...]

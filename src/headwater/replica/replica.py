@@ -141,7 +141,7 @@ class Replica:
         layer.hops = transaction.hops
         layer.waits = set(transaction.waits) if transaction.waits else None
         # fault replica.commit_not_sent: if True:
-        if says_nothing(commit) and not transaction.leans:
+        if says_nothing(commit) and not (transaction.leans and commit.reads):
             self.settle(layer, settled, None)
             self.report()
             return None

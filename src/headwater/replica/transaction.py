@@ -3,6 +3,9 @@
 Reads and writes see the snapshot with this transaction's own writes on top (C8). What was read through an own
 write is not a read. At the end the journals become a commit: minimal patches, and reads that say exactly what
 they stood on (C3). Touches nothing outside itself.
+
+A write that changes nothing in this view is still a write: where the commit lands, something else may be there. So an
+equal value and an intent without effect are told, unless they are derived; admission finds that they change nothing.
 """
 
 from __future__ import annotations
@@ -69,6 +72,7 @@ class Transaction:
         "node",
         "oldest",
         "preconditions",
+        "reads_back",
         "records",
         "source",
         "trigger",
@@ -110,7 +114,8 @@ class Transaction:
         self.declared: dict[str, Declared] = {}  # reactions that hear of its records, by name
         self.local_seq = 0  # set when it becomes a layer: what an `origin_committed` names
         self.oldest = 0  # the first layer that was there when it began, and that it may name
-        self.leans = False  # on a layer's removal: then it is told even if it writes nothing
+        self.leans = False  # on something that no patch says: then it is told even if it writes nothing
+        self.reads_back = not derived  # a structured value that it sets is known to be what it set, where it lands
         self.waits: tuple[Layer, ...] = ()  # layers of other spaces without a verdict that were read
         self.finished = False
 
@@ -186,10 +191,16 @@ class Transaction:
                 patch = patch._replace(arg=aligned(lookup(value, patch.path), patch.arg))  # noqa: PLW2901
             value, touched = apply(value, patch)
             # What a pending layer already says is still said: the layer may fall, and this must not fall with it.
-            if touched or self.stood_on(doc, patch.path):
+            # fault transaction.equal_writes_left_out: if touched or self.stood_on(doc, patch.path):
+            if touched or not self.derived or self.stood_on(doc, patch.path):
                 made.append((patch, touched))
         self._patches.setdefault(doc, []).extend(made)
         self._overlay[doc] = value
+
+    def stand_on_absence(self, doc: DocKey, path: Path) -> None:
+        """Note that something was to be taken away and is not there: told, because it may be where this lands."""
+        self.saw(doc, path, Depth.SHAPE)
+        self.leans = self.leans or not self.derived
 
     def create(self, doc: DocKey, value: Value) -> None:
         """Create a document under the condition that it was never there. It need not be here, and is not looked at."""
@@ -219,12 +230,27 @@ class Transaction:
         return tuple(operations)
 
     def _difference(self, doc: DocKey, written: list[Path]) -> tuple[Patch, ...]:
-        """What plain writes changed; and what they repeated of pending layers, which may fall without them."""
-        places = dict.fromkeys(outside_arrays(path) for path in written)
+        """What plain writes changed; and what they repeated of pending layers, which may fall without them.
+
+        Unless it is derived, also what they repeated of what is there: an equal value is said again, and an equal
+        element of an array, which has no place of its own, is a read. An object is told by its fields.
+        """
+        before, after = self._base(doc), self._overlay[doc]
+        places = {outside_arrays(path): self._repeated(doc, outside_arrays(path)) for path in written}
+        # fault transaction.equal_values_left_out: for path in ():
+        for path in () if self.derived else dict.fromkeys(written):
+            value, place = lookup(after, path), outside_arrays(path)
+            if type(value) is dict or not equal(lookup(before, path), value):
+                continue
+            if place == path:
+                places[path] = (True, [])
+            else:
+                self._reads[doc, place, Depth.DEEP] = None
+                self.leans = True
         patches, leaning = difference(
-            self._base(doc),
-            self._overlay[doc],
-            [(path, *self._repeated(doc, path)) for path in places],
+            before,
+            after,
+            [(path, *repeated) for path, repeated in places.items()],
             lambda path: self._has_read(doc, path) or _is_inside(path, written),
         )
         for path in leaning:
@@ -309,6 +335,7 @@ class Transaction:
         for doc, path, depth in self._own:
             if not any(patch.kind in PLAIN and starts_with(path, patch.path) for patch in told.get(doc, ())):
                 self._reads[doc, path, depth] = None
+                self.leans = self.leans or self.reads_back
 
     def read_set(self) -> tuple[tuple[DocKey, Path, Depth], ...]:
         """Everything that was looked at, in order of first look."""

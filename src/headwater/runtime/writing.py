@@ -84,7 +84,8 @@ class Writing:
         if self._stands_behind(document, serial, again):
             return True
         if document.value is not NOT_HERE and equal(document.value, value):
-            return not document.layers  # Nothing is to be written; what a layer says is to be said again.
+            # No field is to be written. What has no fields is said again, and so is what a layer says, which may fall.
+            return type(value) is dict and not document.layers
 
         def settled(layer: Layer, rejection: Rejection | None) -> None:
             if isinstance(rejection, Conflict):
@@ -187,6 +188,7 @@ class Writing:
         write.attempts += 1
         home = write.home or write.cell.document.home
         transaction = home.begin(group=self._group(write.group))
+        transaction.reads_back = False  # A plain `set` merges by field with what its caller saw.
         tracker = Authored(home, transaction, core.visible)
         try:
             call_in(core.current, home, transaction, core.visible, write.act, tracker)

@@ -44,6 +44,7 @@ class Attempt:
     is_local: bool = False  # it stays here
     whole: DocKey | None = None  # it replaced this document
     is_yielded: bool = False  # it stayed here until somebody wrote in its place
+    written: list[tuple[DocKey, Patch]] = field(default_factory=list)  # by its author, unless it was derived
 
 
 def whole_commit(local_seq: int, doc: DocKey, value: MaybeValue, derived: bool) -> Commit:
@@ -204,7 +205,7 @@ class View:
 class CheckedTransaction:
     """A transaction whose every read is compared with the one snapshot it may see."""
 
-    __slots__ = ("_overlay", "_reads", "_trace", "_view", "_who", "transaction")
+    __slots__ = ("_overlay", "_reads", "_trace", "_view", "_who", "_written", "transaction")
 
     def __init__(self, transaction: Transaction, view: View, who: str, trace: Trace) -> None:
         self.transaction = transaction
@@ -213,6 +214,7 @@ class CheckedTransaction:
         self._view = view
         self._overlay: dict[DocKey, MaybeValue] = {}
         self._reads: dict[tuple[DocKey, Path, Depth], None] = {}
+        self._written: list[tuple[DocKey, Patch]] = []  # as its author wrote it
 
     def read(self, doc: DocKey, path: Path = (), depth: Depth = Depth.DEEP) -> MaybeValue:
         value = self.transaction.read(doc, path, depth)
@@ -226,6 +228,7 @@ class CheckedTransaction:
 
     def write(self, doc: DocKey, *patches: Patch) -> None:
         self.transaction.write(doc, *patches)
+        self._written += [(doc, patch) for patch in patches]
         value = self._overlay[doc] if doc in self._overlay else self._view.of(doc)
         for patch in patches:
             value = apply(value, patch).value
@@ -236,6 +239,8 @@ class CheckedTransaction:
         broken, transaction = self._trace.broken, self.transaction
         wrote = any(not equal(value, self._view.of(doc)) for doc, value in self._overlay.items())
         tells = wrote or bool(transaction.preconditions or transaction.events or transaction.records)
+        attempt.written = [] if transaction.derived else self._written
+        tells = tells or any(self._is_said(doc, patch) for doc, patch in attempt.written)
         if isinstance(found, Layer):
             self._view.committed(attempt, found.commit, tuple(self._reads), self._overlay)
             if transaction.local_seq != found.local_seq:
@@ -249,6 +254,10 @@ class CheckedTransaction:
             broken("C6", self._who, f"{attempt.tag} had something to tell and was not sent")
         if isinstance(found, Conflict) and not (found.collisions or found.dead_layers):
             broken("C4", self._who, f"{attempt.tag} was refused here without a reason")
+
+    def _is_said(self, doc: DocKey, patch: Patch) -> bool:
+        """Whether a write is told although it changes nothing here: any but one of an object, told by its fields."""
+        return patch.kind not in PLAIN or not isinstance(lookup(self._overlay[doc], patch.path), dict)
 
 
 class CheckedWhole:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from headwater.data.address import SPACE_SCOPE, DocKey
-from headwater.data.value import ABSENT, MaybeValue, equal
+from headwater.data.value import ABSENT, MaybeValue, equal, same
 from headwater.engine import ACCESS
 from headwater.engine.verify import numbers, writes
 from headwater.protocol.commit import Commit, Read
@@ -253,7 +253,7 @@ class Books:
         self._fresh.update(change.doc for change in notification.changes)
         for change in notification.changes:
             doc, told = change.doc, change.doc in self._shadow
-            if self.replica.is_here(doc) and not equal(self.replica.visible(doc), change.after):
+            if self.replica.is_here(doc) and not same(self.replica.visible(doc), change.after):
                 self._trace.broken("C9", self.who, f"the feed tells of {doc} what is not shown: {change.after!r}")
             if not change.known_before and change.after is ABSENT and not self.replica.is_here(doc):
                 self._shadow.pop(doc, None)  # a change of a value that is not here: nothing is known of it any more
@@ -263,9 +263,9 @@ class Books:
                 continue
             if told != change.known_before:
                 self._trace.broken("C9", self.who, f"{doc} was known: {told}, the feed says {change.known_before}")
-            elif told and not equal(self._shadow[doc], change.before):
+            elif told and not same(self._shadow[doc], change.before):
                 self._trace.broken("C9", self.who, f"{doc} was {self._shadow[doc]!r}, the feed says {change.before!r}")
-            elif told and equal(change.before, change.after):
+            elif told and same(change.before, change.after):
                 self._trace.broken("C9", self.who, f"the feed tells of {doc}, which did not change")
             self._shadow[doc] = change.after
 

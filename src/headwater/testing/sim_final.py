@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from headwater.data.address import DocKey
+from headwater.data.patch import apply
+from headwater.data.path import lookup
 from headwater.data.value import equal
+from headwater.data.value import same as same_order
 from headwater.engine import Engine
 from headwater.engine.verify import NaiveSpace, same, verify_store
 from headwater.errors import AbsentError
@@ -81,7 +84,7 @@ def _check_shown(process: ReplicaProcess, engine: Engine, oracle: Oracle, trace:
                 trace.broken("watch", process.name, f"{doc} is watched through {root} and is not here")
     for doc, value in process.replica.snapshot().items():
         there = process.books.shown(doc, oracle.value(doc, end, branch))
-        if not equal(value, there):
+        if not same_order(value, there):
             trace.broken("convergence", process.name, f"{doc} is {value!r}, on branch {branch} it is {there!r}")
 
 
@@ -123,6 +126,26 @@ def _check_landed(attempt: Attempt, seq: int, oracle: Oracle, trace: Trace, who:
         before = oracle.value(read.doc, seq - 1, attempt.commit.branch)
         if not same(whole, before, read):
             trace.broken("C1", who, f"{attempt.tag} at {seq} read {read} of {whole!r}, before it was {before!r}")
+    _check_effect(attempt, seq, oracle, trace, who)
+
+
+def _check_effect(attempt: Attempt, seq: int, oracle: Oracle, trace: Trace, who: str) -> None:
+    """A commit is its author's writes at its place in the log, also those that changed nothing in the author's view.
+
+    Except objects, which are told by their fields, and elements of arrays that the author had not read.
+    """
+    assert attempt.commit is not None
+    for doc in dict.fromkeys(doc for doc, _ in attempt.written):
+        naive = oracle.value(doc, seq - 1, attempt.commit.branch)
+        after = oracle.value(doc, seq, attempt.commit.branch)
+        patches = [patch for written, patch in attempt.written if written == doc]
+        for patch in patches:
+            naive = apply(naive, patch).value
+        for patch in patches:
+            expected, found = lookup(naive, patch.path), lookup(after, patch.path)
+            if not isinstance(expected, dict) and not equal(expected, found):
+                said = f"{attempt.tag} at {seq} wrote {expected!r} to {doc} at {patch.path}, it is {found!r}"
+                trace.broken("C7", who, said)
 
 
 def _check_intents(process: ReplicaProcess, oracle: Oracle, trace: Trace) -> None:

@@ -18,6 +18,7 @@ from headwater.data.patch import PatchError, apply
 from headwater.data.path import lookup
 from headwater.data.value import ABSENT, MaybeValue, equal
 from headwater.engine import Engine, Logged, every
+from headwater.engine.verify import stepped
 from headwater.protocol.commit import MAIN, Commit, encode_commit
 from headwater.testing.sim_access import Register
 from headwater.testing.sim_trace import Trace
@@ -153,9 +154,13 @@ class Oracle:
         for operation in commit.operations:
             before = self.value(operation.doc, seq - 1, commit.branch)
             try:
-                value = folded(before, commit, operation.doc)
+                value, is_written = stepped(before, commit, operation.doc)
             except PatchError as error:
                 broken("C7", "log", f"commit {key} at seq {seq} does not apply: {error}")
+                continue
+            if is_written == (operation.doc in logged.dropped):
+                broken("C7", "log", f"commit {key} at seq {seq} writes {operation.doc}: {is_written}, the log differs")
+            if not is_written:
                 continue
             seqs, values = self._versions.setdefault((commit.branch, operation.doc), ([], []))
             seqs.append(seq)

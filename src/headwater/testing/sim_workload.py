@@ -36,6 +36,7 @@ from headwater.testing.sim_works import (
     look_and_write,
     made_of,
     move,
+    repeat,
     spoil,
 )
 
@@ -231,8 +232,11 @@ class Author:
             return lambda tag: move(doc, other, tag)
         if drawn < 0.92:
             return lambda tag: conditional(doc, draws.choice((True, False)), self._process, tag)
-        if drawn < 0.96:
+        if drawn < 0.94:
             return lambda tag: look(doc, other)
+        if drawn < 0.96:
+            whole = draws.choice((True, False))
+            return lambda tag: repeat(doc, key, whole=whole)
         if drawn < 0.98:
             return lambda tag: spoil(doc)
         return lambda tag: edit_list(doc, tag)

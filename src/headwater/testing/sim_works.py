@@ -166,13 +166,31 @@ def conditional(doc: DocKey, on_origin: bool, process: ReplicaProcess, tag: str)
 
 
 def look(doc: DocKey, other: DocKey) -> Work:
-    """Only looks, or writes what is there: nothing to tell the engine, and still settled once."""
+    """Looks, and writes what is there."""
 
     def work(t: CheckedTransaction) -> None:
         n = t.read(doc, ("n",))
         t.read(other)
         if isinstance(n, int):
             t.write(doc, replace(("n",), n))
+
+    return work
+
+
+def repeat(doc: DocKey, key: str, *, whole: bool) -> Work:
+    """Write what is shown, without a look: it changes nothing here, and something where it lands if others wrote."""
+
+    def work(t: CheckedTransaction) -> None:
+        shown = t.transaction.peek(doc)
+        if not isinstance(shown, dict):
+            ensure(t, doc)
+            return
+        n, items, m = shown.get("n"), shown.get("set"), shown.get("m")
+        t.write(doc, replace(("n",), n) if isinstance(n, int) else add(("n",), 0))
+        if whole and isinstance(m, dict) and key in m:
+            t.write(doc, replace(("m", key), m[key]))
+        elif whole and isinstance(items, tuple):
+            t.write(doc, add_unique(("set",), items[0]) if items else remove_value(("set",), "common"))
 
     return work
 

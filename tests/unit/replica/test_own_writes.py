@@ -46,13 +46,16 @@ def test_what_a_write_says_is_not_read() -> None:
     assert committed(replica, transaction).commit.reads == ()
 
 
-def test_there_and_back_again_is_a_read() -> None:
+@pytest.mark.parametrize("derived", [True, False], ids=["derived", "authored"])
+def test_there_and_back_again_is_a_read_where_it_is_derived_and_told_where_it_is_not(derived: bool) -> None:
     replica = holding(d={"x": 1}, e=0)
-    transaction = replica.begin()
+    transaction = replica.begin(derived=derived)
     transaction.write(D, replace(("x",), 2))
     transaction.write(D, replace(("x",), 1))
     transaction.write(E, replace((), transaction.read(D, ("x",))))
-    assert committed(replica, transaction).commit.reads == (Read(D, ("x",), Depth.DEEP, 1),)
+    commit = committed(replica, transaction).commit
+    assert commit.reads == ((Read(D, ("x",), Depth.DEEP, 1),) if derived else ())
+    assert [operation.doc for operation in commit.operations] == ([E] if derived else [D, E])
 
 
 @pytest.mark.parametrize("first", [replace((), {"l": (9, 2, 3)}), replace(("l",), (9, 2, 3))])

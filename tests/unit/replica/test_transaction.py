@@ -25,6 +25,7 @@ from headwater.errors import AuthoringError
 from headwater.protocol.commit import EntityAbsent, Operation, Read, SentEvent, TopicRecord
 from headwater.protocol.messages import Patched, Sync, state_of
 from headwater.replica.confirmed import NotHere
+from headwater.replica.feed import Notification
 from headwater.replica.pending import Layer
 from headwater.replica.replica import Replica
 from headwater.replica.spans import ranges
@@ -121,8 +122,8 @@ class TestOwnWrites:
         assert transaction.read(D, ("l",)) == ("a", "b")
         assert [read.path for read in transaction.reads()] == [("n",), ("l",)]
 
-    def test_a_write_that_changes_nothing_hides_no_read(self) -> None:
-        transaction = holding(d={"x": 1}).begin()
+    def test_a_derived_write_that_changes_nothing_hides_no_read(self) -> None:
+        transaction = holding(d={"x": 1}).begin(derived=True)
         transaction.write(D, replace(("x",), 1))
         transaction.read(D, ("x",))
         assert [read.path for read in transaction.reads()] == [("x",)]
@@ -162,13 +163,43 @@ class TestMinimalPatches:
             transaction.write(D, replace(("x",), number + 2))
         assert patches_of(replica, transaction) == (replace(("x",), 11),)
 
-    def test_there_and_back_again_is_nothing(self) -> None:
+    def test_there_and_back_again_is_nothing_if_it_is_derived(self) -> None:
         replica = holding(d={"x": 1, "y": 1})
-        transaction = replica.begin()
+        transaction = replica.begin(derived=True)
         transaction.write(D, replace(("x",), 2), remove(("y",)), add(("y",), 1), replace(("x",), 1))
         told = Told()
         assert replica.commit(transaction, told) is None
         assert told.landed
+
+    def test_equal_values_are_told_and_change_nothing_that_is_shown(self) -> None:
+        replica = holding(d={"x": 1, "l": [1], "o": {"x": 1}})
+        heard: list[Notification] = []
+        replica.feed.subscribe(heard.append)
+        transaction = replica.begin()
+        transaction.write(D, replace(("x",), 1), replace(("l",), [1]), replace(("o",), {"x": 1}))
+        # An object is told by its fields.
+        assert patches_of(replica, transaction) == (add(("x",), 1), add(("l",), [1]))
+        assert (replica.visible(D), heard) == ({"x": 1, "l": (1,), "o": {"x": 1}}, [])
+
+    def test_equal_element_of_an_array_is_a_read_that_is_told(self) -> None:
+        replica = holding(d={"l": [1, 2]})
+        transaction = replica.begin()
+        transaction.write(D, replace(("l", 1), 2))
+        layer = replica.commit(transaction)
+        assert isinstance(layer, Layer)
+        assert layer.commit.operations == ()
+        assert [(read.path, read.depth) for read in layer.commit.reads] == [(("l",), Depth.DEEP)]
+
+    def test_taking_away_what_is_not_there_is_told_as_a_read(self) -> None:
+        replica = holding(d={"x": 1})
+        transaction = replica.begin()
+        transaction.write(D, add(("y",), 1), remove(("y",)))
+        transaction.stand_on_absence(D, ("z",))
+        layer = replica.commit(transaction)
+        assert isinstance(layer, Layer)
+        assert layer.commit.operations == ()
+        absent = {(("y",), Depth.SHAPE), (("z",), Depth.SHAPE)}
+        assert {(read.path, read.depth) for read in layer.commit.reads} == absent
 
     @pytest.mark.parametrize("read", [("l",), ()])
     def test_a_grown_array_that_was_read_is_told_as_a_splice(self, read: tuple[str, ...]) -> None:
@@ -212,11 +243,16 @@ class TestMinimalPatches:
         transaction.write(D, replace(("n",), 10), increment(("n",)))
         assert patches_of(replica, transaction) == (replace(("n",), 10), increment(("n",)))
 
-    def test_intents_that_change_nothing_are_not_told(self) -> None:
+    @pytest.mark.parametrize("derived", [True, False], ids=["derived", "authored"])
+    def test_intents_that_change_nothing_are_told_unless_they_are_derived(self, derived: bool) -> None:
         replica = holding(d={"t": ["x"], "n": 0})
-        transaction = replica.begin()
-        transaction.write(D, add_unique(("t",), "x"), remove_value(("t",), "y"), increment(("n",), 0))
-        assert replica.commit(transaction) is None
+        transaction = replica.begin(derived=derived)
+        written = (add_unique(("t",), "x"), remove_value(("t",), "y"), increment(("n",), 0))
+        transaction.write(D, *written)
+        if derived:
+            assert replica.commit(transaction) is None
+        else:
+            assert patches_of(replica, transaction) == written
 
     def test_a_document_that_was_only_looked_at_has_no_operation(self) -> None:
         replica = holding(d=1, e=1)
@@ -247,7 +283,7 @@ class TestWhatElseACommitCarries:
     def test_attempted_writes_are_kept_apart_and_complete(self) -> None:
         """Evidence for labels: what was tried, also where it changed nothing. Never a reason to run or to send."""
         replica = holding(d={"x": 1, "y": 1})
-        transaction = replica.begin()
+        transaction = replica.begin(derived=True)
         transaction.write(D, replace(("x",), 1), replace(("y",), 2))
         with pytest.raises(PatchError):
             transaction.write(D, remove(("nope",)))

@@ -8,7 +8,18 @@ from headwater.lazy import load_on_use
 
 if TYPE_CHECKING:
     from headwater.engine.verify.history import verify_file, verify_store
-    from headwater.engine.verify.naive import NaiveSpace, Past, Refusal, Replay, folded, names, numbers, same, writes
+    from headwater.engine.verify.naive import (
+        NaiveSpace,
+        Past,
+        Refusal,
+        Replay,
+        folded,
+        names,
+        numbers,
+        same,
+        stepped,
+        writes,
+    )
     from headwater.engine.verify.report import Report
 
 __all__ = [
@@ -21,6 +32,7 @@ __all__ = [
     "names",
     "numbers",
     "same",
+    "stepped",
     "verify_file",
     "verify_store",
     "writes",
@@ -39,6 +51,7 @@ __getattr__ = load_on_use(
         "names": "headwater.engine.verify.naive",
         "numbers": "headwater.engine.verify.naive",
         "same": "headwater.engine.verify.naive",
+        "stepped": "headwater.engine.verify.naive",
         "writes": "headwater.engine.verify.naive",
         "Report": "headwater.engine.verify.report",
     },

@@ -137,8 +137,13 @@ class NaiveSpace:
         return value
 
     def written(self, doc: DocKey, branch: str, at: int = _END) -> int:
-        """The seq of the last commit that wrote the document, changed or not; 0 if none did."""
-        return max([past.seq for past in self.line(branch, at) if writes(past.commit, doc)], default=0)
+        """The seq of the last commit that wrote the document; 0 if none did. What changes nothing is no write."""
+        written = 0
+        value: MaybeValue = ABSENT
+        for past in self.line(branch, at):
+            value, is_written = stepped(value, past.commit, doc)
+            written = past.seq if is_written else written
+        return written
 
     def seq_of(self, session: str, local_seq: int) -> int | None:
         for past in self.history:
@@ -310,6 +315,17 @@ def folded(value: MaybeValue, commit: Commit, doc: DocKey) -> MaybeValue:
             for patch in operation.patches:
                 value = apply(value, patch)[0]
     return value
+
+
+def stepped(value: MaybeValue, commit: Commit, doc: DocKey) -> tuple[MaybeValue, bool]:
+    """The document after the commit, and whether that touched it."""
+    is_written = False
+    for operation in commit.operations:
+        if operation.doc == doc:
+            for patch in operation.patches:
+                value, touched = apply(value, patch)
+                is_written = is_written or bool(touched)
+    return value, is_written
 
 
 def writes(commit: Commit, doc: DocKey) -> bool:

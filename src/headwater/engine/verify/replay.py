@@ -36,7 +36,7 @@ from headwater.protocol.commit import (
 )
 from headwater.protocol.partial import charged_bytes
 from headwater.protocol.reactions import target_of
-from headwater.protocol.record import Entry, decode_record
+from headwater.protocol.record import DROPPED, Entry, decode_record
 
 Progress = Callable[[int, int], object]
 """Called now and then with the last seq that was replayed and the last there is."""
@@ -305,6 +305,10 @@ class Replay:
                 after = _applied(before, operation.patches)
             except PatchError as error:
                 raise Broken("C7", seq, f"its write to {doc_text(key)} does not apply: {error}") from error
+            if previous == DROPPED:
+                if not equal(before, after):
+                    raise Broken("previous", seq, f"it changes {doc_text(key)} and says that it does not write it")
+                continue
             line = self.lines.find(row.branch, key) or self._begun(row.branch, key, seq, before)
             if previous != line.last_seq:
                 raise Broken(
