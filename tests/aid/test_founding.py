@@ -113,6 +113,30 @@ def test_application_writes_to_a_space_whose_owners_let_its_user_write(folder: P
     story(work)
 
 
+def test_owner_of_a_space_lets_the_application_write_by_a_command_to_it(folder: Path) -> None:
+    """What the refusal advises can be done while the application runs; nothing else is written for that user."""
+
+    async def work() -> None:
+        async with serving(folder, owner="ann", classes=(Note,), anyone_founds=True) as server:
+            note = server.application().runtime.space("team").piece(Note, "n")
+
+            async def command(user: str, place: str, value: str) -> int:
+                url, token = f"http://127.0.0.1:{server.address[1]}", new_token(folder, user)
+                return await asyncio.to_thread(run, ["set", url, "team", place, value, "--token", token])
+
+            async with client(server, folder, "mallory") as mallory:
+                await write(mallory, "mallory", "team", "come in")
+            access = '{"owners": ["mallory"], "writers": ["ann"], "readers": []}'
+            assert await command("ann", "space:$access", access) != 0
+            assert await command("mallory", "n.text", '"changed"') != 0
+            assert await note.text.pull() == "come in"
+            assert await command("mallory", "space:$access", access) == 0
+            await note.write.send("thanks")
+            assert await note.text.pull() == "thanks"
+
+    story(work)
+
+
 def test_founding_by_any_token_holder_is_off_where_there_are_keys(folder: Path) -> None:
     async def work() -> None:
         async with serving(folder, owner="ann") as server:

@@ -112,7 +112,7 @@ class Access:
         principal = session.principal
         # fault access.branches_unchecked: if not principal or commit.branch != MAIN:
         if not principal:
-            return self._refused_to_process(session)
+            return self._refused_to_process(session, commit)
         right = self.right_of(principal)
         if right < Right.READ:
             return RuleRefused("access", f"{principal!r} may not use this space. {self.advice}")
@@ -121,9 +121,8 @@ class Access:
         for doc in named:
             if not self.may_see(doc, principal, session.key):
                 return RuleRefused("access", f"{doc.scope}:{doc.id} belongs to somebody else than {principal!r}")
-        sends = commit.events or commit.records or commit.handled or commit.delivered or commit.declared
         # fault access.readers_send: shared = any(op.doc.scope == SPACE_SCOPE for op in commit.operations)
-        shared = any(op.doc.scope == SPACE_SCOPE for op in commit.operations) or sends
+        shared = any(op.doc.scope == SPACE_SCOPE for op in commit.operations) or _sends(commit)
         # A commit that writes nothing is a row of the log, too, and moves everybody's seq.
         if right < Right.WRITE and (shared or not commit.operations):
             return RuleRefused("access", f"{principal!r} may read this space, but not write to it")
@@ -131,9 +130,14 @@ class Access:
             return self._refused_change(principal, right, commit)
         return None
 
-    def _refused_to_process(self, session: Session) -> RuleRefused | None:
-        """Keep an application that runs for one user from writing its data to a space that another user made."""
+    def _refused_to_process(self, session: Session, commit: Commit) -> RuleRefused | None:
+        """Keep an application that runs for one user from writing its data to a space that another user made.
+
+        An owner of that space changes the access document by a command, which this process writes for that owner.
+        """
         if session.key == FOUNDER or session.key.startswith(MERGES) or self.right_of("") == Right.OWN:
+            return None
+        if [operation.doc for operation in commit.operations] == [ACCESS] and not _sends(commit):
             return None
         document, owner = self.document(), self.founders.owner
         owners = document.get("owners", ()) if isinstance(document, dict) else ()
@@ -147,9 +151,8 @@ class Access:
     def _refused_change(self, principal: str, right: Right, commit: Commit) -> RuleRefused | None:
         if right < Right.OWN:
             return RuleRefused("access", f"only an owner may change who has access; {principal!r} is none")
-        sends = commit.events or commit.records or commit.handled or commit.delivered or commit.declared
         # fault access.changed_beside_others: if False:
-        if len(commit.operations) > 1 or sends or commit.branch != MAIN:
+        if len(commit.operations) > 1 or _sends(commit) or commit.branch != MAIN:
             return RuleRefused("access", f"a change of access is alone in its commit, on branch {MAIN!r}")
         value = self.document()
         for patch in commit.operations[0].patches:
@@ -159,6 +162,11 @@ class Access:
                 return None  # it does not apply: admission says so, with who was faster
         # fault access.last_owner_removable: return None
         return _malformed(value)
+
+
+def _sends(commit: Commit) -> bool:
+    """Whether a commit has an effect beside the documents that it writes."""
+    return bool(commit.events or commit.records or commit.handled or commit.delivered or commit.declared)
 
 
 def right_in(document: MaybeValue, principal: str) -> Right:
