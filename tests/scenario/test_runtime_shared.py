@@ -276,7 +276,7 @@ def test_settled_through_a_number_waits_for_what_somebody_else_wrote(transport: 
     run(work)
 
 
-def test_a_space_that_cannot_be_opened_is_told_once_and_tried_again(tmp_path: Path) -> None:
+def test_damaged_space_is_reported_on_the_error_channel(tmp_path: Path) -> None:
     async def work() -> None:
         folder = tmp_path / "data"
         folder.mkdir()
@@ -289,7 +289,7 @@ def test_a_space_that_cannot_be_opened_is_told_once_and_tried_again(tmp_path: Pa
             await until(lambda: rig.errors)
             channel = rt.channel("shop")
             assert channel is not None
-            assert "cannot be opened" in str(rig.errors[0].error)
+            assert "shop.space is damaged" in str(rig.errors[0].error)
             await rt.close()
 
     run(work)
