@@ -36,8 +36,7 @@ PLAIN: Final = 1_000
 
 def draw_shared(seed: int, features: Features | None = None) -> Program:
     """The shared program of a seed."""
-    # Equal writes are off: one that changes nothing in the view of its writer is left out of its commit.
-    features = replace(features or Features(equal_writes=False), logged=True, spaces=False)
+    features = replace(features or Features(), logged=True, spaces=False)
     draw = Random(f"shared program {seed}")
     classes = draw_classes(draw, features)
     pieces = draw_pieces(draw, classes, features)
@@ -55,7 +54,7 @@ def draw_shared(seed: int, features: Features | None = None) -> Program:
 
 def draw_served(seed: int) -> Program:
     """The program of a seed for a real server. Its users are not killed."""
-    return draw_shared(seed, Features(equal_writes=False, crashing_users=False))
+    return draw_shared(seed, Features(crashing_users=False))
 
 
 class _SharedSteps:
