@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import time
 from collections.abc import Coroutine
 from contextlib import AbstractAsyncContextManager
@@ -261,6 +262,37 @@ def test_many_undecided_commits_of_another_space_cost_no_more_than_those_of_the_
                 cost[space] = time.process_time() - began
                 assert set(seen) == {f"{space} 1999"}
             assert cost["two"] < 5 * cost["one"], cost
+
+    run(work)
+
+
+def test_transaction_looks_once_at_each_node_that_computes_what_it_reads(tmp_path: Path) -> None:
+    """It notes what nodes read of other spaces. A chain of 300 computed cells is read for the price of 300 reads."""
+
+    async def work() -> None:
+        async with headwater.open(tmp_path) as rt:
+            source = rt.cell("s", "source", int, default=1)
+            cells = [rt.cell("s", f"c{number}", int) for number in range(300)]
+            for number, (before, after) in enumerate(itertools.pairwise((source, *cells))):
+
+                def copied(before: Cell[int] = before) -> int:
+                    return before.get()
+
+                rt.register(copied, output=after, id=f"c{number}")
+            cells[-1].sink(lambda _: None)
+            await rt.settled()
+            await rt.durable()
+            cost = {}
+            for count in (30, 300):
+
+                def read(count: int = count) -> list[int]:
+                    return [each.get() for each in cells[:count]]
+
+                began = time.process_time()
+                for _ in range(900 // count):
+                    assert await rt.space("s").transact(read) == [1] * count
+                cost[count] = time.process_time() - began
+            assert cost[300] < 3 * cost[30], cost
 
     run(work)
 

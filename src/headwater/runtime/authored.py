@@ -58,13 +58,14 @@ def check_computed(document: Document) -> bool:
 class Authored:
     """The tracker of one transaction."""
 
-    __slots__ = ("_home", "_transaction", "_visible", "elsewhere", "wrote")
+    __slots__ = ("_home", "_seen", "_transaction", "_visible", "elsewhere", "wrote")
 
     def __init__(self, home: Replica, transaction: Transaction, visible: Callable[[Document], object]) -> None:
         self._home = home
         self._transaction = transaction
         self._visible = visible  # raises where what is shown is not to be read outside a run
         self.wrote: dict[Document, None] = {}
+        self._seen: set[Node] = set()  # nodes whose sources are noted
         self.elsewhere: dict[Document, None] = {}  # of other spaces, read here or by nodes, with writes on top
 
     def missed(self, run: Run, spot: Spot) -> Spot:
@@ -80,11 +81,11 @@ class Authored:
 
     def _read_by_nodes(self, document: Document) -> None:
         """Note the documents of other spaces that the value of a computed document follows from."""
-        waiting, seen = [each for each in document.writers if isinstance(each, Node)], set[Node]()
+        waiting = [each for each in document.writers if isinstance(each, Node)]
         while waiting:
             node = waiting.pop()
-            if node not in seen:
-                seen.add(node)
+            if node not in self._seen:
+                self._seen.add(node)
                 for source in [cast(Document, spot.document) for spot in node.reads if spot is not None]:
                     waiting += [each for each in source.writers if isinstance(each, Node)]
                     if source.layers and source.home is not self._home:

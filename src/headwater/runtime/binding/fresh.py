@@ -51,7 +51,7 @@ class Stopped(BaseException):
 class Handled(Authored):
     """The tracker of a handler's attempt: it reads nothing but what is fresh."""
 
-    __slots__ = ("_core", "_event", "_pieces", "_read", "_seen", "_why", "_written")
+    __slots__ = ("_core", "_event", "_pieces", "_read", "_why", "_written")
 
     def __init__(
         self, pieces: Pieces, event: Event, home: Replica, transaction: Transaction, written: Mapping[int, Written]
@@ -62,7 +62,6 @@ class Handled(Authored):
         self._event = event
         self._written = written  # where the events on their way wrote, by the number of their commit
         self._read: dict[Document, None] = {}
-        self._seen: set[Node] = set()  # nodes whose sources are noted
         self._why: BaseException | None = None  # the attempt is over, whoever caught the signal
 
     def check(self) -> None:
