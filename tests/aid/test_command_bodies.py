@@ -5,12 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import urllib.error
+import urllib.request
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from headwater.protocol.desk import DESK_PATH
 from headwater.server import DEFAULT_SERVER_LIMITS, Server, new_token
-from tests.aid.serving import SPACE, page, place, serving, threads_that_call
+from tests.aid.serving import SPACE, WITHIN_S, page, place, serving, threads_that_call
 
 LIMITS = replace(DEFAULT_SERVER_LIMITS, command_bytes=10_000, aside_bytes=1_000)
 BLOCK = b"x" * 1_000
@@ -65,6 +70,24 @@ def test_body_over_the_limit_is_refused_by_its_length(tmp_path: Path) -> None:
             reader, writer = await request(server, length=None, token=token, body=chunk * 11)  # and no end of it
             assert (await answer(reader))[0] == 413
             writer.close()
+
+    asyncio.run(play())
+
+
+def test_client_that_closes_after_its_request_reads_why_a_long_body_is_refused(tmp_path: Path) -> None:
+    """The body is longer than the buffers of the sockets: the client is still writing when its length is refused."""
+
+    async def play() -> None:
+        async with serving(tmp_path, limits=LIMITS, with_keys=True) as server:
+            host, port = server.address
+            headers = {"Authorization": f"Bearer {new_token(tmp_path, 'ann', ttl_s=60)}"}
+            body = b"x" * 32_000_000
+            asked = urllib.request.Request(f"http://{host}:{port}{DESK_PATH}", body, headers, method="POST")
+            with pytest.raises(urllib.error.HTTPError) as caught:
+                await asyncio.to_thread(urllib.request.urlopen, asked, timeout=WITHIN_S)  # says "Connection: close"
+            with caught.value as error:
+                assert error.code == 413
+                assert "at most 10,000 bytes" in json.loads(error.read())["error"]
 
     asyncio.run(play())
 

@@ -7,13 +7,14 @@ Without an application it answers what stands in the log; with one also what its
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from http import HTTPStatus
 from math import inf
 from typing import Final, TypeVar
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -25,6 +26,7 @@ from headwater.protocol.desk import DESK_PATH, Question, Told
 from headwater.server.application import Application
 from headwater.server.copying import copied
 from headwater.server.desk import Desk
+from headwater.server.limits import ServerLimits
 from headwater.server.service import Service
 
 T = TypeVar("T")
@@ -79,9 +81,13 @@ def desk_route(service: Service, application: Callable[[], Application]) -> Rout
             # Nobody takes what follows: a long body would be thrown away byte by byte, for a stranger.
             closes = {} if _length(request) <= limits.command_bytes else {"connection": "close"}
             return _refused(error, HTTPStatus.UNAUTHORIZED, {"www-authenticate": "Bearer", **closes})
+        parts = request.stream()
         try:
-            body = await _body(request, limits.command_bytes)
+            body = await _body(request, parts, limits.command_bytes)
         except LimitError as error:
+            if "close" in request.headers.get("connection", "").lower():
+                # The socket is closed with the answer. A client that is still writing would not read it.
+                await _throw_away(parts, limits)
             return _refused(error, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         try:
             asked = await asyncio.to_thread(msgspec.json.decode, body, type=Question)
@@ -108,17 +114,28 @@ def _length(request: Request) -> float:
     return int(said) if said.isdecimal() else inf
 
 
-async def _body(request: Request, most: int) -> bytes:
+async def _body(request: Request, parts: AsyncIterator[bytes], most: int) -> bytes:
     text = f"a question has at most {most:,} bytes: ask for less at once, or write less"
     # fault desk.length_not_looked_at: if False:
     if inf > _length(request) > most:
         raise LimitError(text)
     found = bytearray()
-    async for part in request.stream():
+    async for part in parts:
         found += part
         if len(found) > most:
             raise LimitError(text)
     return bytes(found)
+
+
+async def _throw_away(parts: AsyncIterator[bytes], limits: ServerLimits) -> None:
+    """Read the rest of a body that is too long and keep none of it, for a bounded time and up to a bounded length."""
+    length = 0
+    with suppress(ClientDisconnect, TimeoutError):
+        async with asyncio.timeout(limits.hello_s):
+            async for part in parts:
+                length += len(part)
+                if length > limits.refused_bytes:
+                    return
 
 
 async def _answer(service: Service, application: Application, asked: Question, user: str) -> object:

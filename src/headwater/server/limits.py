@@ -27,7 +27,7 @@ class ServerLimits:
     hello_s: float = 10.0  # until a new socket has made its request, and until its connection has introduced itself
     hello_bytes: int = 64 * 1024  # of a message before that; a longer one is refused by its header
     page_bytes: int = 4 * 1024 * 1024  # of one message of a page; the call of a longer one fails
-    command_bytes: int = 1_000_000  # of one question of a command; a longer one is not read to its end
+    command_bytes: int = 1_000_000  # of one question of a command; nothing of a longer one is kept
     aside_bytes: int = 64 * 1024  # a longer message, page or question is decoded on another thread
     ping_s: float = 20.0  # between two pings, and until one must be answered
     metrics_s: float = 1.0  # /metrics waits for a space; then, and for as long, it shows what the space said last

@@ -18,7 +18,7 @@ from headwater.clock import VirtualClock
 from headwater.data.address import SPACE_SCOPE, Depth, DocKey
 from headwater.data.patch import Patch, replace
 from headwater.data.path import Path
-from headwater.data.value import MaybeValue, equal, freeze
+from headwater.data.value import MaybeValue, freeze, same
 from headwater.engine import DEFAULT_LIMITS, Engine, Hub, Limits, Peer, PeerState
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.errors import HeadwaterError, LoadError
@@ -251,9 +251,9 @@ class Mirror:
     def hear(self, notification: Notification) -> None:
         for change in notification.changes:
             believed = self.values.get(change.doc)
-            if change.known_before and (change.doc not in self.values or not equal(believed, change.before)):
+            if change.known_before and (change.doc not in self.values or not same(believed, change.before)):
                 self.problems.append(f"{notification.kind}: {change.doc.id} was {believed!r}, not {change.before!r}")
-            if change.known_before and equal(change.before, change.after):
+            if change.known_before and same(change.before, change.after):
                 self.problems.append(f"{notification.kind}: {change.doc.id} did not change")
             if notification.kind is Kind.INTEGRATE and not change.known_before:
                 self.values.pop(change.doc, None)  # it changed, but it is not here: unknown until it arrives
@@ -266,7 +266,7 @@ class Mirror:
         return self.problems + [
             f"{key.id} is shown as {value!r}, but the feed said {self.values.get(key, 'nothing')!r}"
             for key, value in shown.items()
-            if key not in self.values or not equal(self.values[key], value)
+            if key not in self.values or not same(self.values[key], value)
         ]
 
 
