@@ -143,12 +143,16 @@ class Scheduler:
 
     def heard(self) -> None:
         """Something arrived from an engine."""
+        self._look_at_returned()
+        self.fates.heard()
+
+    def _look_at_returned(self) -> None:
+        """Nodes that wait for documents that are here again may try again."""
         for replica in self._replicas:
             returned = replica.aside.returned
             if returned:
                 self.invalidation.returned(tuple(returned))
                 returned.clear()
-        self.fates.heard()
 
     # ---- nodes -------------------------------------------------------------------------------------
 
@@ -298,6 +302,9 @@ class Scheduler:
 
     def tick(self) -> bool:
         """One slice of work. True: there is more."""
+        # I6: a slice may come before `heard`. Readers of nodes that wait would be tried over and over in it.
+        # fault scheduler.returned_documents_told_late: pass
+        self._look_at_returned()
         more = self.settle.slice(self.limits.slice_runs)
         if more or not self.loads.is_untidy():
             return more

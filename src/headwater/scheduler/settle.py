@@ -149,8 +149,11 @@ class Settle:
     # ---- what the runner asks ------------------------------------------------------------------------
 
     def lowest(self) -> int:
-        """The height of the lowest computation that waits for its turn, in this sweep or the next."""
-        return self._computations.lowest()
+        """The height of the lowest computation that waits for its turn, in this sweep or the next.
+
+        Below all heights while some wait for the next pass: which heights these have is not kept in order.
+        """
+        return -1 if self._later else self._computations.lowest()
 
     def may_wait_for(self, node: Node | None, target: Node) -> bool:
         """Not for itself, round a cycle, for what is held back by time, or for what has spent its runs."""
@@ -319,6 +322,10 @@ class Settle:
             return True
         if node.status == NEVER_RAN and node.declared and self._put_first(node, named_above(node)):
             return True
+        if (self._later or self._computations.next) and self.iteration + 1 >= self._limits.pass_iterations:
+            # I1: this pass has no sweep left for these. Its reader has them run, as far as they may.
+            # fault settle.last_sweep_reads_unchecked: pass
+            node.expect = (None,)
         node.queued = -1
         self._marks.running = node
         try:
