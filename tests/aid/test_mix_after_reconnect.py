@@ -59,7 +59,7 @@ def test_computed_in_the_last_sweep_of_a_pass_runs_after_the_computeds_that_it_r
 
     def both() -> int:
         seen.append((first.get(), source.get()))
-        return middle.get()
+        return int(middle.get())
 
     world.effect(world.computed(both, id="high").get, id="eye")
     world.settle()

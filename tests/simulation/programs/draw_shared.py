@@ -74,7 +74,7 @@ class _SharedSteps:
         self._users = users
         self._features = features
         self._steps = Steps(draw, classes, pieces, features)
-        self._is_steady = draw.random() < 0.3  # nobody goes, so that values are compared on their way
+        self._is_steady = draw.random() < 0.3  # nobody goes
         self._offline: set[str] = set()
 
     def drawn(self) -> tuple[SharedStep, ...]:

@@ -120,8 +120,6 @@ class _Wire:
 
 
 class _ServedSite:
-    is_steady = False
-
     def __init__(self, program: Program, folder: Path) -> None:
         self._program = program
         self._server = _Served(folder)

@@ -20,9 +20,8 @@ FAULTS = (("delay",), ("delay", "drop"), ("delay", "drop", "partition", "duplica
 
 
 class _SimulatedSite:
-    def __init__(self, sim: Simulation, faults: tuple[str, ...]) -> None:
+    def __init__(self, sim: Simulation) -> None:
         self._sim = sim
-        self.is_steady = faults == ("delay",)
         self._offline: dict[str, ExitStack] = {}
 
     def runtime(self, user: str) -> Runtime:
@@ -56,7 +55,7 @@ def play_simulated(program: Program, folder: Path) -> None:
     """Play a shared program in a simulation with the faults that its seed draws."""
 
     async def play(sim: Simulation) -> None:
-        await SharedPlayer(program, _SimulatedSite(sim, faults)).play()
+        await SharedPlayer(program, _SimulatedSite(sim)).play()
 
     faults = Random(program.seed).choice(FAULTS)
     run_seed(play, program.seed, faults)
