@@ -197,7 +197,7 @@ def _step(value: MaybeValue, step: str | int) -> MaybeValue:
 
 
 def shape_differs(before: MaybeValue, after: MaybeValue) -> bool:
-    """Whether somebody who only looks at kind, keys, their order or length could tell two values apart.
+    """True if two values differ in kind, keys, order of keys or length.
 
     A leaf is its own shape.
     """

@@ -220,7 +220,7 @@ class Engine:
         return tuple((local_seq, place[0]) for local_seq, place in places if place is not None)
 
     def effective(self, seq: int, commit: Commit) -> Commit:
-        """A commit of the last group without the operations that changed nothing: nobody hears of them."""
+        """A commit of the last group without the operations that changed nothing. Watchers are not told of these."""
         return self._parts.group.effective(seq, commit)
 
     @property
@@ -366,7 +366,7 @@ class Engine:
         try:
             head = self._parts.heads.in_memory(at, doc)
         except HeadwaterError:
-            return None  # What is wrong with the disk is told to whoever needs it.
+            return None  # Unknown. The work itself meets the error of the disk and raises it.
         return None if head is None or (head.inherited_seq and not head.seq) else head
 
     @property

@@ -254,7 +254,7 @@ class Group:
             if not isinstance(plan, list):
                 verdicts.append(self._refused(session, commit, plan))
                 continue
-            # An operation that changes nothing here is no write: it wakes nobody and is in nobody's way.
+            # An operation that changes nothing here is no write: it wakes no reader and conflicts with no commit.
             # fault group.equal_writes_kept: previous = tuple([planned[0].seq for planned in plan])
             previous = tuple([head.seq if touched else DROPPED for head, _, touched in plan])
             seq = self._log.admit(commit.local_seq, encoded, previous)

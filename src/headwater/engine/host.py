@@ -5,7 +5,7 @@ alone, at once. The inbox is bounded: a full one refuses, it never drops. Closin
 Peers are told on the thread that processes; whoever gives them a way to send crosses over by itself. A peer whose way
 to send fails is lost, loudly, and everybody else goes on.
 
-Handing work to a thread costs as much as small work. So whoever has an event loop may lend it (`work_here`): what that
+Handing work to a thread costs as much as small work. A caller with an event loop may lend it (`work_here`): what that
 loop's thread posts is processed there, after everything else that the loop has read in the same turn, as long as the
 disk is quick and the work is small (`Limits.loop_bytes`), which is looked at first. A slow disk or a large document
 must not stop an event loop: for these, and for everything else, there is a thread of the host's.
@@ -217,7 +217,7 @@ class ThreadHost:
         def run() -> None:
             try:
                 result = work(self._engine, self._hub)
-            except BaseException as error:  # handed to whoever asked
+            except BaseException as error:  # handed to the caller
                 fail(error)
             else:
                 then(result)

@@ -97,7 +97,7 @@ class Application:
 
     @staticmethod
     def called(name: str, token: str, said: str) -> str:
-        """The user that somebody is who was authenticated by a name, and says to be another user."""
+        """The user of a request: its authenticated name, or without keys the user that the request names."""
         return said if name == LOCAL and said and not token else name
 
     def new_session(self) -> str:

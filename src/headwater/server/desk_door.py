@@ -78,7 +78,7 @@ def desk_route(service: Service, application: Callable[[], Application]) -> Rout
             # fault desk.body_read_first: await request.body(); name, _ = service.authenticate(token)
             name, _ = service.authenticate(token)
         except AccessError as error:
-            # Nobody takes what follows: a long body would be thrown away byte by byte, for a stranger.
+            # The server closes the connection rather than read a long body of a stranger.
             closes = {} if _length(request) <= limits.command_bytes else {"connection": "close"}
             return _refused(error, HTTPStatus.UNAUTHORIZED, {"www-authenticate": "Bearer", **closes})
         parts = request.stream()

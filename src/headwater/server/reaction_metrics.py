@@ -1,8 +1,8 @@
 """What an operator can see of reactions: how much waits, how old the oldest is, and what came of attempts.
 
-Asked of the engines when somebody looks, who waits for no space longer than a moment: one that has not answered by then
-is shown with its last figures, and is not asked again before it has. Spaces are summed, since their names are users'
-data. Of a name of a reaction only its class and member are told.
+A request for metrics asks the engines and waits for no space longer than `metrics_s`: a space that has not answered by
+then is shown with its last figures, and is not asked again before it has. Spaces are summed, since their names are
+users' data. Of a name of a reaction only its class and member are told.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 A frame that arrives is handed over in the moment it is parsed; what is sent is written to the socket at once, by
 whichever thread says it: a verdict leaves from the host's thread, without waking the event loop. What the socket does
-not take waits here, in order, and the event loop gives it on; it is bounded by whoever puts it here. A message is at
-first at most as long as uvicorn's `ws_max_size` says, which is as long as a hello may be; whoever has heard one calls
-`allow`. A longer one is refused by the header of its frame: nothing of it is kept. Never looks into a message. Opening,
-pinging and closing are uvicorn's.
+not take waits here, in order, and the event loop gives it on; its callers bound it. A message is at
+first at most as long as uvicorn's `ws_max_size` says, which is as long as a hello may be; the caller that has heard one
+calls `allow`. A longer one is refused by the header of its frame: nothing of it is kept. Never looks into a message.
+Opening, pinging and closing are uvicorn's.
 """
 
 from __future__ import annotations
