@@ -152,7 +152,7 @@ async def test_booking_lands_after_a_take_that_is_made_again(sim: Simulation) ->
 
 
 @simulated(seeds=20, faults=("delay", "drop"))
-async def test_two_spaces_that_read_each_other_end_and_saw_only_what_landed(sim: Simulation) -> None:
+async def test_handlers_of_two_spaces_that_read_each_other_end_and_read_committed_values(sim: Simulation) -> None:
     pages: list[tuple[Page, Page]] = []
     for user in USERS:
         rt = sim.runtime(user)
@@ -268,7 +268,7 @@ def test_many_undecided_commits_of_another_space_cost_no_more_than_those_of_the_
     run(work)
 
 
-def test_transaction_looks_once_at_each_node_that_computes_what_it_reads(tmp_path: Path) -> None:
+def test_transaction_visits_each_computed_that_it_reads_once(tmp_path: Path) -> None:
     """It notes what nodes read of other spaces. A chain of 300 computed cells is read for the price of 300 reads."""
 
     async def work() -> None:

@@ -239,7 +239,7 @@ async def test_equal_plain_write_that_lands_later_wins(sim: Simulation, what: st
 
 
 @simulated(seeds=4, faults=("delay",))
-async def test_plain_set_of_a_structured_value_merges_by_field_with_what_its_caller_saw(sim: Simulation) -> None:
+async def test_plain_set_of_a_structured_value_merges_by_field_with_the_value_its_caller_saw(sim: Simulation) -> None:
     ann, bob = await begun(sim)
     await ann.do.send("model")
     is_unseen = bob.card.get() == Card()
@@ -264,7 +264,7 @@ async def test_set_in_a_handler_is_not_made_again_for_a_field_that_it_does_not_k
 
 
 @simulated(seeds=3)
-async def test_equal_writes_wake_nobody_and_conflict_with_nobody(sim: Simulation) -> None:
+async def test_equal_writes_wake_no_reader_and_conflict_with_no_commit(sim: Simulation) -> None:
     ann, bob = await begun(sim)
     for each in (ann, bob):
         await each.label.pull()

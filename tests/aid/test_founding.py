@@ -150,7 +150,7 @@ def test_founding_by_any_token_holder_is_off_where_there_are_keys(folder: Path) 
     story(work)
 
 
-def test_space_that_nobody_owns_is_closed_to_token_holders(folder: Path) -> None:
+def test_space_without_an_owner_is_closed_to_token_holders(folder: Path) -> None:
     """A program without a server made it, so that it has no access document."""
 
     async def work() -> None:

@@ -135,7 +135,7 @@ def test_record_that_matches_nothing_is_an_error(refuse: Command, ask: Command) 
     assert standing(ask) == before
 
 
-def test_actions_change_what_their_filters_name_and_nothing_else(ask: Command) -> None:
+def test_actions_change_only_the_targets_that_their_filters_name(ask: Command) -> None:
     first, second = blocked(ask)
     at = record_of(ask, first)
     assert ask("skip", "charge", "--key", first, "--record", at)["count"] == 1

@@ -88,7 +88,7 @@ async def closed(data: Embedded, cls: type[Piece]) -> None:
 
 
 @pytest.mark.parametrize("cls", CASES)
-def test_piece_shows_one_state_after_another_process_wrote_what_it_reads(tmp_path: Path, cls: type[Piece]) -> None:
+def test_piece_shows_one_state_after_another_process_wrote_its_inputs(tmp_path: Path, cls: type[Piece]) -> None:
     async def work() -> None:
         async with Embedded(tmp_path, synchronous="OFF") as data:
             await closed(data, cls)

@@ -249,7 +249,8 @@ class Declaration:
         return self if piece is None else self.handle(piece)
 
     def handle(self, piece: NaivePiece) -> Any:
-        raise NotImplementedError
+        """The handle of this member on one piece. Every kind of declaration has its own."""
+        raise AssertionError(f"{type(self).__name__} has no handle")
 
 
 class CellDeclaration(Declaration):

@@ -172,7 +172,7 @@ class SharedPlayer(Listener):
                     if (known := each.sinks.pop(step.number, None)) is not None:
                         known[1].close()
             case _:
-                raise NotImplementedError(step)
+                raise AssertionError(f"shared programs do not draw {step}")
 
     def _execute(self, user: _User, text: str) -> None:
         exec(text, {"Rec": Rec, **user.pieces})

@@ -94,17 +94,18 @@ async def _play(request: Request, pipe: Any) -> None:
             pipe.looked_at_all()
         if segment.kill_after is not None:
             pipe.over()
-            await asyncio.sleep(3_600)
+            await asyncio.Event().wait()  # until the parent kills this process
     pipe.ends()
 
 
 async def _serve(request: Serve, pipe: Any) -> None:
     server = Server(request.folder, port=request.port, insecure_local=True)
     serving = asyncio.create_task(server.run_until_stopped())
-    while not server.started:
+    while not (server.started or serving.done()):
         await asyncio.sleep(0.001)
-    pipe.listens()
-    await serving
+    if server.started:
+        pipe.listens()
+    await serving  # A server that could not start raises here.
 
 
 def _run(request: Request | Serve) -> None:
@@ -116,7 +117,7 @@ def _run(request: Request | Serve) -> None:
         pipe = Pipe(stream)
         try:
             asyncio.run(_play(request, pipe) if isinstance(request, Request) else _serve(request, pipe))
-        except BaseException:
+        except BaseException:  # told to the parent, whose test fails with it
             write_message(stream, ("failed", (traceback.format_exc(),)))
         stream.close()
 
