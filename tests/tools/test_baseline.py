@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tools import baseline
+from tools import baseline, source_tree
 
 MODULE = '''"""A docstring
 of two lines."""
@@ -35,7 +35,7 @@ def package(folder: Path, modules: dict[str, str]) -> Path:
 
 
 def test_code_lines_leave_out_blanks_comments_and_docstrings() -> None:
-    assert baseline.code_lines(MODULE) == 5
+    assert source_tree.code_lines(MODULE) == 5
 
 
 def test_sizes_are_those_of_each_folder_and_empty_modules_are_not_counted(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_imports_count_under_type_checking_inside_functions_and_relative(tmp_pat
             "d.py": "from sample import a\n",
         },
     )
-    assert baseline.import_graph(root) == {
+    assert source_tree.import_graph(root) == {
         "sample": set(),
         "sample.a": {"sample.inner.b"},
         "sample.inner": {"sample.inner.b"},
@@ -106,12 +106,12 @@ def test_strongly_connected_components_of_a_known_graph() -> None:
         "g": [],
         "h": ["a", "h"],
     }
-    assert baseline.strongly_connected(graph) == [["a", "b", "c"], ["e", "f"]]
+    assert source_tree.strongly_connected(graph) == [["a", "b", "c"], ["e", "f"]]
 
 
 def test_a_long_chain_needs_no_recursion() -> None:
     graph = {str(number): [str((number + 1) % 5_000)] for number in range(5_000)}
-    assert [len(component) for component in baseline.strongly_connected(graph)] == [5_000]
+    assert [len(component) for component in source_tree.strongly_connected(graph)] == [5_000]
 
 
 def test_every_listed_path_of_this_project_exists() -> None:

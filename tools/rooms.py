@@ -1,0 +1,149 @@
+"""Measure the layout of the product, print each figure, and fail beyond its bound: `python -m tools.rooms`.
+
+Counts modules, modules per folder, components of the import graph (imports under `TYPE_CHECKING` and inside functions
+count) and the share of vague words in comments and docstrings. The components of `runtime` that are known are in
+`tools/runtime_cycles.txt`; that list may only shrink.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import sys
+import tokenize
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tools.source_tree import PACKAGE, code_lines, import_graph, is_apart, modules_of, strongly_connected
+
+MODULES_MOST: Final = 300
+FOLDER_MOST: Final = 18
+COMPONENT_MOST: Final = 8
+VAGUE_MOST: Final = 3.0
+
+KNOWN_CYCLES: Final = Path(__file__).resolve().parent / "runtime_cycles.txt"
+EXEMPT: Final = "headwater.runtime."
+"""Only modules below this package may be in the list of known cycles."""
+
+VAGUE: Final = re.compile(r"\b(?:what|whoever|nobody|somebody)\b", re.IGNORECASE)
+WORD: Final = re.compile(r"[A-Za-z][A-Za-z'-]*")
+
+PLAIN: Final = ("cells", "cli", "data", "engine", "pieces", "protocol", "reactions", "server", "testing")
+"""Packages whose prose is held to the bound on vague words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One measure of the layout: its value, its bound, and where it is exceeded."""
+
+    name: str
+    value: float
+    bound: float
+    places: tuple[str, ...] = ()
+
+    def met(self) -> bool:
+        return self.value <= self.bound
+
+
+def main() -> int:
+    figures = tuple(measured(PACKAGE, known_cycles()))
+    for figure in figures:
+        mark = "ok    " if figure.met() else "FAILED"
+        print(f"{mark} {figure.name}: {figure.value:g} (at most {figure.bound:g})")
+        if not figure.met():
+            for place in figure.places:
+                print(f"         {place}")
+    return 0 if all(figure.met() for figure in figures) else 1
+
+
+def measured(package: Path, known: frozenset[str]) -> Iterator[Figure]:
+    paths = [path for path in modules_of(package) if code_lines(path.read_text())]
+    product = [path for path in paths if not is_apart(path.parent.relative_to(package).as_posix())]
+    yield Figure("product modules", len(product), MODULES_MOST)
+    yield _folders(package, paths)
+    yield from _components(package, known)
+    for name in PLAIN:
+        yield _vagueness(name, sorted((package / name).rglob("*.py")))
+
+
+# ---- folders ---------------------------------------------------------------------------------------------
+
+
+def _folders(package: Path, paths: list[Path]) -> Figure:
+    sizes: dict[str, int] = {}
+    for path in paths:
+        if path.name != "__init__.py":
+            folder = path.parent.relative_to(package).as_posix()
+            sizes[folder] = sizes.get(folder, 0) + 1
+    large = {folder: size for folder, size in sizes.items() if size > FOLDER_MOST}
+    return Figure(
+        f"folders of more than {FOLDER_MOST} modules",
+        len(large),
+        0,
+        tuple(f"{folder}: {size} modules" for folder, size in sorted(large.items())),
+    )
+
+
+# ---- the import graph ------------------------------------------------------------------------------------
+
+
+def known_cycles() -> frozenset[str]:
+    """Modules of `runtime` that may be part of a large component, or of one across rooms."""
+    lines = (line.split("#", 1)[0].strip() for line in KNOWN_CYCLES.read_text().splitlines())
+    return frozenset(line for line in lines if line)
+
+
+def _components(package: Path, known: frozenset[str]) -> Iterator[Figure]:
+    largest: list[str] = []
+    across: list[str] = []
+    excused: set[str] = set()
+    for component in strongly_connected(import_graph(package)):
+        listed = [module for module in component if module in known]
+        if listed:
+            excused.update(listed)
+            fresh = sorted(set(component) - known)
+            if fresh:
+                across.append(f"not in {KNOWN_CYCLES.name}: {' '.join(fresh)}")
+            continue
+        if len(component) > len(largest):
+            largest = component
+        rooms = {module.rpartition(".")[0] for module in component}
+        if len(rooms) > 1:
+            across.append(f"{len(component)} modules in {len(rooms)} rooms: {' '.join(component)}")
+    yield Figure("largest component of imports", len(largest), COMPONENT_MOST, tuple(largest))
+    yield Figure("components across rooms, or new in the list of runtime", len(across), 0, tuple(across))
+    gone = sorted(known - excused)
+    yield Figure("lines of the list of runtime that are no cycle any more", len(gone), 0, tuple(gone))
+    strange = sorted(module for module in known if not module.startswith(EXEMPT))
+    yield Figure("modules outside runtime in its list", len(strange), 0, tuple(strange))
+
+
+# ---- prose -----------------------------------------------------------------------------------------------
+
+
+def prose(source: str) -> Iterator[tuple[int, str]]:
+    """Each comment and each docstring with its first line."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.lineno, node.value.value
+
+
+def _vagueness(name: str, paths: list[Path]) -> Figure:
+    words = 0
+    places: list[str] = []
+    for path in paths:
+        for line, text in prose(path.read_text()):
+            words += len(WORD.findall(text))
+            places += [f"{path.relative_to(PACKAGE)}:{line}: {match}" for match in VAGUE.findall(text)]
+    share = round(1000 * len(places) / words, 2) if words else 0.0
+    return Figure(f"vague words per 1,000 words of comments in {name}", share, VAGUE_MOST, tuple(places))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
