@@ -21,8 +21,8 @@ from examples.demo_graph import Tells
 from headwater.clock import Random, RealClock, seeded
 from headwater.pieces.piece import Piece
 from headwater.runtime.runtime import Runtime
-from headwater.server.log import logger
-from headwater.server.serve import Server
+from headwater.server.operation.log import logger
+from headwater.server.server import Server
 
 HERE = Path(__file__).parent / "board"
 COLUMNS = ("todo", "doing", "done")

@@ -73,8 +73,8 @@ RESTART: Final = (
     "scheduler/persistence.py",
     "pieces/fingerprint.py",
     "pieces/fingerprints",
-    *_in("server", "abroad copying last_run nodes"),
-    *_in("cli", "known nodes preview proof"),
+    *_in("server/commands", "foreign_reads last_run nodes_json safe_copy"),
+    *_in("cli/data", "nodes preview proof stored_nodes"),
 )
 GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "events": EVENTS,

@@ -22,41 +22,53 @@ INTERRUPTED: Final = 128 + 2  # SIGINT
 NOBODY_READS: Final = 128 + 13  # SIGPIPE: `headwater log ... | head` is no failure to talk about
 
 COMMANDS: Final = {
-    "new": ("new:new", "Make a project: a shared list with a page and tests, to change into what you want."),
-    "run": ("run:run", "Run an application: its pieces, its data and its page."),
-    "test": ("test:run_tests", "Run tests, with every seed of those that are simulated."),
-    "get": ("ask:get", "What a member shows, or what is at an address, now or as it was."),
-    "set": ("ask:set_value", "Set a cell, or a part of one. The types of the application are checked."),
-    "send": ("ask:send", "Send an event to a handler, and wait until what it did is durable. Prints what it answered."),
-    "log": ("ask:log", "The commits of a space, oldest first."),
-    "why": ("ask:why", "Why a member is what it is: the commit that wrote it last, what made that one run, and so on."),
-    "graph": ("ask:graph", "What runs in a space: every node, what it reads, and how often it ran."),
+    "new": (
+        "process.project:new",
+        "Make a project: a shared list with a page and tests, to change into what you want.",
+    ),
+    "run": ("process.run:run", "Run an application: its pieces, its data and its page."),
+    "test": ("process.test:run_tests", "Run tests, with every seed of those that are simulated."),
+    "get": ("data.commands:get", "What a member shows, or what is at an address, now or as it was."),
+    "set": ("data.commands:set_value", "Set a cell, or a part of one. The types of the application are checked."),
+    "send": (
+        "data.commands:send",
+        "Send an event to a handler, and wait until what it did is durable. Prints what it answered.",
+    ),
+    "log": ("data.commands:log", "The commits of a space, oldest first."),
+    "why": (
+        "data.commands:why",
+        "Why a member is what it is: the commit that wrote it last, what made that one run, and so on.",
+    ),
+    "graph": ("data.commands:graph", "What runs in a space: every node, what it reads, and how often it ran."),
     "intents": (
-        "intents:intents",
+        "data.intents:intents",
         "Every event that is on its way: what it waits for, to whom it lost, and how the last ones ended.",
     ),
     "reactions": (
-        "reactions:reactions",
+        "data.reactions:reactions",
         "What reactions wait for, what failed, and what is to be done about it.",
     ),
     "worker": (
-        "worker:worker",
+        "process.worker:worker",
         "Deliver records to the reactions of an application, through a server, until interrupted.",
     ),
     "preview": (
-        "preview:preview",
+        "data.preview:preview",
         "Before a deploy: which nodes of which pieces would run again with this code, and why.",
     ),
-    "nodes": ("nodes:nodes", "What nodes last did, and whether what they read still holds."),
+    "nodes": ("data.nodes:nodes", "What nodes last did, and whether what they read still holds."),
     "backlog": (
-        "nodes:backlog",
+        "data.nodes:backlog",
         "The pieces whose nodes are not clean: how many, what they took when they last ran, and because of what.",
     ),
-    "spaces": ("history:spaces", "The spaces of a data directory."),
-    "branch": ("branch:branch", "List, make, compare, merge and delete branches of a space."),
-    "compact": ("history:compact", "Give up history before a seq, as far as no branch and no open session needs it."),
-    "verify": ("verify:verify", "Replay the history of a space and check it against the rules of admission."),
-    "serve": ("serve:serve", "Serve the spaces of a directory over WebSocket until interrupted."),
+    "spaces": ("data.history:spaces", "The spaces of a data directory."),
+    "branch": ("data.branch:branch", "List, make, compare, merge and delete branches of a space."),
+    "compact": (
+        "data.history:compact",
+        "Give up history before a seq, as far as no branch and no open session needs it.",
+    ),
+    "verify": ("data.verify:verify", "Replay the history of a space and check it against the rules of admission."),
+    "serve": ("process.serve:serve", "Serve the spaces of a directory over WebSocket until interrupted."),
     "keys": ("keys:keys", "Make and list the keys that tokens are signed with."),
     "token": ("keys:make_token", "A token that proves to a server of this directory that its bearer is USER."),
 }

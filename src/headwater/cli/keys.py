@@ -35,7 +35,7 @@ def new(directory: DirectoryPath, /, *, json: Json = False) -> int:
     Example: `headwater keys new ./data`
     """
     with server_extra():
-        from headwater.server.keys import new_key  # noqa: PLC0415 (an extra)
+        from headwater.server.operation.keys import new_key  # noqa: PLC0415 (an extra)
 
         id = new_key(directory)
     if json:
@@ -52,7 +52,7 @@ def list_keys(directory: DirectoryPath, /, *, json: Json = False) -> int:
     Example: `headwater keys list ./data`
     """
     with server_extra():
-        from headwater.server.keys import key_ids  # noqa: PLC0415 (an extra)
+        from headwater.server.operation.keys import key_ids  # noqa: PLC0415 (an extra)
 
         found = key_ids(directory)
     if json:
@@ -81,7 +81,7 @@ def make_token(
         The id of the key to sign with; without it, the newest.
     """
     with server_extra():
-        from headwater.server.keys import new_token  # noqa: PLC0415 (an extra)
+        from headwater.server.operation.keys import new_token  # noqa: PLC0415 (an extra)
 
         made = new_token(directory, user, ttl_s=ttl, key=key)
     if json:

@@ -19,11 +19,11 @@ from headwater.backoff import Backoff
 from headwater.clock import Clock
 from headwater.errors import AuthoringError, HeadwaterError
 from headwater.protocol.reactions import Claim, Claimed, Finished, Grant, Hold, Outcome, Subscribe, Subscribed
-from headwater.reactions.delivering import Delivering
 from headwater.reactions.finishing import Finishing
 from headwater.reactions.hearing import Hearing
-from headwater.reactions.holding import Holding
+from headwater.reactions.lease_renewal import Holding
 from headwater.reactions.port import DEFAULT_LANE, Desk, Reaction, declaration
+from headwater.reactions.target_delivery import Delivering
 from headwater.reactions.traces import Hears, Late, Unheard
 
 AGAIN: Final = Backoff.exponential(base_ms=50, max_ms=5_000, jitter=0.2)

@@ -16,7 +16,7 @@ from headwater.clock import Random
 from headwater.errors import HeadwaterError
 from headwater.protocol.reactions import Finish, Finished, Hold, Outcome
 from headwater.reactions.port import Desk, is_refusal
-from headwater.reactions.rules import said
+from headwater.reactions.retry_rules import said
 
 AGAIN: Final = Backoff.exponential(base_ms=50, max_ms=5_000, jitter=0.2)
 MOST: Final = 500

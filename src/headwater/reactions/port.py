@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 from headwater.errors import AbsentError, AccessError, HeadwaterError, LimitError, LoadError, ProtocolError
 from headwater.protocol.commit import Declared
 from headwater.protocol.reactions import Delivering, Delivers, Granted, Hold, Since
-from headwater.reactions.rules import Rules
+from headwater.reactions.retry_rules import Rules
 
 DEFAULT_LANE: Final = "default"
 

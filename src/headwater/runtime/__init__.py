@@ -13,7 +13,7 @@ from headwater.lazy import load_on_use
 if TYPE_CHECKING:
     from headwater.reactions.drain import Drain, Pace
     from headwater.reactions.port import Batch, LeaseLostError
-    from headwater.reactions.rules import Rule, Rules
+    from headwater.reactions.retry_rules import Rule, Rules
     from headwater.reactions.traces import Attempt
     from headwater.runtime.attachment import Attachment, Embedded, Remote
     from headwater.runtime.core import Core
@@ -84,8 +84,8 @@ __getattr__ = load_on_use(
         "LeaseLostError": "headwater.reactions.port",
         "Pace": "headwater.reactions.drain",
         "Attempt": "headwater.reactions.traces",
-        "Rule": "headwater.reactions.rules",
-        "Rules": "headwater.reactions.rules",
+        "Rule": "headwater.reactions.retry_rules",
+        "Rules": "headwater.reactions.retry_rules",
         "Outbox": "headwater.runtime.outbox",
     },
 )

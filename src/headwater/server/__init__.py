@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from headwater.lazy import load_on_use
 
 if TYPE_CHECKING:
-    from headwater.server.keys import new_key, new_token
-    from headwater.server.limits import DEFAULT_SERVER_LIMITS, ServerLimits
-    from headwater.server.serve import Server
+    from headwater.server.operation.keys import new_key, new_token
+    from headwater.server.operation.limits import DEFAULT_SERVER_LIMITS, ServerLimits
+    from headwater.server.server import Server
 
 __all__ = [
     "DEFAULT_SERVER_LIMITS",
@@ -25,10 +25,10 @@ __all__ = [
 __getattr__ = load_on_use(
     __name__,
     {
-        "new_key": "headwater.server.keys",
-        "new_token": "headwater.server.keys",
-        "ServerLimits": "headwater.server.limits",
-        "Server": "headwater.server.serve",
-        "DEFAULT_SERVER_LIMITS": "headwater.server.limits",
+        "new_key": "headwater.server.operation.keys",
+        "new_token": "headwater.server.operation.keys",
+        "ServerLimits": "headwater.server.operation.limits",
+        "Server": "headwater.server.server",
+        "DEFAULT_SERVER_LIMITS": "headwater.server.operation.limits",
     },
 )

@@ -20,14 +20,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from headwater.runtime.websocket import PATH, SUBPROTOCOLS
-from headwater.server.application import Application
-from headwater.server.connection import GOING_AWAY, Connection
-from headwater.server.desk_door import desk_route
-from headwater.server.metrics import CONTENT_TYPE
-from headwater.server.pages import PATH as PAGE_PATH
-from headwater.server.pages import Page
-from headwater.server.service import Service
-from headwater.server.wire import EXTENSION
+from headwater.server.application.application import Application
+from headwater.server.application.page import PATH as PAGE_PATH
+from headwater.server.application.page import Page
+from headwater.server.commands.command_route import desk_route
+from headwater.server.operation.metrics import CONTENT_TYPE
+from headwater.server.operation.service import Service
+from headwater.server.sync.connection import GOING_AWAY, Connection
+from headwater.server.sync.wire import EXTENSION
 
 STATIC: Final = Path(__file__).parent / "static"
 NO_PAGE: Final = (

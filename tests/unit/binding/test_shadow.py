@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from headwater.cli.known import known_of
+from headwater.cli.data.stored_nodes import known_of
 from headwater.data.address import DocKey
 from headwater.data.value import MaybeValue
 from headwater.engine import Directory
 from headwater.protocol.desk import Question
 from headwater.runtime.binding.shadow import shadowed
-from headwater.server.nodes import current_form, nodes_form
+from headwater.server.commands.nodes_json import current_form, nodes_form
 from tests.scenario.pieces_kit import run
 from tests.scenario.resume_kit import SPACE, filled, process
 from tests.scenario.test_resume import ALL

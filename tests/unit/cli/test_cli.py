@@ -14,8 +14,8 @@ import apsw
 import pytest
 
 import headwater
-from headwater.cli import verify as verify_module
 from headwater.cli.app import app, run
+from headwater.cli.data import verify as verify_module
 from headwater.data.link import Link
 from headwater.data.patch import add, append, replace
 from headwater.engine.directory import Directory

@@ -12,13 +12,13 @@ import pytest
 import headwater
 from headwater import Cell, Input, Piece, cell, computed, given
 from headwater.cli.app import run as command
-from headwater.cli.asking import EmbeddedEngines
+from headwater.cli.data.target import EmbeddedEngines
 from headwater.engine.access import Right
 from headwater.errors import AccessError
 from headwater.protocol.desk import Question
 from headwater.runtime.attachment import Embedded
 from headwater.runtime.runtime import Runtime
-from headwater.server.desk import Desk
+from headwater.server.commands.command_api import Desk
 
 
 class Source(Piece, name="asked.Source"):

@@ -18,7 +18,7 @@ from headwater.data.patch import add
 from headwater.engine.directory import Directory
 from headwater.errors import LimitError, StorageError
 from headwater.protocol.commit import Commit
-from headwater.server.copying import FOLDER, MOST, OLD_US, copied, place_of_copy
+from headwater.server.commands.safe_copy import FOLDER, MOST, OLD_US, copied, place_of_copy
 from tests.unit.cli.kit_app import write_app
 from tests.unit.cli.test_run import running
 from tests.unit.engine.kit import write

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from headwater.cli import proof
 from headwater.cli.app import run
+from headwater.cli.data import proof
 from headwater.engine.directory import Directory
-from headwater.server.copying import FOLDER
+from headwater.server.commands.safe_copy import FOLDER
 from tests.unit.cli.kit_app import SHOP, imported, write_app
 from tests.unit.cli.test_run import LIMIT_S, running
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from headwater.cli.loading import load
-from headwater.cli.reload import Reload
+from headwater.cli.process.reload import Reload
 from headwater.runtime.runtime import Runtime
 from tests.unit.cli.kit_app import SHOP, imported, write_app
 

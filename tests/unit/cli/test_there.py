@@ -11,15 +11,15 @@ import pytest
 import headwater
 from headwater import Cell, Piece, cell, computed
 from headwater.cli.app import run as command
-from headwater.cli.asking import EmbeddedEngines
+from headwater.cli.data.target import EmbeddedEngines
 from headwater.engine.access import Right
 from headwater.engine.directory import Directory
 from headwater.errors import AbsentError, DirectoryInUseError, StorageError
 from headwater.protocol.desk import Question
 from headwater.runtime.attachment import Embedded
 from headwater.runtime.runtime import Runtime
-from headwater.server.desk import Desk
-from headwater.server.serve import Server
+from headwater.server.commands.command_api import Desk
+from headwater.server.server import Server
 
 
 class List(Piece, name="there.List"):

@@ -27,7 +27,7 @@ from headwater.protocol.reactions import (
     Subscribed,
     Targets,
 )
-from headwater.server.reactions import reactions_form
+from headwater.server.commands.reactions_json import reactions_form
 from tests.unit.engine.delivery_kit import LEASE_US, World, as_a, payloads
 from tests.unit.engine.test_asking_events import space
 

@@ -14,7 +14,7 @@ from headwater.protocol.reactions import Claim, Granted
 from headwater.protocol.verdict import Accepted
 from headwater.reactions.drain import Drain, Pace
 from headwater.reactions.port import Batch, LeaseLostError
-from headwater.reactions.rules import Rule, Rules, Tried, fingerprint, judged, retry_after_us
+from headwater.reactions.retry_rules import Rule, Rules, Tried, fingerprint, judged, retry_after_us
 from headwater.reactions.traces import Late
 from tests.unit.reactions.kit import EngineDesk, Story, fails, played, takes
 

@@ -13,7 +13,7 @@ from headwater.protocol.reactions import Delivering, Delivers, Finish, Hold, Out
 from headwater.reactions import finishing
 from headwater.reactions.finishing import Finishing
 from headwater.reactions.port import Batch, StillRunsError, is_refusal
-from headwater.reactions.rules import retry_after_us, said
+from headwater.reactions.retry_rules import retry_after_us, said
 from headwater.reactions.traces import Unheard
 from tests.unit.reactions.kit import Does, EngineDesk, Story, fails, played, takes
 

@@ -14,7 +14,7 @@ from headwater.backoff import Backoff
 from headwater.protocol.reactions import Claim, Claimed, Finish, Grant, Outcome, Subscribe
 from headwater.reactions.drain import Drain
 from headwater.reactions.port import Batch
-from headwater.reactions.rules import Tried, judged
+from headwater.reactions.retry_rules import Tried, judged
 from tests.unit.reactions.kit import EngineDesk, Story, Stub, fails, played, takes
 
 LEASE_US = 1_000_000

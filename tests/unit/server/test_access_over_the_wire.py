@@ -15,8 +15,8 @@ from headwater.engine.access import ACCESS
 from headwater.errors import AccessError, HeadwaterError, LoadError, RuleRefusedError, SessionExpiredError
 from headwater.protocol.messages import FromEngine, Hello, Open, Opened, Problem, Query, Welcome
 from headwater.runtime.websocket import WebSocket
-from headwater.server.keys import new_key, new_token
-from headwater.server.serve import Server
+from headwater.server.operation.keys import new_key, new_token
+from headwater.server.server import Server
 from tests.unit.runtime.kit import SPACE, Client, Rig, address, doc, refused, run, serving
 from tests.unit.server.test_connection import close_all, raw
 

@@ -18,7 +18,7 @@ import headwater
 from headwater.engine.access import ACCESS
 from headwater.protocol.messages import Answer, Hello, Open, Problem, Query, decode_from_engine, encode
 from headwater.runtime.websocket import PATH
-from headwater.server import pages
+from headwater.server.application import page
 from tests.unit.server.test_pages import Browser, World, place, run
 
 
@@ -178,12 +178,12 @@ class Gone:
 
 
 def test_a_page_that_takes_nothing_and_goes_away_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "MOST_SAID", 3)
+    monkeypatch.setattr(page, "MOST_SAID", 3)
     looks = [{"type": "look", "id": 1, "place": place("title")}] * 9
 
     async def story(world: World) -> None:
         socket = Gone({"type": "enter", "version": 1, "user": "ann"}, *looks)
         async with asyncio.timeout(5):
-            await pages.Page(world.server.application(), cast("WebSocket", socket)).run()
+            await page.Page(world.server.application(), cast("WebSocket", socket)).run()
 
     run(tmp_path, story)

@@ -19,8 +19,8 @@ from headwater.replica.session import Link, Session
 from headwater.runtime.driver import Driver
 from headwater.runtime.transport import Connection, Heard, Lost, Transport
 from headwater.runtime.websocket import WebSocket
-from headwater.server.limits import DEFAULT_SERVER_LIMITS
-from headwater.server.serve import Server
+from headwater.server.operation.limits import DEFAULT_SERVER_LIMITS
+from headwater.server.server import Server
 from tests.unit.runtime.kit import QUICK, SPACE, Client, Rig, address, doc, on_loopback, run, serving
 
 SMALL = changed(DEFAULT_SERVER_LIMITS, message_bytes=20_000, refused_bytes=200_000)

@@ -17,7 +17,7 @@ from headwater.data.patch import replace
 from headwater.protocol.commit import Commit, Operation, Read
 from headwater.protocol.messages import FromReplica, Hello, Open, Selector, Transact, Watch, encode
 from headwater.runtime.websocket import PATH, WebSocket
-from headwater.server.limits import DEFAULT_SERVER_LIMITS
+from headwater.server.operation.limits import DEFAULT_SERVER_LIMITS
 from tests.unit.runtime.kit import SPACE, Rig, address, doc, run, serving
 
 HANDSHAKE = (

@@ -11,7 +11,7 @@ from websockets.typing import Subprotocol
 
 from headwater.protocol.messages import FromReplica, decode_from_replica
 from headwater.runtime.websocket import PATH
-from headwater.server import connection as module
+from headwater.server.sync import connection as module
 from tests.unit.runtime.kit import address, run, serving
 
 

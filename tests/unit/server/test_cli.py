@@ -15,8 +15,8 @@ import pytest
 from headwater.cli.app import run
 from headwater.errors import AccessError
 from headwater.runtime.websocket import WebSocket
-from headwater.server.keys import Keyring
-from headwater.server.serve import check_safe
+from headwater.server.operation.keys import Keyring
+from headwater.server.server import check_safe
 from tests.unit.runtime.kit import Rig
 from tests.unit.runtime.kit import run as play
 

@@ -11,9 +11,9 @@ from headwater.engine.engine import Engine
 from headwater.engine.hub import Hub
 from headwater.protocol.messages import Ack, Answer, Problem, Sync, Verdicts, Watch, Watched
 from headwater.protocol.stored_events import Events, EventsStored
-from headwater.server.flow import Flow
-from headwater.server.limits import DEFAULT_SERVER_LIMITS
-from headwater.server.serve import Server
+from headwater.server.operation.limits import DEFAULT_SERVER_LIMITS
+from headwater.server.server import Server
+from headwater.server.sync.backpressure import Flow
 from tests.unit.runtime.kit import SPACE
 from tests.unit.server.test_attack_peers import in_one_segment
 from tests.unit.server.test_connection import opened, served, write

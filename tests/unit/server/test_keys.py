@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from headwater.clock import VirtualClock
 from headwater.errors import AbsentError, AccessError, AuthoringError, StorageError
-from headwater.server.keys import AUDIENCE, Keyring, check_user, key_folder, key_ids, new_key, new_token
+from headwater.server.operation.keys import AUDIENCE, Keyring, check_user, key_folder, key_ids, new_key, new_token
 
 
 @pytest.fixture

@@ -23,12 +23,12 @@ from headwater.protocol.messages import (
     Watch,
     Watched,
 )
-from headwater.server import connection as module
-from headwater.server.lengths import fitting
-from headwater.server.limits import DEFAULT_SERVER_LIMITS
-from headwater.server.outbox import Outbox
-from headwater.server.serve import Server
-from headwater.server.service import Service
+from headwater.server.operation.limits import DEFAULT_SERVER_LIMITS
+from headwater.server.operation.send_buffer import Outbox
+from headwater.server.operation.service import Service
+from headwater.server.server import Server
+from headwater.server.sync import connection as module
+from headwater.server.sync.oversize import fitting
 from tests.unit.runtime.kit import SPACE, doc
 from tests.unit.server.test_connection import HELLO, Raw, opened, raw, served, write
 

@@ -16,8 +16,8 @@ from websockets.asyncio.client import connect
 import headwater
 from headwater import Cell, Piece, cell, child, computed, each, given, handler, resource
 from headwater.runtime.tasks import Tasks
-from headwater.server import pages
-from headwater.server.limits import ServerLimits
+from headwater.server.application import page
+from headwater.server.operation.limits import ServerLimits
 from tests.unit.server.test_pages import Browser, World, run
 
 
@@ -162,7 +162,7 @@ def test_a_page_that_looks_away_at_once_is_not_shown_anything_and_may_use_the_nu
 
 
 def test_a_look_counts_from_the_moment_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "MOST_LOOKS", 3)
+    monkeypatch.setattr(page, "MOST_LOOKS", 3)
 
     async def story(world: World) -> None:
         async with world.browser("ann") as ann:
@@ -232,8 +232,8 @@ class Asked:
 
 
 def test_a_page_that_takes_no_answers_is_not_read_any_further(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "MOST_SAID", 5)
-    monkeypatch.setattr(pages, "MOST_UNDER_WAY", 8)
+    monkeypatch.setattr(page, "MOST_SAID", 5)
+    monkeypatch.setattr(page, "MOST_UNDER_WAY", 8)
     asked = Asked(monkeypatch, "ann")
     waiting: list[int] = []
     slow: list[WebSocket] = []
@@ -270,7 +270,7 @@ def test_a_page_that_takes_no_answers_is_not_read_any_further(tmp_path: Path, mo
 
 def test_what_a_page_asks_all_at_once_is_all_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As after it was away: it looks at everything again, and says what had no answer."""
-    monkeypatch.setattr(pages, "MOST_UNDER_WAY", 8)
+    monkeypatch.setattr(page, "MOST_UNDER_WAY", 8)
     asked = Asked(monkeypatch, "ann")
 
     async def story(world: World) -> None:

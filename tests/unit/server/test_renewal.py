@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from headwater.protocol.messages import Hello, Open, Opened, Problem, Query, Renew, Renewed, Welcome
-from headwater.server.keys import new_key, new_token
-from headwater.server.serve import Server
+from headwater.server.operation.keys import new_key, new_token
+from headwater.server.server import Server
 from tests.unit.runtime.kit import SPACE, run, serving
 from tests.unit.server.test_connection import Raw, close_all, raw
 

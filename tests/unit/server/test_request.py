@@ -11,9 +11,9 @@ import pytest
 
 from headwater.protocol.messages import Hello, Open, Selector, Watch
 from headwater.runtime.websocket import WebSocket
-from headwater.server.limits import DEFAULT_SERVER_LIMITS
-from headwater.server.serve import Server
-from headwater.server.wire import Wire
+from headwater.server.operation.limits import DEFAULT_SERVER_LIMITS
+from headwater.server.server import Server
+from headwater.server.sync.wire import Wire
 from tests.unit.runtime.kit import SPACE, Rig, address, doc, run, serving
 from tests.unit.server.test_attack_peers import HANDSHAKE, in_one_segment
 

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from headwater.clock import RealClock
-from headwater.server.metrics import CHANGED, Metrics
+from headwater.server.operation.metrics import CHANGED, Metrics
 from tests.unit.cli.kit_app import SHOP, write_app
 from tests.unit.cli.test_run import LIMIT_S, running
 

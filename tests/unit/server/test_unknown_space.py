@@ -8,7 +8,7 @@ from headwater.data.patch import replace
 from headwater.protocol.commit import Commit, Operation
 from headwater.protocol.messages import Answer, Hello, Open, Opened, Query, Selector, Transact, Verdicts, Watch, Watched
 from headwater.protocol.verdict import Accepted
-from headwater.server.serve import Server
+from headwater.server.server import Server
 from tests.unit.runtime.kit import SPACE, doc
 from tests.unit.server.test_connection import Raw, raw, served
 

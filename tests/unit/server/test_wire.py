@@ -13,8 +13,8 @@ from websockets.streams import StreamReader
 
 from headwater.protocol.framing import framed_masked
 from headwater.protocol.messages import Answer, Query, Welcome, decode_from_engine, encode
-from headwater.server.limits import ServerLimits
-from headwater.server.serve import Server
+from headwater.server.operation.limits import ServerLimits
+from headwater.server.server import Server
 from tests.unit.server.test_connection import HELLO, OPEN, opened, served
 
 

@@ -30,7 +30,7 @@ from headwater.pieces.names import SEPARATOR
 from headwater.protocol.commit import Delivered
 from headwater.protocol.reactions import Granted, Since
 from headwater.reactions.port import Batch, LeaseLostError, StillRunsError
-from headwater.reactions.rules import Rules
+from headwater.reactions.retry_rules import Rules
 from headwater.runtime.binding.contexts import EPOCH
 from headwater.runtime.binding.descendants import pulled
 from headwater.runtime.binding.events import Event

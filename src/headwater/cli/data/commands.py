@@ -1,0 +1,330 @@
+"""`headwater get`, `set`, `send`, `log`, `why` and `graph`: looking into a space, and acting in it.
+
+Owns what these commands print. WHERE is a data directory or the address of a server; a directory that a running
+process serves is asked through that process. A member of a piece is written PIECE.MEMBER, a path inside it after #.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeAlias
+
+from cyclopts import Parameter
+
+from headwater.cli.data.target import ask
+from headwater.cli.output import OK, print_json, say, short, table, when
+from headwater.cli.parameters import Json, SpaceName
+from headwater.data.codec import from_json_form
+from headwater.data.json_form import JsonForm
+from headwater.errors import AuthoringError
+from headwater.protocol.desk import Question
+
+Where: TypeAlias = Annotated[str, Parameter(help="The data directory, or the address of a server that runs.")]
+PlaceName: TypeAlias = Annotated[
+    str, Parameter(help="PIECE.MEMBER, and after a # the path inside: ann.lines#/0/qty. Or an address, space:ID#/path.")
+]
+App: TypeAlias = Annotated[
+    str, Parameter(help="The application's file, for a directory that nobody serves: its classes know the types.")
+]
+User: TypeAlias = Annotated[str, Parameter(help="The user to act for.")]
+Token: TypeAlias = Annotated[str, Parameter(help="Proves who asks. Without it: the variable HEADWATER_TOKEN.")]
+
+_PLACES = 5  # writes of one commit that `log` lists
+
+
+def get(
+    where: Where,
+    space: SpaceName,
+    place: PlaceName,
+    /,
+    *,
+    at: int | None = None,
+    branch: str | None = None,
+    app: App = "",
+    user: User = "",
+    token: Token = "",
+    json: Json = False,
+) -> int:
+    """What a member shows, or what is at an address, now or as it was.
+
+    Of a directory that nobody serves, without --app, it is what was stored last; otherwise it is brought up to date.
+
+    Example: `headwater get ./data shop ann.total`
+
+    Example: `headwater get ./data shop 'space:cart#/lines/0' --at 120`
+
+    Parameters
+    ----------
+    at
+        The seq to read an address at. Without it: now.
+    branch
+        The branch to look at. Without it: main.
+    """
+    asked = Question("get", space, place, user=user, at=at, branch=branch)
+    found = ask(where, asked, app=app, token=token)
+    print_json(found if json else found["value"])
+    return OK
+
+
+def set_value(
+    where: Where,
+    space: SpaceName,
+    place: PlaceName,
+    value: str,
+    /,
+    *,
+    app: App = "",
+    user: User = "",
+    token: Token = "",
+    json: Json = False,
+) -> int:
+    """Set a cell, or a part of one. The types of the application are checked.
+
+    Example: `headwater set ./data shop ann.note '"by four, please"' --app shop.py`
+
+    Example: `headwater set http://127.0.0.1:8900 team 'main.cards#/k1/title' '"Tea"' --user ann`
+
+    Parameters
+    ----------
+    value
+        The value, as JSON. A text has quotes of its own.
+    """
+    asked = Question("set", space, place, value=_parsed("VALUE", value), user=user)
+    found = ask(where, asked, app=app, token=token)
+    if json:
+        print_json(found)
+    else:
+        say(f"{place} is {short(from_json_form(found['value']))}")
+    return OK
+
+
+def send(
+    where: Where,
+    space: SpaceName,
+    place: PlaceName,
+    /,
+    *arguments: str,
+    app: App = "",
+    user: User = "",
+    token: Token = "",
+    json: Json = False,
+) -> int:
+    """Send an event to a handler, and wait until what it did is durable. Prints what it answered.
+
+    A piece that is not there yet is made if its class is named: `Cart:ann.add`. Exits 1 if the handler refuses.
+
+    Example: `headwater send ./data shop ann.add 'line={"sku": "tea", "cents": 450}' --app shop.py`
+
+    Example: `headwater send http://127.0.0.1:8900 team main.move card='"k1"' column='"done"' after=null before=null`
+
+    Parameters
+    ----------
+    arguments
+        NAME=VALUE for each argument of the handler, the value as JSON.
+    """
+    payload: dict[str, JsonForm] = {}
+    for each in arguments:
+        name, equals, text = each.partition("=")
+        if not equals or not name.isidentifier():
+            raise AuthoringError(f"argument {each!r}: write NAME=VALUE, the value as JSON, like qty=2")
+        payload[name] = _parsed(name, text)
+    found = ask(where, Question("send", space, place, value=payload, user=user), app=app, token=token)
+    print_json(found if json else found["result"])
+    return OK
+
+
+def log(
+    where: Where,
+    space: SpaceName,
+    /,
+    *,
+    since: int | None = None,
+    limit: int = 50,
+    branch: str | None = None,
+    user: User = "",
+    token: Token = "",
+    json: Json = False,
+) -> int:
+    """The commits of a space, oldest first.
+
+    Example: `headwater log ./data shop --since 120 --limit 10`
+
+    Parameters
+    ----------
+    since
+        Begin after this seq. Without it: with the oldest commit that compaction has left.
+    limit
+        At most this many commits.
+    branch
+        Only the commits made on this branch. Without it: all.
+    """
+    asked = Question("log", space, since=since, limit=limit, branch=branch, user=user)
+    found = ask(where, asked, token=token)
+    if json:
+        print_json(found)
+        return OK
+    if since is None and found["kept_from"] > 1:
+        say(f"history before seq {found['kept_from']} was compacted away")
+    table(
+        ("seq", "time", "session", "branch", "node", "wrote"),
+        [
+            (
+                str(each["seq"]),
+                when(each["at_us"]),
+                f"{each['session']} {each['local_seq']}",
+                each["branch"],
+                each["node"],
+                _written(each),
+            )
+            for each in found["commits"]
+        ],
+    )
+    if found["next"] is not None:
+        say(f"more: --since {found['next']}")
+    return OK
+
+
+def why(
+    where: Where,
+    space: SpaceName,
+    place: PlaceName,
+    /,
+    *,
+    limit: int = 50,
+    app: App = "",
+    user: User = "",
+    token: Token = "",
+    json: Json = False,
+) -> int:
+    """Why a member is what it is: the commit that wrote it last, what made that one run, and so on.
+
+    Of a member that is computed, also what is known of its last run, however long ago that was: what made it run, and
+    whether what it read still holds.
+
+    Example: `headwater why ./data shop ann.total`
+
+    Parameters
+    ----------
+    limit
+        At most this many steps.
+    """
+    found = ask(where, Question("why", space, place, limit=limit, user=user), app=app, token=token)
+    if json:
+        print_json(found)
+        return OK
+    last = found["last_run"]
+    for step in found["steps"] if last is None or found["steps"][0]["seq"] is not None else ():
+        if step["seq"] is None:
+            wrote = step["end"]
+        else:
+            who = step["node"] or f"session {step['session']}"
+            wrote = f"seq {step['seq']}, {when(step['at_us'])}, by {who}"
+            wrote += f" ({step['end']})" if step["end"] else ""
+        say(f"{'  ' * step['level']}{'because of ' if step['level'] else ''}{step['address']}: {wrote}")
+    if last is not None:
+        say(*_last_run(last))
+    return OK
+
+
+def _last_run(last: Any) -> list[str]:
+    """What was observed of the last run of a node, in words."""
+    cause = last["cause"]
+    if cause is None:
+        because = "its first one, or another try"
+    elif cause["seq"] is None:
+        because = f"because of {cause['address']}"
+    else:
+        who = cause["node"] or f"session {cause['session']}"
+        because = f"because of {cause['address']}, seq {cause['seq']}, {when(cause['at_us'])}, by {who}"
+    lines = [f"last run: {because}; it took {last['took_us']} us{', and failed' if last['failed'] else ''}"]
+    if not last["comparable"]:
+        lines.append("  nobody can compare it with a later one: it runs again at a start")
+    elif not last["stale"] and not last["unasked"]:
+        also = f", also in {', '.join(last['elsewhere'])}" if last["elsewhere"] else ""
+        lines.append(f"  what it read held at seq {last['verified_at']}, and still does{also}")
+    elif not last["stale"]:
+        spaces = ", ".join(last["unasked"])
+        lines.append(f"  what it read of this space still holds; unknown: read {spaces}, which could not be asked")
+    for each in last["stale"][:_PLACES]:
+        lines.append(f"  {each['address']} was written since, at seq {each['seq']}")
+    return lines
+
+
+def graph(
+    where: Where,
+    space: SpaceName,
+    /,
+    *,
+    dot: Annotated[bool, Parameter(negative=())] = False,
+    app: App = "",
+    user: User = "",
+    token: Token = "",
+    json: Json = False,
+) -> int:
+    """What runs in a space: every node, what it reads, and how often it ran. Of a directory that nobody serves, its
+    pieces.
+
+    Example: `headwater graph http://127.0.0.1:8900 team --dot | dot -Tsvg > graph.svg`
+
+    Parameters
+    ----------
+    dot
+        Print a picture in the language of Graphviz. It needs the application, running or named with --app.
+    """
+    found = ask(where, Question("graph", space, user=user), app=app, token=token)
+    if dot:
+        if "dot" not in found:
+            raise AuthoringError("nothing runs there: name the application with --app, or let it run")
+        say(*found["dot"].splitlines())
+    elif json:
+        print_json(found)
+    elif "pieces" in found:
+        table(
+            ("piece", "class", "given"),
+            [
+                (each["piece"], each["class"], [f"{name} = {to}" for name, to in each["inputs"].items()])
+                for each in found["pieces"]
+            ],
+        )
+    elif not found["nodes"]:
+        say(f"nothing is computed in {space} now: nobody looks at anything")
+    else:
+        table(
+            ("node", "kind", "status", "demand", "runs", "reads"),
+            [
+                (
+                    each["id"],
+                    each["kind"],
+                    _status(each),
+                    "live" if each["live"] else "",
+                    str(each["runs"]),
+                    [read["address"] for read in each["reads"]],
+                )
+                for each in found["nodes"]
+            ],
+        )
+    return OK
+
+
+def _status(each: Any) -> list[str]:
+    """What a node is, with how it came back, or why no start will ever find it clean."""
+    came = [f"as of seq {each['as_of']}"] if each["as_of"] and not each["runs"] else []
+    return [each["status"], *came, *([f"runs at every start: {each['opaque']}"] if each["opaque"] else [])]
+
+
+def _parsed(what: str, text: str) -> Any:
+    import msgspec  # noqa: PLC0415 (only for what is written)
+
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise AuthoringError(f"{what} is {text!r}, which is no JSON ({error}). A text has quotes: '\"tea\"'.") from None
+
+
+def _written(each: Any) -> list[str]:
+    """What a commit wrote, a line each, as far as it can be taken in at a glance."""
+    places = [f"{write['kind']} {write['address']}" for write in each["writes"]]
+    if not places:
+        sent = len(each["events"]) + len(each["records"])
+        return [f"nothing, sent {sent}" if sent else "nothing"]
+    more = len(places) - _PLACES
+    return [*places[:_PLACES], *([f"and {more} more"] if more > 0 else [])]

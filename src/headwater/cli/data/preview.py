@@ -1,0 +1,133 @@
+"""`headwater preview APP.py`: before a deploy, which nodes of which pieces would run again with this code, and why.
+
+Owns what is printed of it. The data is asked for where it is, also if a running process serves it; the application is
+imported here and nothing of it runs besides that. Nothing is written anywhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from cyclopts import Parameter
+
+from headwater.cli.data.commands import Token, User
+from headwater.cli.data.nodes import took
+from headwater.cli.output import BAD_USAGE, FAILED, OK, complain, counted, print_json, say, table
+from headwater.cli.parameters import Json
+from headwater.errors import AbsentError
+
+SHOWN: Final = 50
+"""Nodes that are listed for people."""
+
+
+def preview(
+    app: str,
+    /,
+    *,
+    data: Path = Path("./data"),
+    url: str = "",
+    space: Annotated[tuple[str, ...], Parameter(negative=())] = (),
+    branch: str | None = None,
+    everything: Annotated[bool, Parameter(name="--all", negative=())] = False,
+    check: Annotated[bool, Parameter(negative=())] = False,
+    user: User = "",
+    token: Token = "",
+    json: Json = False,
+) -> int:
+    """Before a deploy: which nodes of which pieces would run again with this code, and why.
+
+    Nothing runs and nothing is written. A directory that a process serves is asked through that process, so that the
+    old version may go on meanwhile. How long it would take is what the nodes took when they last ran. Nodes that read
+    what is made anew run only if that comes out differently; they are counted apart. Nodes that nothing is known of,
+    such as effects of a program that shares its data with others, run at every start and are not counted.
+
+    Exits 0; with --check 1 if anything would run again, and 2 if the application or the data cannot be read.
+
+    Example: `headwater preview shop.py --data ./data`
+
+    Example: `headwater preview shop.py --url https://shop.example.org --space shop --check`
+
+    Parameters
+    ----------
+    app
+        The file of the application, as it is to be deployed.
+    data
+        The directory of the data.
+    url
+        The address of a server, instead of a directory.
+    space
+        Only this space. May be said several times. Without it: all.
+    branch
+        The branch to look at. Without it: main.
+    everything
+        List clean nodes, too.
+    check
+        Exit 1 if anything would run again.
+    """
+    from headwater.cli.data.stored_nodes import asker, known_of, spaces_of  # noqa: PLC0415 (help is quick)
+    from headwater.cli.loading import load  # noqa: PLC0415
+    from headwater.runtime.binding.previewing import preview as previewed  # noqa: PLC0415
+
+    if not url and not data.is_dir():
+        complain(f"{data} is no directory. Name the data with --data, or the server that has it with --url.")
+        return BAD_USAGE
+    try:
+        with contextlib.redirect_stdout(sys.stderr):  # What an application prints is no part of the answer.
+            load(app)
+    except AbsentError as error:
+        complain(str(error))
+        return BAD_USAGE
+    asked = asker(url or str(data), user, token)
+    shown = spaces_of(asked, space)
+    known = known_of(asked, shown, branch, with_read=True)  # What other spaces make decides what becomes of readers.
+    with contextlib.redirect_stdout(sys.stderr):
+        found = asyncio.run(previewed(known, shown))
+    totals = found.totals()
+    if json:
+        listed: list[Any] = [each.as_json() for each in found.nodes if everything or each.fate != "clean"]
+        fresh: list[Any] = [{"space": at, "piece": piece, "member": member} for at, piece, member in found.fresh]
+        print_json({"nodes": listed, "new": fresh, "totals": totals})
+    else:
+        _print([each for each in found.nodes if everything or each.fate != "clean"], found.fresh, totals)
+    return FAILED if check and totals["rerun"] else OK
+
+
+FATES: Final = {"rerun": "runs again", "may": "may follow", "gone": "is gone", "clean": "clean"}
+
+
+def _print(nodes: list[Any], fresh: list[tuple[str, str, str]], totals: dict[str, Any]) -> None:
+    order = list(FATES)
+    nodes.sort(key=lambda each: (order.index(each.fate), each.space, each.piece))
+    if nodes:
+        table(
+            ("node", "kind", "", "because", "took"),
+            [
+                (
+                    f"{each.space}/{each.node}",
+                    each.kind,
+                    FATES[each.fate],
+                    [line for line in (each.reason, *(f"  {detail}" for detail in each.details)) if line],
+                    took(each.took_us),
+                )
+                for each in nodes[:SHOWN]
+            ],
+        )
+        if len(nodes) > SHOWN:
+            say(f"and {counted(len(nodes) - SHOWN, 'node')} more: --json lists all")
+    for space, piece, member in fresh[:SHOWN]:
+        say(f"{space}/{piece}:{member} is new, and runs when somebody looks at it")
+    if not totals["nodes"]:
+        say("nothing is known of any node there: nothing was computed yet, and all that is looked at will run")
+        return
+    again, spent = counted(totals["rerun"], "node"), took(totals["rerun_us"])
+    say(f"of {counted(totals['nodes'], 'node')}, {again} would run again: {spent} by their last runs")
+    for reason, count in totals["reasons"].items():
+        say(f"  {count}: {reason}")
+    if totals["may"]:
+        say(f"  {totals['may']} more may follow, if what they read comes out differently: {took(totals['may_us'])}")
+    if totals["gone"]:
+        say(f"  {totals['gone']} are not in this program any more")

@@ -1,0 +1,136 @@
+"""What is stored of nodes, asked for by a command that has the code: page by page, from whoever has the data.
+
+Owns the way from a question's answer to what `previewing` compares. Asks only; nothing is written anywhere.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from headwater.cells.codec import codec_for
+from headwater.cli.data.target import ask
+from headwater.data.codec import from_json_form
+from headwater.errors import HeadwaterError, InvalidValueError
+from headwater.pieces.names import SEPARATOR
+from headwater.protocol.desk import Question
+from headwater.protocol.observations import ForeignRead, NodeKey, Observed
+from headwater.runtime.binding.giving import owner_of
+from headwater.runtime.binding.previewing import Known
+from headwater.runtime.binding.records import Record
+
+PAGE: Final = 1_000
+MOST_PAGES: Final = 10_000
+
+Ask = Callable[[Question], Any]
+
+
+def asker(where: str, user: str, token: str) -> Ask:
+    """Asks about one directory, or one server, for one user."""
+
+    def asked(question: Question) -> Any:
+        return ask(where, msgspec.structs.replace(question, user=user), token=token)
+
+    return asked
+
+
+def spaces_of(asked: Ask, named: Sequence[str]) -> list[str]:
+    """The spaces that are meant: those that are named, or all that there are."""
+    return list(named) or [str(each["name"]) for each in asked(Question("spaces", ""))]
+
+
+def known_of(asked: Ask, spaces: Sequence[str], branch: str | None = None, *, with_read: bool = False) -> list[Known]:
+    """Everything that is stored of the nodes of these spaces, and of their pieces.
+
+    `with_read`: also of the spaces that these nodes read, as far as they may be asked.
+    """
+    found = [_of_space(asked, space, branch) for space in spaces]
+    if with_read:
+        found += _read_by(asked, found, branch)
+    return [_held(asked, _with_named(asked, each, found, branch)) for each in found]
+
+
+def _read_by(asked: Ask, known: Sequence[Known], branch: str | None) -> list[Known]:
+    """The spaces that nodes of others read, and those that theirs read."""
+    found: list[Known] = []
+    seen, waiting = {each.space for each in known}, deque(known)
+    while waiting:
+        for space in dict.fromkeys([read.space for each in waiting.popleft().observed for read in each.foreign]):
+            if space in seen:
+                continue
+            seen.add(space)
+            try:
+                found.append(_of_space(asked, space, branch))
+            except HeadwaterError:
+                continue  # What is read of it is told to be unknown.
+            waiting.append(found[-1])
+    return found
+
+
+def _with_named(asked: Ask, known: Known, everything: Sequence[Known], branch: str | None) -> Known:
+    """With the records of pieces that nodes read and of which nothing is observed: their classes say what is read."""
+    docs = [read.doc for each in known.observed for read in each.reads]
+    docs += [r.doc for other in everything for each in other.observed for r in each.foreign if r.space == known.space]
+    ids = dict.fromkeys([owner_of(doc)[0].partition(SEPARATOR)[0] for doc in docs])
+    missing = [id for id in ids if id and id not in known.raw]
+    raw = dict(known.raw)
+    for first in range(0, len(missing), PAGE):
+        chosen = {"records": True, "piece": missing[first], "also": missing[first : first + PAGE]}
+        page = asked(Question("nodes", known.space, value=chosen, limit=1, branch=branch))
+        raw |= {piece: None if said is None else from_json_form(said) for piece, said in page["records"].items()}
+    records = {piece: _record(said) for piece, said in raw.items()}
+    return Known(space=known.space, observed=known.observed, records=records, raw=raw)
+
+
+def _of_space(asked: Ask, space: str, branch: str | None) -> Known:
+    observed: list[Observed] = []
+    raw: dict[str, Any] = {}
+    after = ""
+    for _ in range(MOST_PAGES):
+        question = Question("nodes", space, value={"records": True}, after=after, limit=PAGE, branch=branch)
+        page = asked(question)
+        observed += [msgspec.convert(each, Observed) for each in page["observed"]]
+        raw |= {piece: None if said is None else from_json_form(said) for piece, said in page["records"].items()}
+        after = page["next"]
+        if after is None:
+            break
+    records = {piece: _record(said) for piece, said in raw.items()}
+    return Known(space=space, observed=tuple(observed), records=records, raw=raw)
+
+
+def _record(said: Any) -> Record | None:
+    """What is stored of a piece. None: nothing is, or nothing that can be read."""
+    if said is None:
+        return None
+    try:
+        made: Record = codec_for(Record).decode(said)
+    except InvalidValueError:
+        return None
+    return made
+
+
+def _held(asked: Ask, known: Known) -> Known:
+    """With whose reads of other spaces hold. One that cannot be asked leaves them unknown."""
+    wanted: dict[tuple[str, str], dict[ForeignRead, None]] = {}
+    for each in known.observed:
+        for read in each.foreign:
+            wanted.setdefault((read.space, read.branch), {})[read] = None
+    holding: set[ForeignRead] = set()
+    for (space, branch), reads in wanted.items():
+        listed = list(reads)
+        for first in range(0, len(listed), PAGE):
+            some = listed[first : first + PAGE]
+            try:
+                raw = [msgspec.to_builtins(read) for read in some]
+                said = asked(Question("current", space, value=raw, branch=branch))
+            except HeadwaterError:
+                continue
+            stale = {place for place, _ in said["stale"]}
+            holding |= {read for place, read in enumerate(some) if place not in stale}
+    held: frozenset[NodeKey] = frozenset(
+        each.node for each in known.observed if each.foreign and all(read in holding for read in each.foreign)
+    )
+    return Known(space=known.space, observed=known.observed, records=known.records, raw=known.raw, held=held)

@@ -1,0 +1,227 @@
+"""`headwater run APP.py`: an application, the server for it and its data, in one process. Needs the extra `server`."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import sys
+import traceback
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from cyclopts import Parameter
+
+import headwater
+from headwater.cli.keys import server_extra
+from headwater.cli.output import FAILED, OK, complain, print_json, remark, say
+from headwater.cli.parameters import Json
+from headwater.cli.process.serve import SWITCH_INTERVAL_S
+from headwater.errors import AuthoringError
+
+if TYPE_CHECKING:
+    from headwater.cli.process.reload import Reload
+    from headwater.runtime.runtime import Runtime
+    from headwater.server.server import Server
+
+START: Final = "async def start(rt: headwater.Runtime) -> None"
+START_AGAIN: Final = -1
+"""Not an exit code: the program is to be started again, with its new code, on the same data."""
+
+
+def run(
+    app: Annotated[str, Parameter(help="The file of the application, or one class of it.")],
+    /,
+    *,
+    data: Path = Path("./data"),
+    host: str = "127.0.0.1",
+    port: int = 8_900,
+    insecure_local: Annotated[bool, Parameter(negative=())] = False,
+    owner: str = "",
+    anyone_founds: Annotated[bool, Parameter(negative=())] = False,
+    reload: Annotated[bool, Parameter(negative=())] = False,
+    json: Json = False,
+) -> int:
+    """Run an application: its pieces, its data and its page.
+
+    APP is the file of the application, `shop.py`, or one class of it, `shop.py:Cart`. If it has `async def start(rt)`,
+    that is called with the runtime and opens what is to run, and `async def work(rt)` is run beside it; otherwise its
+    `async def main()` is run beside the server, on the same data. A folder `page` beside it is what a browser is given.
+    It runs until it is interrupted.
+
+    Example: `headwater run examples/board/app.py --insecure-local --reload`
+
+    Parameters
+    ----------
+    data
+        The directory of the data.
+    host
+        The address to listen on. Anything but a loopback address needs keys (`headwater keys new`).
+    port
+        The port to listen on; 0 takes a free one.
+    insecure_local
+        Without keys: everybody on this machine is whoever they say they are.
+    owner
+        With keys: the user who owns the spaces that the application makes, and says who else may use them. The
+        application refuses to write to a space of others that this user may not write to.
+    anyone_founds
+        With keys: every user with a token may make a space by being the first to write to it, and owns it. Without
+        this only OWNER may.
+    reload
+        Look at the application's files, and take in what changes: state stays, and only what does something else now
+        runs again. What changes the shape of a class is a new start on the same data.
+    """
+    with server_extra():
+        import uvloop  # noqa: PLC0415 (an extra)
+
+        from headwater.server.server import Server  # noqa: PLC0415 (an extra)
+
+    from headwater.cli.loading import load, page_of  # noqa: PLC0415 (only where an application runs)
+
+    module, classes, file = load(app)
+    reloading = _reload(app, file, module) if reload else None  # At once: what changes from now on is a change.
+    address: list[int] = []
+
+    async def serving() -> int:
+        server = Server(
+            data,
+            host=host,
+            port=port,
+            insecure_local=insecure_local,
+            owner=owner,
+            anyone_founds=anyone_founds,
+            classes=classes,
+            pages=page_of(file),
+        )
+        address.append(server.address[1])
+        return await _serve(server, module, data, json=json, reloading=reloading)
+
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    code = uvloop.run(serving())
+    if code == START_AGAIN:
+        flags = [*(["--insecure-local"] if insecure_local else ()), *(["--json"] if json else ()), "--reload"]
+        flags += ["--anyone-founds"] if anyone_founds else []
+        where = ["--data", str(data), "--host", host, "--port", str(address[0]), "--owner", owner]
+        os.execv(sys.executable, [sys.executable, "-P", "-m", "headwater.cli", "run", app, *where, *flags])
+    return code
+
+
+def _reload(app: str, file: Path, module: ModuleType) -> Reload:
+    from headwater.cli.process.reload import Reload  # noqa: PLC0415 (only where it was asked for)
+
+    return Reload(app, file, module)
+
+
+async def _serve(server: Server, module: ModuleType, data: Path, *, json: bool, reloading: Reload | None) -> int:
+    """Serve until a signal comes, with the application's own beginning beside it."""
+    from headwater.cli.owner import announced, url_of  # noqa: PLC0415 (only where an application runs)
+    from headwater.runtime import entry  # noqa: PLC0415
+
+    loop = asyncio.get_running_loop()
+    served = loop.create_task(server.run_until_stopped(signals=True))
+    await asyncio.sleep(0)  # From here on a signal is heard; before anybody is told that it runs.
+    runtime = server.application().runtime
+    runtime.on_error(lambda error: remark(f"error: {_told(error)}"))
+    begun: asyncio.Task[None] | None = None
+    failures: list[BaseException] = []
+    broken: list[BaseException] = []  # with --reload: why it does not run as it should, until its code changes
+
+    def ended(task: asyncio.Task[None]) -> None:
+        if reloading is None or task.cancelled():
+            failures.extend(_ended(task, server))
+        elif isinstance(task.exception(), Exception):
+            broken.extend(_waits_for_a_change(task.exception()))
+
+    watching: asyncio.Task[None] | None = None
+    url = url_of(*server.address)
+    try:
+        with entry.served(data, server.application().attachment), announced(data, url):
+            begin, beside = getattr(module, "start", None), _beside(module, runtime)
+            if begin is not None:
+                begun = loop.create_task(_start(begin, runtime))
+                await asyncio.wait([begun, served], return_when=asyncio.FIRST_COMPLETED)
+                if begun.done():
+                    error = begun.exception()
+                    if error is not None and (reloading is None or not isinstance(error, Exception)):
+                        raise error
+                    broken.extend(_waits_for_a_change(error) if error is not None else ())
+            if beside is not None and not broken and (begun is None or begun.done()):
+                begun = loop.create_task(beside())
+                begun.add_done_callback(ended)
+            if begin is None and beside is None:
+                remark(f"nothing is open: write {START}, which opens what is to run")
+            if json:
+                print_json({"name": module.__name__, "url": url, "data": str(data)})
+            else:
+                say(f"{module.__name__} is at {url}/")
+            if reloading is not None:
+                watching = loop.create_task(
+                    reloading.until_reshaped(lambda: (runtime, *entry.taking_part()), lambda: bool(broken))
+                )
+                watching.add_done_callback(lambda _: server.stop())
+            await served
+    except BaseException:
+        server.stop()
+        await asyncio.wait([served])
+        raise
+    finally:
+        for task in (begun, watching):
+            if task is not None and not task.done():
+                task.cancel()
+                await asyncio.wait([task])
+    if watching is not None and not watching.cancelled():
+        watching.result()
+        remark("starting again, on the same data")
+        return START_AGAIN
+    return FAILED if failures else OK
+
+
+async def _start(begin: Callable[..., object], runtime: Runtime) -> None:
+    """The application's own beginning, if it is written as one."""
+    try:
+        inspect.signature(begin).bind(runtime)
+    except TypeError as error:
+        raise AuthoringError(f"start cannot be called with the runtime ({error}): write {START}") from None
+    made = begin(runtime)
+    if not inspect.isawaitable(made):
+        raise AuthoringError(f"start is not awaited, and opens nothing: write {START}")
+    await made
+
+
+def _beside(module: ModuleType, runtime: Runtime) -> Callable[[], Coroutine[Any, Any, None]] | None:
+    """What is run beside the server: `work`, or the program itself if it has no beginning of its own."""
+    work, main = getattr(module, "work", None), getattr(module, "main", None)
+    if inspect.iscoroutinefunction(work):
+        return lambda: work(runtime)
+    if inspect.iscoroutinefunction(main) and not hasattr(module, "start"):
+        return lambda: main()
+    return None
+
+
+def _waits_for_a_change(error: BaseException | None) -> list[BaseException]:
+    """Say why a program ended that its author is about to mend."""
+    if error is None:
+        return []
+    complain(_told(error))
+    remark("It starts again when its code changes.")
+    return [error]
+
+
+def _ended(task: asyncio.Task[None], server: Server) -> list[BaseException]:
+    """A program that fails ends what serves it; one that comes to its end does not, nor does one that is ended."""
+    error = None if task.cancelled() else task.exception()
+    if error is None or server.should_exit:
+        return []
+    complain(_told(error))
+    server.stop()
+    return [error]
+
+
+def _told(error: BaseException) -> str:
+    """What happened, and where in the application, if that can be told."""
+    said = f"{type(error).__name__}: {error}".removesuffix(": ")
+    ours, steps = os.path.dirname(headwater.__file__), traceback.extract_tb(error.__traceback__)
+    own = [step for step in steps if not step.filename.startswith((ours, os.path.dirname(asyncio.__file__), "<"))]
+    return said if not own else f"{said} ({os.path.basename(own[-1].filename)}:{own[-1].lineno}: {own[-1].line})"

@@ -1,0 +1,245 @@
+"""What is known of nodes, as commands ask about it and as plain JSON: a page of them, and what is not clean by piece.
+
+Owns these forms and the place where a page goes on. Whether a node's reads would be admitted now is the engine's word,
+and of what it read of other spaces theirs; what its code is today is known to whoever has the code, and not here. For
+owners only, which whoever calls this checks: addresses reveal how a program is made. Decides nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from headwater.data.address import SPACE_SCOPE, Depth, DocKey, doc_text, parse_address
+from headwater.data.codec import json_form
+from headwater.data.json_form import JsonForm
+from headwater.data.value import Absent
+from headwater.engine.engine import Engine
+from headwater.errors import AuthoringError
+from headwater.pieces.names import document_id, piece_id
+from headwater.protocol.commit import MAIN, Read
+from headwater.protocol.desk import Question
+from headwater.protocol.observations import (
+    BETWEEN,
+    Backlog,
+    Current,
+    ForeignRead,
+    NodeKey,
+    Observations,
+    Observed,
+    PieceBacklog,
+    QueryBacklog,
+    QueryCurrent,
+    QueryObservations,
+)
+from headwater.runtime.binding.ingredients import kind_of
+from headwater.runtime.binding.previewing import label_of
+from headwater.server.commands.foreign_reads import Abroad, Fate, unsure
+
+__all__ = ["backlog_form", "current_form", "nodes_form", "place_after"]
+
+RECORD: Final = "@"
+
+
+class Chosen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which nodes are meant; what is empty or None chooses nothing.
+
+    `records`: instead, the observations themselves and what is stored of their pieces, for whoever has the code; `also`
+    names pieces of which nothing may be observed.
+    """
+
+    piece: str = ""
+    generation: int | None = None
+    member: str = ""
+    child: str | None = None
+    reads: str = ""
+    records: bool = False
+    also: tuple[str, ...] = ()
+
+
+def nodes_form(engine: Engine, asked: Question, abroad: Abroad | None = None) -> dict[str, JsonForm]:
+    """A page of what is known of nodes, in the order of piece, generation, member and child.
+
+    `abroad` hears what is to be asked of other spaces; until that is settled, nodes that read them are unknown.
+    """
+    try:
+        chosen = msgspec.convert(asked.value or {}, Chosen)
+    except msgspec.ValidationError as error:
+        raise AuthoringError(f"that is no choice of nodes: {error}") from None
+    if chosen.generation is not None and chosen.generation < 0:
+        raise AuthoringError(f"generation {chosen.generation}: write 0 or more")
+    after = place_after(asked.after) if asked.after else None
+    reads = parse_address(chosen.reads) if chosen.reads else None
+    branch = asked.branch or MAIN
+    question = QueryObservations(
+        0,
+        _piece(chosen.piece),
+        chosen.generation,
+        chosen.member,
+        chosen.child,
+        after,
+        max(1, asked.limit),
+        None if reads is None else DocKey(reads.scope, reads.id),
+    )
+    page = engine.looked(question, branch=branch)
+    assert isinstance(page, Observations)
+    nodes: list[JsonForm] = [] if chosen.records else [_node_form(each, abroad) for each in page.observed]
+    made: dict[str, JsonForm] = {
+        "seq": page.seq,
+        "branch": branch,
+        "nodes": nodes,
+        "next": None if page.next is None else _after_text(page.next),
+    }
+    if chosen.records:
+        pieces = dict.fromkeys([*[each.node.piece for each in page.observed], *chosen.also])
+        made["records"] = {piece: _record(engine, piece, branch) for piece in pieces}
+        made["observed"] = [msgspec.to_builtins(each) for each in page.observed]
+    return made
+
+
+def current_form(engine: Engine, asked: Question) -> dict[str, JsonForm]:
+    """Which of some reads would not be admitted now, by their place among them. For what was read from elsewhere."""
+    try:
+        foreign = msgspec.convert(asked.value, tuple[ForeignRead, ...])
+    except msgspec.ValidationError as error:
+        raise AuthoringError(f"those are no reads: {error}") from None
+    reads = tuple([Read(each.doc, each.path, each.depth, each.seq) for each in foreign])
+    chains = {each.seq: each.chain for each in foreign if each.chain is not None}
+    found = engine.looked(QueryCurrent(0, reads, tuple(chains.items())), branch=asked.branch or MAIN)
+    assert isinstance(found, Current)
+    return {"seq": found.seq, "stale": [list(each) for each in found.stale]}
+
+
+def backlog_form(engine: Engine, asked: Question, abroad: Abroad | None = None) -> dict[str, JsonForm]:
+    """The pieces with nodes that are not clean: how many, what they took when they last ran, and what was written.
+
+    Nodes that read other spaces are counted as clean by none but those: `abroad`, as above.
+    """
+    page = engine.looked(QueryBacklog(0, _piece(asked.after), max(1, asked.limit)), branch=asked.branch or MAIN)
+    assert isinstance(page, Backlog)
+    counts = [_Counted(each) for each in page.pieces]
+    made: dict[str, JsonForm] = {"seq": page.seq, "branch": asked.branch or MAIN, "pieces": [], "next": page.next}
+
+    def settle() -> None:
+        made["pieces"] = [each.form() for each in counts if each.dirty]
+
+    for each in counts:
+        for took_us, reads in each.stored.elsewhere:
+            if abroad is None:
+                each.add(took_us, unsure(reads))
+            else:
+                abroad.add(reads, partial(each.add, took_us))
+    settle()
+    if abroad is not None:
+        abroad.add((), lambda _: settle())  # When all of them are counted.
+    return made
+
+
+class _Counted:
+    """What is not clean of one piece, which grows with what other spaces say."""
+
+    __slots__ = ("_causes", "_took_us", "_unasked", "dirty", "stored")
+
+    def __init__(self, stored: PieceBacklog) -> None:
+        self.stored = stored
+        self.dirty = stored.dirty
+        self._took_us = stored.took_us
+        self._causes = {doc_text(doc): seq for doc, seq in stored.causes}
+        self._unasked: dict[str, None] = {}
+
+    def add(self, took_us: int, fate: Fate) -> None:
+        if fate.holds:
+            return
+        self.dirty += 1
+        self._took_us += took_us
+        self._causes.update(fate.written)
+        self._unasked.update(dict.fromkeys(fate.unasked))
+
+    def form(self) -> dict[str, JsonForm]:
+        return {
+            "piece": self.stored.piece,
+            "nodes": self.stored.nodes,
+            "dirty": self.dirty,
+            "took_us": self._took_us,
+            "causes": [{"address": address, "seq": seq} for address, seq in self._causes.items()],
+            "unasked": list(self._unasked),
+        }
+
+
+def _node_form(each: Observed, abroad: Abroad | None) -> dict[str, JsonForm]:
+    node = each.node
+    child, _, element = node.child.partition(BETWEEN)
+    stale = [(doc_text(each.reads[place].doc, each.reads[place].path), seq) for place, seq in each.stale]
+    made: dict[str, JsonForm] = {
+        "node": label_of(node),
+        "piece": node.piece,
+        "generation": node.generation,
+        "member": node.member,
+        "child": child,
+        "element": element,
+        "scope": node.scope or SPACE_SCOPE,
+        "principal": node.principal,
+        "kind": kind_of(each.kind),
+        "fingerprint": each.fingerprint,
+        "gate": each.gate,
+        "failed": each.failed,
+        "cause": None if each.cause is None else doc_text(*each.cause),
+        "reads": [{"address": doc_text(r.doc, r.path), "depth": Depth(r.depth).name.lower()} for r in each.reads],
+        "elsewhere": [
+            {"space": r.space, "address": doc_text(r.doc, r.path), "depth": Depth(r.depth).name.lower(), "seq": r.seq}
+            for r in each.foreign
+        ],
+        "children": list(each.children),
+        "took_us": each.took_us,
+        "changed_at": each.changed_at,
+        "verified_at": each.verified_at,
+    }
+
+    def settle(fate: Fate) -> None:
+        made["state"] = _state(each, fate)
+        made["stale"] = [{"address": address, "seq": seq} for address, seq in (*stale, *fate.written)]
+        made["unasked"] = list(fate.unasked)
+
+    settle(unsure(each.foreign))
+    if abroad is not None:
+        abroad.add(each.foreign, settle)
+    return made
+
+
+def _state(each: Observed, fate: Fate) -> str:
+    """As far as the spaces can tell, which do not know what the code is today."""
+    if not each.fingerprint:
+        return "unknown"
+    if each.failed:
+        return "failed"
+    if each.stale or fate.written:
+        return "dirty"
+    return "unknown" if fate.unasked else "clean"
+
+
+def _record(engine: Engine, piece: str, branch: str) -> JsonForm:
+    """What is stored of a piece; None: nothing is, or not any more."""
+    found: Any = engine.read(DocKey(SPACE_SCOPE, document_id(piece, RECORD)), branch=branch).value
+    return None if isinstance(found, Absent) else json_form(found)
+
+
+def _piece(name: str) -> str:
+    """The id of a piece that is named by its name, or by its id."""
+    return name if not name or "/" in name or "%" in name or "~" in name else piece_id(name)
+
+
+def _after_text(node: NodeKey) -> str:
+    return base64.urlsafe_b64encode(msgspec.msgpack.encode(node)).decode("ascii").rstrip("=")
+
+
+def place_after(text: str) -> NodeKey:
+    """Where a page goes on, out of what the page before said."""
+    try:
+        padded = text + "=" * (-len(text) % 4)
+        return msgspec.msgpack.decode(base64.b64decode(padded, altchars=b"-_", validate=True), type=NodeKey)
+    except (msgspec.MsgspecError, binascii.Error, ValueError):
+        raise AuthoringError(f"{text!r} is no place to go on after: write what the page before said") from None

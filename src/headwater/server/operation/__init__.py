@@ -1,0 +1,7 @@
+"""The parts of a server that all connections share: spaces, keys, limits, figures and the log.
+
+Start with `service.py`, which holds the others. `spaces.py` opens and closes the engines of spaces, `keys.py` checks
+tokens, `limits.py` has every bound of the server, `metrics.py` the figures for an operator.
+
+Imported by every other room of the server. Imports none of them.
+"""

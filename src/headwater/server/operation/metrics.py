@@ -1,0 +1,157 @@
+"""What an operator can see of a server, in the format of Prometheus."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from headwater.clock import Clock
+from headwater.engine.host import ThreadHost
+from headwater.protocol.messages import FromEngine, Problem, Verdicts
+from headwater.protocol.verdict import Accepted
+from headwater.server.operation.reaction_metrics import ReactionMetrics
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+OUTCOME: Final = ("outcome", "reason")
+CAME_BACK: Final = "clean"
+ASLEEP: Final = "asleep"
+WOKEN: Final = "woken"
+"""What is counted of whole pieces, not of nodes."""
+CHANGED: Final = frozenset(
+    {
+        "its code is another",
+        "its times are others",
+        "it failed",
+        "what it read was written",
+        "what it read in another space was written",
+        "written since it was asked for",
+    }
+)
+"""Reasons that say that something changed. With any other one nobody knows whether something did."""
+
+
+class Metrics:
+    """The figures of one server."""
+
+    __slots__ = (
+        "_reactions",
+        "_telling",
+        "accepted",
+        "bytes_in",
+        "bytes_out",
+        "connections",
+        "messages_in",
+        "problems",
+        "registry",
+        "rejected",
+        "slow",
+    )
+
+    def __init__(self, hosts: Callable[[], dict[str, ThreadHost]], clock: Clock, wait_s: float) -> None:
+        """`wait_s` is how long `latest_page` waits for spaces."""
+        registry = self.registry = CollectorRegistry()
+        self.connections = Gauge("headwater_connections", "Connections that stand now.", registry=registry)
+        # Plain numbers: these are in the way of every message. What comes in is counted on the event loop's thread,
+        # what is told by whichever thread tells it.
+        self.messages_in = 0
+        self.bytes_in = 0
+        self._telling = threading.Lock()
+        self.bytes_out = 0
+        self.accepted = 0
+        self.rejected = 0
+        self.problems = Counter("headwater_problems", "Problems told to replicas.", ["code"], registry=registry)
+        self.slow = Counter("headwater_slow_consumers", "Connections closed for not reading.", registry=registry)
+        registry.register(_Counted(self))
+        registry.register(_Spaces(hosts))
+        self._reactions = ReactionMetrics(hosts, clock, wait_s)
+        registry.register(self._reactions)
+
+    def told(self, messages: Iterable[FromEngine], size: int) -> None:
+        """Any thread."""
+        accepted = judged = 0
+        for message in messages:
+            if isinstance(message, Verdicts):
+                judged += len(message.verdicts)
+                accepted += sum([isinstance(verdict, Accepted) for verdict in message.verdicts])
+            elif isinstance(message, Problem):
+                self.problems.labels(message.code).inc()
+        with self._telling:
+            self.bytes_out += size
+            self.accepted += accepted
+            self.rejected += judged - accepted
+
+    def count_resumed(self, counts: Callable[[], Mapping[str, int]]) -> None:
+        """Show from now on what became of nodes when their pieces came back, of the runtime that runs here."""
+        self.registry.register(_Resumed(counts))
+
+    def page(self) -> bytes:
+        """The figures as they are known here. Asks nobody."""
+        return generate_latest(self.registry)
+
+    async def latest_page(self) -> bytes:
+        """The figures, those of spaces as new as they can be had without waiting for a space that is busy."""
+        await self._reactions.refresh()
+        return self.page()
+
+
+class _Counted(Collector):
+    """The plain numbers."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterable[Metric]:
+        metrics = self._metrics
+        yield CounterMetricFamily("headwater_messages_in", "Messages from replicas.", value=metrics.messages_in)
+        yield CounterMetricFamily("headwater_bytes_in", "Bytes of messages from replicas.", value=metrics.bytes_in)
+        yield CounterMetricFamily("headwater_bytes_out", "Bytes of messages to replicas.", value=metrics.bytes_out)
+        verdicts = CounterMetricFamily("headwater_verdicts", "Commits answered, by verdict.", labels=["verdict"])
+        verdicts.add_metric(["accepted"], metrics.accepted)
+        verdicts.add_metric(["rejected"], metrics.rejected)
+        yield verdicts
+
+
+class _Resumed(Collector):
+    """Nodes that came back without a run, that run because something changed, and that nobody knows enough of.
+
+    A reason is told without what it says of one node: that is users' data.
+    """
+
+    def __init__(self, counts: Callable[[], Mapping[str, int]]) -> None:
+        self._counts = counts
+
+    def collect(self) -> Iterable[Metric]:
+        found: dict[tuple[str, str], int] = {}
+        counts = dict(self._counts())
+        asleep, woken = counts.pop(ASLEEP, 0), counts.pop(WOKEN, 0)
+        for reason, count in counts.items():
+            told = reason.partition(":")[0]
+            outcome = "skipped" if told == CAME_BACK else "rerun" if told in CHANGED else "unknown"
+            found[outcome, told] = found.get((outcome, told), 0) + count
+        family = CounterMetricFamily(
+            "headwater_resumed_nodes", "Nodes of pieces that came back, by what became of them.", labels=OUTCOME
+        )
+        for (outcome, told), count in sorted(found.items()):
+            family.add_metric([outcome, told], count)
+        yield family
+        yield CounterMetricFamily("headwater_asleep_pieces", "Pieces that were opened asleep, all clean.", value=asleep)
+        yield CounterMetricFamily("headwater_woken_pieces", "Of these, how many were woken as a whole.", value=woken)
+
+
+class _Spaces(Collector):
+    """Figures that are read off the hosts when somebody asks. Spaces are summed: their names are users' data."""
+
+    def __init__(self, hosts: Callable[[], dict[str, ThreadHost]]) -> None:
+        self._hosts = hosts
+
+    def collect(self) -> Iterable[Metric]:
+        hosts = self._hosts().values()
+        yield GaugeMetricFamily("headwater_spaces_open", "Spaces that are open.", value=len(hosts))
+        yield GaugeMetricFamily("headwater_inbox_depth", "Messages that wait.", value=sum(h.depth for h in hosts))
+        yield GaugeMetricFamily("headwater_batches", "Batches of messages.", value=sum(h.batches for h in hosts))
+        yield GaugeMetricFamily("headwater_batched", "Messages in them.", value=sum(h.messages for h in hosts))
