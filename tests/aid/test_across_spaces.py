@@ -247,7 +247,7 @@ def test_booking_fails_if_nothing_is_heard_any_more_from_the_space_of_the_take(t
 
 
 def test_many_undecided_commits_of_another_space_cost_no_more_than_those_of_the_same(tmp_path: Path) -> None:
-    """150 handlers that each read a cell with 2,000 writes that have no verdict: their calls do not multiply."""
+    """150 handlers that each read a cell with 500 writes that have no verdict: their calls do not multiply."""
 
     async def work() -> None:
         async with headwater.open(tmp_path) as rt:
@@ -258,12 +258,12 @@ def test_many_undecided_commits_of_another_space_cost_no_more_than_those_of_the_
                 assert await tickets.look.send() == await seat.holder.pull()
                 await rt.durable()
                 with counted_calls() as calls:
-                    for n in range(2_000):
+                    for n in range(500):
                         seat.holder.set(f"{space} {n}")
                     seen = await asyncio.gather(*(tickets.look.send() for _ in range(150)))
                 cost[space] = calls.total()
-                assert set(seen) == {f"{space} 1999"}
-            assert cost["two"] < 5 * cost["one"], cost
+                assert set(seen) == {f"{space} 499"}
+            assert cost["two"] < 2 * cost["one"], cost
 
     run(work)
 
