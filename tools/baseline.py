@@ -63,11 +63,8 @@ RESTART: Final = (
         "mirroring observed parts past phases picture previewing questions remaking resuming shadow sleeping standing "
         "whole",
     ),
-    *_in(
-        "engine",
-        "met mirrors names observed observed_form observed_rows observing reader_index remade wholes "
-        "store/observed store/observed_tables verify/observed",
-    ),
+    "engine/observations",
+    *_in("engine", "store/observation_sql store/observed_tables verify/observation_tables"),
     *_in("protocol", "mirrors observations"),
     "replica/runs.py",
     "scheduler/persistence.py",

@@ -4,7 +4,7 @@ A section looks like this, with any number of files and tests:
 
     ### C7 A commit is atomic
     ...
-    Enforced: src/headwater/engine/group.py
+    Enforced: src/headwater/engine/commit_group.py
     Test: tests/invariants/test_c07_atomic.py::test_a_crash_leaves_all_or_nothing
 
 and the file named has a comment that begins `# C7:` at the line that matters.

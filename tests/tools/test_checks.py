@@ -71,7 +71,7 @@ class TestLint:
     @pytest.mark.parametrize(
         ("place", "code", "rule"),
         [
-            ("src/headwater/engine/log.py", "import time\n\ntime.time()\n", "TID251"),
+            ("src/headwater/engine/log/log.py", "import time\n\ntime.time()\n", "TID251"),
             ("src/headwater/testing/sim.py", "import random\n\nrandom.random()\n", "TID251"),
             ("src/headwater/testing/sim.py", "from random import Random\n\nRandom(1)\n", "TID251"),
             (
@@ -80,7 +80,7 @@ class TestLint:
                 "TID251",
             ),
             ("src/headwater/data/ids.py", "from . import path\n\npath.x\n", "TID252"),
-            ("src/headwater/engine/log.py", 'print("here")\n', "T201"),
+            ("src/headwater/engine/log/log.py", 'print("here")\n', "T201"),
         ],
     )
     def test_what_the_house_rules_forbid_is_refused(self, place: str, code: str, rule: str) -> None:

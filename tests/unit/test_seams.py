@@ -48,8 +48,11 @@ def test_uses_of_seams_are_no_breach(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("from headwater.engine.group import Group", "imports the inner module headwater.engine.group"),
-        ("def f():\n    import headwater.engine.group", "imports the inner module headwater.engine.group"),
+        ("from headwater.engine.commit_group import Group", "imports the inner module headwater.engine.commit_group"),
+        (
+            "def f():\n    import headwater.engine.commit_group",
+            "imports the inner module headwater.engine.commit_group",
+        ),
         ("engine._group", "uses the private attribute engine._group"),
         ("getattr(engine, '_group')", "uses the private attribute '_group' by its name"),
         ("from headwater.engine import Engine\nEngine.submit = None", "assigns Engine.submit"),

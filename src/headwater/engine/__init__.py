@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 from headwater.lazy import load_on_use
 
 if TYPE_CHECKING:
-    from headwater.engine.access import ACCESS
+    from headwater.engine.admission.access import ACCESS
+    from headwater.engine.admission.merge import BranchDiff
+    from headwater.engine.commit_group import Outcome
     from headwater.engine.directory import Directory
     from headwater.engine.engine import Engine
-    from headwater.engine.group import Outcome
-    from headwater.engine.host import Host, InlineHost, ThreadHost
-    from headwater.engine.hub import Hub
     from headwater.engine.limits import DEFAULT_LIMITS, Limits
-    from headwater.engine.merge import BranchDiff
-    from headwater.engine.peer import Peer, PeerState
-    from headwater.engine.problems import problem_code
-    from headwater.engine.reads import Document, Logged, every
+    from headwater.engine.log.history import Document, Logged, every
+    from headwater.engine.sync.connection import Peer, PeerState
+    from headwater.engine.sync.error_codes import problem_code
+    from headwater.engine.sync.hub import Hub
+    from headwater.engine.sync.space_worker import Host, InlineHost, ThreadHost
 
 __all__ = [
     "ACCESS",
@@ -46,22 +46,22 @@ __all__ = [
 __getattr__ = load_on_use(
     __name__,
     {
-        "ACCESS": "headwater.engine.access",
+        "ACCESS": "headwater.engine.admission.access",
         "Directory": "headwater.engine.directory",
         "Engine": "headwater.engine.engine",
-        "InlineHost": "headwater.engine.host",
-        "Hub": "headwater.engine.hub",
+        "InlineHost": "headwater.engine.sync.space_worker",
+        "Hub": "headwater.engine.sync.hub",
         "DEFAULT_LIMITS": "headwater.engine.limits",
         "Limits": "headwater.engine.limits",
-        "BranchDiff": "headwater.engine.merge",
-        "Peer": "headwater.engine.peer",
-        "PeerState": "headwater.engine.peer",
-        "Document": "headwater.engine.reads",
-        "Logged": "headwater.engine.reads",
-        "Outcome": "headwater.engine.group",
-        "problem_code": "headwater.engine.problems",
-        "every": "headwater.engine.reads",
-        "Host": "headwater.engine.host",
-        "ThreadHost": "headwater.engine.host",
+        "BranchDiff": "headwater.engine.admission.merge",
+        "Peer": "headwater.engine.sync.connection",
+        "PeerState": "headwater.engine.sync.connection",
+        "Document": "headwater.engine.log.history",
+        "Logged": "headwater.engine.log.history",
+        "Outcome": "headwater.engine.commit_group",
+        "problem_code": "headwater.engine.sync.error_codes",
+        "every": "headwater.engine.log.history",
+        "Host": "headwater.engine.sync.space_worker",
+        "ThreadHost": "headwater.engine.sync.space_worker",
     },
 )

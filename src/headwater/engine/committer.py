@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol, TypeVar, cast
 
+from headwater.engine.commit_group import Outcome
 from headwater.engine.engine import Engine
-from headwater.engine.group import Outcome
 from headwater.engine.limits import DEFAULT_LIMITS, Limits
 from headwater.errors import AuthoringError, HeadwaterError, LimitError, StorageError
 from headwater.protocol.commit import Frame

@@ -16,7 +16,7 @@ from headwater.data.address import check_space, is_space_name
 from headwater.engine.engine import Engine
 from headwater.engine.limits import DEFAULT_LIMITS, Limits
 from headwater.engine.store.database import Synchronous
-from headwater.engine.store.deferred import DeferredStore
+from headwater.engine.store.lazy_file import DeferredStore
 from headwater.errors import DirectoryInUseError, MovedError, StorageError
 
 LOCK_FILE: Final = "owner.lock"

@@ -14,18 +14,18 @@ from typing import Final, TypeVar
 from headwater.clock import Clock, RealClock
 from headwater.data.address import DocKey, check_id, check_scope
 from headwater.data.value import MAX_INT
-from headwater.engine.access import ANYONE, Founders, Right
-from headwater.engine.branches import Branch
+from headwater.engine.admission.access import ANYONE, Founders, Right
+from headwater.engine.admission.merge import BranchDiff
+from headwater.engine.commit_group import Outcome
+from headwater.engine.delivery.outbox import EventPage, EventPlace
 from headwater.engine.founding import found_after
-from headwater.engine.group import Outcome
-from headwater.engine.heads import Head
 from headwater.engine.limits import DEFAULT_LIMITS, Limits
-from headwater.engine.merge import BranchDiff
-from headwater.engine.outgoing import EventPage, EventPlace
-from headwater.engine.parts import Parts
-from headwater.engine.reads import Document, Logged, Page
-from headwater.engine.sessions import Session, merge_session
+from headwater.engine.log.branches import Branch
+from headwater.engine.log.heads import Head
+from headwater.engine.log.history import Document, Logged, Page
+from headwater.engine.log.sessions import Session, merge_session
 from headwater.engine.store.port import LeaseRow, Store
+from headwater.engine.wiring import Parts
 from headwater.errors import HeadwaterError, ProtocolError, StorageError
 from headwater.protocol.commit import MAIN, Commit, Frame, Read
 from headwater.protocol.messages import Looks, Seen

@@ -7,10 +7,10 @@ nothing, and there is no moment at which a space has content and no owner. Decid
 from __future__ import annotations
 
 from headwater.data.patch import replace
-from headwater.engine.access import ACCESS, founding
-from headwater.engine.group import Outcome
-from headwater.engine.parts import Parts
-from headwater.engine.sessions import FOUNDER
+from headwater.engine.admission.access import ACCESS, founding
+from headwater.engine.commit_group import Outcome
+from headwater.engine.log.sessions import FOUNDER
+from headwater.engine.wiring import Parts
 from headwater.protocol.commit import Commit, Operation
 from headwater.protocol.verdict import Accepted
 

@@ -14,10 +14,10 @@ from headwater.clock import Clock, RealClock
 from headwater.data.address import check_space
 from headwater.engine.directory import Directory
 from headwater.engine.engine import Engine
-from headwater.engine.host import ThreadHost
 from headwater.engine.limits import DEFAULT_LIMITS, Limits
-from headwater.engine.problems import LASTING
 from headwater.engine.store.database import Synchronous
+from headwater.engine.sync.error_codes import LASTING
+from headwater.engine.sync.space_worker import ThreadHost
 from headwater.errors import HeadwaterError, MovedError, StorageError
 from headwater.runtime.loopback import Loopback, LoopbackConnection
 from headwater.runtime.transport import Heard, Lost, Transport

@@ -15,7 +15,7 @@ from typing import Any, Final
 from headwater.backoff import Backoff
 from headwater.clock import Clock, RealClock
 from headwater.data.address import DocKey
-from headwater.engine.problems import lasting_error
+from headwater.engine.sync.error_codes import lasting_error
 from headwater.errors import (
     AccessError,
     HeadwaterError,

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headwater.data.address import check_space
-from headwater.engine.host import Host
 from headwater.engine.limits import Limits
-from headwater.engine.peer import Peer, PeerState, Send
+from headwater.engine.sync.connection import Peer, PeerState, Send
+from headwater.engine.sync.space_worker import Host
 from headwater.errors import AccessError, InvalidValueError, ProtocolError
 from headwater.protocol.messages import (
     VERSION,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headwater.data.ids import derive
-from headwater.engine.sessions import BESIDE, RESERVED, WINDOWS
+from headwater.engine.log.sessions import BESIDE, RESERVED, WINDOWS
 from headwater.errors import AuthoringError
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import headwater
 from headwater import Cell, Input, Piece, cell, computed, given
 from headwater.cli.app import run as command
 from headwater.cli.data.target import EmbeddedEngines
-from headwater.engine.access import Right
+from headwater.engine.admission.access import Right
 from headwater.errors import AccessError
 from headwater.protocol.desk import Question
 from headwater.runtime.attachment import Embedded

@@ -12,7 +12,7 @@ import headwater
 from headwater import Cell, Piece, cell, computed
 from headwater.cli.app import run as command
 from headwater.cli.data.target import EmbeddedEngines
-from headwater.engine.access import Right
+from headwater.engine.admission.access import Right
 from headwater.engine.directory import Directory
 from headwater.errors import AbsentError, DirectoryInUseError, StorageError
 from headwater.protocol.desk import Question

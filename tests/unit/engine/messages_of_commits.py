@@ -9,7 +9,7 @@ import msgspec
 from headwater.data.limits import DEFAULT_VALUE_LIMITS, ValueLimits
 from headwater.data.patch import append, replace
 from headwater.engine.limits import Limits
-from headwater.engine.observing import check_names
+from headwater.engine.observations.writer import check_names
 from headwater.protocol.commit import (
     Commit,
     EntityAbsent,

@@ -10,13 +10,13 @@ from headwater.clock import VirtualClock
 from headwater.data.address import DocKey
 from headwater.data.patch import append, replace
 from headwater.engine.engine import Engine
-from headwater.engine.heads import snapshot_of
 from headwater.engine.limits import Limits
-from headwater.engine.log import Log
-from headwater.engine.observed_rows import Texts
+from headwater.engine.log.heads import snapshot_of
+from headwater.engine.log.log import Log
+from headwater.engine.observations.codec import Texts
 from headwater.engine.store.port import LogRow, Part
+from headwater.engine.store.row_checksum import row_seal
 from headwater.engine.store.schema import MIGRATIONS
-from headwater.engine.store.seal import row_seal
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.protocol.commit import (
     Commit,

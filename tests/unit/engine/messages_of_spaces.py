@@ -8,8 +8,8 @@ from headwater.data.patch import replace
 from headwater.engine.directory import Directory
 from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
-from headwater.engine.room import Room
 from headwater.engine.store.sqlite import SqliteStore
+from headwater.engine.sync.answer_budget import Room
 from tests.unit.engine.kit import Writer, doc, open_engine, write
 from tests.unit.engine.messages import ann_on, case, raised
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import apsw
 
-from headwater.engine.store.sealed import SEALED
+from headwater.engine.store.checksummed_tables import SEALED
 
 
 def reseal(connection: apsw.Connection) -> None:

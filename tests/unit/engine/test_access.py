@@ -7,7 +7,7 @@ import pytest
 from headwater.clock import VirtualClock
 from headwater.data.address import Depth, DocKey
 from headwater.data.patch import Patch, add_unique, append, remove, remove_value, replace
-from headwater.engine.access import ACCESS, founding
+from headwater.engine.admission.access import ACCESS, founding
 from headwater.engine.engine import Engine
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.protocol.commit import Commit, EntityAbsent, Operation, Read, SentEvent, TopicRecord

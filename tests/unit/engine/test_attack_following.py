@@ -8,7 +8,7 @@ from headwater.data.address import DocKey
 from headwater.data.link import Link
 from headwater.data.patch import increment, replace
 from headwater.engine.engine import Engine
-from headwater.engine.reads import Document
+from headwater.engine.log.history import Document
 from headwater.protocol.commit import Commit, Operation
 from headwater.protocol.messages import Selector, Watch
 from tests.unit.replica.kit import World, doc

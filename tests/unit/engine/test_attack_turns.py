@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headwater.data.patch import replace
-from headwater.engine.hub import Hub
+from headwater.engine.sync.hub import Hub
 from headwater.protocol.messages import Problem
 from tests.unit.replica.kit import World, bump
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from headwater.data.patch import append, replace
-from headwater.engine.branches import MAIN_ID, Branch
 from headwater.engine.engine import Engine
 from headwater.engine.limits import DEFAULT_LIMITS, Limits
-from headwater.engine.reads import Page, every
+from headwater.engine.log.branches import MAIN_ID, Branch
+from headwater.engine.log.history import Page, every
 from headwater.engine.verify.history import verify_file
 from headwater.errors import AbsentError, AuthoringError
 from headwater.protocol.verdict import Rejected, RuleRefused

@@ -9,10 +9,10 @@ import pytest
 
 from headwater.data.patch import replace
 from headwater.engine.engine import Engine
-from headwater.engine.host import InlineHost, ThreadHost
 from headwater.engine.limits import DEFAULT_LIMITS
-from headwater.engine.peer import Peer, PeerState
 from headwater.engine.store.sqlite import SqliteStore
+from headwater.engine.sync.connection import Peer, PeerState
+from headwater.engine.sync.space_worker import InlineHost, ThreadHost
 from headwater.protocol.commit import Commit, Operation
 from headwater.protocol.messages import (
     FromEngine,
@@ -193,7 +193,7 @@ def test_a_space_that_stops_tells_everybody_even_if_one_cannot_be_told(space: Sp
         raise RuntimeError("a defect")
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("headwater.engine.hub.Hub.process", explode)
+        patched.setattr("headwater.engine.sync.hub.Hub.process", explode)
         space.host.post(good.peer, write(1))
         space.host.close()
     assert [type(message) for message in good.told][-1:] == [Problem]

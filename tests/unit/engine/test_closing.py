@@ -8,7 +8,7 @@ from headwater.clock import VirtualClock
 from headwater.data.address import Depth, DocKey
 from headwater.data.patch import replace
 from headwater.engine.engine import Engine
-from headwater.engine.store.deferred import DeferredStore
+from headwater.engine.store.lazy_file import DeferredStore
 from headwater.protocol.commit import Commit, Operation, Read
 from headwater.protocol.verdict import Rejected
 

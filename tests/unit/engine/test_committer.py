@@ -10,9 +10,9 @@ import pytest
 
 from headwater.clock import VirtualClock
 from headwater.data.patch import append, replace
+from headwater.engine.commit_group import Outcome
 from headwater.engine.committer import Committer, InlineCommitter, ThreadCommitter
 from headwater.engine.engine import Engine
-from headwater.engine.group import Outcome
 from headwater.engine.limits import Limits
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.errors import AuthoringError, LimitError, ProtocolError, StorageError

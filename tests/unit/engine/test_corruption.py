@@ -15,9 +15,9 @@ from headwater.clock import Random, VirtualClock
 from headwater.data.address import Depth, DocKey
 from headwater.data.patch import add, append, increment, replace
 from headwater.engine.engine import Engine
-from headwater.engine.heads import snapshot_of
 from headwater.engine.limits import Limits
-from headwater.engine.marks import Marks
+from headwater.engine.log.heads import snapshot_of
+from headwater.engine.log.write_index import Marks
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.engine.verify.history import Violation, verify_file
 from headwater.errors import AbsentError, CorruptionError, NewerVersionError, StorageError

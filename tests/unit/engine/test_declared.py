@@ -10,8 +10,8 @@ import pytest
 
 from headwater.data.address import Depth, DocKey
 from headwater.data.patch import replace
-from headwater.engine import group
-from headwater.engine.access import ACCESS
+from headwater.engine import commit_group
+from headwater.engine.admission.access import ACCESS
 from headwater.engine.engine import Engine
 from headwater.engine.limits import DEFAULT_LIMITS, Limits
 from headwater.engine.store.sqlite import SqliteStore
@@ -24,7 +24,7 @@ from headwater.protocol.verdict import Accepted, Conflict, Rejected, RuleRefused
 from tests.unit.engine.delivery_kit import LEASE_US, World, as_a, payloads
 from tests.unit.engine.faults import faulty
 from tests.unit.engine.hub_kit import Raw
-from tests.unit.engine.test_offers import given, offering
+from tests.unit.engine.test_idle_workers import given, offering
 from tests.unit.replica.kit import World as Hub
 
 R = Declared("r", "orders")
@@ -272,7 +272,7 @@ class TestReplays:
     def test_a_commit_that_was_stored_before_may_be_replayed(self) -> None:
         world = World()
         commit = with_frame(1, order("a", 1))
-        with patch.object(group, "encode_commit", former):
+        with patch.object(commit_group, "encode_commit", former):
             world.engine.submit("emitter", commit)
         logged = world.store.rows_after(0, 1)[0].body
         assert former(commit) in logged

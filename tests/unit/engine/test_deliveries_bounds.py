@@ -29,7 +29,7 @@ from headwater.protocol.reactions import (
 )
 from headwater.server.commands.reactions_json import reactions_form
 from tests.unit.engine.delivery_kit import LEASE_US, World, as_a, payloads
-from tests.unit.engine.test_asking_events import space
+from tests.unit.engine.test_queries_of_events import space
 
 HOUR_US = 3_600_000_000
 SMALL = replace(DEFAULT_LIMITS, page=5)

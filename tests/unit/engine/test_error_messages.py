@@ -37,14 +37,8 @@ SOURCE = Path(__file__).resolve().parents[3] / "src" / "headwater"
 # Their messages are read where their tests are: the verifier's beside it, the others' with the replica.
 ELSEWHERE = {
     "engine/verify",
-    "engine/access.py",
-    "engine/asking.py",
-    "engine/follow.py",
-    "engine/host.py",
-    "engine/hub.py",
-    "engine/opening.py",
-    "engine/watching.py",
-    "engine/peer.py",
+    "engine/admission/access.py",
+    "engine/sync",
     "protocol/messages.py",
 }
 PROVOKED_BY = (

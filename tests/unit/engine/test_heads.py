@@ -13,8 +13,8 @@ from headwater.data.codec import encode
 from headwater.data.patch import append, increment, remove, replace
 from headwater.data.value import ABSENT, MaybeValue, equal
 from headwater.engine.engine import Engine
-from headwater.engine.heads import snapshot_of
 from headwater.engine.limits import Limits
+from headwater.engine.log.heads import snapshot_of
 from headwater.errors import CorruptionError, InvalidValueError, ProtocolError
 from headwater.protocol.commit import Commit, Read
 from tests.counts import scaled

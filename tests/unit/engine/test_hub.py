@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from headwater.data.patch import append, replace
-from headwater.engine.hub import Hub
 from headwater.engine.limits import Limits
-from headwater.engine.peer import PeerState
-from headwater.engine.sessions import token_digest
+from headwater.engine.log.sessions import token_digest
+from headwater.engine.sync.connection import PeerState
+from headwater.engine.sync.hub import Hub
 from headwater.protocol.commit import Commit
 from headwater.protocol.messages import (
     Ack,

@@ -11,10 +11,10 @@ from headwater.data.address import DocKey
 from headwater.data.link import Link
 from headwater.data.patch import append, remove_value, replace
 from headwater.data.value import ABSENT
-from headwater.engine.access import ACCESS
+from headwater.engine.admission.access import ACCESS
 from headwater.engine.engine import Engine
-from headwater.engine.peer import PeerState
 from headwater.engine.store.sqlite import SqliteStore
+from headwater.engine.sync.connection import PeerState
 from headwater.errors import StorageError
 from headwater.protocol.commit import Commit, EntityAbsent, Operation
 from headwater.protocol.messages import (

@@ -10,9 +10,9 @@ from msgspec import Raw
 
 from headwater.clock import VirtualClock
 from headwater.data.patch import Patch, append, increment, replace
-from headwater.engine import log as log_module
 from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
+from headwater.engine.log import log as log_module
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.protocol.commit import Commit, decode_commit
 from headwater.protocol.partial import Outline, decode_outline, decode_patches

@@ -8,7 +8,7 @@ import pytest
 from headwater.clock import VirtualClock
 from headwater.data.patch import Patch, append, replace
 from headwater.engine.engine import Engine
-from headwater.engine.log import Log, chained, entries_of
+from headwater.engine.log.log import Log, chained, entries_of
 from headwater.engine.store.port import LogRow
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.errors import CorruptionError, InvariantViolation, ProtocolError

@@ -12,9 +12,9 @@ from headwater.clock import VirtualClock
 from headwater.data.patch import replace
 from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
+from headwater.engine.store.checksummed_tables import SEALED
+from headwater.engine.store.row_checksum import row_seal
 from headwater.engine.store.schema import APPLICATION_ID, MIGRATIONS
-from headwater.engine.store.seal import row_seal
-from headwater.engine.store.sealed import SEALED
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.engine.verify.history import verify_file
 from headwater.errors import CorruptionError, NewerVersionError, StorageError

@@ -12,9 +12,9 @@ from headwater.data.address import Depth, DocKey
 from headwater.data.link import Link
 from headwater.data.patch import Touch, append, replace
 from headwater.data.value import Value
-from headwater.engine.heads import restored, snapshot_of
-from headwater.engine.marks import Marks
-from headwater.engine.observed_form import (
+from headwater.engine.log.heads import restored, snapshot_of
+from headwater.engine.log.write_index import Marks
+from headwater.engine.observations.codec import (
     Body,
     MirrorBody,
     State,
@@ -25,8 +25,8 @@ from headwater.engine.observed_form import (
     encode_form,
     number_of_absent,
 )
+from headwater.engine.store.row_checksum import observation_seal, row_seal
 from headwater.engine.store.schema import MIGRATIONS
-from headwater.engine.store.seal import observation_seal, row_seal
 from headwater.protocol.commit import (
     Commit,
     Declared,

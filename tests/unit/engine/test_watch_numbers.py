@@ -10,9 +10,9 @@ from headwater.data.address import DocKey
 from headwater.data.link import Link
 from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
-from headwater.engine.peer import Peer
-from headwater.engine.reads import Document
-from headwater.engine.watching import Watching
+from headwater.engine.log.history import Document
+from headwater.engine.sync.connection import Peer
+from headwater.engine.sync.watch_table import Watching
 from headwater.errors import CorruptionError
 from headwater.protocol.commit import Commit
 from headwater.protocol.messages import Problem, Selector, Sync, Transact, Unwatch, Watch, Watched

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headwater.data.patch import replace
-from headwater.engine.access import ACCESS
+from headwater.engine.admission.access import ACCESS
 from headwater.errors import LoadError
 from headwater.protocol.commit import Operation, Read
 from headwater.protocol.messages import Encoding, Seen

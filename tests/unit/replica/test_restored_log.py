@@ -15,8 +15,8 @@ import pytest
 
 from headwater.data.patch import add, append, increment, replace
 from headwater.engine.engine import Engine
-from headwater.engine.hub import Hub
 from headwater.engine.store.sqlite import SqliteStore
+from headwater.engine.sync.hub import Hub
 from headwater.errors import SessionExpiredError
 from headwater.protocol.messages import Open, Opened, Problem, Sync, Verdicts, Watched
 from headwater.protocol.verdict import RuleRefused

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headwater.data.patch import replace
-from headwater.engine.access import ACCESS
+from headwater.engine.admission.access import ACCESS
 from headwater.protocol.commit import Commit, Operation
 from headwater.protocol.messages import Encoding, Transact, Verdicts
 from headwater.protocol.observations import (

@@ -14,11 +14,11 @@ from headwater.clock import VirtualClock
 from headwater.data.address import Depth
 from headwater.data.patch import replace
 from headwater.engine.engine import Engine
-from headwater.engine.host import Host, InlineHost, ThreadHost
-from headwater.engine.hub import Hub
 from headwater.engine.limits import DEFAULT_LIMITS
-from headwater.engine.peer import Peer, PeerState
 from headwater.engine.store.sqlite import SqliteStore
+from headwater.engine.sync.connection import Peer, PeerState
+from headwater.engine.sync.hub import Hub
+from headwater.engine.sync.space_worker import Host, InlineHost, ThreadHost
 from headwater.errors import LimitError, StorageError
 from headwater.protocol.commit import Commit, Operation, Read
 from headwater.protocol.messages import (

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headwater import AuthoringError, Cell, Handler, Piece, Runtime, cell, computed, given, handler
-from headwater.engine.sessions import RESERVED, check_foreign
+from headwater.engine.log.sessions import RESERVED, check_foreign
 from headwater.errors import ProtocolError
 from headwater.runtime.windows import Windows, beside, called, named
 from tests.unit.runtime.kit import run

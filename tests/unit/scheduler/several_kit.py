@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from headwater.data.patch import replace
 from headwater.engine.engine import Engine
-from headwater.engine.hub import Hub
 from headwater.engine.store.sqlite import SqliteStore
+from headwater.engine.sync.hub import Hub
 from headwater.protocol.commit import Commit
 from headwater.protocol.messages import Encoding
 from headwater.scheduler.introspection.non_settling import NonSettlingReport

@@ -11,7 +11,7 @@ import pytest
 
 from headwater.data.address import DocKey
 from headwater.data.patch import append, replace
-from headwater.engine.access import ACCESS
+from headwater.engine.admission.access import ACCESS
 from headwater.errors import AccessError, HeadwaterError, LoadError, RuleRefusedError, SessionExpiredError
 from headwater.protocol.messages import FromEngine, Hello, Open, Opened, Problem, Query, Welcome
 from headwater.runtime.websocket import WebSocket

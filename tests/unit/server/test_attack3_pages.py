@@ -15,7 +15,7 @@ from websockets.asyncio.client import connect
 from websockets.typing import Subprotocol
 
 import headwater
-from headwater.engine.access import ACCESS
+from headwater.engine.admission.access import ACCESS
 from headwater.protocol.messages import Answer, Hello, Open, Problem, Query, decode_from_engine, encode
 from headwater.runtime.websocket import PATH
 from headwater.server.application import page

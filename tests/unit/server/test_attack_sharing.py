@@ -9,8 +9,8 @@ from headwater.clock import RealClock
 from headwater.data.link import Link
 from headwater.data.patch import replace
 from headwater.engine.engine import Engine
-from headwater.engine.host import Host, ThreadHost
 from headwater.engine.store.sqlite import SqliteStore
+from headwater.engine.sync.space_worker import Host, ThreadHost
 from headwater.errors import HeadwaterError
 from headwater.replica.replica import Replica
 from headwater.replica.session import Session

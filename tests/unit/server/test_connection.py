@@ -17,8 +17,8 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
 from headwater.data.patch import append, replace
-from headwater.engine.hub import Hub
 from headwater.engine.limits import DEFAULT_LIMITS
+from headwater.engine.sync.hub import Hub
 from headwater.protocol.commit import Commit, Operation
 from headwater.protocol.messages import (
     Encoding,

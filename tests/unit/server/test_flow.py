@@ -8,7 +8,7 @@ from dataclasses import replace as changed
 from pathlib import Path
 
 from headwater.engine.engine import Engine
-from headwater.engine.hub import Hub
+from headwater.engine.sync.hub import Hub
 from headwater.protocol.messages import Ack, Answer, Problem, Sync, Verdicts, Watch, Watched
 from headwater.protocol.stored_events import Events, EventsStored
 from headwater.server.operation.limits import DEFAULT_SERVER_LIMITS

@@ -10,7 +10,7 @@ import pytest
 
 import headwater
 from headwater import Cell, Link, Piece, cell, computed, handler, link
-from headwater.engine.access import ACCESS
+from headwater.engine.admission.access import ACCESS
 from headwater.errors import UpstreamFailedError
 from headwater.runtime.runtime import Runtime
 from tests.scenario.pieces_kit import alone

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.data.patch import replace
-from headwater.engine.access import ACCESS
+from headwater.engine.admission.access import ACCESS
 from headwater.errors import LoadError
 from headwater.protocol.observations import (
     Backlog,

@@ -13,7 +13,7 @@ import headwater
 from headwater import Cell, Piece, cell
 from headwater.cli.app import run as command
 from headwater.data.link import Link
-from headwater.engine.access import ACCESS
+from headwater.engine.admission.access import ACCESS
 from tests.unit.server.test_pages import Browser, World, run
 
 

@@ -15,7 +15,7 @@ from websockets.asyncio.client import connect
 import headwater
 from headwater import Cell, Piece, cell, given, handler
 from headwater.data.address import DocKey
-from headwater.engine.access import ACCESS
+from headwater.engine.admission.access import ACCESS
 from tests.unit.server.test_pages import Browser, World, run
 
 

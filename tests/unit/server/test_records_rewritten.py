@@ -10,7 +10,7 @@ import pytest
 
 import headwater
 from headwater import Cell, Handler, Input, Piece, Runtime, cell, computed, effect, given, handler
-from headwater.engine.access import ACCESS
+from headwater.engine.admission.access import ACCESS
 from headwater.errors import HandlerFailed, UpstreamFailedError
 from tests.scenario.pieces_kit import at
 from tests.scenario.pieces_kit import run as play

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from headwater.data.address import DocKey
-from headwater.engine.group import Outcome
+from headwater.engine.commit_group import Outcome
 from headwater.engine.verify.report import Report
 from headwater.engine.verify.report import Violation as Found
 from headwater.errors import LimitError, ProtocolError

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.engine.admission import Admission
-from headwater.engine.reads import Reads
+from headwater.engine.admission.admission import Admission
+from headwater.engine.log.history import Reads
 from headwater.engine.verify import NaiveSpace
 from headwater.errors import CorruptionError
 from headwater.testing.differential import main, play, replay, run

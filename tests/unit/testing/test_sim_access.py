@@ -8,11 +8,11 @@ from headwater.clock import VirtualClock
 from headwater.data.address import DocKey
 from headwater.data.patch import replace
 from headwater.data.value import ABSENT, freeze
-from headwater.engine.access import ACCESS
+from headwater.engine.admission.access import ACCESS
 from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
-from headwater.engine.peer import Peer, PeerState
 from headwater.engine.store.sqlite import SqliteStore
+from headwater.engine.sync.connection import Peer, PeerState
 from headwater.protocol.commit import Commit, Operation
 from headwater.protocol.messages import State, Sync, Verdicts, Watched
 from headwater.protocol.verdict import Accepted, Rejected, RuleRefused

@@ -23,7 +23,7 @@ from headwater.cli.directory import open_directory, open_space, sizes_in
 from headwater.cli.owner import address_of
 from headwater.data.address import check_space, parse_address
 from headwater.data.json_form import JsonForm
-from headwater.engine.access import Right
+from headwater.engine.admission.access import Right
 from headwater.engine.engine import Engine
 from headwater.errors import AbsentError, AuthoringError, DirectoryInUseError, HeadwaterError, StorageError
 from headwater.protocol.commit import MAIN

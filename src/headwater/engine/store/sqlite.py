@@ -9,8 +9,22 @@ from typing import Any, Final
 import apsw
 
 from headwater.data.address import DocKey
+from headwater.engine.store.checksummed_tables import (
+    BRANCHES,
+    DOCUMENTS,
+    EVENTS,
+    HEADS,
+    LEASES,
+    LOG_COLUMNS,
+    MARKS,
+    RECORDS,
+    SEALED,
+    SESSIONS,
+    SNAPSHOTS,
+    sum_before,
+)
 from headwater.engine.store.database import Database, Synchronous
-from headwater.engine.store.delivery import DeliveryTables
+from headwater.engine.store.delivery_sql import DeliveryTables
 from headwater.engine.store.observed_tables import ObservedTables
 from headwater.engine.store.port import (
     DOCUMENTS_MADE,
@@ -26,22 +40,8 @@ from headwater.engine.store.port import (
     SnapshotRow,
     Visited,
 )
+from headwater.engine.store.row_checksum import row_seal
 from headwater.engine.store.schema import MIGRATIONS
-from headwater.engine.store.seal import row_seal
-from headwater.engine.store.sealed import (
-    BRANCHES,
-    DOCUMENTS,
-    EVENTS,
-    HEADS,
-    LEASES,
-    LOG_COLUMNS,
-    MARKS,
-    RECORDS,
-    SEALED,
-    SESSIONS,
-    SNAPSHOTS,
-    sum_before,
-)
 from headwater.errors import LimitError
 
 _APPEND: Final = "INSERT INTO log VALUES (?,?,?,?,?,?,?,?,?)"

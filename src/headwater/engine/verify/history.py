@@ -14,7 +14,7 @@ import apsw
 from headwater.engine.store.database import is_disk_full
 from headwater.engine.store.port import Store
 from headwater.engine.store.sqlite import SqliteStore
-from headwater.engine.verify import stored
+from headwater.engine.verify import derived_tables
 from headwater.engine.verify.replay import Progress, Replay
 from headwater.engine.verify.report import Broken, Report, Violation
 from headwater.errors import AbsentError, CorruptionError, StorageError
@@ -48,10 +48,10 @@ def verify_store(store: Store, progress: Progress | None = None) -> Report:
     last_seq = last.seq + last.commits - 1 if last is not None else 0
     replay: Replay | None = None
     try:
-        lines = stored.begin(store, last_seq)
+        lines = derived_tables.begin(store, last_seq)
         replay = Replay(store, lines, progress)
         replay.run()
-        stored.check(store, replay)
+        derived_tables.check(store, replay)
     except Broken as broken:
         return _report(replay, broken.violation)
     return _report(replay, None)

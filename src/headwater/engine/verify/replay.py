@@ -19,10 +19,10 @@ from headwater.data.codec import encode
 from headwater.data.limits import STORED_VALUE_LIMITS
 from headwater.data.patch import Patch, PatchError, apply
 from headwater.data.value import Absent, MaybeValue, equal
-from headwater.engine.heads import restored
-from headwater.engine.log import COMPACTED_CHAIN, COMPACTED_SEQ, chained, number_in_meta
+from headwater.engine.log.heads import restored
+from headwater.engine.log.log import COMPACTED_CHAIN, COMPACTED_SEQ, chained, number_in_meta
 from headwater.engine.store.port import EventRow, LogRow, SnapshotRow, Store
-from headwater.engine.verify.lines import Line, Lines, Write, differences
+from headwater.engine.verify.document_history import Line, Lines, Write, differences
 from headwater.engine.verify.naive import names, numbers, same
 from headwater.engine.verify.report import Broken
 from headwater.errors import CorruptionError, HeadwaterError

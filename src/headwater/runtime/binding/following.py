@@ -16,7 +16,7 @@ from headwater.cells.run import Run
 from headwater.data.address import SPACE_SCOPE, Depth, DocKey
 from headwater.data.spots import Spot
 from headwater.data.value import ABSENT, MaybeValue
-from headwater.engine.access import ACCESS, EVERYBODY, Right, right_in
+from headwater.engine.admission.access import ACCESS, EVERYBODY, Right, right_in
 from headwater.errors import AccessError
 from headwater.pieces.handles import Handler
 from headwater.replica.document import NOT_HERE, Document

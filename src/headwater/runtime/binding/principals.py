@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from headwater.data.address import check_scope, is_space_name
 from headwater.data.ids import derive
 from headwater.data.value import ABSENT
-from headwater.engine.access import ACCESS, Right, right_in
+from headwater.engine.admission.access import ACCESS, Right, right_in
 from headwater.errors import HeadwaterError, InvalidValueError, LoadError
 from headwater.protocol.messages import Query
 from headwater.runtime.binding import stored

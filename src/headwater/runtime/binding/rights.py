@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from headwater.data.value import ABSENT
-from headwater.engine.access import ACCESS, Right, right_in
+from headwater.engine.admission.access import ACCESS, Right, right_in
 from headwater.errors import AccessError
 from headwater.replica.document import NOT_HERE
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from headwater.data.value import MAX_INT
-from headwater.engine.access import Right
+from headwater.engine.admission.access import Right
 from headwater.errors import AccessError, BacklogFullError, HeadwaterError, LoadError
 from headwater.protocol.stored_events import Events, StoredEvent
 from headwater.runtime.binding import stored

@@ -15,9 +15,9 @@ from headwater.cells.model import Json
 from headwater.data.address import check_space
 from headwater.data.ids import derive
 from headwater.data.value import ABSENT
-from headwater.engine.access import ACCESS, Right, right_in
-from headwater.engine.problems import LASTING
-from headwater.engine.sessions import PAGES
+from headwater.engine.admission.access import ACCESS, Right, right_in
+from headwater.engine.log.sessions import PAGES
+from headwater.engine.sync.error_codes import LASTING
 from headwater.errors import AccessError, AuthoringError, HeadwaterError
 from headwater.pieces.piece import Piece
 from headwater.protocol.pages import Place

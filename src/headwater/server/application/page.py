@@ -22,7 +22,7 @@ from headwater.cells.handle import Input
 from headwater.cells.host import Subscription
 from headwater.data.codec import from_json, to_json
 from headwater.data.value import ABSENT, Value
-from headwater.engine.access import Right
+from headwater.engine.admission.access import Right
 from headwater.errors import AccessError, AuthoringError, HeadwaterError, InvalidValueError, LimitError, ProtocolError
 from headwater.errors import Refused as RefusedError
 from headwater.pieces.declarations import HandlerMember

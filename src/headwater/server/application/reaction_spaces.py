@@ -13,7 +13,7 @@ import asyncio
 from typing import Final
 
 from headwater.backoff import Backoff
-from headwater.engine.access import Right
+from headwater.engine.admission.access import Right
 from headwater.engine.engine import Engine
 from headwater.errors import CorruptionError, HeadwaterError
 from headwater.protocol.reactions import Delivering, QueryReactions, Reactions, ReactionState

@@ -8,7 +8,7 @@ from headwater.cells.cell import Cell
 from headwater.cells.descent import Astray
 from headwater.cells.handle import Input
 from headwater.data.address import SPACE_SCOPE
-from headwater.engine.access import Right
+from headwater.engine.admission.access import Right
 from headwater.errors import AccessError
 from headwater.pieces.handles import Handler
 

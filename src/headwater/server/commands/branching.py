@@ -6,8 +6,8 @@ from headwater.data.address import doc_text
 from headwater.data.codec import json_form
 from headwater.data.json_form import JsonForm
 from headwater.data.path import path_text
+from headwater.engine.admission.merge import BranchDiff
 from headwater.engine.engine import Engine
-from headwater.engine.merge import BranchDiff
 from headwater.errors import AuthoringError
 from headwater.protocol.commit import MAIN
 from headwater.protocol.desk import Question

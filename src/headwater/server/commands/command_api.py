@@ -20,7 +20,7 @@ from headwater.data.codec import from_json_form, json_form
 from headwater.data.json_form import JsonForm
 from headwater.data.path import parse_path
 from headwater.data.value import ABSENT
-from headwater.engine.access import ACCESS, Right, wrong_with
+from headwater.engine.admission.access import ACCESS, Right, wrong_with
 from headwater.engine.engine import Engine
 from headwater.errors import AbsentError, AuthoringError, HeadwaterError, InvalidValueError, RuleRefusedError
 from headwater.pieces.declarations import HandlerMember

@@ -18,9 +18,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from headwater.engine.access import Right
+from headwater.engine.admission.access import Right
 from headwater.engine.engine import Engine
-from headwater.engine.hub import Hub
+from headwater.engine.sync.hub import Hub
 from headwater.errors import AccessError, HeadwaterError, LimitError
 from headwater.protocol.desk import DESK_PATH, Question, Told
 from headwater.server.application.application import Application

@@ -7,9 +7,9 @@ from headwater.data.codec import json_form
 from headwater.data.json_form import JsonForm
 from headwater.data.path import lookup
 from headwater.data.value import Absent
-from headwater.engine.chain import End, chain
 from headwater.engine.engine import Engine
-from headwater.engine.reads import Logged, every
+from headwater.engine.log.history import Logged, every
+from headwater.engine.provenance import End, chain
 from headwater.errors import AbsentError
 from headwater.server.commands.foreign_reads import Abroad
 from headwater.server.commands.last_run import last_run_form

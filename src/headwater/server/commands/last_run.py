@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from headwater.data.address import SPACE_SCOPE, DocKey, doc_text
 from headwater.data.json_form import JsonForm
-from headwater.engine.chain import last_write
 from headwater.engine.engine import Engine
+from headwater.engine.provenance import last_write
 from headwater.pieces.names import SEPARATOR
 from headwater.protocol.commit import MAIN
 from headwater.protocol.observations import Observations, Observed, QueryObservations

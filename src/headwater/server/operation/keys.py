@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from headwater.clock import Clock, RealClock
 from headwater.data.address import check_scope
-from headwater.engine.access import EVERYBODY
+from headwater.engine.admission.access import EVERYBODY
 from headwater.errors import AbsentError, AccessError, AuthoringError, InvalidValueError, StorageError
 
 FOLDER: Final = "keys"

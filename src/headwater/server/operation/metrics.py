@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from headwater.clock import Clock
-from headwater.engine.host import ThreadHost
+from headwater.engine.sync.space_worker import ThreadHost
 from headwater.protocol.messages import FromEngine, Problem, Verdicts
 from headwater.protocol.verdict import Accepted
 from headwater.server.operation.reaction_metrics import ReactionMetrics

@@ -17,8 +17,8 @@ from prometheus_client.registry import Collector
 
 from headwater.clock import Clock
 from headwater.engine.engine import Engine
-from headwater.engine.host import ThreadHost
-from headwater.engine.hub import Hub
+from headwater.engine.sync.hub import Hub
+from headwater.engine.sync.space_worker import ThreadHost
 from headwater.errors import StorageError
 from headwater.protocol.reactions import QueryReactions, Reactions, ReactionState
 

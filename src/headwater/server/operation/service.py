@@ -7,7 +7,7 @@ from pathlib import Path
 from structlog.typing import FilteringBoundLogger
 
 from headwater.clock import Clock, RealClock
-from headwater.engine.access import Founders
+from headwater.engine.admission.access import Founders
 from headwater.server.operation.keys import LOCAL, Keyring
 from headwater.server.operation.limits import DEFAULT_SERVER_LIMITS, ServerLimits
 from headwater.server.operation.log import logger

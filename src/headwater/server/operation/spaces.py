@@ -14,11 +14,11 @@ from pathlib import Path
 
 from headwater.clock import Clock
 from headwater.data.address import check_space
-from headwater.engine.access import ANYONE, Founders
+from headwater.engine.admission.access import ANYONE, Founders
 from headwater.engine.directory import Directory
 from headwater.engine.engine import Engine
-from headwater.engine.host import ThreadHost
-from headwater.engine.hub import Hub
+from headwater.engine.sync.hub import Hub
+from headwater.engine.sync.space_worker import ThreadHost
 from headwater.errors import InvalidValueError, LimitError, MovedError, ProtocolError, StorageError
 from headwater.server.operation.limits import ServerLimits
 from headwater.server.operation.send_buffer import Outbox

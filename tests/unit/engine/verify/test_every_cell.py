@@ -19,7 +19,7 @@ from headwater.data.address import Depth
 from headwater.data.patch import add, append, increment, remove, replace
 from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
-from headwater.engine.store.deferred import DeferredStore
+from headwater.engine.store.lazy_file import DeferredStore
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.engine.verify.history import verify_file, verify_store
 from headwater.errors import CorruptionError

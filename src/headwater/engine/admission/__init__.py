@@ -1,0 +1,8 @@
+"""The decision whether a commit enters the log.
+
+Start with `admission`: it judges reads and operations against the heads and changes nothing. `preconditions` judges
+the conditions that a commit names, `access` the rights of its principal, `merge` compares a branch with its parent
+and prepares the commit that merges it.
+
+Imported by `observations`, `commit_group` and `wiring`. Imports `delivery`, `log`, `store` and `limits`.
+"""

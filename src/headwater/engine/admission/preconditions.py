@@ -1,0 +1,75 @@
+"""Preconditions: what must be true of the space for a commit to make sense at all.
+
+They belong to the commit, not to an operation, and hold for commits without operations too. An honest commit names
+an origin and a lease that were there before it, so that what is false now stays false: a failure is permanent and
+nobody retries it.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from headwater.engine.delivery.targets import Targets
+from headwater.engine.log.branches import Branch
+from headwater.engine.log.heads import Heads
+from headwater.engine.log.sessions import Session, Sessions
+from headwater.engine.store.port import Store
+from headwater.protocol.commit import EntityAbsent, LeaseHeld, OriginCommitted, Precondition
+from headwater.protocol.reactions import LEASE_PREFIX
+from headwater.protocol.verdict import PreconditionFailed
+
+
+class Preconditions:
+    """Evaluates the preconditions of a commit against the space as it is now."""
+
+    __slots__ = ("_heads", "_sessions", "_store", "_targets")
+
+    def __init__(self, store: Store, heads: Heads, sessions: Sessions, targets: Targets) -> None:
+        self._store = store
+        self._targets = targets
+        self._heads = heads
+        self._sessions = sessions
+
+    def failure(
+        self, preconditions: tuple[Precondition, ...], session: Session, branch: Branch
+    ) -> PreconditionFailed | None:
+        # fault preconditions.ignored: for precondition in ():
+        for precondition in preconditions:
+            detail = self._why_not(precondition, session, branch)
+            if detail is not None:
+                return PreconditionFailed(str(type(precondition).__struct_config__.tag), detail)
+        return None
+
+    def _why_not(self, precondition: Precondition, session: Session, branch: Branch) -> str | None:
+        match precondition:
+            case OriginCommitted(local_seq):
+                # Commits of a session are judged in order (C5), so the origin's fate is known by now.
+                # fault preconditions.failed_origin_passes: if False:
+                if self._sessions.place_of(session, local_seq) is None:
+                    return f"its origin, commit {local_seq} of this session, was not accepted"
+            case EntityAbsent(doc):
+                head = self._heads.get(branch, doc)
+                # A tombstone counts as present: the document was written once.
+                # fault preconditions.tombstone_is_absent: if head.value:
+                # fault receipts.not_conditions: if False:
+                if head.seq or head.inherited_seq:
+                    return f"{doc.scope}:{doc.id} was already created on branch {branch.name!r}"
+            case LeaseHeld(name, token):
+                holder = self._other_holder(name, token)
+                if holder is not None:
+                    # Its token is what fences it: whoever does not hold it is not told.
+                    holder = "somebody else" if holder else "nobody"
+                    return f"lease {name!r} with token {token} is no longer held: it is with {holder}"
+            case _:
+                assert_never(precondition)
+        return None
+
+    def _other_holder(self, name: str, token: int) -> str | None:
+        """Who has a lease; None: whoever has this token, empty: nobody."""
+        # fault+ targets.commit_ignores_lease: return None
+        if name.startswith(LEASE_PREFIX):
+            return self._targets.holder_of(name, token)
+        lease = self._store.lease(name)
+        if lease is None or not lease.holder:
+            return ""
+        return None if lease.token == token else lease.holder

@@ -1,0 +1,390 @@
+"""The group: several frames, one store transaction, one fsync, verdicts after it.
+
+Each frame is judged in turn, so that later frames see earlier ones, and is written in its own savepoint. What
+is in memory runs ahead of the disk inside a group; if the transaction does not commit, all of it is dropped
+and the disk decides (C7). Upholds C5, C7 and C10.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headwater.clock import Clock
+from headwater.data.address import DocKey
+from headwater.data.patch import Touch
+from headwater.data.value import MAX_INT
+from headwater.engine.admission.access import Access
+from headwater.engine.admission.admission import Admission, Planned
+from headwater.engine.admission.commit_checks import check_commit
+from headwater.engine.delivery.outbox import Outgoing
+from headwater.engine.limits import Limits
+from headwater.engine.log.branches import Branch, Branches
+from headwater.engine.log.heads import Heads
+from headwater.engine.log.log import Log
+from headwater.engine.log.sessions import MERGES, Landed, Session, Sessions
+from headwater.engine.log.snapshots import Snapshots
+from headwater.engine.observations.reader_index import ReaderIndex
+from headwater.engine.observations.replaced_pieces import Remade
+from headwater.engine.observations.writer import Observing
+from headwater.engine.store.port import Store
+from headwater.errors import LimitError, ProtocolError
+from headwater.protocol.commit import (
+    Checked,
+    Commit,
+    Frame,
+    checked_frame,
+    decode_frame,
+    encode_commit,
+    encode_frame,
+    without,
+)
+from headwater.protocol.observations import Observation
+from headwater.protocol.partial import charged_bytes
+from headwater.protocol.record import DROPPED
+from headwater.protocol.verdict import Accepted, Conflict, Rejected, Rejection, RuleRefused, Verdict
+
+Outcome = tuple[Verdict, ...] | ProtocolError | LimitError
+"""A verdict per commit, or why the frame is no frame of this session at all."""
+
+_NONE: Final[list[Verdict]] = []
+UNWRITABLE: Final = (TypeError, ValueError, AttributeError, OverflowError, NotImplementedError, RecursionError)
+"""What making bytes of something raises that is no commit."""
+MANY_DOCUMENTS: Final = 8  # named by a commit, for them to be rebuilt together
+MANY_TOUCHES: Final = 64
+EVERYTHING: Final = (Touch((), True),)
+"""What a commit with many touches is remembered to have touched: more than it did, never less (C2)."""
+
+
+class Group:
+    """Judges frames inside one open store transaction and writes what was accepted."""
+
+    __slots__ = (
+        "_accepted",
+        "_access",
+        "_admission",
+        "_at_us",
+        "_branches",
+        "_clock",
+        "_dropped",
+        "_heads",
+        "_limits",
+        "_log",
+        "_observing",
+        "_outgoing",
+        "_readers",
+        "_remade",
+        "_sessions",
+        "_snapshots",
+        "_store",
+    )
+
+    def __init__(
+        self,
+        store: Store,
+        log: Log,
+        heads: Heads,
+        branches: Branches,
+        sessions: Sessions,
+        admission: Admission,
+        snapshots: Snapshots,
+        outgoing: Outgoing,
+        observing: Observing,
+        readers: ReaderIndex,
+        access: Access | None,
+        clock: Clock,
+        limits: Limits,
+    ) -> None:
+        self._store = store
+        self._log = log
+        self._heads = heads
+        self._branches = branches
+        self._sessions = sessions
+        self._admission = admission
+        self._snapshots = snapshots
+        self._outgoing = outgoing
+        self._observing = observing
+        self._remade = Remade(store, observing)
+        self._readers = readers
+        self._access = access
+        self._clock = clock
+        self._limits = limits
+        self._accepted = False
+        self._dropped: dict[int, frozenset[DocKey]] = {}  # by the seqs of this group's commits, if there are any
+        self._at_us = 0
+
+    def take(
+        self, session: Session, frame: Frame, *, alone: bool = False, observed: tuple[Observation, ...] = ()
+    ) -> Outcome:
+        """Judge one frame. A frame outside the protocol changes nothing and has no verdicts.
+
+        `alone`: it is the only one of its transaction, which is all the savepoint that it needs.
+        """
+        try:
+            if not (isinstance(frame, Checked) and frame.limits is self._limits.values):
+                frame = self._checked(frame)
+            # fault group.replays_judged_again: known = []
+            # fault group.replayed_waves_judged_again: known = self._replayed(session, frame) if len(frame) == 1 else []
+            known = self._replayed(session, frame)
+            fresh = frame[len(known) :] if known else frame
+            encoded = [encode_commit(commit) for commit in fresh]
+            if sum(map(len, encoded)) > self._limits.frame_bytes:
+                raise LimitError(f"the frame is longer than {self._limits.frame_bytes} bytes. Send several.")
+        except (ProtocolError, LimitError) as error:
+            return error
+        if not fresh:
+            return tuple(known)
+        if not alone:
+            self._store.savepoint()
+        verdicts = self._judged(session, fresh, encoded, observed)
+        # fault+ observations.stored_first: if alone: self._observing.flush(), self._store.commit(), self._store.begin()
+        if self._log.close_frame():
+            self._accepted = True
+            self._sessions.keep_judged(session)
+            self._sessions.trim(session)
+        # fault+ remade.forgotten_later: if alone: self._store.commit(), self._store.begin()
+        # fault+ remade.forgotten_later: [self._remade.look(self._branches.find(each.branch), each) for each in fresh]
+        if not alone:
+            self._store.release()
+        return (*known, *verdicts) if known else tuple(verdicts)
+
+    def _checked(self, frame: Frame) -> Frame:
+        """A frame made in this process, perhaps of anything: what cannot be read back must not be written down."""
+        try:
+            frame = checked_frame(frame, self._limits.values)
+        except UNWRITABLE as error:
+            raise ProtocolError(f"the frame is not a sequence of commits: {error}") from error
+        return decode_frame(_written_down(frame), self._limits.values)
+
+    def begin(self) -> None:
+        """All frames of a group have one time: when it was begun."""
+        self._at_us = self._log.later(self._clock.now_us())
+        self._accepted = False
+        self._dropped.clear()
+
+    def finish(self) -> bool:
+        """Write back heads if it is time. False: nothing was accepted, and no transaction is needed."""
+        if self._accepted and (
+            self._log.last_seq - self._log.written_back >= self._limits.heads_commits
+            or self._heads.bytes_pinned > self._limits.cache_bytes // 2
+        ):
+            self._heads.write_back()
+        # C7: what was observed is written with the commits it describes, or not at all.
+        is_observed = self._observing.flush()
+        return self._sessions.evict() or self._accepted or is_observed
+
+    # ---- replay ----------------------------------------------------------------------------------
+
+    def _replayed(self, session: Session, frame: Frame) -> list[Verdict]:
+        """C10: commits that already have a verdict get it again, before anything else is looked at."""
+        if len(frame) == 1 and session.last < frame[0].local_seq <= MAX_INT:
+            check_commit(frame[0], self._log.next_seq - 1, self._limits)
+            return _NONE
+        self._check_frame(session, frame)
+        known: list[Verdict] = []
+        for commit in frame:
+            if commit.local_seq > session.last:
+                break
+            known.append(self._known_verdict(session, commit))
+        for commit in frame[len(known) :]:
+            check_commit(commit, self._log.next_seq - 1, self._limits)
+        return known
+
+    def _known_verdict(self, session: Session, commit: Commit) -> Verdict:
+        logged = self._sessions.logged(session, commit.local_seq)
+        if logged is not None:
+            seq = logged.seq
+            # Rows of an older version lack fields that were added since: encoded anew they have them.
+            encoded = encode_commit(commit)
+            if logged.encoded != encoded and encode_commit(self._log.decoded(seq, logged.encoded)) != encoded:
+                # C10: the same key with other content is a mistake of the peer, not a second commit.
+                raise ProtocolError(
+                    f"commit {commit.local_seq} of session {session.key!r} was accepted at seq {seq} with other "
+                    "content. A replay must repeat it byte for byte; new content needs a new local_seq."
+                )
+            # fault group.replay_gets_new_seq: return Accepted(commit.local_seq, seq + 1, replayed=True)
+            # fault group.replay_answered_for_now: return Accepted(commit.local_seq, self._log.last_seq, replayed=True)
+            return Accepted(commit.local_seq, seq, replayed=True)
+        if commit.local_seq <= session.row.acked:
+            raise ProtocolError(
+                f"commit {commit.local_seq} of session {session.key!r} is replayed although the client said, up to "
+                f"{session.row.acked}, that it has the verdicts. Its key is no longer kept."
+            )
+        # Without a remembered reason the answer is still no: its turn is over (C5).
+        return Rejected(commit.local_seq, session.refused.get(commit.local_seq, Conflict()))
+
+    def _check_frame(self, session: Session, frame: Frame) -> None:
+        if not frame:
+            raise ProtocolError("a frame holds at least one commit")
+        if len(frame) > self._limits.frame_commits:
+            raise LimitError(
+                f"a frame of {len(frame)} commits is over the limit of {self._limits.frame_commits}. Send several."
+            )
+        last = 0
+        for commit in frame:
+            if not last < commit.local_seq <= MAX_INT:
+                # C5: verdicts come in local_seq order, so commits do.
+                raise ProtocolError(
+                    f"commit {commit.local_seq} of session {session.key!r} comes after {last}: local_seq must rise, "
+                    f"from 1 to {MAX_INT}"
+                )
+            last = commit.local_seq
+            if commit.branch != frame[0].branch:
+                raise ProtocolError("all commits of a frame are on one branch. Send one frame per branch.")
+
+    # ---- judging and accepting -------------------------------------------------------------------
+
+    def _judged(
+        self, session: Session, frame: Frame, encodings: list[bytes], observed: tuple[Observation, ...]
+    ) -> list[Verdict]:
+        branch = self._branches.find(frame[0].branch)
+        if branch is None:
+            return [self._refused(session, commit, _no_branch(commit.branch)) for commit in frame]
+        runs = self.observe(session, branch, observed) if observed else {}
+        self._log.open_frame(session.id, branch.id, self._at_us)
+        verdicts: list[Verdict] = []
+        # fault group.wave_judged_backwards: for commit, encoded in zip(frame[::-1], encodings[::-1], strict=True):
+        for commit, encoded in zip(frame, encodings, strict=True):
+            refusal = self._refusal(session, commit, encoded)
+            if len(commit.operations) + len(commit.reads) > MANY_DOCUMENTS and refusal is None:
+                named = (*[each.doc for each in commit.operations], *[each.doc for each in commit.reads])
+                for _ in self._heads.many(branch, named):
+                    pass  # They are in memory from here on.
+            sizes = charged_bytes(encoded, len(commit.operations))
+            plan = refusal or self._admission.judge(session, branch, commit, sizes)
+            if not isinstance(plan, list):
+                verdicts.append(self._refused(session, commit, plan))
+                continue
+            # An operation that changes nothing here is no write: it wakes no reader and conflicts with no commit.
+            # fault group.equal_writes_kept: previous = tuple([planned[0].seq for planned in plan])
+            previous = tuple([head.seq if touched else DROPPED for head, _, touched in plan])
+            seq = self._log.admit(commit.local_seq, encoded, previous)
+            if DROPPED in previous:
+                self._dropped[seq] = frozenset([head.key for head, _, touched in plan if not touched])
+            self._apply(session, branch, commit, seq, plan, sizes)
+            # fault remade.forgotten_later:
+            self._remade.look(branch, self.effective(seq, commit))
+            run = runs.get(commit.local_seq)
+            if run is not None:
+                # I5: as of its own commit, so that what it wrote itself does not make it dirty.
+                self._observing.ran(session, branch, run, seq, wrote=bool(commit.operations))
+            verdicts.append(Accepted(commit.local_seq, seq))
+        # fault group.wave_judged_backwards: return verdicts[::-1]
+        return verdicts
+
+    def observe(self, session: Session, branch: Branch, observed: tuple[Observation, ...]) -> dict[int, Observation]:
+        """Keep what is current of runs that changed nothing. Answers those that belong to commits, by `local_seq`."""
+        runs: dict[int, Observation] = {}
+        may_write = self._access is None or self._access.may_write(session.principal)
+        for run in observed[: self._limits.frame_observations] if may_write and self._observing.is_on else ():
+            if run.local_seq:
+                runs[run.local_seq] = run
+            else:
+                self._observing.noted(session, branch, run)
+        return runs
+
+    def observe_alone(self, session: Session, branch_name: str, observed: tuple[Observation, ...]) -> Outcome:
+        """The same without a frame: nothing is judged, so that there is no verdict."""
+        branch = self._branches.find(branch_name)
+        if branch is not None:
+            self.observe(session, branch, observed)
+        return ()
+
+    def _refused(self, session: Session, commit: Commit, rejection: Rejection) -> Rejected:
+        self._sessions.refuse(session, commit.local_seq, rejection)
+        return Rejected(commit.local_seq, rejection)
+
+    def _refusal(self, session: Session, commit: Commit, encoded: bytes) -> RuleRefused | None:
+        """Rules that no retry can satisfy: its size, an event id that is taken, what its user may not do."""
+        if self._access is not None:
+            refused = self._access.refusal(session, commit)
+            if refused is not None:
+                return refused
+        if session.key.startswith(MERGES):
+            return None  # a merge is as large as what it merges, and cannot be split
+        if len(encoded) > self._limits.commit_bytes:
+            return RuleRefused(
+                "commit_bytes",
+                f"it is {len(encoded)} bytes long, over the limit of {self._limits.commit_bytes}. Split it.",
+            )
+        limits = self._limits
+        patches = sum([len(operation.patches) for operation in commit.operations])
+        reads = len(commit.reads) + len(commit.provenance.causes)
+        if (
+            reads > limits.commit_reads
+            or len(commit.operations) > limits.commit_operations
+            or patches > limits.commit_patches
+        ):
+            return RuleRefused(
+                "commit_size",
+                f"it has {reads} reads and causes, {len(commit.operations)} operations and {patches} patches; the "
+                f"limits are {limits.commit_reads}, {limits.commit_operations} and {limits.commit_patches}. Split it.",
+            )
+        if commit.events or commit.handled or commit.delivered or commit.declared:
+            return self._outgoing.refusal(commit)
+        return None
+
+    def _apply(
+        self, session: Session, branch: Branch, commit: Commit, seq: int, plan: list[Planned], sizes: list[int]
+    ) -> None:
+        """C7: past this point nothing can say no; a failing store fails the whole group."""
+        # C7: all checks came before; what follows is written whole or, with its transaction, not at all.
+        written: list[tuple[DocKey, tuple[Touch, ...]]] = []
+        next_doc = self._heads.next_doc
+        for (head, value, touched), size in zip(plan, sizes, strict=True):
+            # fault group.equal_writes_kept: if False:
+            if not touched:
+                continue
+            if not head.doc:
+                # No document was made since, on whichever branch, except by this commit, whose documents differ.
+                is_new = head.absent_of == next_doc
+                head.doc = (0 if is_new else self._store.doc_of(head.key) or 0) or self._new_doc(head.key)
+            head.value = value
+            head.seq = seq
+            head.patches += 1
+            head.patch_bytes += size
+            head.marks.record(touched, seq, session.id)
+            written.append((head.key, touched if len(touched) <= MANY_TOUCHES else EVERYTHING))
+            if not head.changed:
+                self._heads.changed(head)
+            if self._snapshots.is_due(head):
+                self._snapshots.take(branch, head)
+            if head.marks.stale >= self._limits.marks_patches and self._snapshots.marks_are_due(head):
+                self._snapshots.keep_marks(branch, head)
+            if 4 * head.patch_bytes > head.weight or 300 * head.marks.nodes > head.weight:
+                self._heads.reweigh(head)
+        self._sessions.accept(session, commit.local_seq, Landed(seq, branch.id, written))
+        if commit.events or commit.records or commit.handled or commit.delivered or commit.declared:
+            # fault group.events_lost: pass
+            self._outgoing.keep(session, branch, commit, seq, self._at_us)
+
+    def effective(self, seq: int, commit: Commit) -> Commit:
+        """A commit that this group accepted, without the operations that changed nothing where it landed."""
+        # fault group.equal_writes_spread: return commit
+        return without(commit, self._dropped[seq]) if seq in self._dropped else commit
+
+    def _new_doc(self, key: DocKey) -> int:
+        doc = self._heads.next_doc
+        self._heads.next_doc = doc + 1
+        self._store.put_doc(doc, key)
+        self._readers.made(key, doc)
+        return doc
+
+
+def _written_down(frame: Frame) -> bytes:
+    """The frame as bytes, or which of its commits has something that no bytes can say."""
+    try:
+        return encode_frame(frame)
+    except UNWRITABLE:
+        for commit in frame:
+            try:
+                encode_commit(commit)
+            except UNWRITABLE as error:
+                number = getattr(commit, "local_seq", "?")
+                raise ProtocolError(
+                    f"commit {number} has a name or a number that cannot be written down: {error}"
+                ) from error
+        raise
+
+
+def _no_branch(name: str) -> RuleRefused:
+    return RuleRefused("branch", f"branch {name!r} does not exist or was deleted")

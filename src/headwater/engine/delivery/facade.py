@@ -1,0 +1,125 @@
+"""Delivery: the one door to the reactions of a space. Composes subscriptions, targets, outcomes and operating.
+
+Owns nothing. Whoever answers calls it inside an open store transaction; it says whether that has to be waited for.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from headwater.clock import Clock
+from headwater.engine.delivery.admin import Operating
+from headwater.engine.delivery.results import Outcomes
+from headwater.engine.delivery.steady import Steady
+from headwater.engine.delivery.subscriptions import Subscriptions
+from headwater.engine.delivery.targets import Targets
+from headwater.engine.limits import Limits
+from headwater.engine.log.log import Log
+from headwater.engine.store.port import Store
+from headwater.errors import HeadwaterError, StorageError
+from headwater.protocol.commit import Commit
+from headwater.protocol.reactions import (
+    Claim,
+    Claimed,
+    Delivering,
+    Delivers,
+    Drained,
+    Finish,
+    Finished,
+    LeasesRenewed,
+    Operate,
+    QueryDrained,
+    QueryFailures,
+    QueryReactions,
+    QueryTargets,
+    RenewLeases,
+    Subscribe,
+    Subscribed,
+)
+from headwater.protocol.verdict import RuleRefused
+
+
+class Delivery:
+    """The reactions of one space."""
+
+    __slots__ = ("_clock", "_log", "_operating", "_store", "offers", "outcomes", "subscriptions", "targets")
+
+    def __init__(self, store: Store, log: Log, clock: Clock, limits: Limits) -> None:
+        self._store = store
+        self._log = log
+        self.subscriptions = Subscriptions(store, log, clock, limits)
+        self._clock = steady = Steady(clock, lambda: self.targets.last_known_us())
+        self.targets = Targets(store, self.subscriptions, steady, limits)
+        self.offers = self.targets.offers
+        self.outcomes = Outcomes(store, self.subscriptions, self.targets, steady, limits)
+        self._operating = Operating(store, self.subscriptions, self.targets, self.outcomes, steady, limits)
+
+    def forget(self) -> None:
+        """What is in memory may not be on the disk."""
+        self.subscriptions.forget()
+        self.targets.forget()
+
+    def refusal(self, commit: Commit) -> RuleRefused | None:
+        """Why no retry of a commit can be accepted: nobody was given what it delivers, or of what it declares."""
+        for each in commit.delivered:
+            if not self.outcomes.is_given(each):
+                return RuleRefused(
+                    "delivered",
+                    f"record {each.seq}.{each.ordinal} is not one that reaction {each.reaction!r} is to deliver next "
+                    f"to {each.key!r}",
+                )
+        return self.subscriptions.refusal(commit) if commit.declared else None
+
+    def is_urgent(self, question: Delivers) -> bool:
+        """Whether the answer has to be on the disk before it leaves.
+
+        A claim that the disk loses is a target that is given away once more, under a token that nobody had; a renewal
+        that it loses, a lease that ends before its time. Neither is a promise to anybody.
+        """
+        if isinstance(question, Claim):
+            return not self.targets.has_epoch
+        return isinstance(question, Subscribe | Finish | Operate)
+
+    def answer_among_others(self, question: Delivers) -> Delivering | HeadwaterError:
+        """The same in a transaction that others have a part in: one that is refused takes none of them along."""
+        self._store.savepoint()
+        try:
+            answer = self.answer(question)
+        except StorageError:
+            raise
+        except HeadwaterError as error:
+            self._store.rollback_to_savepoint()
+            return error
+        self._store.release()
+        return answer
+
+    def answer(self, question: Delivers) -> Delivering:
+        match question:
+            case Subscribe(id=id):
+                is_new = self.subscriptions.subscribe(question)
+                return Subscribed(id, self._log.next_seq - 1, is_new)
+            case Claim(id=id):
+                known = [name for name in question.reactions if name in self.subscriptions.all()]
+                self._operating.served.update(dict.fromkeys(known, self._clock.now_us()))
+                grants, next_us = self.targets.claim(question)
+                return Claimed(id, tuple(grants), next_us)
+            case RenewLeases(id=id):
+                return LeasesRenewed(id, self.targets.renew(question))
+            case Finish(id=id, outcomes=outcomes):
+                late = self.outcomes.finish(question)
+                rows = self.subscriptions.all()
+                named = dict.fromkeys([outcome.hold.reaction for outcome in outcomes])
+                return Finished(id, late, self.targets.next_us([rows[name] for name in named if name in rows]))
+            case Operate():
+                return self._operating.operate(question)
+            case QueryReactions():
+                return self._operating.reactions(question)
+            case QueryTargets():
+                return self._operating.targets(question)
+            case QueryFailures():
+                return self._operating.failures(question)
+            case QueryDrained(id=id, through=through):
+                is_there = through is None or through < self._log.next_seq
+                return Drained(id, is_there and self._operating.is_drained(through))
+            case _:
+                assert_never(question)

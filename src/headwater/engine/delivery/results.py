@@ -1,0 +1,172 @@
+"""Outcomes: what became of targets that somebody had. Positions move, attempts are kept, the next due time is stored.
+
+Whoever does not hold a target any more changes nothing and is told so. What is hopeless is blocked, parked or skipped,
+as whoever tried it says; the record stays, and an operator can have it tried again. Writes inside the open store
+transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headwater.data.value import MAX_INT
+from headwater.engine.delivery.steady import Steady
+from headwater.engine.delivery.subscriptions import Subscriptions
+from headwater.engine.delivery.targets import FAILED, Targets
+from headwater.engine.limits import Limits
+from headwater.engine.log.branches import MAIN_ID
+from headwater.engine.store.delivery_port import NEVER, ParkedRow, Passed, Place, Standing, SubscriptionRow, TargetRow
+from headwater.engine.store.port import Store
+from headwater.errors import InvariantViolation, LimitError, ProtocolError
+from headwater.protocol.commit import Delivered
+from headwater.protocol.reactions import Failure, Finish, Hold, Outcome
+
+
+class Outcomes:
+    """Moves the targets of one space on."""
+
+    __slots__ = ("_clock", "_limits", "_store", "_subscriptions", "_targets")
+
+    def __init__(
+        self, store: Store, subscriptions: Subscriptions, targets: Targets, clock: Steady, limits: Limits
+    ) -> None:
+        self._store = store
+        self._subscriptions = subscriptions
+        self._targets = targets
+        self._clock = clock
+        self._limits = limits
+
+    def finish(self, question: Finish) -> tuple[Hold, ...]:
+        """Take in what came of targets. Answers those that were not the worker's any more."""
+        if len(question.outcomes) > self._limits.claim_targets:
+            raise LimitError(f"one message is about at most {self._limits.claim_targets} targets. Send several.")
+        late: list[Hold] = []
+        moved: list[TargetRow] = []
+        for outcome in question.outcomes:
+            target = self._targets.held(outcome.hold)
+            row = self._subscriptions.all().get(outcome.hold.reaction)
+            if row is None or target is None or not self._is_possible(row, target, outcome):
+                late.append(outcome.hold)
+            else:
+                moved.append(self._moved(row, target, outcome))
+        self._store.delivery.put_targets(moved)
+        return tuple(late)
+
+    def _is_possible(self, row: SubscriptionRow, target: TargetRow, outcome: Outcome) -> bool:
+        """Whether it speaks of records that a target is still to deliver. One that does not takes no other along."""
+        # fault+ delivering.failed_record_passed: return True
+        failure, place = outcome.failure, outcome.through
+        if place is not None and not (self._is_open(target, place) and self._is_of(row, target.key, place)):
+            return False
+        if failure is not None and not self._is_of(row, target.key, (failure.seq, failure.ordinal)):
+            return False
+        after = target.position if place is None else max(place, target.position)
+        if failure is None:
+            return True
+        failed = (failure.seq, failure.ordinal)
+        return failed > after or (place is None and self._is_open(target, failed))
+
+    def _is_open(self, target: TargetRow, place: Place) -> bool:
+        if place > target.position:
+            return True
+        passed = self._store.delivery.parked(target.reaction, target.key, place)
+        return passed is not None and passed.state == Passed.REPLAY
+
+    def is_given(self, each: Delivered) -> bool:
+        """Whether somebody can have been given this record: it is the target's, after its position or passed over."""
+        # fault+ targets.commit_ignores_lease: return True
+        row = self._subscriptions.all().get(each.reaction)
+        target = self._store.delivery.target(row.reaction, each.key) if row is not None else None
+        if row is None or target is None:
+            return False
+        place = (each.seq, each.ordinal)
+        return self._is_of(row, each.key, place) and self._is_open(target, place)
+
+    def _is_of(self, row: SubscriptionRow, key: str, place: Place) -> bool:
+        """Whether there is such a record, and it is the target's."""
+        record = self._store.delivery.record(row.topic, place)
+        return record is not None and record.key == key and record.branch == MAIN_ID
+
+    def delivered(self, records: Iterable[Delivered]) -> None:
+        """C7: a position moves with the commit that says so. That its lease is held was a condition of it."""
+        for each in records:
+            row = self._subscriptions.get(each.reaction)
+            target = self._store.delivery.target(row.reaction, each.key)
+            if target is not None:
+                outcome = Outcome(
+                    Hold(each.reaction, each.key, target.token), (each.seq, each.ordinal), keeps=each.keeps
+                )
+                self._store.delivery.put_targets([self._moved(row, target, outcome)])
+
+    def _moved(self, row: SubscriptionRow, target: TargetRow, outcome: Outcome) -> TargetRow:
+        if outcome.through is not None:
+            target = self._through(target, outcome.through)
+        failure = outcome.failure
+        if failure is not None:
+            return self._failed(row, target, failure, was_first=outcome.through is None)
+        if outcome.keeps:
+            return target._replace(attempt=1)  # The next record is being tried already, by the same claim.
+        if outcome.through is None:
+            target = target._replace(attempt=max(0, target.attempt - 1))  # Given back: nothing was tried.
+        return self.settled(row, target)
+
+    def _through(self, target: TargetRow, place: Place) -> TargetRow:
+        """Delivered up to here; or that very record, if it was passed over before."""
+        self._targets.tally(target.reaction).delivered += 1
+        is_next = place > target.position
+        target = target._replace(seq=place[0], ordinal=place[1]) if is_next else self.replayed(target, place)
+        if target.failures or target.lost or target.fingerprint or not is_next:
+            self._store.delivery.drop_attempts(target.reaction, target.key, place)
+        return target._replace(attempt=0, failures=0, lost=0, fingerprint="")
+
+    def replayed(self, target: TargetRow, place: Place) -> TargetRow:
+        """A record that was passed over is delivered, or passed over once more by whoever puts it back."""
+        # fault+ targets.commit_ignores_lease: return target
+        passed = self._store.delivery.parked(target.reaction, target.key, place)
+        if passed is None or passed.state != Passed.REPLAY:
+            raise InvariantViolation(f"{place} of target {target.key!r} is not to be delivered")
+        self._store.delivery.drop_parked(passed)
+        return target._replace(replays=target.replays - 1)
+
+    def _failed(self, row: SubscriptionRow, target: TargetRow, failure: Failure, *, was_first: bool) -> TargetRow:
+        now_us = self._clock.now_us()
+        if not 0 <= failure.wait_us <= MAX_INT // 4:
+            raise ProtocolError(f"a retry waits 0 to {MAX_INT // 4} microseconds, not {failure.wait_us}")
+        if not (was_first and target.attempt):
+            target = target._replace(attempt=1)  # Its claim was the one of records that were delivered since.
+        target = target._replace(fingerprint=failure.fingerprint, failures=target.failures + 1)
+        place = (failure.seq, failure.ordinal)
+        self._targets.tally(target.reaction).failed += 1
+        number = target.attempt - 1
+        self._targets.attempted(target, place, number, FAILED, now_us, failure.message, failure.error)
+        match failure.then:
+            case "retry":
+                return target._replace(state=Standing.DUE, due_us=now_us + failure.wait_us, holder="", began_us=now_us)
+            case "block":
+                return target._replace(state=Standing.BLOCKED, due_us=NEVER, holder="")
+            case "park":
+                return self.passed(row, target, place, Passed.PARKED)
+            case "skip":
+                return self.passed(row, target, place, Passed.SKIPPED)
+
+    def passed(self, row: SubscriptionRow, target: TargetRow, place: Place, how: Passed) -> TargetRow:
+        """Go on without a record, which is kept as one that was passed over."""
+        if place <= target.position:
+            target = self.replayed(target, place)
+        else:
+            target = target._replace(seq=place[0], ordinal=place[1])
+        self._store.delivery.put_parked(
+            ParkedRow(target.reaction, target.key, *place, how, self._clock.now_us(), target.fingerprint)
+        )
+        return self.settled(row, target._replace(attempt=0, failures=0, lost=0, fingerprint=""))
+
+    def settled(self, row: SubscriptionRow, target: TargetRow) -> TargetRow:
+        """Nobody has it: it is due if there is more, after those that are due already."""
+        next_us = self._store.delivery.next_emitted(row.topic, MAIN_ID, target.key, target.position)
+        # fault outcomes.more_records_ignored: if True:
+        if next_us is None and not target.replays:
+            return target._replace(state=Standing.IDLE, due_us=NEVER, holder="")
+        now_us = self._clock.now_us()
+        # By the clock of targets, as all that a target says: the log's may be ahead of it.
+        since_us = target.since_us if next_us is None else now_us - self._clock.age_us(next_us)
+        return target._replace(state=Standing.DUE, due_us=now_us, holder="", since_us=since_us, began_us=now_us)

@@ -1,0 +1,331 @@
+"""Targets: one reaction and one stream key, given to one worker at a time.
+
+A record marks the targets that it is for, in the commit that emits it: no scan, no gap. A claim takes those that are
+due, counts the attempt, and fences each with a token that was never given before; a lease that is over is due again, so
+that nothing has to tick. What a claim costs depends on how much it takes, not on how many targets there are. Writes
+inside the open store transaction; what came of a target is said elsewhere (`outcomes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from headwater.data.codec import decode
+from headwater.data.value import MAX_INT
+from headwater.engine.delivery.idle_workers import Offers
+from headwater.engine.delivery.steady import Steady
+from headwater.engine.delivery.subscriptions import Subscriptions
+from headwater.engine.limits import Limits
+from headwater.engine.log.branches import MAIN_ID
+from headwater.engine.log.log import number_in_meta
+from headwater.engine.store.delivery_port import (
+    CLAIMS_EPOCH,
+    NEVER,
+    AttemptRow,
+    Listening,
+    Passed,
+    Place,
+    Standing,
+    SubscriptionRow,
+    TargetRow,
+)
+from headwater.engine.store.port import RecordRow, Store
+from headwater.errors import ProtocolError
+from headwater.protocol.reactions import Claim, Grant, Granted, Hold, RenewLeases, target_of
+
+AGING_US: Final = 1_000_000
+"""How much earlier than it is a target counts as due, for each step of priority: nothing waits for ever."""
+KEPT: Final = 32
+"""Attempts that are kept of a record: the last ones."""
+FAILED: Final = 0
+LOST: Final = 1
+_COUNT: Final = 2**32
+"""Targets that are given away between two openings of a space."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What came of the targets of a reaction that were claimed. For whoever looks; nothing is decided by it."""
+
+    delivered: int = 0
+    failed: int = 0
+    lost: int = 0
+
+
+class Targets:
+    """What is to be delivered in one space, and who does it."""
+
+    __slots__ = ("_clock", "_epoch", "_given", "_limits", "_store", "_subscriptions", "offers", "tallies")
+
+    def __init__(self, store: Store, subscriptions: Subscriptions, clock: Steady, limits: Limits) -> None:
+        self.offers = Offers(clock, limits.claim_bytes)
+        self._store = store
+        self._subscriptions = subscriptions
+        self._clock = clock
+        self._limits = limits
+        self._epoch: int | None = None  # of the tokens given since the space was opened; None: none yet
+        self._given = 0
+        self.tallies: dict[int, Tally] = {}  # by reaction, since this is open
+
+    def tally(self, reaction: int) -> Tally:
+        return self.tallies.setdefault(reaction, Tally())
+
+    def forget(self) -> None:
+        """The disk may not have what was given: no token is given twice."""
+        self._epoch = None
+        self.offers.forget()
+
+    def last_known_us(self) -> int:
+        """The last moment that something is known of: what waits was claimed, let go or emitted then."""
+        rows = self._subscriptions.all().values()
+        return max([self._store.delivery.last_known(row.reaction, self._limits.page) for row in rows], default=0)
+
+    @property
+    def has_epoch(self) -> bool:
+        """Whether tokens can be given that nobody had, whatever the disk loses."""
+        return self._epoch is not None and self._given < _COUNT - self._limits.claim_targets
+
+    # ---- emitting --------------------------------------------------------------------------------
+
+    def mark(self, records: Iterable[RecordRow]) -> None:
+        """C7: what was emitted has its targets with the commit that emits it."""
+        now_us = self._clock.now_us()
+        wanted: dict[tuple[str, str], list[RecordRow]] = {}
+        for record in records:
+            wanted.setdefault((record.topic, record.key), []).append(record)
+        for (topic, key), theirs in wanted.items():
+            for row in self._subscriptions.of_topic(topic):
+                self._mark(row, key, now_us, now_us, theirs)
+
+    def _mark(
+        self, row: SubscriptionRow, key: str, due_us: int, since_us: int, records: list[RecordRow] | None = None
+    ) -> None:
+        """`records`: all that it has to deliver, unless it has to look through those from before."""
+        tables = self._store.delivery
+        known = tables.target(row.reaction, key)
+        # fault+ targets.known_target_not_marked: if known is not None: return
+        if known is not None and known.state != Standing.IDLE:
+            self.offers.is_more = True
+            return
+        due = (
+            TargetRow(row.reaction, key, *row.start, Standing.DUE, due_us, 0, 0, 0, 0, 0, "", since_us, 0, "")
+            if known is None
+            else known._replace(state=Standing.DUE, due_us=due_us, since_us=since_us)
+        )
+        held = self._offered(row, due, records, due_us) if records and not row.is_filling else None
+        if held is None:
+            self.offers.is_more = True
+        if known is None:
+            tables.add_targets([held or due])
+        else:
+            tables.put_targets([held or due])
+
+    def _offered(self, row: SubscriptionRow, due: TargetRow, records: list[RecordRow], now_us: int) -> TargetRow | None:
+        """The same, given to a worker that waits for it. C7: that is on the disk with the commit, or neither is."""
+        if row.state != Listening.LIVE or due.attempt or due.replays:
+            return None
+        records = _fitting(records[: self._limits.claim_records], self._limits.claim_bytes)
+        size = sum([len(record.payload) for record in records])
+        offer = self.offers.find(row.name, size)
+        if offer is None:
+            return None
+        question = offer.question
+        held, grant = self._given_to(question, row, due, records[: max(1, question.records)], now_us)
+        self.offers.give(offer, grant, size, now_us)
+        return held
+
+    def fill(self, row: SubscriptionRow) -> bool:
+        """Give some of the records from before a subscription their targets. False: all of them have."""
+        if not row.is_filling:
+            return False
+        page = self._limits.page
+        now_us = self._clock.now_us()
+        records = self._store.records_after(row.topic, row.cursor, page)
+        earlier = [record for record in records if record.seq <= row.until_seq]
+        for key, since_us in {r.key: r.emitted_us for r in reversed(earlier) if r.branch == MAIN_ID}.items():
+            self._mark(row, key, now_us, now_us - self._clock.age_us(since_us) if since_us else now_us)
+        if len(earlier) < page:
+            row = row._replace(cursor_seq=row.until_seq, cursor_ordinal=MAX_INT)
+        else:
+            row = row._replace(cursor_seq=earlier[-1].seq, cursor_ordinal=earlier[-1].ordinal)
+        self._subscriptions.put(row)
+        return row.is_filling
+
+    # ---- claiming --------------------------------------------------------------------------------
+
+    def claim(self, question: Claim) -> tuple[list[Grant], int | None]:
+        """Targets that are due, for a worker; and how long until there may be more."""
+        check_lease(question.lease_us)
+        rows = self._subscriptions.all()
+        live = [rows[name] for name in dict.fromkeys(question.reactions) if name in rows]
+        live = [row for row in live if row.state == Listening.LIVE]
+        filling = [row for row in live if self.fill(row)]
+        limit = min(question.limit, self._limits.claim_targets)
+        now_us = self._clock.now_us()
+        grants: list[Grant] = []
+        taken: list[TargetRow] = []
+        room = self._limits.claim_bytes
+        for row, due in self._due(live, now_us, limit):
+            target = due
+            records, is_replay = self._records(row, target, question.records)
+            if not records:
+                taken.append(target._replace(state=Standing.IDLE, due_us=NEVER, holder=""))
+                continue
+            room -= sum([len(record.payload) for record in records])
+            if room < 0 and grants:
+                break
+            if target.state == Standing.LEASED:
+                target = self._lost(target, records[0], now_us)
+            held, grant = self._given_to(question, row, target, records, now_us, is_replay=is_replay)
+            taken.append(held)
+            grants.append(grant)
+        self._store.delivery.put_targets(taken)
+        return grants, 0 if filling else self.next_us(live)
+
+    def _given_to(
+        self,
+        question: Claim,
+        row: SubscriptionRow,
+        target: TargetRow,
+        records: list[RecordRow],
+        now_us: int,
+        *,
+        is_replay: bool = False,
+    ) -> tuple[TargetRow, Grant]:
+        held = target._replace(
+            state=Standing.LEASED,
+            due_us=now_us + question.lease_us,
+            attempt=target.attempt + 1,
+            token=self._new_token(),
+            holder=question.worker,
+            began_us=now_us,
+        )
+        age_us = self._clock.age_us(records[0].emitted_us)
+        given = tuple(map(_granted, records))
+        return held, Grant(Hold(row.name, held.key, held.token), target.attempt, target.lost, given, is_replay, age_us)
+
+    def _due(self, live: list[SubscriptionRow], now_us: int, limit: int) -> list[tuple[SubscriptionRow, TargetRow]]:
+        """The earliest of all reactions. One of a higher priority counts as earlier than it is, by so much at most."""
+        found = [
+            (target.due_us - row.priority * AGING_US, row, target)
+            for row in (live if limit else ())
+            for target in self._store.delivery.claimable(row.reaction, now_us, limit)
+        ]
+        found.sort(key=lambda each: each[0])
+        return [(row, target) for _, row, target in found[:limit]]
+
+    def _records(self, row: SubscriptionRow, target: TargetRow, most: int) -> tuple[list[RecordRow], bool]:
+        """What a target has to deliver next, and whether it was passed over before.
+
+        One that was tried before comes alone: what it brings down is blamed on no other.
+        """
+        tables = self._store.delivery
+        if target.replays:
+            for passed in tables.parked_of(target.reaction, target.key, Passed.REPLAY, 1):
+                record = tables.record(row.topic, (passed.seq, passed.ordinal))
+                if record is not None:
+                    return [record], True
+        limit = 1 if target.attempt else max(1, min(most, self._limits.claim_records))
+        records = tables.records_of(row.topic, MAIN_ID, target.key, target.position, limit)
+        return _fitting(records, self._limits.claim_bytes), False
+
+    def _lost(self, target: TargetRow, record: RecordRow, now_us: int) -> TargetRow:
+        """Its lease is over, and whoever had it said nothing."""
+        number = max(target.attempt - 1, 0)
+        self.tally(target.reaction).lost += 1
+        self.attempted(
+            target, (record.seq, record.ordinal), number, LOST, now_us, f"the lease of {target.holder!r} ended", ""
+        )
+        return target._replace(lost=target.lost + 1)
+
+    def attempted(
+        self, target: TargetRow, place: Place, number: int, how: int, now_us: int, message: str, error: str
+    ) -> None:
+        """Keep an attempt that came to nothing."""
+        self._store.delivery.put_attempt(
+            AttemptRow(
+                target.reaction,
+                target.key,
+                *place,
+                number % KEPT,
+                number,
+                how,
+                target.began_us,
+                now_us,
+                error,
+                message[: self._limits.failure_text],
+                target.fingerprint,
+            )
+        )
+
+    def _new_token(self) -> int:
+        if self._epoch is None or self._given >= _COUNT - 1:
+            # C6: on the disk before any token of it is given away, since claims are not waited for.
+            self._epoch = number_in_meta(self._store, CLAIMS_EPOCH, 0) + 1
+            self._store.put_meta(CLAIMS_EPOCH, str(self._epoch))
+            self._given = 0
+        self._given += 1
+        return self._epoch * _COUNT + self._given
+
+    def next_us(self, rows: Iterable[SubscriptionRow]) -> int | None:
+        """How long until something of these reactions may be claimed. None: nothing is to be delivered."""
+        dues = [self._store.delivery.next_due(row.reaction) for row in rows if row.state == Listening.LIVE]
+        known = [due for due in dues if due is not None]
+        return max(0, min(known) - self._clock.now_us()) if known else None
+
+    # ---- holding ---------------------------------------------------------------------------------
+
+    def renew(self, question: RenewLeases) -> tuple[Hold, ...]:
+        """Let leases go on. Answers those that are somebody else's by now."""
+        check_lease(question.lease_us)
+        until_us = self._clock.now_us() + question.lease_us
+        held, lost = [], []
+        for hold in question.holds:
+            target = self.held(hold)
+            if target is None:
+                lost.append(hold)
+            else:
+                held.append(target._replace(due_us=until_us))
+        self._store.delivery.put_targets(held)
+        return tuple(lost)
+
+    def held(self, hold: Hold) -> TargetRow | None:
+        """The target of a lease, if it is still the one with this token."""
+        row = self._subscriptions.all().get(hold.reaction)
+        target = self._store.delivery.target(row.reaction, hold.key) if row is not None else None
+        # fault targets.lost_lease_moves: if target is None or target.state != Standing.LEASED:
+        if target is None or target.token != hold.token or target.state != Standing.LEASED:
+            return None
+        return target
+
+    def holder_of(self, lease: str, token: int) -> str | None:
+        """Who has a target, by the name of its lease. None: it is whoever has this token; empty: nobody."""
+        named = target_of(lease)
+        if named is None:
+            raise ProtocolError(f"{lease!r} is the lease of no target")
+        row = self._subscriptions.all().get(named[0])
+        target = self._store.delivery.target(row.reaction, named[1]) if row is not None else None
+        if target is None or target.state != Standing.LEASED:
+            return ""
+        return None if target.token == token else target.holder
+
+
+def _fitting(records: list[RecordRow], most: int) -> list[RecordRow]:
+    """The first of them, and as many more as are not too long together."""
+    held = 0
+    for place, record in enumerate(records):
+        held += len(record.payload)
+        if held > most and place:
+            return records[:place]
+    return records
+
+
+def check_lease(lease_us: int) -> None:
+    if not 0 < lease_us <= MAX_INT // 4:
+        raise ProtocolError(f"a target is leased for 1 to {MAX_INT // 4} microseconds, not {lease_us}")
+
+
+def _granted(record: RecordRow) -> Granted:
+    return Granted(record.seq, record.ordinal, decode(record.payload), record.source, record.emitted_us)

@@ -1,0 +1,70 @@
+"""Snapshots: whole documents in the history, so that rebuilding one never folds more than a few patches.
+
+A snapshot is due after a number of commits whose patches are worth a share of its size: what snapshots cost
+stays proportional to what was written. The spacing of older ones is doubled, which
+halves their cost and doubles what a read in the past folds, and no more: the fold has a bound at any age.
+The write index is stored too, one per document, overwritten in place.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headwater.data.value import MaybeValue
+from headwater.engine.limits import Limits
+from headwater.engine.log.branches import Branch
+from headwater.engine.log.heads import Head, Heads, snapshot_of
+from headwater.engine.store.port import MarksRow, Store
+
+MARKS_SHARE: Final = 4  # a stored index waits until a quarter as many touches as it has nodes are new
+
+BASE_ORDINAL: Final = 0  # of a snapshot made by compaction; even, so that thinning keeps it
+
+
+class Snapshots:
+    """Writes and thins the snapshots of documents, inside the open store transaction."""
+
+    __slots__ = ("_heads", "_limits", "_store")
+
+    def __init__(self, store: Store, heads: Heads, limits: Limits) -> None:
+        self._store = store
+        self._heads = heads
+        self._limits = limits
+
+    def is_due(self, head: Head) -> bool:
+        """After a number of commits worth a share of the last one; and when the size is no longer known at all."""
+        if head.patch_bytes > self._limits.document_bytes // 2 or head.patches >= self._limits.snapshot_patches_most:
+            return True
+        return (
+            head.patches >= self._limits.snapshot_patches
+            and head.patch_bytes * self._limits.snapshot_share >= head.base_bytes
+        )
+
+    def take(self, branch: Branch, head: Head) -> None:
+        """Store the head's value at its seq. The caller writes the head's row afterwards."""
+        head.ordinal += 1
+        row = snapshot_of(branch.id, head.doc, head.seq, head.ordinal, head.value)
+        head.base_seq, head.base_bytes = head.seq, len(row.body)
+        head.patches = head.patch_bytes = 0
+        self._store.put_snapshot(row)
+        self._thin(head)
+
+    def marks_are_due(self, head: Head) -> bool:
+        """What storing the index costs stays proportional to what it recorded since."""
+        stale = head.marks.stale
+        return stale >= self._limits.marks_patches and stale * MARKS_SHARE >= head.marks.nodes
+
+    def keep_marks(self, branch: Branch, head: Head) -> None:
+        """Store the write index of the document, in place of the one before."""
+        marks = self._heads.complete_marks(branch, head)
+        self._store.put_marks(MarksRow(branch.id, head.doc, head.seq, marks.encode()))
+
+    def put_base(self, branch: Branch, doc: int, seq: int, value: MaybeValue) -> None:
+        """What a compacted document begins with: the one snapshot outside the numbering."""
+        self._store.put_snapshot(snapshot_of(branch.id, doc, seq, BASE_ORDINAL, value))
+
+    def _thin(self, head: Head) -> None:
+        """Drop what the doubled spacing no longer keeps: at most one, since each new one moves one past the line."""
+        old = self._store.older_snapshot(head.branch, head.doc, self._limits.snapshots_fresh)
+        if old is not None and old[1] % 2:
+            self._store.drop_snapshot(head.branch, head.doc, old[0])

@@ -1,0 +1,100 @@
+"""Wholes: which pieces were clean as a whole, as of a seq, as a runtime that had all of it said when it left.
+
+One row for each piece, beside the rows of its nodes. It is kept only if every observation of the session that says it
+was kept, and goes with the first one that leaves another set of reads, another code or a failure behind: from then on
+nobody has said that all nodes that there are to be are known. Of a piece that was made anew, or removed, only those are
+believed who came after that: others may have nodes of the former one that are clean, and are not told again. It never
+says that one node is clean: what was written after its seq is compared node by node, by admission. Owns these rows;
+what is missing here is asked node by node.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from headwater.engine.log.branches import Branch
+from headwater.engine.log.sessions import Session
+from headwater.engine.observations.codec import Body, State, decode_state, encode_form
+from headwater.engine.store.port import NodeNumbers, ObservationRow, Store
+from headwater.protocol.observations import WHOLE, Observation, decode_about
+
+NO_READS: Final = encode_form(Body(()))
+MOST: Final = 16_384
+"""Sessions and pieces of which something is remembered."""
+
+
+class Wholes:
+    """The rows of whole pieces, inside the open store transaction."""
+
+    __slots__ = ("_counted", "_known", "_remade", "_store", "_until")
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop everything kept in memory. Who said something before is not believed as to the whole any more."""
+        self._counted: Counter[int] = Counter()  # by session, how many of its observations were kept
+        self._known: dict[tuple[int, int], bool] = {}  # by branch and piece, whether there is a row
+        self._remade: dict[tuple[int, str], int] = {}  # by branch and piece, the last session that knew a former one
+        self._until = self._store.last_session()  # Up to this one they may have known former ones of any piece.
+
+    def counted(self, session: Session) -> None:
+        """Something that a session observed is stored, or was stored already."""
+        self._counted[session.id] += 1
+        if len(self._counted) > MOST:
+            del self._counted[next(iter(self._counted))]
+
+    def remade(self, branch: Branch, piece: str) -> None:
+        """What was known of the nodes of a piece is gone, since another one has its name from now on, or none has."""
+        last = self._store.last_session()
+        if len(self._remade) >= MOST:
+            self._remade, self._until = {}, last
+        self._remade[branch.id, piece] = last
+
+    def said(
+        self,
+        session: Session,
+        branch: Branch,
+        node: NodeNumbers,
+        fingerprint: int,
+        said: Observation,
+        awake: tuple[str, ...] | None,
+    ) -> None:
+        """A session says that a piece was clean as of a seq, or, without a fingerprint, that it is not known to be.
+
+        That it was is believed if nothing that the session observed is missing, or was dropped with a former piece, and
+        if it can be kept which nodes are to be `awake`; None: that is too much, or cannot be read.
+        """
+        former = self._remade.get((branch.id, decode_about(said.about).node.piece), self._until)
+        # I7: a node of which nobody told is not among those that would be compared.
+        is_believed = self._counted[session.id] == said.order - 1 and session.id > former
+        self.counted(session)
+        if not fingerprint or awake is None:
+            self.changed(node)  # What was said before is not so any more.
+        if not (is_believed and fingerprint) or awake is None:
+            return
+        key = NodeNumbers(branch.id, node.piece, 0, node.member, "", 0)
+        before = self._store.observation(key)
+        if before is not None and decode_state(before.state).verified_at > said.seq:
+            return
+        state = encode_form(State(0, fingerprint, 0, 0, 0, node.generation, said.seq, session.id, said.order))
+        body = encode_form(Body((), awake)) if awake else NO_READS
+        self._store.put_observations([ObservationRow(*key, state, body)], int(before is None))
+        self._known[branch.id, node.piece] = True
+
+    def changed(self, node: NodeNumbers) -> bool:
+        """A node of a piece is not what it was, or is new. True: something was dropped because of that."""
+        at = (node.branch, node.piece)
+        if self._known.get(at) is False:
+            return False
+        self._known[at] = False
+        if len(self._known) > MOST:
+            del self._known[next(iter(self._known))]
+        member = self._store.number_of(WHOLE) or 0  # 0: nobody has said anything yet
+        key = NodeNumbers(*at, 0, member, "", 0)
+        if not member or self._store.observation(key) is None:
+            return False
+        self._store.drop_observations([key])
+        return True

@@ -1,0 +1,201 @@
+"""The stored form of an observation: some bytes that change with every run, and some that seldom do.
+
+`State` is what a run changes; `Body` is what a node read and started. A document is named by its number where it has
+one: a piece of a thousand nodes says the names of its documents once, among the documents of the space. Owns these
+forms and the number that stands for a document that was never written; never decides.
+
+Rows of observations as a question sees them: which of them it is about, what they hold, the names behind numbers.
+
+Owns how a choice of nodes becomes a range of rows, and the names that one answer looks up. Never decides what is clean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b
+from typing import NamedTuple
+
+import msgspec
+
+from headwater.data.address import Depth, DocKey
+from headwater.data.path import Path
+from headwater.engine.store.port import NodeNumbers, ObservationRow, Store
+from headwater.errors import CorruptionError
+from headwater.protocol.observations import ForeignRead, NodeKey
+
+StoredDoc = int | tuple[str, str]
+"""A document: its number, or its scope and id if it was never written when this was stored."""
+
+
+class State(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
+    """What changes with every run. Texts are numbers of names; 0: an empty one."""
+
+    kind: int
+    fingerprint: int
+    gate: int
+    failed: int
+    took_us: int
+    changed_at: int  # the last commit that wrote its outputs; of a whole piece, its generation
+    verified_at: int  # its reads were current then
+    session: int  # who observed it
+    order: int  # which of that session's runs it was
+    cause: int | tuple[StoredDoc, Path] | None = None  # the place of a read, or an address
+    foreign: tuple[ForeignRead, ...] = ()
+
+
+class StoredRead(
+    msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, omit_defaults=True, gc=False
+):
+    doc: StoredDoc
+    path: Path
+    depth: int = 0
+
+
+class Body(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
+    """What a node read here, and what it started."""
+
+    reads: tuple[StoredRead, ...]
+    children: tuple[str, ...] = ()
+
+
+class MirrorBody(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
+    """The documents that a piece of another space reads here, with the seqs it saw them at."""
+
+    docs: tuple[tuple[DocKey, int], ...]
+    at: int = 0  # the owner's seq at which that was all
+
+
+_encoder = msgspec.msgpack.Encoder()
+_states = msgspec.msgpack.Decoder(State)
+_bodies = msgspec.msgpack.Decoder(Body)
+_mirrors = msgspec.msgpack.Decoder(MirrorBody)
+
+encode_form = _encoder.encode
+decode_state = _states.decode
+decode_body = _bodies.decode
+decode_mirror = _mirrors.decode
+
+
+def stored_read(doc: StoredDoc, path: Path, depth: Depth) -> StoredRead:
+    return StoredRead(doc, path, int(depth))
+
+
+def number_of_absent(key: DocKey) -> int:
+    """A negative number for a document that has none. Two of them may have the same: it only helps to find readers."""
+    digest = blake2b(f"{key.scope}\0{key.id}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return -1 - (int.from_bytes(digest, "big") >> 2)
+
+
+def docs_of(reads: Iterable[StoredRead]) -> dict[StoredDoc, None]:
+    """The documents of reads, each once."""
+    return dict.fromkeys([read.doc for read in reads])
+
+
+class Choice(NamedTuple):
+    """Which nodes were asked for. None: any."""
+
+    piece: int | None
+    generation: int | None
+    member: int | None
+    child: str | None
+
+    def begin(self, branch: int) -> tuple[NodeNumbers, int]:
+        """What comes before the first of them, and how many of its parts all of them share: those up to a gap."""
+        first = first_of(branch, 0)
+        for length, part in enumerate(self, 1):
+            if part is None:
+                return first, length
+            first = NodeNumbers._make((*first[:length], part, *first[length + 1 :]))
+        return first, 5
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether some part is chosen behind one that is not."""
+        given = [part is not None for part in self]
+        return given != sorted(given, reverse=True)
+
+    def has(self, row: ObservationRow) -> bool:
+        return all(part is None or part == found for part, found in zip(self, row[1:5], strict=True))
+
+
+class Subject(NamedTuple):
+    """Which node it is about, in numbers, and what is the same in all its runs."""
+
+    node: NodeNumbers
+    kind: int
+    fingerprint: int
+    gate: int
+    has_member: bool
+    is_whole: bool  # it stands for all of its piece
+
+
+class Known(NamedTuple):
+    """What is stored of a node, as far as the next observation of it needs that."""
+
+    changed_at: int
+    verified_at: int
+    session: int
+    order: int
+    what: tuple[int, int, int, int]  # its kind, fingerprint and gate, and how it failed
+    body: bytes
+    footprint: bytes  # that the body was made of, if making it again would give the same; empty: nobody knows
+
+
+class Texts:
+    """The names behind numbers, each looked up once for an answer."""
+
+    __slots__ = ("_docs", "_names", "_store")
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._names: dict[int, str] = {0: ""}
+        self._docs: dict[int, DocKey] = {}
+
+    def load_names(self, numbers: list[int]) -> None:
+        self._names.update(self._store.names_of([number for number in numbers if number not in self._names]))
+
+    def load(self, docs: list[int]) -> None:
+        self._docs.update(self._store.keys_of([doc for doc in docs if doc not in self._docs]))
+
+    def doc(self, doc: StoredDoc) -> DocKey:
+        if not isinstance(doc, int):
+            return DocKey(*doc)
+        if doc not in self._docs:
+            self.load([doc])
+        if doc not in self._docs:
+            raise CorruptionError(f"a node is said to have read document {doc}, which has no name. Restore a backup.")
+        return self._docs[doc]
+
+    def name(self, number: int) -> str:
+        known = self._names.get(number)
+        if known is None:
+            known = self._store.name_of(number)
+            if known is None:
+                raise CorruptionError(f"what nodes did names text {number}, which is not stored. Restore a backup.")
+            self._names[number] = known
+        return known
+
+    def node(self, key: NodeNumbers) -> NodeKey:
+        scope, _, principal = self.name(key.scope).partition("\0")
+        return NodeKey(self.name(key.piece), key.generation, self.name(key.member), key.child, scope, principal)
+
+
+def first_of(branch: int, piece: int) -> NodeNumbers:
+    """What comes before all nodes of a piece."""
+    return NodeNumbers(branch, piece, -1, -1, "", -1)
+
+
+def pages_of(store: Store, branch: int, piece: int, size: int) -> Iterator[list[ObservationRow]]:
+    """All rows of a piece, some at a time. Those of a page may be changed, or dropped, before the next one is read."""
+    after = first_of(branch, piece)
+    while rows := [row for row in store.observations_after(after, size) if row.piece == piece]:
+        after = rows[-1].key
+        yield rows
+
+
+def forms_of(row: ObservationRow) -> tuple[State, Body] | None:
+    """What a row holds; None: that cannot be read."""
+    try:
+        return decode_state(row.state), decode_body(row.body)
+    except (msgspec.MsgspecError, ValueError):
+        return None

@@ -1,0 +1,109 @@
+"""Mirrors: which pieces of other spaces read documents here, and what the pieces of this space read elsewhere.
+
+A mirror points back at its owner: a space, a branch of it and a piece. It is no mark: that a document was written since
+is said by its head, so that no commit pays for those who read it from afar, and a mirror that comes late, after a crash
+between the two spaces, finds what it missed. Owns how what is said of a piece changes its mirror; never decides whether
+a node is clean: whoever comes back asks that here, by the function that admits commits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+
+from headwater.data.address import DocKey
+from headwater.engine.observations.codec import MirrorBody, Texts, decode_mirror, encode_form, forms_of
+from headwater.engine.observations.interned_names import Names
+from headwater.engine.store.port import MirrorRow, NodeNumbers, Store
+from headwater.protocol.commit import MAIN
+from headwater.protocol.mirrors import Abroad, Mirror
+from headwater.protocol.observations import NodeKey
+
+BETWEEN: Final = "\0"
+"""Between a space and its branch, where an owner is named. It is in no name of either."""
+
+Written = Callable[[Iterable[tuple[str, str]]], dict[tuple[str, str], int]]
+"""When documents were last written, by scope and id."""
+
+
+def owner_text(space: str, branch: str) -> str:
+    """An owner as one name."""
+    return space if branch == MAIN else f"{space}{BETWEEN}{branch}"
+
+
+def say(store: Store, names: Names, branch: int, said: Mirror, most: int) -> None:
+    """Note what a piece of another space reads here, inside the open store transaction."""
+    texts = (owner_text(said.owner, said.branch), said.piece)
+    if not said.docs and None in [store.number_of(text) for text in texts]:
+        return  # There is none to be taken away.
+    owner, piece = map(names.number, texts)
+    store.put_mirror(said_row(store, branch, owner, piece, said, most))
+
+
+def said_row(store: Store, branch: int, owner: int, piece: int, said: Mirror, most: int) -> MirrorRow:
+    """The mirror of a piece once something was said of it. Without a body there is none."""
+    docs = dict(said.docs)
+    stored = _stored(store, branch, owner, piece)
+    at = said.at or 0
+    if said.at is not None and stored is not None and said.at <= stored.at:
+        # Somebody else who speaks for the piece may know more: too much is found, never too little.
+        known = dict(stored.docs)
+        both = {doc: min(known.get(doc, seq), seq) for doc, seq in docs.items()} | {
+            doc: seq for doc, seq in known.items() if doc not in docs
+        }
+        docs, at = (both if len(both) <= most else docs), stored.at
+    body = encode_form(MirrorBody(tuple(docs.items()), at)) if docs else b""
+    # fault mirrors.body_lost: return MirrorRow(branch, owner, piece, b"")
+    return MirrorRow(branch, owner, piece, body)
+
+
+def _stored(store: Store, branch: int, owner: int, piece: int) -> MirrorBody | None:
+    rows = store.mirrors_after(branch, owner, piece - 1, 1)
+    return _opened(rows[0]) if rows and rows[0].piece == piece else None
+
+
+def _opened(row: MirrorRow) -> MirrorBody | None:
+    """None: it cannot be read, and is as if it were not there until it is written anew."""
+    try:
+        return decode_mirror(row.body)
+    except (msgspec.MsgspecError, ValueError):
+        return None
+
+
+def marked(
+    store: Store, branch: int, owner: str, last: str, size: int, written: Written
+) -> tuple[list[tuple[str, DocKey, int]], str | None]:
+    """Documents that pieces of an owner read, and that were written since, by piece."""
+    number = store.number_of(owner)
+    if number is None:
+        return [], None
+    rows = store.mirrors_after(branch, number, store.number_of(last) or 0 if last else 0, size)
+    found: list[tuple[str, DocKey, int]] = []
+    texts = Texts(store)
+    for row in rows:
+        body = _opened(row)
+        docs = body.docs if body is not None else ()
+        seqs = written([(doc.scope, doc.id) for doc, _ in docs])
+        late = [(doc, seqs[doc.scope, doc.id]) for doc, seq in docs if seqs[doc.scope, doc.id] > seq]
+        found += [(texts.name(row.piece), doc, seq) for doc, seq in late]
+    return found, texts.name(rows[-1].piece) if len(rows) == size else None
+
+
+def read_elsewhere(store: Store, after: NodeNumbers, size: int, most: int) -> tuple[tuple[Abroad, ...], NodeKey | None]:
+    """What nodes of a piece read of other spaces, as of the earliest seq that one of them saw; some of its nodes."""
+    found: dict[tuple[str, str, DocKey], int] = {}
+    rows = store.observations_after(after, size)
+    following: NodeKey | None = None
+    for looked, row in enumerate(rows, 1):
+        if row.piece != after.piece:
+            break
+        forms = forms_of(row)
+        for read in forms[0].foreign if forms is not None else ():
+            at = (read.space, read.branch, read.doc)
+            found[at] = min(found.get(at, read.seq), read.seq)
+        if len(found) >= most or looked == size:
+            following = Texts(store).node(row.key)
+            break
+    return tuple([Abroad(*at, seq) for at, seq in found.items()]), following

@@ -1,0 +1,144 @@
+"""Names: the texts that what is stored of nodes shares, by number; and those that nothing shares any more.
+
+Fingerprints, members and errors of former programs are named by no row after a while. When there are far more names
+than rows could use, they are swept: some rows with each transaction that observes, so that no commit pays for it at
+once. What is used while a sweep is under way is kept by it. Owns the table; what it is in memory follows the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from headwater.engine.limits import Limits
+from headwater.engine.log.log import number_in_meta
+from headwater.engine.observations.codec import first_of, forms_of
+from headwater.engine.store.port import NodeNumbers, Part, Store
+
+FEWEST: Final = 256
+"""Names that are not worth a sweep."""
+PER_ROW: Final = 2
+"""A node has a fingerprint of its own and shares most other texts: beyond so many for each, names are left over."""
+
+
+class _Sweep:
+    """How far a sweep is: first every row says what it uses, then what nobody said is dropped."""
+
+    __slots__ = ("after", "branches", "mirrors", "number", "used")
+
+    def __init__(self, branches: list[int]) -> None:
+        self.used: set[int] = set()
+        self.branches = branches  # to be looked at
+        self.after: NodeNumbers | None = None  # in the first of them
+        self.mirrors: list[tuple[int, int, int]] | None = None  # branches, owners and the last piece: to be looked at
+        self.number = 0  # names up to here were looked at
+
+
+class Names:
+    """The names of one space, inside the open store transaction."""
+
+    __slots__ = ("_left", "_limits", "_numbers", "_store", "_sweep", "is_added")
+
+    def __init__(self, store: Store, limits: Limits) -> None:
+        self._store = store
+        self._limits = limits
+        self._left = 0  # how many the last sweep left
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop everything kept in memory: what is on the disk decides."""
+        self._numbers: dict[str, int] = {}
+        self._sweep: _Sweep | None = None
+        self.is_added = False  # whether a name was added since this was set back
+
+    def number(self, name: str) -> int:
+        """The number of a name, which it has from now on. 0: the empty one."""
+        if not name:
+            return 0
+        number = self._numbers.get(name)
+        if number is None:
+            number = self._store.number_of(name)
+            if number is None:
+                self.is_added = True
+                number = self._store.add_name(name)
+            self._numbers[name] = number
+        if self._sweep is not None:
+            self._sweep.used.add(number)
+        return number
+
+    def shorten(self, most: int) -> None:
+        """Let go of what was remembered first."""
+        while len(self._numbers) > most:
+            del self._numbers[next(iter(self._numbers))]
+
+    # ---- sweeping --------------------------------------------------------------------------------
+
+    @property
+    def is_sweeping(self) -> bool:
+        return self._sweep is not None
+
+    def used(self, numbers: Iterable[int]) -> None:
+        """A row is written that names these."""
+        if self._sweep is not None:
+            self._sweep.used.update(numbers)
+
+    def begin(self) -> None:
+        """Sweep from now on, if there are far more names than rows could use."""
+        if self._sweep is None:
+            made, rows, mirrors = [
+                number_in_meta(self._store, f"{part.value}_made", 0)
+                for part in (Part.NAMES, Part.OBSERVATIONS, Part.MIRRORS)
+            ]
+            if made > max(FEWEST + PER_ROW * (rows + mirrors), 2 * self._left):
+                self._sweep = _Sweep([row.branch for row in self._store.branches()])
+
+    def step(self) -> bool:
+        """Look at some rows, or drop some names. True: some were dropped, and nothing that was remembered counts."""
+        sweep = self._sweep
+        if sweep is None:
+            return False
+        if sweep.branches:
+            self._look_at_nodes(sweep)
+        elif sweep.mirrors is None or sweep.mirrors:
+            self._look_at_mirrors(sweep)
+        else:
+            return self._drop(sweep)
+        return False
+
+    def _look_at_nodes(self, sweep: _Sweep) -> None:
+        size = self._limits.swept_rows
+        after = sweep.after or first_of(sweep.branches[0], 0)
+        rows = self._store.observations_after(after, size)
+        for row in rows:
+            sweep.used.update((row.piece, row.member, row.scope))
+            forms = forms_of(row)
+            if forms is not None:
+                state = forms[0]
+                sweep.used.update((state.kind, state.fingerprint, state.gate, state.failed))
+        if len(rows) == size:
+            sweep.after = rows[-1].key
+        else:
+            sweep.after = None
+            del sweep.branches[0]
+
+    def _look_at_mirrors(self, sweep: _Sweep) -> None:
+        if sweep.mirrors is None:
+            branches = [row.branch for row in self._store.branches()]
+            sweep.mirrors = [(branch, owner, 0) for branch in branches for owner in self._store.mirror_owners(branch)]
+        if not sweep.mirrors:
+            return
+        branch, owner, piece = sweep.mirrors.pop()
+        rows = self._store.mirrors_after(branch, owner, piece, self._limits.swept_rows)
+        sweep.used.update([owner, *[row.piece for row in rows]])
+        if len(rows) == self._limits.swept_rows:
+            sweep.mirrors.append((branch, owner, rows[-1].piece))
+
+    def _drop(self, sweep: _Sweep) -> bool:
+        last, dropped = self._store.drop_names(sweep.number, self._limits.swept_rows, sweep.used)
+        if dropped:
+            self._numbers.clear()
+        if last is not None:
+            sweep.number = last
+        else:
+            self._sweep, self._left = None, number_in_meta(self._store, f"{Part.NAMES.value}_made", 0)
+        return bool(dropped)

@@ -1,0 +1,399 @@
+"""Observed: what is known of nodes, and whether it still holds. Comparison decides.
+
+A node is clean as far as this space knows if its recorded reads would be admitted now, by the function that admits
+commits. A read of a document that was not written since its node was verified is not even looked at: that is what
+admission itself begins with. Marks are not stored: who is dirty, and because of which documents, follows from the
+heads. Answers; never writes, and never makes a node run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, assert_never
+
+from msgspec import structs
+
+from headwater.data.address import Depth, DocKey
+from headwater.engine.admission.admission import Admission
+from headwater.engine.limits import Limits
+from headwater.engine.log.branches import Branch
+from headwater.engine.log.heads import Heads
+from headwater.engine.log.log import Log
+from headwater.engine.log.sessions import NOBODY_AT_ALL
+from headwater.engine.observations.affected_nodes import Meeting
+from headwater.engine.observations.codec import (
+    Body,
+    Choice,
+    State,
+    StoredDoc,
+    Texts,
+    docs_of,
+    first_of,
+    forms_of,
+    number_of_absent,
+)
+from headwater.engine.observations.foreign_readers import marked, owner_text, read_elsewhere
+from headwater.engine.store.port import NodeNumbers, ObservationRow, Store
+from headwater.errors import CorruptionError
+from headwater.protocol.commit import Read
+from headwater.protocol.messages import Looks, Seen
+from headwater.protocol.mirrors import Mirror, Mirrored, QueryElsewhere, QueryMirrors, ReadElsewhere
+from headwater.protocol.observations import (
+    WHOLE,
+    Backlog,
+    Current,
+    Mark,
+    Marks,
+    Met,
+    NodeKey,
+    Observations,
+    PieceBacklog,
+    QueryBacklog,
+    QueryCurrent,
+    QueryMarks,
+    QueryMet,
+    QueryNodes,
+    QueryObservations,
+    QueryReaders,
+    QueryWholes,
+    Readers,
+    WholePiece,
+    Wholes,
+    whose_record,
+)
+from headwater.protocol.observations import (
+    Observed as ObservedNode,
+)
+
+MOST_CAUSES: Final = 16  # of one piece's backlog
+Stale = tuple[tuple[int, int], ...]
+"""Reads that would not be admitted now: the place of each, and the seq of what it missed."""
+
+
+class Observed:
+    """Answers questions about nodes of one space. `is_on` False: knows nothing."""
+
+    __slots__ = ("_admission", "_heads", "_limits", "_log", "_meeting", "_store", "is_on")
+
+    def __init__(
+        self, store: Store, log: Log, heads: Heads, admission: Admission, limits: Limits, *, is_on: bool
+    ) -> None:
+        self._store = store
+        self._log = log
+        self._heads = heads
+        self._admission = admission
+        self._limits = limits
+        self._meeting = Meeting(store, log, heads, limits)
+        self.is_on = is_on
+
+    def answer(self, branch: Branch, question: Looks) -> Seen:
+        seq = self._log.last_seq
+        match question:
+            case QueryObservations():
+                found, after = self._observations(branch, question) if self.is_on else ([], None)
+                return Observations(question.id, seq, tuple(found), after)
+            case QueryNodes(id, nodes):
+                return Observations(id, seq, tuple(self._named(branch, nodes) if self.is_on else ()))
+            case QueryWholes(id, last, limit):
+                wholes, more = self._wholes(branch, last, limit) if self.is_on else ([], None)
+                return Wholes(id, seq, tuple(wholes), more)
+            case QueryMet():
+                return self._met(branch, question) if self.is_on else Met(question.id, seq, (), False)
+            case QueryBacklog(id, last, limit):
+                pieces, more = self._backlog(branch, last, limit) if self.is_on else ([], None)
+                return Backlog(id, seq, tuple(pieces), more)
+            case QueryReaders(id, doc, last, limit):
+                names, more = self._readers(branch, doc, last, limit) if self.is_on else ([], None)
+                return Readers(id, seq, tuple(names), more)
+            case QueryMarks(id, since, limit):
+                marks, through = self._marks(branch, since, limit) if self.is_on else ([], seq)
+                return Marks(id, seq, tuple(marks), through)
+            case QueryCurrent(id, reads, chains):
+                return Current(id, seq, self._of_this_log(branch, reads, dict(chains)))
+            case QueryElsewhere():
+                return self._elsewhere(branch, question, seq)
+            case QueryMirrors():
+                return self._marked(branch, question, seq)
+            case Mirror(id):
+                return Mirrored(id, seq)
+            case _:
+                assert_never(question)
+
+    # ---- is it clean -----------------------------------------------------------------------------
+
+    def stale(self, branch: Branch, reads: tuple[Read, ...]) -> Stale:
+        """The reads that would not be admitted now, by their place, each with the seq of what it missed."""
+        # fault observations.every_node_clean: return ()
+        # fault observations.first_read_compared: found = self._admission.conflict(NOBODY_AT_ALL, branch, reads[:1])
+        found = self._admission.conflict(NOBODY_AT_ALL, branch, reads)
+        if found is None:
+            return ()
+        missed = {(c.doc, c.path, c.depth, c.basis): c.seq for c in found.collisions}
+        at = [missed.get((read.doc, read.path, read.depth, read.seq), 0) for read in reads]
+        return tuple([(place, seq) for place, seq in enumerate(at) if seq])
+
+    def _of_this_log(
+        self, branch: Branch, reads: tuple[Read, ...], chains: dict[int, int]
+    ) -> tuple[tuple[int, int], ...]:
+        """The same for reads that somebody brings from elsewhere: what another log said is not current in this one."""
+        last_seq, kept_from = self._log.last_seq, self._log.kept_from
+        # Nothing is left of what was compacted away that could tell which log it was: then it is as if it were another.
+        others = {at for at, chain in chains.items() if 0 < at < kept_from or not self._log.may_have_been(at, chain)}
+        strange = [place for place, read in enumerate(reads) if read.seq > last_seq or read.seq in others]
+        stale = dict(self.stale(branch, reads)) | dict.fromkeys(strange, last_seq)
+        return tuple(sorted(stale.items()))
+
+    def _written(self, branch: Branch, docs: Iterable[StoredDoc]) -> dict[StoredDoc, int]:
+        """When documents were last written on this branch, from their heads alone. Those that never were have 0."""
+        numbers = {doc: self._number(doc) for doc in docs}
+        seqs = self._heads.seqs(branch, [number for number in numbers.values() if number])
+        return {doc: seqs.get(number, 0) for doc, number in numbers.items()}
+
+    def _number(self, doc: StoredDoc) -> int:
+        return doc if isinstance(doc, int) else self._store.doc_of(DocKey(*doc)) or 0
+
+    # ---- pages of nodes --------------------------------------------------------------------------
+
+    def _observations(self, branch: Branch, asked: QueryObservations) -> tuple[list[ObservedNode], NodeKey | None]:
+        # fault+ observations.parent_branch_read: is_new = not self._store.observed_pieces(branch.id, 0, 1)
+        # fault+ observations.parent_branch_read: branch = branch.parent if is_new and branch.parent else branch
+        limit = max(1, min(asked.limit, self._limits.query_documents))
+        piece = self._store.number_of(asked.piece) if asked.piece else None
+        member = self._store.number_of(asked.member) if asked.member else None
+        if (asked.piece and piece is None) or (asked.member and member is None):
+            return [], None
+        choice = Choice(piece, asked.generation, member, asked.child)
+        first, length = choice.begin(branch.id)
+        after = first if asked.after is None else max(first, self._place(branch, asked.after))
+        # Where what is chosen lies together, no more is read than is answered.
+        size = self._limits.page if asked.reads is not None or choice.has_gaps else min(limit + 1, self._limits.page)
+        rows = self._store.observations_after(after, size)
+        texts, chosen, whole = Texts(self._store), list[ObservationRow](), self._store.number_of(WHOLE)
+        for row in rows:
+            if row[:length] != first[:length]:
+                return self._shown(branch, chosen, texts), None
+            if len(chosen) == limit:
+                return self._shown(branch, chosen, texts), texts.node(after)
+            after = row.key
+            if row.member != whole and choice.has(row) and (asked.reads is None or self._does_read(row, asked.reads)):
+                chosen.append(row)
+        return self._shown(branch, chosen, texts), None if len(rows) < size else texts.node(after)
+
+    def _does_read(self, row: ObservationRow, doc: DocKey) -> bool:
+        forms = forms_of(row)
+        named = (self._store.doc_of(doc), (doc.scope, doc.id))
+        return forms is not None and any(read.doc in named for read in forms[1].reads)
+
+    def _place(self, branch: Branch, node: NodeKey) -> NodeNumbers:
+        """Where a page goes on: after a node that was on the page before."""
+        scope = f"{node.scope}\0{node.principal}" if node.scope or node.principal else ""
+        piece, member = self._store.number_of(node.piece) or 0, self._store.number_of(node.member) or 0
+        return NodeNumbers(
+            branch.id, piece, node.generation, member, node.child, self._store.number_of(scope) or 0 if scope else 0
+        )
+
+    def _shown(
+        self, branch: Branch, rows: list[ObservationRow], texts: Texts, *, is_any: bool = False
+    ) -> list[ObservedNode]:
+        """Rows with whether they still hold. One that cannot be read is as if it were not there.
+
+        `is_any`: that another generation of its piece was counted makes a node stale, too.
+        """
+        opened = [(row, decoded) for row in rows if (decoded := forms_of(row)) is not None]
+        docs = dict.fromkeys([doc for _, (_, body) in opened for doc in docs_of(body.reads)])
+        texts.load([doc for doc in docs if isinstance(doc, int)])
+        written = self._written(branch, docs)
+        found: list[ObservedNode] = []
+        made: dict[DocKey, tuple[int, int]] = {}  # when records were made, of those that were looked at
+        for row, (state, body) in opened:
+            try:
+                one = self._one(branch, row, state, body, written, texts)
+                found.append(one if is_any or not one.stale else self._meeting.excused(branch, one, made))
+            except CorruptionError:
+                continue  # Verifying says what is wrong with it; whoever resumes runs the node.
+        return found
+
+    def _one(
+        self,
+        branch: Branch,
+        row: ObservationRow,
+        state: State,
+        body: Body,
+        written: dict[StoredDoc, int],
+        texts: Texts,
+    ) -> ObservedNode:
+        at, cause = state.verified_at, state.cause
+        reads = tuple([Read(texts.doc(read.doc), read.path, Depth(read.depth), at) for read in body.reads])
+        # fault observations.written_reads_ignored: touched = ()
+        touched = tuple([place for place, read in enumerate(body.reads) if written[read.doc] > at])
+        missed = self.stale(branch, tuple([reads[place] for place in touched])) if touched else ()
+        if isinstance(cause, int):
+            caused = (reads[cause].doc, reads[cause].path) if 0 <= cause < len(reads) else None
+        else:
+            caused = None if cause is None else (texts.doc(cause[0]), cause[1])
+        return ObservedNode(
+            texts.node(row.key),
+            texts.name(state.kind),
+            texts.name(state.fingerprint),
+            texts.name(state.gate),
+            texts.name(state.failed),
+            caused,
+            reads,
+            state.foreign,
+            body.children,
+            state.took_us,
+            state.changed_at,
+            at,
+            tuple([(touched[place], seq) for place, seq in missed]),
+        )
+
+    def _named(self, branch: Branch, nodes: tuple[NodeKey, ...]) -> list[ObservedNode]:
+        rows = [self._store.observation(self._place(branch, node)) for node in nodes]
+        return self._shown(branch, [row for row in rows if row is not None], Texts(self._store))
+
+    # ---- by piece --------------------------------------------------------------------------------
+
+    def _wholes(self, branch: Branch, last: str, limit: int) -> tuple[list[WholePiece], str | None]:
+        """The pieces that were clean as a whole, and whether something that they read was written since."""
+        size = max(1, min(limit, self._limits.query_documents))
+        after = self._store.number_of(last) or 0 if last else 0
+        pieces, member = self._store.observed_pieces(branch.id, after, size), self._store.number_of(WHOLE)
+        if not pieces or member is None:
+            return [], None
+        forms = {row.piece: forms_of(row) for row in self._store.observations_of(branch.id, member, pieces)}
+        said = {piece: each[0] for piece, each in forms.items() if each is not None}
+        kept = {p: state for p, state in said.items() if self._meeting.is_kept(branch, state.verified_at)}
+        written = self._meeting.pieces(branch, min([state.verified_at for state in kept.values()])) if kept else {}
+        texts, found = Texts(self._store), list[WholePiece]()
+        texts.load_names([*kept, pieces[-1]])
+        records = self._meeting.records(branch, [texts.name(piece) for piece in kept])
+        for piece, state in kept.items():
+            name, as_of = texts.name(piece), state.verified_at
+            generation = state.changed_at if records.get(name, 0) <= as_of else 0
+            is_met = written.get(piece, 0) > as_of
+            awake = each[1].children if (each := forms[piece]) is not None else ()
+            found.append(WholePiece(name, texts.name(state.fingerprint), as_of, is_met, generation, awake))
+        return found, texts.name(pieces[-1]) if len(pieces) == size else None
+
+    def _met(self, branch: Branch, asked: QueryMet) -> Met:
+        """The nodes of pieces that are stale because of what was written since, or that read some documents."""
+        seq, most = self._log.last_seq, max(1, min(asked.limit, self._limits.query_documents))
+        piece = self._store.number_of(asked.piece)
+        if piece is None and asked.also:
+            return self._met(branch, structs.replace(asked, piece=asked.also[0], also=asked.also[1:]))
+        if piece is None or not (asked.docs or self._meeting.is_kept(branch, asked.since)):
+            return Met(asked.id, seq, (), piece is None)
+        rows: list[ObservationRow] | None
+        if asked.docs:
+            rows = self._meeting.readers(branch, piece, asked.docs, asked.made, most)
+            named = set(asked.docs)
+            found = self._shown(branch, rows[: most + 1], Texts(self._store))
+            found = [node for node in found if any(read.doc in named for read in node.reads)]
+        else:
+            also = self._store.numbers_of(asked.also) if asked.also else {}
+            pieces = {piece: asked.piece} | {number: name for name, number in also.items()}
+            rows = self._meeting.rows(branch, pieces, asked.since, asked.made, most)
+            if rows is None:
+                return Met(asked.id, seq, (), False)
+            texts, some = Texts(self._store), rows[: most + 1]
+            # An older version of its code, asleep, is to hear of a newer one.
+            met = {node.node for node in self._shown(branch, some, texts, is_any=True) if node.stale}
+            found = [node for node in self._shown(branch, some, texts) if node.node in met]
+        return Met(asked.id, seq, tuple(found), len(rows) <= most)
+
+    def _backlog(self, branch: Branch, last: str, limit: int) -> tuple[list[PieceBacklog], str | None]:
+        """The pieces with nodes that are not clean, among some of all. A long one may be alone on its page."""
+        size = max(1, min(limit, self._limits.query_documents))
+        after = self._store.number_of(last) or 0 if last else 0
+        found: list[PieceBacklog] = []
+        looked, texts, whole = 0, Texts(self._store), self._store.number_of(WHOLE)
+        pieces = self._store.observed_pieces(branch.id, after, size)
+        for piece in pieces:
+            after = piece
+            nodes = 0
+            dirty: list[ObservedNode] = []
+            elsewhere: list[ObservedNode] = []
+            place = first_of(branch.id, piece)
+            while rows := [r for r in self._store.observations_after(place, self._limits.page) if r.piece == piece]:
+                place = rows[-1].key
+                rows = [row for row in rows if row.member != whole]
+                nodes += len(rows)
+                shown = [(node, _is_clean(node)) for node in self._shown(branch, rows, texts)]
+                dirty += [node for node, is_clean in shown if not is_clean]
+                elsewhere += [node for node, is_clean in shown if is_clean and node.foreign]
+            looked += nodes
+            if dirty or elsewhere:
+                found.append(_summed_up(texts.name(piece), nodes, dirty, elsewhere))
+            if looked >= self._limits.page:
+                break
+        more = len(pieces) == size or bool(pieces and after != pieces[-1])
+        return found, texts.name(after) if more else None
+
+    def _readers(self, branch: Branch, doc: DocKey, last: str, limit: int) -> tuple[list[str], str | None]:
+        size = max(1, min(limit, self._limits.query_documents))
+        after = self._store.number_of(last) or 0 if last else 0
+        number = self._store.doc_of(doc) or number_of_absent(doc)
+        pieces = self._store.readers_of(number, branch.id, after, size)
+        names = [Texts(self._store).name(piece) for piece in pieces]
+        return names, names[-1] if len(names) == size else None
+
+    def _marks(self, branch: Branch, since: int, limit: int) -> tuple[list[Mark], int | None]:
+        """The documents that nodes read and that were written since, by looking through the log."""
+        if since < max(self._log.kept_from - 1, branch.fork_seq):
+            return [], None
+        written: dict[DocKey, int] = {}
+        through = min(since + max(1, min(limit, self._limits.page)), self._log.last_seq)
+        for seq in range(since + 1, through + 1):
+            if self._log.branch_of(seq) == branch.id:
+                written.update(dict.fromkeys(self._log.written_by(seq), seq))
+        size, texts = self._limits.query_documents, Texts(self._store)
+        marks: list[Mark] = []
+        for doc, seq in written.items():
+            number = self._store.doc_of(doc)
+            pieces = self._store.readers_of(number, branch.id, 0, size + 1) if number is not None else []
+            texts.load_names(pieces[:size])
+            names = [texts.name(piece) for piece in pieces[:size]]
+            if (owner := whose_record(doc)) and owner not in names:
+                names = [owner, *names]  # Whoever goes on from the last of them misses none.
+            if names:
+                marks.append(Mark(doc, seq, tuple(names), len(pieces) > size))
+        return marks, through
+
+    # ---- other spaces ----------------------------------------------------------------------------
+
+    def _elsewhere(self, branch: Branch, asked: QueryElsewhere, seq: int) -> ReadElsewhere:
+        piece = self._store.number_of(asked.piece) if self.is_on else None
+        if piece is None:
+            return ReadElsewhere(asked.id, seq)
+        after = first_of(branch.id, piece) if asked.after is None else self._place(branch, asked.after)
+        size = max(1, min(asked.limit, self._limits.page))
+        return ReadElsewhere(asked.id, seq, *read_elsewhere(self._store, after, size, self._limits.query_documents))
+
+    def _marked(self, branch: Branch, asked: QueryMirrors, seq: int) -> Mirrored:
+        if not self.is_on:
+            return Mirrored(asked.id, seq)
+        size = max(1, min(asked.limit, self._limits.query_documents))
+        owner = owner_text(asked.owner, asked.branch)
+
+        def written(docs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], int]:
+            seqs = self._written(branch, docs)
+            return {doc: at for doc, at in seqs.items() if not isinstance(doc, int)}
+
+        found, more = marked(self._store, branch.id, owner, asked.after, size, written)
+        return Mirrored(asked.id, seq, tuple(found), more)
+
+
+def _is_clean(node: ObservedNode) -> bool:
+    """As far as this space knows."""
+    return bool(node.fingerprint) and not node.failed and not node.stale
+
+
+def _summed_up(piece: str, nodes: int, dirty: list[ObservedNode], elsewhere: list[ObservedNode]) -> PieceBacklog:
+    causes: dict[DocKey, int] = {}
+    for node in dirty:
+        for place, seq in node.stale:
+            doc = node.reads[place].doc
+            causes[doc] = max(seq, causes.get(doc, 0))
+    listed = sorted(causes.items(), key=lambda cause: (-cause[1], cause[0]))[:MOST_CAUSES]
+    took_us, others = sum([node.took_us for node in dirty]), tuple([(node.took_us, node.foreign) for node in elsewhere])
+    return PieceBacklog(piece, nodes, len(dirty), took_us, tuple(listed), others)

@@ -1,0 +1,412 @@
+"""Observing: what nodes last did is kept with the commits that their runs made, or dropped, each by itself.
+
+Owns the rows of observations; which pieces read which documents is the reader index's. One is kept if its reads
+are current: because they were admitted with its commit, or by the same function. It comes in place of what was observed
+of its node before, never of what was observed later. It has no seq, makes no row of the log and is told to nobody. What
+is dropped fails nothing: its node is then as unknown as before.
+
+No commit writes a mark for those who read what it writes: that a document was written after a node was verified is said
+by its head, for every reader at once. So a mark can neither be missing nor be cleared together with another (see
+`observed`), and a document with ten thousand readers costs what one without costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from headwater.data.address import NAME_LENGTH, DocKey
+from headwater.data.path import Path, check_path
+from headwater.engine.admission.admission import Admission
+from headwater.engine.limits import Limits
+from headwater.engine.log.branches import Branch
+from headwater.engine.log.heads import Heads
+from headwater.engine.log.log import Log
+from headwater.engine.log.sessions import Session
+from headwater.engine.observations.clean_pieces import Wholes
+from headwater.engine.observations.codec import (
+    Body,
+    Known,
+    State,
+    StoredDoc,
+    StoredRead,
+    Subject,
+    decode_body,
+    encode_form,
+    forms_of,
+    pages_of,
+    stored_read,
+)
+from headwater.engine.observations.foreign_readers import say
+from headwater.engine.observations.interned_names import Names
+from headwater.engine.observations.reader_index import ReaderIndex
+from headwater.engine.store.port import NodeNumbers, ObservationRow, Store
+from headwater.errors import InvalidValueError, LimitError, ProtocolError
+from headwater.protocol.commit import Read
+from headwater.protocol.mirrors import Mirror
+from headwater.protocol.observations import (
+    MOST_AWAKE,
+    WHOLE,
+    Footprint,
+    Observation,
+    decode_about,
+    decode_footprint,
+    is_below,
+)
+
+TOO_MUCH: Final = "an observation names more, or longer, than is kept of a node"
+
+
+class Observing:
+    """Keeps observations, inside the open store transaction. `is_on` False: keeps none, and nobody is served any."""
+
+    __slots__ = (
+        "_abouts",
+        "_added",
+        "_admission",
+        "_below",
+        "_generations",
+        "_heads",
+        "_is_written",
+        "_known",
+        "_limits",
+        "_log",
+        "_names",
+        "_readers",
+        "_rows",
+        "_store",
+        "is_on",
+        "wholes",
+    )
+
+    def __init__(
+        self,
+        store: Store,
+        log: Log,
+        heads: Heads,
+        admission: Admission,
+        readers: ReaderIndex,
+        limits: Limits,
+        *,
+        is_on: bool,
+    ) -> None:
+        self._store = store
+        self._log = log
+        self._heads = heads
+        self._admission = admission
+        self._limits = limits
+        self._readers = readers
+        self.wholes = Wholes(store)
+        self._names = Names(store, limits)
+        self.is_on = is_on
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop everything kept in memory: what is on the disk decides."""
+        self._names.forget()
+        self._abouts: dict[tuple[int, bytes], Subject] = {}  # by branch
+        self._known: dict[NodeNumbers, Known] = {}
+        self._generations: dict[tuple[int, int], int] = {}  # the newest one, by branch and piece
+        self._rows: dict[NodeNumbers, ObservationRow] = {}  # to be written at the end of the group
+        self._added = 0  # of them, how many are new
+        self._below: dict[tuple[int, int], list[tuple[str, tuple[int, int, int]]]] = {}  # children that are gone
+        self._is_written = False  # whether anything was written in this transaction
+        self._readers.forget()
+        self.wholes.forget()
+
+    # ---- what a frame observes -------------------------------------------------------------------
+
+    def noted(self, session: Session, branch: Branch, observation: Observation) -> None:
+        """A run that changed nothing: kept as of now if what it read is what is there, by the rule for commits."""
+        last_seq = self._log.next_seq - 1
+        try:
+            about = self._abouts.get((branch.id, observation.about)) or self._about(branch, observation.about)
+            if about.is_whole:
+                # What is known of its nodes is from now on known of its generation, which they are asked for by.
+                if observation.seq <= last_seq and self._is_of_this_generation(about.node):
+                    self._write()  # What was kept in this group is part of it.
+                    self._names.used((about.node.piece, about.node.member, about.fingerprint))
+                    self.wholes.said(
+                        session, branch, about.node, about.fingerprint, observation, self._awake(observation)
+                    )
+                return
+            if observation.seq > last_seq or not (observation.gone or self._is_current(session, branch, observation)):
+                return
+            self._keep(session, branch, observation, last_seq, wrote=False)
+        except (ProtocolError, LimitError):
+            return  # It says nothing that could be kept, which is as if it had not been said.
+
+    def ran(self, session: Session, branch: Branch, observation: Observation, seq: int, *, wrote: bool) -> None:
+        """A run whose commit was admitted at a seq, with its reads."""
+        try:
+            # fault observations.verified_after_frame: self._keep(session, branch, observation, seq + 1, wrote=wrote)
+            self._keep(session, branch, observation, seq, wrote=wrote)
+        except (ProtocolError, LimitError):
+            return  # As above; its commit stands.
+
+    def _awake(self, observation: Observation) -> tuple[str, ...] | None:
+        """The nodes of a piece that are to be there though all of it is clean. None: that cannot be kept."""
+        try:
+            children = self._footprint(observation).children
+        except ProtocolError:
+            return None
+        return children if len(children) <= MOST_AWAKE else None
+
+    def _is_current(self, session: Session, branch: Branch, observation: Observation) -> bool:
+        # fault+ observations.stale_runs_kept: return True
+        footprint = self._footprint(observation)
+        layers = observation.layers or ((),) * len(footprint.reads)
+        if len(layers) != len(footprint.reads) or not all(map(self._are_layers, layers)):
+            return False
+        reads = zip(footprint.reads, layers, strict=True)
+        return not self._admission.conflict(
+            session, branch, tuple([Read(r.doc, r.path, r.depth, observation.seq, under) for r, under in reads])
+        )
+
+    def _are_layers(self, layers: tuple[tuple[int, int], ...]) -> bool:
+        named = 0
+        for first, last in layers:
+            named += last - first + 1
+            if not 0 < first <= last or named > self._limits.read_layers:
+                return False
+        return True
+
+    def _footprint(self, observation: Observation) -> Footprint:
+        footprint = decode_footprint(observation.footprint, self._limits.values)
+        names = [(read.doc.scope[NAME_LENGTH:], read.doc.id) for read in footprint.reads]
+        texts = [text for name in names for text in name] + [*footprint.children]
+        most = self._limits.commit_reads
+        if max(len(footprint.reads), len(footprint.children), len(observation.foreign)) > most:
+            raise ProtocolError(TOO_MUCH)
+        check_names(texts)
+        return footprint
+
+    def _keep(self, session: Session, branch: Branch, observation: Observation, seq: int, *, wrote: bool) -> None:
+        """Store an observation whose reads are current as of a seq, unless a later run of the node was observed."""
+        # fault+ observations.stored_for_parent_branch: branch = branch.parent or branch
+        about = self._abouts.get((branch.id, observation.about)) or self._about(branch, observation.about)
+        # A commit is judged now, and so are those that a run stands on; without any, its reads are as old as they are.
+        seen = seq if observation.local_seq or observation.layers else observation.seq
+        node, said = about.node, (session.id, observation.order, seen)
+        if observation.gone:
+            if node.child and not about.has_member:
+                self._below.setdefault(node[:2], []).append((node.child, said))  # One look at the piece for all.
+            else:
+                self.remove(node, whole_piece=not about.has_member, is_over=lambda state: not _is_later(state, said))
+            self.wholes.counted(session)
+            return
+        if self._generations.get(node[:2]) != node.generation and not self._is_of_this_generation(node):
+            return
+        known = self._known.get(node) or self._stored(node)
+        if known is not None and _is_later(known, said):
+            return  # It is a replay, or came after what was observed later.
+        # What can be refused is looked at first: past it, memory and rows change together.
+        is_remembered = known is not None and known.footprint == observation.footprint
+        reads, body = (None, known.body) if known is not None and is_remembered else self._body(branch, observation)
+        check_names((observation.failed,))
+        what = (about.kind, about.fingerprint, about.gate, self._names.number(observation.failed))
+        is_same = known is not None and known.what == what and known.body == body and not observation.foreign
+        if not is_same or not about.fingerprint or observation.failed:
+            self._is_written = self.wholes.changed(node) or self._is_written
+        self.wholes.counted(session)
+        if known is not None and is_same and known.session != session.id and known.verified_at >= said[2]:
+            return  # Another runtime has found the same, having seen as much.
+        changed_at = seq if wrote else known.changed_at if known is not None else 0
+        state = self._state(session, branch, observation, what, changed_at, seq)
+        made_of = observation.footprint
+        if reads is not None:
+            if known is None or known.body != body:
+                self._readers.change(node, () if known is None else decode_body(known.body).reads, reads)
+            if any(type(read.doc) is tuple for read in reads):
+                made_of = b""  # What was never written is named; once it has a number, it is not any more.
+        if known is None:
+            self._added += 1
+        self._rows[node] = ObservationRow(*node, state, body)
+        if self._names.is_sweeping:
+            self._names.used((node.piece, node.member, node.scope, *what))
+        self._known[node] = Known(changed_at, seq, session.id, observation.order, what, body, made_of)
+
+    def _state(
+        self,
+        session: Session,
+        branch: Branch,
+        observation: Observation,
+        what: tuple[int, int, int, int],
+        changed_at: int,
+        seq: int,
+    ) -> bytes:
+        cause: int | tuple[StoredDoc, Path] | None
+        if isinstance(observation.cause, tuple):
+            doc, path = observation.cause
+            cause = self._doc(branch, doc), self._path(path)
+        else:
+            cause = observation.cause
+        for read in observation.foreign:
+            self._path(read.path)
+        took_us, order = observation.took_us, observation.order
+        return encode_form(State(*what, took_us, changed_at, seq, session.id, order, cause, observation.foreign))
+
+    def _path(self, path: Path) -> Path:
+        try:
+            return check_path(path, self._limits.values)
+        except InvalidValueError as error:
+            raise ProtocolError(f"what an observation says of its reads cannot be read: {error}") from error
+
+    def _body(self, branch: Branch, observation: Observation) -> tuple[tuple[StoredRead, ...], bytes]:
+        footprint = self._footprint(observation)
+        reads = tuple([stored_read(self._doc(branch, read.doc), read.path, read.depth) for read in footprint.reads])
+        return reads, encode_form(Body(reads, footprint.children))
+
+    def flush(self) -> bool:
+        """Write what was kept. False: nothing was written since this was asked last."""
+        if self._rows or self._below or self._readers.is_changed:
+            self._write()
+        is_written, self._is_written = self._is_written or self._names.is_added, False
+        if self._names.is_added:
+            self._names.is_added = False
+            self._names.begin()
+        if is_written and self._names.step():
+            for held in (self._abouts, self._generations):
+                held.clear()  # They name numbers, some of which are gone or will be those of other names.
+        return is_written
+
+    def _write(self) -> None:
+        self._is_written = True
+        if self._rows:
+            self._store.put_observations(self._rows.values(), self._added)
+        below, self._below, self._rows, self._added = self._below, {}, {}, 0
+        for at, gone in below.items():
+            self._drop_below(at, gone)
+        self._readers.write()
+        for held in (self._known, self._generations, self._abouts):
+            _shorten(held, self._limits.cached_observations)
+        self._names.shorten(self._limits.cached_observations)
+
+    # ---- nodes that are no more ------------------------------------------------------------------
+
+    def _is_of_this_generation(self, node: NodeNumbers) -> bool:
+        """An older generation is not observed any more; what is known of it is known of a newer one, code and all."""
+        at = (node.branch, node.piece)
+        newest = self._generations.get(at)
+        if newest is None:
+            stored = self._store.newest_generation(*at)
+            newest = node.generation if stored is None else stored
+        if node.generation > newest:
+            self._renew(node)
+        self._generations[at] = max(newest, node.generation)
+        return node.generation >= newest
+
+    def _renew(self, node: NodeNumbers) -> None:
+        """Another version of its class runs a piece: nodes whose code is the same in it have not changed."""
+        self._write()  # What was kept in this group may be part of it.
+        self.wholes.changed(node)
+        for rows in pages_of(self._store, node.branch, node.piece, self._limits.page):
+            older = [row for row in rows if row.generation < node.generation]
+            self._store.drop_observations([row.key for row in older])
+            renewed = [row._replace(generation=node.generation) for row in older]
+            self._store.put_observations(renewed, len(renewed))
+            for row in older:
+                self._known.pop(row.key, None)
+
+    def remove(self, node: NodeNumbers, *, whole_piece: bool, is_over: Callable[[State], bool]) -> bool:
+        """Forget one node, or all of a piece, as far as what is known of them is over. True: a piece had some."""
+        self._write()  # What was kept in this group may be part of it.
+        had_some = False
+        if whole_piece:
+            for rows in pages_of(self._store, node.branch, node.piece, self._limits.page):
+                had_some = True
+                self._drop(rows, is_over)
+            self._generations.pop((node.branch, node.piece), None)
+        else:
+            self._drop([row] if (row := self._store.observation(node)) is not None else [], is_over)
+        self._write()
+        return had_some
+
+    def _drop_below(self, at: tuple[int, int], gone: list[tuple[str, tuple[int, int, int]]]) -> None:
+        for rows in pages_of(self._store, *at, self._limits.page):
+            for row in rows:  # Each once, however many of those that are gone it was in.
+                over = [said for child, said in gone if is_below(row.child, child)]
+                self._drop([row] if over else [], lambda state, over=over: not all(_is_later(state, s) for s in over))  # type: ignore[misc]
+
+    def _drop(self, rows: list[ObservationRow], is_over: Callable[[State], bool]) -> None:
+        for row in rows:
+            forms = forms_of(row)
+            if forms is not None and not is_over(forms[0]):
+                continue
+            self._known.pop(row.key, None)
+            self.wholes.changed(row.key)
+            self._readers.change(row.key, forms[1].reads if forms is not None else (), ())
+            self._store.drop_observations([row.key])
+
+    def forget_branch(self, branch: Branch) -> None:
+        """It was merged or deleted: nothing is known of its nodes any more."""
+        # fault observations.merged_branch_kept:
+        self._store.drop_observed_branch(branch.id)
+        self.forget()
+
+    def mirror(self, branch: Branch, said: Mirror) -> None:
+        """Note what a piece of another space reads here, in place of what was noted before."""
+        if self.is_on:
+            say(self._store, self._names, branch.id, said, self._limits.commit_reads)
+
+    # ---- numbers ---------------------------------------------------------------------------------
+
+    def _about(self, branch: Branch, encoded: bytes) -> Subject:
+        said = decode_about(encoded)
+        node = said.node
+        texts = (
+            node.piece,
+            node.member,
+            node.child,
+            node.scope,
+            node.principal,
+            said.kind,
+            said.fingerprint,
+            said.gate,
+        )
+        if not node.piece:
+            raise ProtocolError(TOO_MUCH)
+        check_names(texts)
+        scope = f"{node.scope}\0{node.principal}" if node.scope or node.principal else ""
+        numbers = [self._names.number(name) for name in (node.piece, node.member, scope)]
+        made = Subject(
+            NodeNumbers(branch.id, numbers[0], node.generation, numbers[1], node.child, numbers[2]),
+            self._names.number(said.kind),
+            self._names.number(said.fingerprint),
+            self._names.number(said.gate),
+            bool(node.member),
+            node.member == WHOLE,
+        )
+        self._abouts[branch.id, encoded] = made
+        return made
+
+    def _doc(self, branch: Branch, key: DocKey) -> StoredDoc:
+        # Another branch may have written it first, of which this one's head does not hear.
+        return self._heads.get(branch, key).doc or self._store.doc_of(key) or (key.scope, key.id)
+
+    def _stored(self, node: NodeNumbers) -> Known | None:
+        row = self._store.observation(node)
+        forms = forms_of(row) if row is not None else None
+        if row is None or forms is None:
+            return None  # What cannot be read is as if it were not there.
+        state = forms[0]
+        what = (state.kind, state.fingerprint, state.gate, state.failed)
+        return Known(state.changed_at, state.verified_at, state.session, state.order, what, row.body, b"")
+
+
+def _is_later(stored: State | Known, said: tuple[int, int, int]) -> bool:
+    """Whether what is stored is of a later run, or the same one: by its session's count, or by what both had seen."""
+    session, order, seq = said
+    return stored.order >= order if stored.session == session else stored.verified_at > seq
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Raise ProtocolError if a name is longer than names are kept of a node."""
+    if any(len(name) > NAME_LENGTH for name in names):
+        raise ProtocolError(TOO_MUCH)
+
+
+def _shorten(held: dict[Any, Any], most: int) -> None:
+    """Let go of what was remembered first."""
+    while len(held) > most:
+        del held[next(iter(held))]

@@ -1,0 +1,81 @@
+"""Why a document is what it is, out of the log: the commit that wrote it last, and what made that one, and so on.
+
+A derived commit names the addresses whose change made it run; the chain follows each to the commit that wrote it last
+before, until somebody wrote of their own accord, history is not kept, or the bound is reached. Never writes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from headwater.data.address import DocKey
+from headwater.data.path import Path
+from headwater.engine.engine import Engine
+from headwater.engine.log.history import Logged
+from headwater.protocol.commit import MAIN
+
+MOST = 100
+"""Steps of a chain, unless somebody asks for more or fewer."""
+
+
+class End(Enum):
+    """Why a chain goes no further at a step."""
+
+    GOES_ON = "goes-on"  # it does: what made the commit follows
+    WRITTEN = "written"  # somebody wrote it of their own accord
+    FIRST_RUN = "first-run"  # nothing is known to have made it run
+    SHOWN_ABOVE = "shown-above"
+    NOT_KEPT = "not-kept"  # it was never written, or before what history keeps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One commit, and what of it mattered."""
+
+    level: int
+    doc: DocKey
+    path: Path
+    commit: Logged | None  # None: it was never written, or history is not kept that far
+    end: End
+
+
+def chain(engine: Engine, doc: DocKey, path: Path, *, most: int = MOST) -> tuple[Step, ...]:
+    """The commits that made a document what it is, the last one first, each followed by what made it."""
+    found: list[Step] = []
+    seen: set[int] = set()
+    waiting = [(0, doc, path, engine.last_seq)]
+    while waiting and len(found) < most:
+        level, at_doc, at_path, at = waiting.pop()
+        logged = last_write(engine, at_doc, at)
+        if logged is None:
+            end = End.NOT_KEPT
+        elif logged.seq in seen:
+            end = End.SHOWN_ABOVE
+        else:
+            seen.add(logged.seq)
+            causes = _causes(logged)
+            first = End.FIRST_RUN if logged.commit.provenance.derived else End.WRITTEN
+            end = End.GOES_ON if causes else first
+            waiting += [(level + 1, *cause, logged.seq - 1) for cause in reversed(causes)]
+        found.append(Step(level=level, doc=at_doc, path=at_path, commit=logged, end=end))
+    return tuple(found)
+
+
+def last_write(engine: Engine, doc: DocKey, at: int) -> Logged | None:
+    """The commit that wrote a document last, up to a seq. None: there is none, or history is not kept that far."""
+    if at < max(1, engine.kept_from):
+        return None
+    seq = engine.read(doc, branch=MAIN, at=at).seq
+    if seq < max(1, engine.kept_from):
+        return None
+    page = engine.changes(since=seq - 1, branch=MAIN, limit=1)
+    return page.items[0] if page.items and page.items[0].seq == seq else None
+
+
+def _causes(logged: Logged) -> list[tuple[DocKey, Path]]:
+    """What made it run; for a first run, what it read, once for each document."""
+    provenance = logged.commit.provenance
+    if provenance.causes or not provenance.derived:
+        return list(dict.fromkeys(provenance.causes))
+    return list({read.doc: (read.doc, read.path) for read in logged.commit.reads}.values())

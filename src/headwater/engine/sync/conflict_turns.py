@@ -1,0 +1,205 @@
+"""Turns: in which order those who lost a conflict over a document try again.
+
+When several write one document from what they read in it, one wins and the others come back. All at once they would
+lose again, all but one. So whoever lost stands in line at the document; when something lands there, the first in line
+is told that it is its turn, together with the fresh value, and has it for a few milliseconds, or for as long as others
+took of late: until all that it sent is judged. Commits of others to the same document are kept back for it meanwhile:
+the one who just won is always the first to know what it stands on, and would keep all others out for ever. What those
+in line would be told of writes in between is stale before they could use it, so it is kept back for a moment. Only
+order and hints: no verdict depends on them, a turn that is not used passes on by itself, and nothing of this is
+remembered beyond a connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from headwater.data.address import DocKey
+from headwater.engine.sync.connection import Peer
+from headwater.protocol.messages import FromReplica, Transact
+from headwater.protocol.verdict import Accepted, Conflict, Verdict
+
+TURN_US: Final = 4_000  # how long somebody has the turn at least: a few round trips
+LONGEST_US: Final = 50_000  # and at most, where those who had it took long
+QUIET_US: Final = 20_000  # how long somebody in line is not bothered with what others write
+LINE: Final = 256  # how many stand in line at one document; whoever comes later waits by itself
+
+Arrived = tuple[Peer, FromReplica]
+
+
+class Line:
+    """Those who want to write one document."""
+
+    __slots__ = ("given_us", "holder", "is_served", "until_us", "waiting")
+
+    def __init__(self) -> None:
+        self.holder: Peer | None = None  # whose turn it is, and until when
+        self.is_served = False  # it has written, and keeps the turn only for the rest of what it sent
+        self.given_us = 0
+        self.until_us = 0
+        self.waiting: dict[Peer, None] = {}  # the others, in their order
+
+
+class Turns:
+    """The lines at the documents of one space. A peer stands in one line at a time."""
+
+    __slots__ = ("_held", "_lines", "_places", "_quiet_until_us", "_takes_us", "is_coming")
+
+    def __init__(self) -> None:
+        self._lines: dict[tuple[str, DocKey], Line] = {}
+        self._places: dict[Peer, tuple[str, DocKey]] = {}
+        self._quiet_until_us: dict[Peer, int] = {}
+        self._takes_us = TURN_US / 4  # about how long somebody who has the turn takes to write
+        self._held: list[Arrived] = []  # kept back for those who have a turn
+        self.is_coming: Callable[[Peer], bool] = _unknown  # whether more of it has arrived, and is not processed yet
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    @property
+    def held(self) -> int:
+        """How many messages are kept back."""
+        return len(self._held)
+
+    # ---- who stands where ----------------------------------------------------------------------------
+
+    def judged(self, peer: Peer, verdict: Verdict, now_us: int) -> None:
+        """Whoever lost to somebody else stands in line where that happened, until something of it lands."""
+        if isinstance(verdict, Accepted):
+            key = self._places.get(peer)
+            if key is not None and self._lines[key].holder is peer:
+                line = self._lines[key]
+                if not line.is_served:
+                    self._took(now_us - line.given_us)
+                line.is_served = True
+            elif key is not None:
+                self.leave(peer)
+        elif isinstance(verdict.rejection, Conflict):
+            won = next((one for one in verdict.rejection.collisions if one.session != peer.session), None)
+            if won is not None:
+                self.lost(peer, won.doc, now_us)
+
+    def lost(self, peer: Peer, doc: DocKey, now_us: int) -> None:
+        """A commit of the peer was rejected, since somebody else had written the document."""
+        key = (peer.branch, doc)
+        if self._places.get(peer) != key:
+            self.leave(peer)
+        line = self._lines.setdefault(key, Line())
+        if line.holder is peer:
+            line.holder, line.is_served = None, False  # Somebody was faster, in its turn: it is still the first.
+            line.waiting = {peer: None, **line.waiting}
+        elif peer in line.waiting:
+            return
+        elif len(line.waiting) < LINE:
+            line.waiting[peer] = None
+            self._places[peer] = key
+            self._quiet_until_us[peer] = now_us + QUIET_US
+
+    def leave(self, peer: Peer) -> None:
+        """The peer waits for nothing any more: its commit landed, or it is gone."""
+        key = self._places.pop(peer, None)
+        self._quiet_until_us.pop(peer, None)
+        if key is not None:
+            line = self._lines[key]
+            line.waiting.pop(peer, None)
+            if line.holder is peer:
+                line.holder = None
+
+    def give(self, now_us: int) -> list[Peer]:
+        """Give every turn that nobody has any more to the next in line: these are to be told."""
+        given = []
+        for key, line in tuple(self._lines.items()):
+            holder = line.holder
+            if holder is not None and (line.until_us <= now_us or (line.is_served and not self.is_coming(holder))):
+                was_served = line.is_served
+                if not was_served:
+                    self._took(now_us - line.given_us)  # It takes longer than that, or does not come at all.
+                self.leave(holder)  # If it still comes, it is judged like anybody.
+                if was_served and line.waiting:
+                    self._quiet_until_us[holder] = now_us + TURN_US  # It is about to write again, or has time.
+            if line.holder is None and line.waiting:
+                line.holder, line.is_served = next(iter(line.waiting)), False
+                del line.waiting[line.holder]
+                line.given_us, line.until_us = now_us, now_us + self.turn_us
+                given.append(line.holder)
+            elif line.holder is None:
+                del self._lines[key]
+        return given
+
+    @property
+    def turn_us(self) -> int:
+        """How long a turn is. A busy machine answers later, and if turns are over too early, everybody collides."""
+        return min(max(int(4 * self._takes_us), TURN_US), LONGEST_US)
+
+    def _took(self, us: int) -> None:
+        self._takes_us += (min(us, LONGEST_US) - self._takes_us) / 8
+
+    def before(self, peer: Peer) -> int | None:
+        """How many go first; 0: it is its turn. None: it stands in no line."""
+        key = self._places.get(peer)
+        if key is None:
+            return None
+        line = self._lines[key]
+        return 0 if line.holder is peer else 1 + list(line.waiting).index(peer)
+
+    def may_wait(self, peer: Peer, now_us: int) -> bool:
+        """Whether news can be kept back: the peer had its turn, or has it before it, and did not wait for long."""
+        quiet_until_us = self._quiet_until_us.get(peer)
+        if quiet_until_us is None or self.before(peer) == 0:
+            return False
+        if quiet_until_us <= now_us and peer not in self._places:
+            del self._quiet_until_us[peer]
+        return quiet_until_us > now_us
+
+    def holders(self) -> Iterable[tuple[Peer, int]]:
+        """Whose turn it is, and until when."""
+        return [(line.holder, line.until_us) for line in self._lines.values() if line.holder is not None]
+
+    # ---- what is processed when ------------------------------------------------------------------------
+
+    def in_order(self, arrived: Sequence[Arrived], now_us: int) -> tuple[Sequence[Arrived], Sequence[Arrived]]:
+        """What to process now, whoever has a turn first; and what right after that, when the turn was passed on.
+
+        What could collide with the commit of somebody who has a turn comes after it, and is kept back until that has
+        come or its time is over; then it is judged, whoever has the turn by then. The messages of one peer stay in
+        their order.
+        """
+        if self._held:
+            arrived, self._held = [*self._held, *arrived], []
+        lines = {
+            k: line.holder for k, line in self._lines.items() if line.holder is not None and line.until_us > now_us
+        }
+        if not lines or not arrived:
+            return arrived, ()
+        holders = set(lines.values())
+        here = {peer for peer, message in arrived if isinstance(message, Transact)}
+        awaited = {key for key, holder in lines.items() if holder not in here and not self._lines[key].is_served}
+        waits: dict[Peer, list[Arrived]] = {}  # where what a peer sends next goes, once something of it has to wait
+        now: list[Arrived] = []
+        after: list[Arrived] = []
+        for peer, message in sorted(arrived, key=lambda one: one[0] not in holders):  # stable
+            if peer not in waits and peer not in holders and isinstance(message, Transact):
+                written, read = _docs(peer, message)
+                if not awaited.isdisjoint(written | read):
+                    waits[peer] = self._held
+                elif not read.isdisjoint(lines):
+                    waits[peer] = after  # It is rejected. What only writes lands, and is part of what the next is told.
+            waits.get(peer, now).append((peer, message))
+        return now, after
+
+    def release(self) -> None:
+        """Wait for nobody any more: all turns are over."""
+        self._lines.clear()
+        self._places.clear()
+        self._quiet_until_us.clear()
+
+
+def _docs(peer: Peer, message: Transact) -> tuple[set[tuple[str, DocKey]], set[tuple[str, DocKey]]]:
+    """What a frame writes, and what it looks at."""
+    written = {(peer.branch, operation.doc) for commit in message.commits for operation in commit.operations}
+    return written, {(peer.branch, read.doc) for commit in message.commits for read in commit.reads}
+
+
+def _unknown(_: Peer) -> bool:
+    return False

@@ -1,0 +1,432 @@
+"""The hub: the engine's side of all conversations about one space. Sessions, watches, verdicts, fan-out.
+
+Takes messages in the order they arrived, lets commits that arrived together share one group, and owes each peer
+two things in this order: the verdicts of its own commits, then what happened to the documents it watches (C6). Runs
+on the engine's thread; does no input or output. Upholds C5 and C9 on the engine's side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from headwater.clock import Clock
+from headwater.engine.admission.access import ACCESS
+from headwater.engine.commit_group import Outcome
+from headwater.engine.engine import Engine
+from headwater.engine.limits import Limits
+from headwater.engine.sync.answer_budget import SMALL, Room, size_of_patches
+from headwater.engine.sync.conflict_turns import TURN_US, Turns
+from headwater.engine.sync.connection import Peer, PeerState
+from headwater.engine.sync.error_codes import ending_code, problem_code, refused
+from headwater.engine.sync.flow_control import Windows
+from headwater.engine.sync.open_session import opened
+from headwater.engine.sync.queries import Asking
+from headwater.engine.sync.watch_table import Kept, Watching
+from headwater.engine.sync.work_size import work_size
+from headwater.errors import AccessError, HeadwaterError, InvariantViolation, LimitError, ProtocolError, StorageError
+from headwater.protocol.commit import Commit, without
+from headwater.protocol.messages import (
+    Ack,
+    Bye,
+    FromReplica,
+    Hello,
+    Open,
+    Opened,
+    Own,
+    Problem,
+    Renew,
+    Renewed,
+    Sync,
+    Transact,
+    Unwatch,
+    Verdicts,
+    Watch,
+    Watched,
+)
+from headwater.protocol.reactions import Finish
+from headwater.protocol.verdict import Accepted, Conflict
+from headwater.protocol.ways import patched_of
+
+
+class Hub:
+    """Everything connected to one space."""
+
+    __slots__ = (
+        "_access_changed",
+        "_clock",
+        "_engine",
+        "_founded",
+        "_frames",
+        "_keeps_time",
+        "_kept",
+        "_limits",
+        "_owed",
+        "_peers",
+        "_room",
+        "_told",
+        "_watching",
+        "_windows",
+        "asking",
+        "on_answered",
+        "turns",
+    )
+
+    def __init__(self, engine: Engine, clock: Clock, limits: Limits, *, keeps_time: bool = False) -> None:
+        """`keeps_time`: `process` is called again after `due_us`, with nothing if need be."""
+        self._engine = engine
+        self._keeps_time = keeps_time
+        self._clock = clock
+        self._limits = limits
+        self._peers: dict[str, Peer] = {}  # session -> the one connection that owns it
+        self._kept: dict[str, Kept] = {}
+        self._watching = Watching(engine, limits)
+        self._windows = Windows()
+        self._room = Room(limits.answer_bytes)
+        self.asking = Asking(engine, limits, self._room)
+        self.turns = Turns()
+        self._frames: list[tuple[Peer, Transact]] = []
+        self._told = engine.last_seq  # commits up to here were spread
+        self._access_changed = False
+        self._founded = False  # known to be; nothing takes that back but a group that was lost
+        self._owed: dict[Peer, None] = {}  # peers that something may have to be told
+        # Called when what was said should leave before more is: those whose turn it is were told, or it is much.
+        self.on_answered: Callable[[], object] = lambda: None
+
+    @property
+    def sessions(self) -> int:
+        return len(self._peers)
+
+    @property
+    def watched(self) -> int:
+        """How many documents are watched, by connections and by sessions whose connection was lost."""
+        return len(self._watching.watchers)
+
+    @property
+    def due_us(self) -> int | None:
+        """How soon `process` has to be called again even if nothing arrives. None: not before something arrives."""
+        return TURN_US if len(self.turns) or self.turns.held else None
+
+    def process(self, batch: Sequence[tuple[Peer, FromReplica]]) -> None:
+        """Take in what arrived. Commits gather until a message of another kind needs their effects."""
+        self._catch_up()
+        after: Sequence[tuple[Peer, FromReplica]] = ()
+        if self._keeps_time and (len(self.turns) or self.turns.held):
+            is_tick = not batch
+            batch, after = self.turns.in_order(batch, self._clock.monotonic_us())
+            if not (batch or after or is_tick):
+                return  # All of it is kept back.
+        self._take(batch)
+        if self.pass_turns():
+            self.on_answered()
+        if after:
+            self._take(after)
+            self.pass_turns()
+        self.flush()
+
+    def _take(self, batch: Sequence[tuple[Peer, FromReplica]]) -> None:
+        for peer, message in batch:
+            if peer.is_closed():
+                continue
+            if not isinstance(message, Transact | Ack) and (self._frames or not isinstance(message, Finish)):
+                self._commit()  # what follows may look at what they wrote; an acknowledgement does not
+            try:
+                if not peer.is_closed():  # by the failure of what it had sent before
+                    self._handle(peer, message)
+            except HeadwaterError as error:
+                self._refuse(peer, error)
+            if len(self._frames) >= self._limits.group_commits:
+                self._commit()
+            if self._room.is_spent():
+                self.on_answered()
+        self._commit()
+
+    def pass_turns(self) -> bool:
+        """Whose turn it is to try again after a conflict is told so, with the news that it needs for that."""
+        for peer in (given := self.turns.give(self._clock.monotonic_us()) if len(self.turns) else []):
+            self._tell(peer, 0)
+        return bool(given)
+
+    def told(self) -> None:
+        """Somebody may have changed something without a message: whoever watches hears of it."""
+        self.asking.targets_due()
+        self.process(())
+
+    def work_size(self, peer: Peer, message: FromReplica, most: int) -> int:
+        """How large the work is that a message makes, or anything over `most`: see `work_size`."""
+        return work_size(self._engine, self._watching, peer, message, most)
+
+    def settle(self) -> None:
+        """Wait for nobody who has a turn: what was kept back is judged now."""
+        if self.turns.held:
+            self.turns.release()
+            self.process(())
+
+    def lost(self, peer: Peer) -> None:
+        """A connection is gone. Its watches are kept for a while, the keys of its commits for ever."""
+        if self._peers.get(peer.session) is peer:
+            del self._peers[peer.session]
+            if peer.leaves_nothing:
+                self._watching.unwatch_all(peer)
+            else:
+                self._kept[peer.session] = Kept(peer, self._clock.now_us() + self._limits.session_kept_us)
+        self._forget(peer)
+        self.expire()
+
+    def expire(self) -> None:
+        """Let go of what lost connections watched, once their time is over."""
+        now = self._clock.now_us()
+        for session in [session for session, kept in self._kept.items() if kept.until_us <= now]:
+            # fault+ hub.keys_expire: self._engine.session(session).last = 0
+            # fault hub.expired_watches_resumed: self._watching.unwatch_all(self._kept[session].peer)
+            self._watching.unwatch_all(self._kept.pop(session).peer)
+
+    # ---- messages ----------------------------------------------------------------------------------
+
+    def _handle(self, peer: Peer, message: FromReplica) -> None:
+        match message:
+            case Transact(commits):
+                if any(commit.branch != self._opened(peer).branch for commit in commits):
+                    raise ProtocolError(f"this session is on branch {peer.branch!r}")
+                self._frames.append((self._opened(peer), message))
+            case Open():
+                self._open(peer, message)
+            case Watch():
+                self._watch(self._opened(peer), message)
+            case Unwatch(id):
+                self._watching.unwatch(self._opened(peer), id)
+            case Ack(seq, local_seq):
+                # fault hub.ack_opens_no_window: self._opened(peer)
+                self._windows.heard(self._opened(peer), seq)
+                peer.heard_seq = max(peer.heard_seq, min(seq, peer.sent_seq))
+                self._owed[peer] = None  # what was merged while its window was full
+                if local_seq:
+                    self._engine.note_acknowledged(peer.session, local_seq)
+            case Bye(acked):
+                self._engine.close_session(self._opened(peer).session, acked)
+                peer.leaves_nothing = True
+                self.lost(peer)
+            case Renew():
+                # fault hub.renewal_not_answered: pass
+                peer.send(Renewed())  # whoever took it in has checked it
+            case Hello():
+                raise ProtocolError("Hello has no place here")
+            case _:
+                self.asking.answer(self._opened(peer), message)
+
+    def _opened(self, peer: Peer) -> Peer:
+        if peer.state is not PeerState.OPEN:
+            raise ProtocolError("open a session first")
+        return peer
+
+    def _refuse(self, peer: Peer, error: HeadwaterError) -> None:
+        """C6: a problem that leaves the peer's work undecided ends the connection; it replays on the next."""
+        peer.send(Problem(ending_code(error), str(error)))
+        self.lost(peer)
+
+    def _forget(self, peer: Peer) -> None:
+        peer.state = PeerState.CLOSED
+        self.turns.leave(peer)
+        self._windows.forget(peer)
+        self.asking.forget(peer)
+        peer.take()  # On its next connection it is told what it has not seen, whatever was noted here.
+
+    # ---- opening -----------------------------------------------------------------------------------
+
+    def _open(self, peer: Peer, message: Open) -> None:
+        session = opened(self._engine, peer, message, self._limits)
+        if session is None:
+            return
+        # fault hub.resumes_one_late: resumed = self._take_over(peer, message.seen + 1, message.watching)
+        resumed = self._take_over(peer, message.seen, message.watching)
+        # fault hub.landed_not_told: landed = ()
+        landed = self._engine.landed(session.key, message.sent)
+        following = tuple(sorted(peer.unsure))
+        peer.owes_seq = peer.owes_seq or bool(peer.unsure)
+        try:
+            owed = resumed and (peer.is_owed() or self._told > peer.sent_seq)
+            missed = self._watching.composed(peer, self._told, None, self._room) if owed else None
+        except LimitError:
+            # More happened than can be told at once: it asks for everything again, one watch after the other.
+            self._watching.unwatch_all(peer)
+            resumed, following, missed = False, (), None
+        peer.send(Opened(session.key, self._told, resumed, landed, session.last, following))
+        if missed is not None:
+            self._sync(peer, missed)
+
+    def _take_over(self, peer: Peer, seen: int, watching: tuple[int, ...] | None) -> bool:
+        """One connection owns a session: the other one is told that it does not any more."""
+        former = self._peers.pop(peer.session, None)
+        if former is not None:
+            former.send(Problem("revoked", "another connection has taken this session up"))
+            # fault hub.takeover_leaves_both: pass
+            self._forget(former)
+        else:
+            kept = self._kept.pop(peer.session, None)
+            former = kept.peer if kept is not None else None
+        self._peers[peer.session] = peer
+        if former is None:
+            return False
+        # fault hub.resumed_past_sent_seq: if former.branch != peer.branch or former.leaves_nothing:
+        if former.branch != peer.branch or former.sent_seq < seen or former.leaves_nothing:
+            self._watching.unwatch_all(former)
+            return False
+        self._watching.hand_over(former, peer, watching)
+        self._watching.catch_up(peer, seen)
+        return True
+
+    # ---- commits -----------------------------------------------------------------------------------
+
+    def _commit(self) -> None:
+        """Judge what has gathered in one group, answer, and note what the watchers have to hear."""
+        if not self._frames:
+            self.asking.finish()
+            return
+        frames, self._frames = self._frames, []
+        try:
+            self._catch_up()
+            batch = [(peer.session, frame.commits) for peer, frame in frames]
+            runs = {at: (peer.branch, f.observations) for at, (peer, f) in enumerate(frames) if f.observations}
+            first = self.asking.finish_first
+            outcomes = self._engine.submit_group(batch, founds=not self._founded, observed=runs, first=first)
+            self._founded = self._founded or self._engine.is_founded
+        except StorageError as error:
+            self._founded = False
+            # C6: nobody knows what became of the group. No verdict leaves; every connection starts over.
+            # Rejections were forgotten with it, so everybody starts over, not only those with a frame in it.
+            for peer in {**dict.fromkeys(self._peers.values()), **{peer: None for peer, _ in frames}}:
+                if not peer.is_closed():
+                    self._refuse(peer, error)
+            self._catch_up()  # recovery may have found that some of it landed
+            return
+        self.asking.finished()
+        # fault+ hub.sync_before_verdict: self._catch_up(), self.flush()
+        # fault+ hub.refusal_told_late: late = sorted(zip(frames, outcomes), key=lambda each: str(each[1])[:2] == "(R")
+        # fault hub.refusal_told_late: for (peer, frame), outcome in late:
+        for (peer, frame), outcome in zip(frames, outcomes, strict=True):
+            self._answer(peer, frame.commits, outcome)
+        self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Spread commits that did not come through here: merges, the founding of the space, the host's own."""
+        while self._told < self._engine.last_seq:
+            page = self._engine.changes(since=self._told, limit=self._limits.page)
+            for logged in page.items:
+                # fault hub.commits_passed_over: pass
+                commit = without(logged.commit, logged.dropped) if logged.dropped else logged.commit
+                self._spread(logged.session, commit, logged.seq)
+            through = int(page.next) if page.next is not None else self._engine.last_seq
+            if through <= self._told:
+                raise InvariantViolation(
+                    f"the log ends at {self._engine.last_seq} but has no commit after {self._told}"
+                )
+            self._told = through
+        # fault hub.access_not_rechecked: pass
+        self._recheck_access()
+
+    def _recheck_access(self) -> None:
+        """Whoever may not read any more hears nothing more."""
+        peers, self._access_changed = tuple(self._peers.values()) if self._access_changed else (), False
+        for peer in peers:
+            if not self._engine.may_see(ACCESS, peer.principal, peer.session):
+                peer.leaves_nothing = True
+                self._refuse(peer, AccessError(f"{peer.principal!r} may not read this space any more"))
+
+    def _answer(self, peer: Peer, frame: tuple[Commit, ...], outcome: Outcome) -> None:
+        if isinstance(outcome, LimitError):
+            outcome = refused(frame, outcome)
+        if isinstance(outcome, HeadwaterError):
+            self._refuse(peer, outcome)
+            return
+        owner = self._peers.get(peer.session, peer)  # the session may have a new connection by now
+        is_there = not owner.is_closed()  # if not, it hears of it when it replays
+        if is_there:
+            # fault hub.wave_answered_backwards: owner.send(Verdicts(outcome[::-1]))
+            owner.send(Verdicts(outcome))
+        for commit, verdict in zip(frame, outcome, strict=True):
+            # Both are waited for by their seq: the own commit to be covered, the winner to be here before a retry.
+            if is_there and (isinstance(verdict, Accepted) or isinstance(verdict.rejection, Conflict)):
+                owner.owes_seq = True
+                self._owed[owner] = None
+                self.turns.judged(owner, verdict, self._clock.monotonic_us())
+            if isinstance(verdict, Accepted) and verdict.seq == self._told + 1:
+                self._spread(owner.session, self._engine.effective(verdict.seq, commit), verdict.seq)
+                self._told = verdict.seq  # what comes after the founding of the space is spread from the log
+
+    def _spread(self, author: str, commit: Commit, seq: int) -> None:
+        """C9: everyone who watches hears of it, in the order of the log."""
+        self.asking.spread(author, commit, seq)
+        for operation in commit.operations:
+            self._access_changed = self._access_changed or operation.doc == ACCESS
+            # fault hub.branches_told_to_main: watchers = self._watching.watchers.get(("main", operation.doc))
+            # fault+ hub.told_to_branches: all = self._watching.watchers
+            # fault hub.told_to_branches: watchers = [peer for at in all if at[1] == operation.doc for peer in all[at]]
+            watchers = self._watching.watchers.get((commit.branch, operation.doc))
+            if not watchers:
+                continue
+            size, theirs = size_of_patches(operation.patches), patched_of(operation, seq, commit, author)
+            for peer in watchers:
+                if peer.state is PeerState.CLOSED:
+                    continue  # kept for its next connection, which reads what is new
+                if peer.session == author:
+                    peer.note(Own(operation.doc, seq, commit.local_seq))
+                else:
+                    peer.note(theirs)
+                    if size > SMALL:
+                        peer.hold(size)
+                self._owed[peer] = None
+
+    # ---- watching ----------------------------------------------------------------------------------
+
+    def _watch(self, peer: Peer, message: Watch) -> None:
+        try:
+            docs = self._watching.selected(peer, message)
+            self._room.begin()
+            states = self._watching.states(peer, docs, self._room)
+        except HeadwaterError as error:
+            # Nothing of it is watched: what a peer was not answered for, it is not told of either.
+            peer.send(Problem(problem_code(error), str(error), False, message.id))
+            return
+        # fault hub.watch_without_sync: pass
+        self._flush(peer, at_least_seq=True, past_window=True)  # so that everything else is as of the same seq
+        self._watching.begin(peer, message, docs)
+        seq = self._told
+        peer.sent_seq = seq
+        peer.send(Watched(message.id, seq, states, self._engine.chain_at(seq)))
+
+    # ---- telling -----------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Tell every peer what it is owed, as far as its window allows."""
+        self.asking.tell()
+        owed, self._owed = self._owed, {}
+        now_us = self._clock.monotonic_us() if len(self.turns) else 0
+        for peer in owed:
+            if now_us and self._keeps_time and self.turns.may_wait(peer, now_us):
+                self._owed[peer] = None
+            elif peer.is_owed():
+                self._tell(peer, self.turns.before(peer) if now_us else None)
+                if self._room.is_spent():
+                    self.on_answered()
+
+    def _tell(self, peer: Peer, turn: int | None) -> None:
+        if peer.state is PeerState.OPEN:
+            try:
+                self._flush(peer, turn=turn)
+            except HeadwaterError as error:
+                # On its next connection that is read again from its last seq; or, if it was too much, all it watches.
+                peer.sent_seq = min(peer.sent_seq, peer.heard_seq)
+                peer.leaves_nothing = isinstance(error, LimitError)
+                self._refuse(peer, error)
+
+    def _flush(
+        self, peer: Peer, *, at_least_seq: bool = False, past_window: bool = False, turn: int | None = None
+    ) -> None:
+        if peer.unacked >= self._limits.sync_window and not (past_window or turn == 0):
+            return  # it has enough on the way: what comes meanwhile is merged
+        if peer.is_owed() or (at_least_seq and self._told > peer.sent_seq) or turn is not None:
+            self._sync(peer, self._watching.composed(peer, self._told, turn, self._room))
+
+    def _sync(self, peer: Peer, sync: Sync) -> None:
+        peer.sent_seq = sync.seq
+        self._windows.sent(peer, sync.seq)
+        peer.send(sync)

@@ -1,0 +1,396 @@
+"""Asking: what is read once, now or as it was, for a peer that may see it; who is told of events, marks and targets.
+
+A page that has no room for all that was asked for is a shorter page; what comes next is asked for with `next`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final, assert_never
+
+from headwater.data.address import NAME_LENGTH, DocKey
+from headwater.data.value import size_of
+from headwater.engine.admission.access import Right
+from headwater.engine.delivery.idle_workers import Given
+from headwater.engine.engine import Engine
+from headwater.engine.limits import Limits
+from headwater.engine.sync.answer_budget import Room
+from headwater.engine.sync.connection import Peer
+from headwater.engine.sync.error_codes import problem_code
+from headwater.errors import AccessError, HeadwaterError, LimitError, ProtocolError
+from headwater.protocol.commit import MAIN, Commit
+from headwater.protocol.messages import Answer, Asks, Looks, Problem, Query, state_of
+from headwater.protocol.mirrors import Mirror, QueryElsewhere, QueryMirrors
+from headwater.protocol.observations import (
+    Marked,
+    QueryBacklog,
+    QueryCurrent,
+    QueryMarks,
+    QueryMet,
+    QueryNodes,
+    QueryObservations,
+    QueryReaders,
+    QueryWholes,
+    Readers,
+    WatchMarks,
+    whose_record,
+)
+from headwater.protocol.reactions import (
+    Claim,
+    Claimed,
+    Delivering,
+    Delivers,
+    Finish,
+    Finished,
+    Looking,
+    Operate,
+    QueryDrained,
+    QueryFailures,
+    QueryReactions,
+    QueryTargets,
+    RenewLeases,
+    Subscribe,
+    Subscribed,
+    TargetsDue,
+    WatchTargets,
+)
+from headwater.protocol.stored_events import Events, EventsStored, QueryEvents, WatchEvents
+
+MORE: Final = 1
+"""Of targets it is told that there may be more to claim than was given."""
+Kind = type[WatchEvents] | type[WatchMarks] | type[WatchTargets]
+
+
+class Asking:
+    """Answers the questions of all peers of one space."""
+
+    __slots__ = (
+        "_answers",
+        "_engine",
+        "_finishes",
+        "_given",
+        "_limits",
+        "_news",
+        "_room",
+        "_watching",
+        "on_subscribed",
+    )
+
+    def __init__(self, engine: Engine, limits: Limits, room: Room) -> None:
+        self._engine = engine
+        self._limits = limits
+        self._room = room
+        self._given: dict[Peer, list[Given]] = {}  # what commits gave to whom, and is not told yet
+        self._finishes: list[tuple[Peer, Finish]] = []  # not done yet: commits may come along
+        self._answers: list[tuple[Peer, Finish, Delivering | HeadwaterError]] = []  # done, and not told
+        self.on_subscribed: Callable[[], object] = _nobody  # on the engine's thread
+        # Those who want to be told, and the number of their question; and the newest commit to tell them of.
+        self._watching: dict[Kind, dict[Peer, int]] = {WatchEvents: {}, WatchMarks: {}, WatchTargets: {}}
+        self._news: dict[Kind, dict[Peer, int]] = {WatchEvents: {}, WatchMarks: {}, WatchTargets: {}}
+
+    def answer(self, peer: Peer, question: Asks) -> None:
+        """Tell the peer what it asked for, or why it cannot have it."""
+        try:
+            match question:
+                case Query():
+                    reply = answered(self._engine, peer, question, self._limits)
+                    self._room.begin()
+                    for state in reply.documents:
+                        self._room.take(size_of(state.value))
+                    peer.send(reply)
+                case QueryEvents():
+                    self._events(peer, question)
+                case WatchEvents() | WatchMarks() | WatchTargets():
+                    self._watch(peer, question)
+                case QueryCurrent(reads=reads):
+                    self._check_may_ask([read.doc for read in reads], peer)
+                    self._look(peer, question)
+                case Mirror() | QueryMirrors():
+                    self._check_may_write(peer, "mirrors")
+                    self._look(peer, question)
+                case QueryObservations() | QueryNodes() | QueryWholes() | QueryMet():
+                    self._check_owns(peer)
+                    self._look(peer, question)
+                case QueryBacklog() | QueryReaders() | QueryMarks() | QueryElsewhere():
+                    self._check_owns(peer)
+                    self._look(peer, question)
+                case Finish():
+                    self._check_may_deliver(peer, question)
+                    self._engine.delivery.offers.heard(peer)
+                    self._finishes.append((peer, question))
+                case (
+                    Subscribe()
+                    | Claim()
+                    | RenewLeases()
+                    | Operate()
+                    | QueryReactions()
+                    | QueryTargets()
+                    | QueryFailures()
+                    | QueryDrained()
+                ):
+                    self._deliver(peer, question)
+                case _:
+                    assert_never(question)
+        except HeadwaterError as error:
+            peer.send(Problem(problem_code(error), str(error), False, question.id))
+
+    # ---- what is known of nodes ------------------------------------------------------------------
+
+    def _look(self, peer: Peer, question: Looks) -> None:
+        if isinstance(question, QueryCurrent) and len(question.reads) > self._limits.commit_reads:
+            raise LimitError(f"one question is about at most {self._limits.commit_reads} reads. Ask several.")
+        if isinstance(question, QueryNodes) and len(question.nodes) > self._limits.query_documents:
+            raise LimitError(f"one question is about at most {self._limits.query_documents} nodes. Ask several.")
+        if isinstance(question, QueryMet) and len(question.also) > self._limits.query_documents:
+            raise LimitError(f"one question is about at most {self._limits.query_documents} pieces. Ask several.")
+        if isinstance(question, Mirror) and len(question.docs) > self._limits.commit_reads:
+            raise LimitError(f"one piece reads at most {self._limits.commit_reads} documents of a space")
+        if isinstance(question, Mirror) and _is_long(question):
+            raise LimitError(f"a mirror has a name that is over {NAME_LENGTH} long")
+        peer.send(self._engine.looked(question, branch=peer.branch))
+
+    def _check_may_ask(self, docs: Iterable[DocKey], peer: Peer) -> None:
+        for doc in docs:
+            if not self._engine.may_see(doc, peer.principal, peer.session):
+                raise AccessError(f"{doc.scope}:{doc.id} is not for {peer.principal!r}")
+
+    def _check_owns(self, peer: Peer) -> None:
+        """What nodes there are and what they read tells how a program is made, and what others have."""
+        if self._engine.right_of(peer.principal) < Right.OWN:
+            raise AccessError(f"what nodes did is for owners of this space, and {peer.principal!r} is none")
+
+    # ---- stored events ---------------------------------------------------------------------------
+
+    def _events(self, peer: Peer, question: QueryEvents) -> None:
+        self._check_may_write(peer)
+        limits = self._limits
+        page = self._engine.events(
+            branch=peer.branch,
+            due_by_us=question.due_by_us,
+            after=question.after,
+            limit=max(1, min(question.limit, limits.query_documents)),
+        )
+        self._room.begin()
+        for event in page.items:
+            self._room.take(size_of(event.payload))
+        peer.send(Events(question.id, self._engine.last_seq, page.items, page.next, page.next_due_us))
+
+    # ---- reactions -------------------------------------------------------------------------------
+
+    def _deliver(self, peer: Peer, question: Delivers) -> None:
+        """Records leave the space by whoever may write it; to have them sent once more is for its owners."""
+        self._check_may_deliver(peer, question)
+        self._engine.delivery.offers.heard(peer)
+        answer = self._engine.deliver(question)
+        if isinstance(answer, Subscribed) and isinstance(question, Subscribe):
+            self.on_subscribed()
+            if self._engine.delivery.subscriptions.get(question.reaction).is_filling:
+                self.targets_due()  # What it was declared for may be there already.
+        self._room.begin()
+        for grant in answer.grants if isinstance(answer, Claimed) else ():
+            for record in grant.records:
+                self._room.take(size_of(record.payload))
+        if isinstance(answer, Claimed) and peer in self._given:
+            self._tell(WatchTargets, peer, self._news[WatchTargets].pop(peer, 0))  # Whoever closes hears of it before.
+        peer.send(answer)
+        if isinstance(answer, Claimed) and isinstance(question, Claim) and peer in self._watching[WatchTargets]:
+            room = min(question.limit, self._limits.claim_targets) - len(answer.grants)
+            self._engine.delivery.offers.put(peer, question, room if question.lane else 0)
+        if isinstance(question, Operate):
+            self.targets_due()
+
+    def _check_may_deliver(self, peer: Peer, question: Delivers) -> None:
+        self._check_may_write(peer, "reactions")
+        if isinstance(question, Operate) and self._engine.right_of(peer.principal) < Right.OWN:
+            raise AccessError(f"reactions are operated by owners of this space, and {peer.principal!r} is none")
+        if peer.branch != MAIN and not isinstance(question, Looking):
+            raise ProtocolError(f"only what is emitted on branch {MAIN!r} is delivered, and this session is on another")
+
+    def finish(self) -> None:
+        """What came of targets, where no commit came after it: each by itself."""
+        finishes, self._finishes = self._finishes, []
+        for peer, question in finishes:
+            answer: Delivering | HeadwaterError
+            try:
+                answer = self._engine.deliver(question)
+            except HeadwaterError as error:
+                answer = error
+            self._finished(peer, question, answer)
+
+    def finish_first(self) -> bool:
+        """The same in the transaction of commits that came after it: they share an fsync. `finished` tells."""
+        finishes, self._finishes = self._finishes, []
+        answered_to = self._engine.delivery.answer_among_others
+        self._answers = [(peer, question, answered_to(question)) for peer, question in finishes]
+        return bool(finishes)
+
+    def finished(self) -> None:
+        """What `finish_first` did is on the disk."""
+        answers, self._answers = self._answers, []
+        for each in answers:
+            self._finished(*each)
+
+    def _finished(self, peer: Peer, question: Finish, answer: Delivering | HeadwaterError) -> None:
+        if isinstance(answer, HeadwaterError):
+            peer.send(Problem(problem_code(answer), str(answer), False, question.id))
+            return
+        peer.send(answer)
+        waits = any(each.failure is not None and each.failure.then == "retry" for each in question.outcomes)
+        if isinstance(answer, Finished) and (answer.next_us == 0 or waits):
+            self.targets_due(but=peer)  # which hears it by the answer, and may have no room, or stop
+
+    def targets_due(self, *, but: Peer | None = None) -> None:
+        """There may be something to claim: whoever watches is told, with the next telling."""
+        self._news[WatchTargets].update({peer: MORE for peer in self._watching[WatchTargets] if peer is not but})
+
+    def _check_may_write(self, peer: Peer, what: str = "stored events") -> None:
+        """What is sent, and where to, tells how a program is made: that is for those who may write the space."""
+        if self._engine.right_of(peer.principal) < Right.WRITE:
+            raise AccessError(f"{what} are for those who may write this space, and {peer.principal!r} may not")
+
+    # ---- being told ------------------------------------------------------------------------------
+
+    def _watch(self, peer: Peer, question: WatchEvents | WatchMarks | WatchTargets) -> None:
+        kind = type(question)
+        self._watching[kind].pop(peer, None)
+        self._news[kind].pop(peer, None)
+        if not question.on:
+            if kind is WatchTargets:
+                self._engine.delivery.offers.drop(peer)
+            return
+        self._check_may_watch(peer, kind)
+        self._watching[kind][peer] = question.id
+        if kind is WatchTargets:
+            peer.send(self._due(peer, question.id, MORE))
+        else:
+            seq = self._engine.newest_event(peer.branch) if kind is WatchEvents else self._engine.last_seq
+            peer.send(_told(kind, question.id, seq))
+
+    def _check_may_watch(self, peer: Peer, kind: Kind) -> None:
+        if kind is WatchMarks:
+            self._check_owns(peer)
+        else:
+            self._check_may_write(peer)
+
+    def spread(self, author: str, commit: Commit, seq: int) -> None:
+        """A commit stored events, or wrote what nodes read: whoever asked is told, but not of one's own events."""
+        for peer in self._watching[WatchEvents] if commit.events else ():
+            if peer.session != author and peer.branch == commit.branch:
+                self._news[WatchEvents][peer] = seq
+        if commit.declared:
+            self.on_subscribed()
+            self.targets_due()  # Whoever delivers looks which reactions are new.
+        if commit.branch == MAIN and commit.records:
+            self._emitted()
+        if commit.branch == MAIN and any(not each.keeps for each in commit.delivered):
+            self.targets_due()  # One that was delivered is free, and may have more.
+        watching = [peer for peer in self._watching[WatchMarks] if peer.branch == commit.branch]
+        if watching and self._is_read(commit):
+            self._news[WatchMarks].update(dict.fromkeys(watching, seq))
+
+    def _emitted(self) -> None:
+        """Whoever was given something hears of it, and need not ask. All others are told, the emitter included:
+
+        who will claim is not known, and those who wait have to know when a lease ends that somebody else was given.
+        """
+        given, is_more = self._engine.delivery.offers.take()
+        news = self._news[WatchTargets]
+        for peer in self._watching[WatchTargets] if given or is_more else ():
+            what = given.get(peer)
+            if what is not None:
+                self._given.setdefault(peer, []).append(what)
+            if is_more or len(given) > (what is not None):
+                news[peer] = MORE
+            else:
+                news.setdefault(peer, 0)
+
+    def _is_read(self, commit: Commit) -> bool:
+        """Whether a node reads anything that it writes, or it is about a piece itself."""
+        if any(whose_record(operation.doc) for operation in commit.operations):
+            return True
+        asked = [QueryReaders(0, operation.doc, "", 1) for operation in commit.operations]
+        found = [self._engine.looked(question, branch=commit.branch) for question in asked]
+        return any(isinstance(each, Readers) and each.pieces for each in found)
+
+    def tell(self) -> None:
+        """Tell of what is new, once for all that happened since."""
+        for kind, news in self._news.items():
+            if news:
+                self._news[kind] = {}
+                for peer, seq in news.items():
+                    self._tell(kind, peer, seq)
+
+    def _tell(self, kind: Kind, peer: Peer, seq: int) -> None:
+        number = self._watching[kind].get(peer)
+        if number is None:
+            return
+        try:
+            self._check_may_watch(peer, kind)
+        except HeadwaterError as error:
+            # It may not any more: it hears that, and nothing further.
+            del self._watching[kind][peer]
+            self._give_up(peer)
+            peer.send(Problem(problem_code(error), str(error), False, number))
+            return
+        if kind is WatchTargets:
+            self._engine.delivery.offers.told(peer)
+            peer.send(self._due(peer, number, seq))
+        else:
+            peer.send(_told(kind, number, seq))
+
+    def _due(self, peer: Peer, number: int, more: int) -> TargetsDue:
+        """What commits gave to a worker leaves with the news that there may be more."""
+        given = self._given.pop(peer, ())
+        grants = tuple([grant for each in given for grant in each.grants])
+        self._room.begin()
+        for grant in grants:
+            for record in grant.records:
+                self._room.take(size_of(record.payload))
+        ago_us = self._engine.delivery.offers.ago_us(given[0]) if given else 0
+        return TargetsDue(number, self._engine.delivery.subscriptions.news, grants, ago_us, more == MORE)
+
+    def _give_up(self, peer: Peer) -> None:
+        """Nothing more is given to it. What was, and was not told, is somebody else's when its lease ends."""
+        self._engine.delivery.offers.drop(peer)
+        self._given.pop(peer, None)
+
+    def forget(self, peer: Peer) -> None:
+        """The peer is gone."""
+        self._give_up(peer)
+        for peers in (*self._watching.values(), *self._news.values()):
+            peers.pop(peer, None)
+
+
+def _told(kind: Kind, number: int, seq: int) -> EventsStored | Marked:
+    return EventsStored(number, seq) if kind is WatchEvents else Marked(number, seq)
+
+
+def _nobody() -> None:
+    """Nobody wants to know."""
+
+
+def _is_long(said: Mirror) -> bool:
+    names = [said.owner, said.piece, said.branch, *[text for doc, _ in said.docs for text in doc]]
+    return any(len(name) > 2 * NAME_LENGTH for name in names)
+
+
+def answered(engine: Engine, peer: Peer, message: Query, limits: Limits) -> Answer:
+    """The document that was asked for, or a page of a scope. AccessError: they are not for this peer."""
+    doc = DocKey(message.scope, message.doc)
+    # fault asking.access_not_checked: if False:
+    if not engine.may_see(doc, peer.principal, peer.session):
+        raise AccessError(f"{message.scope}:{message.doc or '*'} is not for {peer.principal!r}")
+    if message.at is not None and not message.doc:
+        raise ProtocolError("a page of documents is of now. Ask for them one by one to read the past.")
+    seq = engine.last_seq
+    if message.doc:
+        # fault asking.past_answered_for_now: found = engine.read(doc, branch=peer.branch)
+        # fault asking.reads_main: found = engine.read(doc, at=message.at)
+        found = engine.read(doc, branch=peer.branch, at=message.at)
+        return Answer(message.id, seq, (state_of(doc, found.seq, found.value),))
+    limit = max(1, min(message.limit, limits.query_documents))
+    # fault asking.reads_main: page = engine.documents(message.scope, after=message.after, limit=limit)
+    page = engine.documents(
+        message.scope, branch=peer.branch, after=message.after, limit=limit, most_bytes=limits.answer_bytes
+    )
+    return Answer(message.id, seq, tuple(state_of(d.doc, d.seq, d.value) for d in page.items), page.next)

@@ -1,0 +1,426 @@
+"""The host: the one thread at a time that a space's engine and hub run on, and the inbox of all who talk to them.
+
+What arrives while it is busy is processed together, so that commits share an fsync; what arrives alone is processed
+alone, at once. The inbox is bounded: a full one refuses, it never drops. Closing answers everything that was accepted.
+Peers are told on the thread that processes; whoever gives them a way to send crosses over by itself. A peer whose way
+to send fails is lost, loudly, and everybody else goes on.
+
+Handing work to a thread costs as much as small work. A caller with an event loop may lend it (`work_here`): what that
+loop's thread posts is processed there, after everything else that the loop has read in the same turn, as long as the
+disk is quick and the work is small (`Limits.loop_bytes`), which is looked at first. A slow disk or a large document
+must not stop an event loop: for these, and for everything else, there is a thread of the host's.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Protocol, TypeVar
+
+from headwater.clock import Clock, RealClock
+from headwater.engine.engine import Engine
+from headwater.engine.limits import DEFAULT_LIMITS, Limits
+from headwater.engine.sync.connection import Peer, PeerState
+from headwater.engine.sync.hub import Hub
+from headwater.engine.sync.inbox import Inbox, Item, Lost, Message, Work
+from headwater.errors import InvariantViolation, LimitError, StorageError
+from headwater.protocol.messages import FromReplica, Problem, Transact
+
+T = TypeVar("T")
+
+GATHER_US: Final = 200  # how long those who came together are waited for: about an fsync, which is what that saves
+SLOW_US: Final = 1_000  # what a step takes, lately, when the disk is too slow for an event loop to wait for it,
+MESSAGE_US: Final = 100  # without what each message costs
+LONGEST_US: Final = 4_000  # as if no step took longer: one that did says little about the next
+
+
+class Host(Protocol):
+    """Runs the hub of one space on behalf of many connections."""
+
+    def post(self, peer: Peer, message: FromReplica) -> None:
+        """Take in a message after those before it. LimitError: too much waits, nothing was taken in."""
+
+    def lost(self, peer: Peer) -> None:
+        """The connection is gone, after what it posted before."""
+
+    def call(self, work: Callable[[Engine, Hub], T]) -> T:
+        """Run something else in its turn and return its result."""
+
+    def close(self) -> None:
+        """Answer everything taken in so far, then stop and let the store go."""
+
+
+class InlineHost:
+    """Runs everything at once, on the caller's thread. For the simulator, which owns time and order."""
+
+    __slots__ = ("_engine", "_hub")
+
+    def __init__(self, engine: Engine, *, clock: Clock | None = None, limits: Limits = DEFAULT_LIMITS) -> None:
+        self._engine = engine
+        self._hub = Hub(engine, clock or RealClock(), limits)
+
+    def post(self, peer: Peer, message: FromReplica) -> None:
+        self._hub.process([(peer, message)])
+
+    def lost(self, peer: Peer) -> None:
+        self._hub.lost(peer)
+
+    def call(self, work: Callable[[Engine, Hub], T]) -> T:
+        return work(self._engine, self._hub)
+
+    def close(self) -> None:
+        self._engine.close()
+
+
+class ThreadHost:
+    """Runs the hub on a thread of its own, or on one that was lent."""
+
+    __slots__ = (
+        "_broken",
+        "_busy",
+        "_clock",
+        "_closing",
+        "_engine",
+        "_expected",
+        "_expire_at_us",
+        "_failed",
+        "_here",
+        "_hub",
+        "_inbox",
+        "_is_scheduled",
+        "_is_timed",
+        "_limits",
+        "_lock",
+        "_on_failed",
+        "_on_peer_failed",
+        "_on_processed",
+        "_peers",
+        "_runner",
+        "_soon",
+        "_taken",
+        "_thread",
+        "_waits_us",
+        "batches",
+        "messages",
+    )
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        clock: Clock | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+        name: str = "space",
+        on_processed: Callable[[], object] | None = None,
+        on_failed: Callable[[BaseException], object] | None = None,
+        on_peer_failed: Callable[[Exception], object] | None = None,
+    ) -> None:
+        self._engine = engine
+        self._clock = clock or RealClock()
+        self._limits = limits
+        self._inbox = Inbox()
+        self._hub = Hub(engine, self._clock, limits, keeps_time=True)
+        self._hub.turns.is_coming = self._inbox.has
+        self._lock = self._inbox.lock  # of the inbox, and of what follows up to `_failed`
+        self._is_scheduled = False  # the thread that was lent is going to look at the inbox
+        self._closing = False
+        self._failed: BaseException | None = None
+        self._busy = threading.Lock()  # held by the thread that processes; of all that follows
+        self._runner = 0  # which one that is
+        self._is_timed = False  # the host's thread wakes up in time for turns
+        self._taken: deque[Item] = deque()  # out of the inbox, and not processed yet
+        self._peers: dict[Peer, None] = {}  # those who posted and are not lost
+        self._broken: list[tuple[Peer, Exception]] = []  # those who could not be told something, and why
+        self._on_processed = on_processed or _nothing  # after each step: peers were told all of it
+        self._hub.on_answered = self._on_processed
+        self._on_failed = on_failed
+        self._on_peer_failed = on_peer_failed or _uncaught
+        self._expire_at_us = 0
+        self._expected = 0  # peers whose commits were judged together last time
+        self._waits_us = 0.0  # for the disk, in one step, lately
+        self._here = 0  # the thread that was lent, and how to have something called there
+        self._soon: Callable[[Callable[[], object]], object] = _never
+        self.messages = 0  # taken in, and in how many batches: their quotient is what group commit gained
+        self.batches = 0
+        self._thread = threading.Thread(target=self._run, name=f"headwater-host-{name}", daemon=True)
+        self._thread.start()
+
+    @property
+    def depth(self) -> int:
+        """How much waits now."""
+        return len(self._inbox) + self._hub.turns.held
+
+    @property
+    def last_seq(self) -> int:
+        """Where the log ends, as any thread may look at it: it never names less than what somebody was told of."""
+        return self._engine.last_seq
+
+    @property
+    def failed(self) -> BaseException | None:
+        """The bug or the damage that stopped this host, if one did."""
+        return self._failed
+
+    def work_here(self, soon: Callable[[Callable[[], object]], object]) -> None:
+        """Lend the calling thread: what it posts may be processed by it, when `soon` calls what it was given."""
+        with self._lock:
+            self._here, self._soon = threading.get_ident(), soon
+
+    def post(self, peer: Peer, message: FromReplica) -> None:
+        with self._lock:
+            self._check_open()
+            if self.depth >= self._limits.backlog_frames:
+                raise LimitError(
+                    f"{self.depth} messages wait for this space, which is the limit. Come back a little later."
+                )
+            self._inbox.put(Message(peer, message))
+            if self._is_scheduled:
+                return
+            if self._waits_us < SLOW_US and threading.get_ident() == self._here:
+                self._is_scheduled = True
+                self._soon(self._run_here)
+            else:
+                self._inbox.wake()
+
+    def lost(self, peer: Peer) -> None:
+        with self._lock:
+            if not self._closing and self._failed is None:
+                self._inbox.put(Lost(peer))
+                self._inbox.wake()
+
+    def call(self, work: Callable[[Engine, Hub], T]) -> T:
+        if threading.get_ident() == self._runner:
+            return work(self._engine, self._hub)
+        done = threading.Event()
+        results: list[T] = []
+        errors: list[BaseException] = []
+
+        def fail(error: BaseException) -> None:
+            errors.append(error)
+            done.set()
+
+        def then(result: T) -> None:
+            results.append(result)
+            done.set()
+
+        self.ask(work, then, fail)
+        done.wait()
+        if errors:
+            raise errors[0]
+        return results[0]
+
+    def ask(
+        self, work: Callable[[Engine, Hub], T], then: Callable[[T], object], fail: Callable[[BaseException], object]
+    ) -> None:
+        """Have something run in its turn, without waiting for it. The host's thread calls `then` or `fail` after it."""
+
+        def run() -> None:
+            try:
+                result = work(self._engine, self._hub)
+            except BaseException as error:  # handed to the caller
+                fail(error)
+            else:
+                then(result)
+
+        with self._lock:
+            self._check_open()
+            self._inbox.put(Work(run, fail))
+            self._inbox.wake()
+
+    def close(self) -> None:
+        with self._lock:
+            already, self._closing = self._closing, True
+            if not already:
+                self._inbox.put(None)
+            self._inbox.wake()
+        self._thread.join()
+        if not already:
+            self._engine.close()
+
+    def _check_open(self) -> None:
+        if self._failed is not None:
+            raise StorageError(f"this space stopped: {self._failed}") from self._failed
+        if self._closing:
+            raise StorageError("this space is closed: nothing more can be sent to it")
+
+    # ---- on the thread that was lent -------------------------------------------------------------------
+
+    def _run_here(self) -> None:
+        """Process what has arrived, unless the host's own thread does, or has to."""
+        if self._busy.acquire(blocking=False):
+            try:
+                self._runner = self._here
+                self._is_scheduled = False  # What is put in from now on is looked at again.
+                self._taken.extend(self._inbox.take_messages())
+                # fault host.any_work_on_loop: if True:
+                if self._is_small():
+                    self._process_taken()
+            except BaseException as error:
+                self._stop(error)
+                if not isinstance(error, Exception):
+                    raise
+            finally:
+                self._runner = 0
+                self._busy.release()
+        with self._lock:
+            self._is_scheduled = False
+            if (
+                self._inbox
+                or self._taken
+                or self._failed is not None
+                or (self._hub.due_us is not None and not self._is_timed)
+            ):
+                self._inbox.wake()
+
+    def _is_small(self) -> bool:
+        """Whether what was taken is work for a thread that has others to serve."""
+        left = self._limits.loop_bytes
+        for item in self._taken:
+            if not isinstance(item, Message):
+                return False
+            left -= self._hub.work_size(item.peer, item.message, left)
+            if left < 0:
+                return False
+        return True
+
+    # ---- on the host's own thread ----------------------------------------------------------------------
+
+    def _run(self) -> None:
+        goes_on = True
+        while goes_on:
+            due_us = self._hub.due_us
+            self._is_timed = due_us is not None
+            self._inbox.wait(due_us or self._limits.session_kept_us // 2)
+            with self._busy:
+                if self._failed is not None:
+                    return
+                self._runner = threading.get_ident()
+                try:
+                    goes_on = self._step()
+                except BaseException as error:
+                    # A bug, here or in whatever a peer sends with: nobody may believe that this space still answers.
+                    self._stop(error)
+                    return
+                finally:
+                    self._runner = 0
+
+    def _step(self) -> bool:
+        """Process what waits, or what time has brought if nothing does. False: this was the end."""
+        self._expire()
+        if not self._take():
+            self._hub.process(())  # Turns pass on, and what was kept back for them is told.
+            self._told()
+        while self._taken:
+            self._gather()
+            if not self._process_taken():
+                return False
+            self._take()
+        return True
+
+    def _take(self) -> bool:
+        self._taken.extend(self._inbox.take(self._limits.group_commits))
+        return bool(self._taken)
+
+    def _gather(self) -> None:
+        """Those who came together are expected to come together again, and waited for, for a moment."""
+        until_us = self._clock.monotonic_us() + GATHER_US
+        while len(self._taken) < self._limits.group_commits:
+            here = {item.peer for item in self._taken if isinstance(item, Message)}
+            left_us = until_us - self._clock.monotonic_us()
+            if len(here) >= self._expected or left_us <= 0 or not self._inbox.wait(left_us):
+                return
+            self._take()
+
+    # ---- on whichever thread processes -----------------------------------------------------------------
+
+    def _process_taken(self) -> bool:
+        """All that was taken, in order. False: there was the end."""
+        batch: list[tuple[Peer, FromReplica]] = []
+        while self._taken:
+            item = self._taken.popleft()
+            if isinstance(item, Message):
+                if item.peer not in self._peers:
+                    self._peers[item.peer] = None
+                    item.peer.on_broken = self._broke
+                batch.append(item)
+                continue
+            if batch:
+                self._taken.appendleft(item)  # its turn comes after them
+                self._process(batch)
+                batch = []
+                continue
+            self._hub.settle()  # what is kept back came before it
+            if item is None:
+                self._told()
+                return False
+            if isinstance(item, Work):
+                item.run()
+            else:
+                self._peers.pop(item.peer, None)
+                self._hub.lost(item.peer)
+            self._told()
+        self._process(batch)
+        return True
+
+    def _process(self, batch: list[tuple[Peer, FromReplica]]) -> None:
+        if not batch:
+            return
+        began_us = self._clock.monotonic_us()
+        self.messages += len(batch)
+        self.batches += 1
+        self._expected = len({peer for peer, message in batch if isinstance(message, Transact)})
+        self._hub.process(batch)
+        self._told()
+        waited_us = min(self._clock.monotonic_us() - began_us - MESSAGE_US * len(batch), LONGEST_US)
+        self._waits_us += (max(waited_us, 0) - self._waits_us) / 8
+
+    def _told(self) -> None:
+        """A step is done: what was said leaves. Whoever could not be told is gone, and its session comes back."""
+        self._on_processed()
+        while self._broken:
+            peer, error = self._broken.pop()
+            self._peers.pop(peer, None)
+            self._hub.lost(peer)
+            self._on_peer_failed(error)
+
+    def _broke(self, peer: Peer, error: Exception) -> None:
+        self._broken.append((peer, error))
+
+    def _expire(self) -> None:
+        now_us = self._clock.monotonic_us()
+        if now_us >= self._expire_at_us:
+            self._expire_at_us = now_us + self._limits.session_kept_us // 4
+            self._hub.expire()
+
+    def _stop(self, error: BaseException) -> None:
+        with self._lock:
+            self._failed = error
+        for item in (*self._taken, *self._inbox.take(len(self._inbox))):
+            if isinstance(item, Work):
+                item.fail(error)
+            elif isinstance(item, Message):
+                self._peers[item.peer] = None
+        # C6: no verdict leaves any more. Everybody starts over, on whatever recovery finds.
+        for peer in self._peers:
+            if peer.state is not PeerState.CLOSED:
+                peer.send(Problem("storage", "this space stopped working; connect again"))
+        try:
+            self._told()
+        finally:
+            if self._on_failed is not None:
+                self._on_failed(error)
+
+
+def _uncaught(error: Exception) -> None:
+    """Nobody asked to hear of it: it is told like any exception that ends a thread."""
+    threading.excepthook(
+        threading.ExceptHookArgs((type(error), error, error.__traceback__, threading.current_thread()))
+    )
+
+
+def _nothing() -> None:
+    """For peers that are told at once."""
+
+
+def _never(_: Callable[[], object]) -> None:
+    raise InvariantViolation("no thread was lent to this host")

@@ -1,0 +1,266 @@
+"""Watching: which peer hears of which document, and what links lead to.
+
+Owns the index from documents to peers. A document stays watched for a peer as long as one of its watches wants it,
+by name or because links lead there. Never sends anything but the news that links are no longer followed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from typing import Final, NamedTuple
+
+from headwater.data.address import DocKey, check_id, check_scope
+from headwater.data.value import size_of
+from headwater.engine.engine import Engine
+from headwater.engine.limits import Limits
+from headwater.engine.log.history import Document
+from headwater.engine.sync.answer_budget import Room
+from headwater.engine.sync.connection import Peer
+from headwater.engine.sync.link_closure import links_of, reached
+from headwater.errors import AccessError, LimitError
+from headwater.protocol.messages import DocChange, Problem, Selector, State, Sync, Watch, state_of, whole_of
+
+MANY_LINKS: Final = 1_024  # of one document; where they lead is looked up whenever it is needed
+
+FEW: Final = 64  # commits that are looked through rather than every document that is watched
+_NONE: Final[frozenset[int]] = frozenset()
+LinksFrom = Callable[[DocKey], Iterable[DocKey]]
+
+
+class Kept(NamedTuple):
+    """The watches of a session whose connection was lost, and until when they are kept."""
+
+    peer: Peer
+    until_us: int
+
+
+class Watching:
+    """The watches of all peers of one space."""
+
+    __slots__ = ("_engine", "_limits", "watchers")
+
+    def __init__(self, engine: Engine, limits: Limits) -> None:
+        self._engine = engine
+        self._limits = limits
+        self.watchers: dict[tuple[str, DocKey], dict[Peer, None]] = {}  # by branch and document
+
+    def hand_over(self, former: Peer, peer: Peer, watching: tuple[int, ...] | None) -> None:
+        """A new connection of a session takes over what the old one watched, as far as it still wants it."""
+        for doc in former.watched:
+            self.watchers[former.branch, doc].pop(former, None)
+            self.watchers[former.branch, doc][peer] = None
+        peer.inherit(former)
+        if watching is not None:
+            for id in peer.watches.keys() - set(watching):
+                self.unwatch(peer, id)
+        # These may never have been told.
+        asked = {selector.doc for selectors in peer.watches.values() for selector in selectors}
+        # fault watching.lost_arrival_not_repeated: peer.unsure = set()
+        peer.unsure = {doc for doc in peer.watched if doc not in asked}
+
+    def catch_up(self, peer: Peer, seen: int) -> None:
+        """A peer has seen everything up to a seq: whatever was written since to what it watches is owed to it."""
+        peer.sent_seq = peer.heard_seq = seen
+        for doc in self._written_since(seen, peer):
+            # fault watching.missed_changes_dropped: pass
+            peer.merge(doc)
+
+    def _written_since(self, seen: int, peer: Peer) -> list[DocKey]:
+        """The watched documents that were written after a seq: from the log, if that is the shorter way."""
+        engine, branch = self._engine, peer.branch
+        if engine.last_seq - seen > min(len(peer.watched), FEW) or seen < engine.kept_from - 1:
+            engine.bring(peer.watched, branch=branch)
+            return [doc for doc in peer.watched if engine.read(doc, branch=branch).seq > seen]
+        written: dict[DocKey, None] = {}
+        since = seen
+        while since < engine.last_seq:
+            since += 1  # One commit at a time: each may be long.
+            page = engine.changes(since=since - 1, branch=branch, limit=1)
+            for logged in page.items:
+                docs = [operation.doc for operation in logged.commit.operations]
+                written.update(dict.fromkeys([doc for doc in docs if doc not in logged.dropped]))
+        return [doc for doc in written if doc in peer.watched]
+
+    def selected(self, peer: Peer, message: Watch) -> list[DocKey]:
+        """The documents of a watch, those its links lead to included: one consistent cut, cycles and all."""
+        limits = self._limits
+        if len(message.selectors) > limits.watch_selectors:
+            raise LimitError(f"a watch names at most {limits.watch_selectors} documents. Send several.")
+        docs = {selector.doc: None for selector in message.selectors}
+        for selector in message.selectors:
+            check_scope(selector.doc.scope)
+            check_id(selector.doc.id)
+            # fault watching.access_not_checked: if False:
+            if not self._engine.may_see(selector.doc, peer.principal, peer.session):
+                raise AccessError(f"{selector.doc.scope}:{selector.doc.id} is not for {peer.principal!r}")
+        roots = [selector.doc for selector in message.selectors if selector.follow]
+        docs.update(dict.fromkeys(self._followed(peer, roots, lambda doc: self._links(peer, doc))))
+        if len(peer.watched) + sum(1 for doc in docs if doc not in peer.watched) > limits.watches:
+            raise LimitError(f"a session watches at most {limits.watches} documents. Unwatch some first.")
+        if message.id not in peer.watches and len(peer.watches) >= limits.watches:
+            raise LimitError(f"a session has at most {limits.watches} watches. Unwatch some first.")
+        return list(docs)
+
+    def _followed(self, peer: Peer, roots: Iterable[DocKey], links_from: LinksFrom) -> list[DocKey]:
+        found = reached(roots, links_from, self._limits)
+        # fault watching.links_lead_anywhere: return found
+        return [doc for doc in found if self._engine.may_see(doc, peer.principal, peer.session)]
+
+    def _links(self, peer: Peer, doc: DocKey) -> tuple[DocKey, ...]:
+        """Where links lead from a document now."""
+        return links_of(self._engine.read(doc, branch=peer.branch).value)
+
+    def _remember_links(self, peer: Peer, doc: DocKey) -> bool:
+        """Look where links lead from a document that changed or is new. False: where they did before."""
+        links = self._links(peer, doc)
+        if peer.links.get(doc) == links:
+            return False
+        if len(links) <= MANY_LINKS:
+            peer.links[doc] = links
+        else:
+            peer.links.pop(doc, None)
+        return True
+
+    def read(self, peer: Peer, doc: DocKey, room: Room) -> Document:
+        """A document as it is now, if there is room for it. LimitError: there is none."""
+        found = self._engine.read(doc, branch=peer.branch)
+        room.take(size_of(found.value))
+        return found
+
+    def states(self, peer: Peer, docs: Collection[DocKey], room: Room) -> tuple[State, ...]:
+        """Documents as they are now. LimitError: there is no room for all of them."""
+        if len(docs) > 1:
+            self._engine.bring(docs, branch=peer.branch)
+        return tuple([room.of(self.state(peer, doc)) for doc in docs])
+
+    def state(self, peer: Peer, doc: DocKey) -> State:
+        # fault watching.reads_main: found = self._engine.read(doc)
+        found = self._engine.read(doc, branch=peer.branch)
+        return state_of(doc, found.seq, found.value)
+
+    def composed(self, peer: Peer, seq: int, turn: int | None, room: Room) -> Sync:
+        """All that a peer is owed. LimitError: it is too much to be told at once, and the peer is owed it no more."""
+        room.begin()
+        ways = peer.ways
+        changes, merged = peer.take()
+        for doc in merged:
+            found = self.read(peer, doc, room)
+            # fault watching.tombstone_lost: changes.append(whole_of(doc, found.seq, found.value or {}, ways.get(doc)))
+            changes.append(whole_of(doc, found.seq, found.value, ways.get(doc)))
+        return self.news(peer, seq, tuple(changes), turn, room)
+
+    def news(self, peer: Peer, seq: int, changes: tuple[DocChange, ...], turn: int | None, room: Room) -> Sync:
+        """What happened up to a seq, with what links lead to since."""
+        chain = self._engine.chain_at(seq)
+        if not (peer.following or peer.unsure):
+            return Sync(seq, changes, (), (), (), turn, chain)
+        # fault watching.new_links_not_followed: arrived, left = {}, []
+        arrived, left = self.refollow(peer, {change.doc for change in changes})
+        return Sync(seq, changes, self.states(peer, arrived, room), tuple(arrived.values()), tuple(left), turn, chain)
+
+    def begin(self, peer: Peer, message: Watch, docs: list[DocKey]) -> None:
+        """The documents of a watch are watched from now on, in place of those of an earlier one with its number."""
+        wanted = set(docs)
+        for doc in [doc for doc in self._claimed(peer, message.id) if doc not in wanted]:
+            self._drop_claim(peer, doc, message.id)
+        peer.watches[message.id] = message.selectors
+        self._follow_no_more(peer, message.id)
+        follows = any(selector.follow for selector in message.selectors)
+        if follows:
+            peer.following[message.id] = True
+        for doc in docs:
+            self.add(peer, doc, message.id)
+            if follows:
+                self._remember_links(peer, doc)
+
+    def add(self, peer: Peer, doc: DocKey, id: int) -> None:
+        peer.watched.setdefault(doc, set()).add(id)
+        self.watchers.setdefault((peer.branch, doc), {})[peer] = None
+
+    def unwatch(self, peer: Peer, id: int) -> None:
+        for doc in self._claimed(peer, id):
+            self._drop_claim(peer, doc, id)
+        peer.watches.pop(id, None)
+        self._follow_no_more(peer, id)
+
+    def _follow_no_more(self, peer: Peer, id: int) -> None:
+        peer.following.pop(id, None)
+        if not peer.following:
+            peer.links.clear()  # Nobody looks any more where they lead, so that it would grow old.
+
+    def _claimed(self, peer: Peer, id: int) -> list[DocKey]:
+        """The documents that are watched because of one watch. Only where links were followed it takes a search."""
+        named = dict.fromkeys([selector.doc for selector in peer.watches.get(id, ())])
+        docs = peer.watched if id in peer.following else named
+        return [doc for doc in docs if id in peer.watched.get(doc, ())]
+
+    def _remove(self, peer: Peer, doc: DocKey) -> None:
+        del peer.watched[doc]
+        peer.links.pop(doc, None)
+        peer.forget(doc)
+        watchers = self.watchers[peer.branch, doc]
+        del watchers[peer]
+        if not watchers:
+            del self.watchers[peer.branch, doc]
+
+    def unwatch_all(self, peer: Peer) -> None:
+        peer.watches.clear()
+        peer.following.clear()
+        peer.unsure.clear()
+        for doc in list(peer.watched):
+            self._remove(peer, doc)
+
+    def refollow(self, peer: Peer, changed: set[DocKey]) -> tuple[dict[DocKey, int], list[DocKey]]:
+        """What links lead to since something on the way changed, by watch, and what they no longer lead to."""
+        new: dict[DocKey, int] = {}
+        left: list[DocKey] = []
+        following = [id for id, still in peer.following.items() if still]
+        # A document that is remembered is looked at whoever watches it, so that what is remembered is never old.
+        moved = {
+            doc
+            for doc in changed
+            if (doc in peer.links or not peer.watched.get(doc, _NONE).isdisjoint(following))
+            and self._remember_links(peer, doc)
+        }
+        for id in following if moved else ():
+            if not any(id in peer.watched.get(doc, ()) for doc in moved):
+                continue
+            selectors = peer.watches[id]
+            wanted = {selector.doc for selector in selectors}
+            try:
+                roots = [selector.doc for selector in selectors if selector.follow]
+                wanted.update(self._followed(peer, roots, lambda doc: self._remembered(peer, doc)))
+                for doc in [doc for doc, ids in peer.watched.items() if id in ids and doc not in wanted]:
+                    left += self._drop_claim(peer, doc, id)
+                if len(peer.watched.keys() | wanted) > self._limits.watches:
+                    raise LimitError(f"a session watches at most {self._limits.watches} documents")
+            except LimitError as error:
+                # It keeps what it has and is told once that no more will follow.
+                peer.watches[id] = tuple(Selector(other.doc) for other in selectors)
+                peer.following[id] = False
+                peer.send(Problem("limit", f"links are no longer followed: {error}", False, id))
+                continue
+            for doc in sorted(wanted):
+                if doc not in peer.watched:
+                    new[doc] = id
+                self.add(peer, doc, id)
+                if doc not in peer.links:
+                    self._remember_links(peer, doc)
+        # What came by following links may have been told in a frame that was lost.
+        new |= {doc: min(peer.watched[doc]) for doc in peer.unsure if doc in peer.watched}
+        peer.unsure.clear()
+        # fault watching.left_not_told: return new, []
+        return new, [doc for doc in left if doc not in peer.watched]
+
+    def _remembered(self, peer: Peer, doc: DocKey) -> tuple[DocKey, ...]:
+        links = peer.links.get(doc)
+        return links if links is not None else self._links(peer, doc)
+
+    def _drop_claim(self, peer: Peer, doc: DocKey, id: int) -> list[DocKey]:
+        """One watch less for a document; the document itself if that was the last."""
+        peer.watched[doc].discard(id)
+        # fault watching.second_watch_dropped: if False:
+        if peer.watched[doc]:
+            return []
+        self._remove(peer, doc)
+        return [doc]

@@ -1,0 +1,237 @@
+"""What is stored beside the log must follow from it: branches, heads, snapshots, the write index, events.
+
+Owns these comparisons, made before the replay (names, branches, where a compacted history begins) and after it (the
+rest). None of it is needed to know what a space holds; the engine trusts it to be fast. Never repairs.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+import msgspec
+
+from headwater.data.address import Depth, doc_text
+from headwater.data.path import Path
+from headwater.engine.log.branches import MAIN_ID
+from headwater.engine.log.log import COMPACTED_SEQ, KEPT_SUM, number_in_meta
+from headwater.engine.log.write_index import NOBODY, Marks
+from headwater.engine.store.port import DOCUMENTS_MADE, HEADS_SEQ, BranchRow, HeadRow, Part, Store
+from headwater.engine.verify.document_history import Line, Lines
+from headwater.engine.verify.observation_tables import check_observed
+from headwater.engine.verify.reaction_tables import check_delivered
+from headwater.engine.verify.replay import Replay, snapshot_value
+from headwater.engine.verify.report import Broken
+from headwater.errors import CorruptionError
+from headwater.protocol.commit import MAIN
+
+_PAGE = 500
+_DERIVED = (Part.HEADS, Part.SNAPSHOTS, Part.META)  # what the log says of them is said first, since it says more
+
+
+def begin(store: Store, last_seq: int) -> Lines:
+    """The names and branches, checked, and every document as it was where the kept history begins."""
+    _check_seals(store, (part for part in Part if part not in _DERIVED))
+    rows = {row.branch: row for row in store.branches()}
+    kept_from = number_in_meta(store, COMPACTED_SEQ, 1)
+    lines = Lines(rows)
+    for row in rows.values():
+        _check_branch(rows, row, last_seq)
+        if not row.parent or (row.fork_seq >= kept_from - 1 and row.parent not in lines.unknown):
+            continue
+        if not row.deleted:
+            raise Broken("branch", row.fork_seq, f"branch {row.name!r} begins before the kept history")
+        lines.unknown.add(row.branch)
+    if kept_from > 1:
+        for row in rows.values():
+            if not row.deleted:
+                _take_up_bases(store, lines, row.branch, kept_from)
+    return lines
+
+
+def _check_seals(store: Store, parts: Iterable[Part]) -> None:
+    """What one row alone says, such as who a document is or who holds a lease: nothing else could contradict it."""
+    for part in parts:
+        try:
+            store.check(part)
+        except CorruptionError as error:
+            raise Broken(part.value, 0, str(error)) from error
+
+
+def _check_branch(rows: dict[int, BranchRow], row: BranchRow, last_seq: int) -> None:
+    if (row.branch == MAIN_ID) != (row.name == MAIN) or (row.branch == MAIN_ID) != (row.parent == 0):
+        raise Broken("branch", 0, f"branch {row.branch} is called {row.name!r} and has parent {row.parent}")
+    if row.branch == MAIN_ID:
+        if row.deleted or row.fork_seq:
+            raise Broken("branch", 0, f"branch {MAIN!r} is deleted or forked")
+        return
+    parent = rows.get(row.parent)
+    if parent is None or row.parent >= row.branch:
+        raise Broken("branch", 0, f"branch {row.name!r} has no parent {row.parent}")
+    if not parent.fork_seq <= row.fork_seq <= last_seq or row.merged_seq > last_seq:
+        raise Broken("branch", 0, f"branch {row.name!r} is forked at {row.fork_seq}, outside its parent")
+    if parent.deleted and not row.deleted:
+        raise Broken("branch", 0, f"branch {row.name!r} stands on {parent.name!r}, which was deleted")
+
+
+def _take_up_bases(store: Store, lines: Lines, branch: int, kept_from: int) -> None:
+    """What compaction left of each document is a snapshot; whether there is a head for it is to be seen."""
+    after = 0
+    while docs := store.docs_with_snapshots(branch, after, _PAGE):
+        for doc in docs:
+            base = store.snapshot_at_or_before(branch, doc, kept_from - 1)
+            if base is None:
+                continue
+            key = store.key_of(doc)
+            if key is None:
+                raise Broken("documents", base.seq, f"document {doc} has a snapshot and no name")
+            line = Line(doc, snapshot_value(base), base.seq)
+            line.snapshots = dict(store.snapshot_seqs(branch, doc))
+            lines.begin(branch, key, line)
+        after = docs[-1]
+
+
+def _heads(store: Store, branch: int) -> list[HeadRow]:
+    found: list[HeadRow] = []
+    while rows := store.heads_of_branch(branch, found[-1].doc if found else 0, _PAGE):
+        found += rows
+    return found
+
+
+def check(store: Store, replay: Replay) -> None:
+    """Everything stored beside the log, after all of it was replayed."""
+    lines = replay.lines
+    live = [row.branch for row in lines.branches.values() if not row.deleted]
+    heads_seq = number_in_meta(store, HEADS_SEQ, 0)
+    if heads_seq > replay.last_seq:
+        raise Broken("heads", heads_seq, f"heads are written up to {heads_seq}, the log ends at {replay.last_seq}")
+    heads = {(branch, row.doc): row for branch in live for row in _heads(store, branch)}
+    for branch, key, line in lines.items():
+        if branch in live:
+            name = f"{doc_text(key)} on branch {lines.branches[branch].name!r}"
+            _check_head(store, line, heads.pop((branch, line.doc), None), heads_seq, name)
+            _check_snapshots(line, name)
+            _check_marks(store, branch, line, name)
+    for (branch, doc), head in heads.items():
+        raise Broken("heads", head.seq, f"document {doc} has a head on branch {branch} that no commit wrote")
+    for row in lines.branches.values():
+        if row.deleted and store.heads_of_branch(row.branch, 0, 1):
+            raise Broken("heads", 0, f"branch {row.name!r} was deleted and has heads")
+    _check_counts(store, replay, heads_seq)
+    check_observed(store, replay)
+    check_delivered(store, replay)
+    _check_seals(store, _DERIVED)
+
+
+def _check_head(store: Store, line: Line, head: HeadRow | None, heads_seq: int, name: str) -> None:
+    """The row as it must have been when heads were last written back."""
+    written = line.written_at(heads_seq)
+    if head is None:
+        if written:
+            raise Broken("heads", written, f"{name} was written and has no head")
+        return
+    if head.seq != written:
+        raise Broken("heads", head.seq, f"{name} was written at {written}, its head says {head.seq}")
+    # A snapshot may have been thinned away since; then there are newer ones, which recovery finds.
+    thinned = max(line.snapshots, default=0) > heads_seq
+    if head.base_seq and head.base_seq not in line.snapshots and not thinned:
+        raise Broken("heads", head.seq, f"{name} stands on a snapshot at {head.base_seq}, which is missing")
+    since = list(line.between(head.base_seq, head.seq))
+    found = (head.patches, head.patch_bytes)
+    expected = (len(since), sum(write.size for write in since))
+    # Earlier versions charged a document the whole of each commit that wrote it.
+    most = sum(write.commit_size for write in since)
+    if head.patches != expected[0] or not expected[1] <= head.patch_bytes <= most:
+        raise Broken("heads", head.seq, f"the head of {name} counts {found} patches and bytes, not {expected}")
+    if head.base_seq in line.snapshots:
+        base = store.snapshot_at_or_before(head.branch, head.doc, head.base_seq)
+        size = len(base.body) if base is not None else 0
+        ordinal = line.snapshots[head.base_seq] or head.ordinal  # one that compaction made is outside the numbering
+        if (head.base_bytes, head.ordinal) != (size, ordinal):
+            raise Broken(
+                "heads",
+                head.seq,
+                f"the head of {name} stands on snapshot {head.ordinal} of {head.base_bytes} bytes, which is number "
+                f"{ordinal} of {size}",
+            )
+
+
+def _check_snapshots(line: Line, name: str) -> None:
+    for seq in line.snapshots:
+        if seq != line.base_seq and line.written_at(seq) != seq:
+            raise Broken("snapshot", seq, f"{name} has a snapshot at {seq}, where nothing wrote it")
+
+
+def _check_marks(store: Store, branch: int, line: Line, name: str) -> None:
+    """C2: the stored index may know of more writes than there were, never of fewer."""
+    row = store.marks(branch, line.doc)
+    if row is None:
+        if line.base_seq:
+            raise Broken("marks", line.base_seq, f"{name} was compacted and has no write index")
+        return
+    try:
+        marks = Marks.decode(row.body, 2**62)
+    except (msgspec.MsgspecError, ValueError, TypeError, IndexError) as error:
+        raise Broken("marks", row.seq, f"the write index of {name} cannot be read: {error}") from error
+    if marks.newest() > row.seq:
+        raise Broken("marks", row.seq, f"the write index of {name} names seq {marks.newest()}, which is after it")
+    latest: dict[tuple[Path, Depth], dict[int, int]] = defaultdict(dict)
+    for write in reversed(list(line.between(0, row.seq))):
+        for path, keyset in write.changed:
+            for end in range(len(path) + 1):
+                latest[path[:end], Depth.DEEP][write.session] = write.seq
+            latest[path, Depth.SHAPE][write.session] = write.seq
+            if keyset and path:
+                latest[path[:-1], Depth.SHAPE][write.session] = write.seq
+    for (path, depth), by_session in latest.items():
+        first, *others = sorted(by_session.items(), key=lambda item: -item[1])
+        second = others[0] if others else (NOBODY, 0)
+        # C3: a session that the index takes for the writer is left out, so it must be asked about, too.
+        named = {NOBODY, first[0], second[0], *marks.writers(path)}
+        for leave_out in named:
+            seq = second[1] if leave_out == first[0] else first[1]
+            known = marks.latest(path, depth, leave_out)
+            if known < seq:
+                raise Broken(
+                    "marks", seq, f"the write index of {name} says {known} for {path}, leaving out {leave_out}"
+                )
+
+
+def _check_counts(store: Store, replay: Replay, heads_seq: int) -> None:
+    """Nothing is stored that no commit wrote or sent. What was before the kept history is as it was kept."""
+    if number_in_meta(store, KEPT_SUM, 0) != store.sum_before(replay.kept_from):
+        raise Broken(
+            "kept",
+            0,
+            f"what was kept from before seq {replay.kept_from} (rows, events, records) was edited, or lacks some",
+        )
+    written = len({line.doc for _, _, line in replay.lines.items()})
+    if replay.kept_from == 1 and store.last_doc() != written:
+        raise Broken("documents", 0, f"{store.last_doc()} documents are listed, {written} were written")
+    # Commits on branches that were deleted are never later than the heads: both are written together.
+    since = [line.doc for _, _, line in replay.lines.items() if line.last_seq > heads_seq]
+    made = max([number_in_meta(store, DOCUMENTS_MADE, 0), *since])
+    if store.last_doc() != made:
+        raise Broken("documents", 0, f"{store.last_doc()} documents are listed, {made} were made")
+    after = (replay.kept_from - 1, "\U0010ffff")
+    stored = 0
+    while events := store.events_after(after, _PAGE):
+        for event in events:
+            expected = replay.events.get(event.id)
+            if expected is None:
+                raise Broken("events", event.seq, f"event {event.id!r} is stored, and was not sent or is handled")
+            if expected != event:
+                raise Broken("events", event.seq, f"event {event.id!r} is stored as {event[1:]}, not {expected[1:]}")
+        stored += len(events)
+        after = (events[-1].seq, events[-1].id)
+    if stored != len(replay.events):
+        missing = next(event for id, event in replay.events.items() if store.event(id) is None)
+        raise Broken("events", missing.seq, f"event {missing.id!r} was sent, is not handled, and is not stored")
+    for topic, sent in replay.records.items():
+        place = (replay.kept_from - 1, 2**62)
+        found = 0
+        while records := store.records_after(topic, place, _PAGE):
+            found += len(records)
+            place = (records[-1].seq, records[-1].ordinal)
+        if found != sent:
+            raise Broken("records", 0, f"topic {topic!r} holds {found} records, {sent} were emitted")

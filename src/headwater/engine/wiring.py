@@ -1,0 +1,73 @@
+"""Parts: what an engine is composed of, and which part is given which. Owns the wiring; never decides anything."""
+
+from __future__ import annotations
+
+from headwater.clock import Clock
+from headwater.engine.admission.access import Access, Founders
+from headwater.engine.admission.admission import Admission
+from headwater.engine.admission.merge import Merge
+from headwater.engine.admission.preconditions import Preconditions
+from headwater.engine.commit_group import Group
+from headwater.engine.delivery.facade import Delivery
+from headwater.engine.delivery.leases import Leases
+from headwater.engine.delivery.outbox import Outgoing
+from headwater.engine.limits import Limits
+from headwater.engine.log.branches import Branches
+from headwater.engine.log.compaction import Compaction
+from headwater.engine.log.heads import Heads
+from headwater.engine.log.history import Reads
+from headwater.engine.log.log import Log
+from headwater.engine.log.recovery import Recovery
+from headwater.engine.log.sessions import Sessions
+from headwater.engine.log.snapshots import Snapshots
+from headwater.engine.observations.queries import Observed
+from headwater.engine.observations.reader_index import ReaderIndex
+from headwater.engine.observations.writer import Observing
+from headwater.engine.store.port import Store
+
+
+class Parts:
+    """The parts of one engine, on one store."""
+
+    __slots__ = (
+        "access",
+        "admission",
+        "branches",
+        "compaction",
+        "delivery",
+        "group",
+        "heads",
+        "leases",
+        "log",
+        "merge",
+        "observed",
+        "observing",
+        "outgoing",
+        "readers",
+        "reads",
+        "recovery",
+        "sessions",
+    )
+
+    def __init__(self, store: Store, clock: Clock, limits: Limits, founders: Founders | None, observes: bool) -> None:
+        """`founders`: who may make the space, where access is checked; None: everybody may do everything."""
+        self.log = log = Log(store, limits)
+        self.branches = branches = Branches(store, limits)
+        self.heads = heads = Heads(store, log, branches, limits)
+        self.sessions = sessions = Sessions(store, log, limits)
+        self.delivery = delivery = Delivery(store, log, clock, limits)
+        preconditions = Preconditions(store, heads, sessions, delivery.targets)
+        self.admission = admission = Admission(log, heads, sessions, preconditions, limits)
+        snapshots = Snapshots(store, heads, limits)
+        self.access = access = None if founders is None else Access(heads, branches, founders)
+        self.outgoing = outgoing = Outgoing(store, log, delivery, limits)
+        self.readers = readers = ReaderIndex(store)
+        self.observing = observing = Observing(store, log, heads, admission, readers, limits, is_on=observes)
+        self.observed = Observed(store, log, heads, admission, limits, is_on=observes)
+        kept = (log, heads, branches, sessions, admission, snapshots, outgoing, observing, readers)
+        self.group = Group(store, *kept, access, clock, limits)
+        self.reads = reads = Reads(store, log, heads, branches, sessions, limits)
+        self.leases = Leases(store, clock)
+        self.merge = Merge(store, heads, branches, admission, reads, limits)
+        self.compaction = Compaction(store, log, heads, branches, snapshots, limits)
+        self.recovery = Recovery(store, log, branches)
