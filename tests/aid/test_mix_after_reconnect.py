@@ -7,8 +7,8 @@ computeds run that its effects read.
 from __future__ import annotations
 
 from headwater.scheduler import SchedulerLimits
-from headwater.testing.sched_checks import check_world
-from headwater.testing.sched_kit import World
+from headwater.testing.scheduler.checks import check_world
+from headwater.testing.scheduler.kit import World
 
 
 def test_effect_in_the_last_sweep_of_a_pass_runs_after_the_computeds_that_it_reads() -> None:

@@ -12,10 +12,19 @@ from headwater.data.value import Value, equal, freeze
 from headwater.protocol.verdict import Conflict
 from headwater.replica import NOT_HERE, Replica
 from headwater.scheduler import CLEAN, SchedulerLimits
-from headwater.testing.sched_checks import check_world, reachable, unsettled
-from headwater.testing.sched_graphs import FAILING, KINDS, Built, Expected, Plan, random_cell, random_plan, random_rule
-from headwater.testing.sched_kit import Handle, World
-from headwater.testing.sched_watch import Watcher
+from headwater.testing.scheduler.checks import check_world, reachable, unsettled
+from headwater.testing.scheduler.graphs import (
+    FAILING,
+    KINDS,
+    Built,
+    Expected,
+    Plan,
+    random_cell,
+    random_plan,
+    random_rule,
+)
+from headwater.testing.scheduler.kit import Handle, World
+from headwater.testing.scheduler.watcher import Watcher
 from tests.counts import scaled
 
 

@@ -9,9 +9,9 @@ import pytest
 from headwater.data.trace import Demanded, Suspended
 from headwater.replica import Replica
 from headwater.scheduler import SchedulerLimits
-from headwater.testing.sched_checks import check_world
-from headwater.testing.sched_graphs import Built, random_plan
-from headwater.testing.sched_kit import World
+from headwater.testing.scheduler.checks import check_world
+from headwater.testing.scheduler.graphs import Built, random_plan
+from headwater.testing.scheduler.kit import World
 from tests.counts import scaled
 
 

@@ -14,9 +14,9 @@ import pytest
 from headwater.data.patch import Patch, PatchError, add, append, increment, remove, replace
 from headwater.data.value import ABSENT
 from headwater.scheduler import SchedulerLimits
-from headwater.testing.sched_graphs import FAILING, KINDS, Built, random_plan
-from headwater.testing.sched_kit import World
-from headwater.testing.sched_watch import Watcher
+from headwater.testing.scheduler.graphs import FAILING, KINDS, Built, random_plan
+from headwater.testing.scheduler.kit import World
+from headwater.testing.scheduler.watcher import Watcher
 from tests.counts import scaled
 
 

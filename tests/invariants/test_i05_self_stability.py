@@ -8,8 +8,8 @@ import pytest
 
 from headwater.data.value import ABSENT
 from headwater.scheduler import CLEAN
-from headwater.testing.sched_kit import Handle, World
-from headwater.testing.sched_watch import Watcher
+from headwater.testing.scheduler.kit import Handle, World
+from headwater.testing.scheduler.watcher import Watcher
 from tests.counts import scaled
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from headwater.data.trace import PassEnded, Ran, TraceEvent
 from headwater.scheduler import SchedulerLimits
-from headwater.testing.sched_checks import check_world, unsettled
-from headwater.testing.sched_graphs import FAILING, Built, random_plan
-from headwater.testing.sched_kit import Handle, World
+from headwater.testing.scheduler.checks import check_world, unsettled
+from headwater.testing.scheduler.graphs import FAILING, Built, random_plan
+from headwater.testing.scheduler.kit import Handle, World
 from tests.counts import scaled
 
 

@@ -10,9 +10,9 @@ from headwater.data.address import Depth
 from headwater.errors import UpstreamFailedError
 from headwater.protocol.verdict import Collision, Conflict, RuleRefused
 from headwater.scheduler import CLEAN, INVALID
-from headwater.testing.sched_graphs import KINDS, Built, random_plan
-from headwater.testing.sched_kit import Handle, World
-from headwater.testing.sched_watch import Watcher
+from headwater.testing.scheduler.graphs import KINDS, Built, random_plan
+from headwater.testing.scheduler.kit import Handle, World
+from headwater.testing.scheduler.watcher import Watcher
 from tests.counts import scaled
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from headwater.data.trace import Exhausted, Ran, RunStarted
 from headwater.scheduler import CLEAN, Node, SchedulerLimits
-from headwater.testing.sched_checks import check_world, reachable, writers_above
-from headwater.testing.sched_graphs import KINDS, Built, random_plan
-from headwater.testing.sched_kit import World
+from headwater.testing.scheduler.checks import check_world, reachable, writers_above
+from headwater.testing.scheduler.graphs import KINDS, Built, random_plan
+from headwater.testing.scheduler.kit import World
 from tests.counts import scaled
 
 

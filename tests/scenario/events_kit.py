@@ -22,8 +22,8 @@ from headwater.protocol.commit import Commit, Operation, Provenance, Read
 from headwater.protocol.messages import FromReplica, Transact
 from headwater.protocol.verdict import Accepted
 from headwater.testing import Simulation
-from headwater.testing.author_seeds import run_seed
-from headwater.testing.author_stored import log_of
+from headwater.testing.author.seeds import run_seed
+from headwater.testing.author.stored import log_of
 
 Story = Callable[[Simulation], Awaitable[list[str]]]
 Spoil = Callable[[Engine, Commit], Commit]

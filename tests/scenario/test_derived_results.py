@@ -20,7 +20,7 @@ from headwater.engine import ACCESS, Directory, Engine
 from headwater.runtime import Remote
 from headwater.server import new_key, new_token
 from headwater.testing import Simulation, simulated
-from headwater.testing.author_stored import log_of
+from headwater.testing.author.stored import log_of
 from tests.scenario.events_kit import read
 from tests.scenario.pieces_kit import Ranned, run, serving
 from tests.scenario.runtime_kit import Cable

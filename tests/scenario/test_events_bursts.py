@@ -17,7 +17,7 @@ from headwater.engine.store.sqlite import SqliteStore
 from headwater.errors import BacklogFullError
 from headwater.runtime import Embedded, Policy, Runtime
 from headwater.testing import Simulation
-from headwater.testing.author_stored import log_of
+from headwater.testing.author.stored import log_of
 from tests.counts import scaled
 from tests.scenario.events_kit import RECEIPTS, durable, outcome, outcomes, told
 

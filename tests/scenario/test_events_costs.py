@@ -9,7 +9,7 @@ import pytest
 from headwater import Cell, Link, Piece, Refused, cell, computed, handler, link
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.testing import Simulation
-from headwater.testing.disk_model import DiskOp, OpKind
+from headwater.testing.disk.model import DiskOp, OpKind
 from tests.scenario.events_kit import outcome, told
 
 

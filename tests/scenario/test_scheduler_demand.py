@@ -7,8 +7,8 @@ from headwater.data.link import Link
 from headwater.data.value import ABSENT
 from headwater.replica import Detached, Replica
 from headwater.scheduler import Node
-from headwater.testing.sched_checks import check_world
-from headwater.testing.sched_kit import Handle, World
+from headwater.testing.scheduler.checks import check_world
+from headwater.testing.scheduler.kit import Handle, World
 
 
 def test_a_shop_total_is_computed_only_while_somebody_looks() -> None:

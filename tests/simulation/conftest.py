@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from headwater.testing.sim_trace import COVERED
-from headwater.testing.simulation import Summary
+from headwater.testing.simulation.simulation import Summary
+from headwater.testing.simulation.trace import COVERED
 
 _TOTAL: Counter[str] = Counter()
 _KEY = "histories"

@@ -16,7 +16,7 @@ from headwater import ConflictError, HandlerFailed, Refused, SessionExpiredError
 from headwater.data.address import DocKey
 from headwater.engine import Engine, Logged
 from headwater.engine.verify import verify_store
-from headwater.testing.author_stored import log_of
+from headwater.testing.author.stored import log_of
 from tests.simulation.events_program import PLACES, PLANS, Plan, expected, is_private
 
 if TYPE_CHECKING:

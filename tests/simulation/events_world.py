@@ -15,7 +15,7 @@ from typing import Any, Final
 from headwater import AuthoringError, Handler, Intent, Runtime, SessionExpiredError
 from headwater.runtime import Outbox
 from headwater.testing import Simulation
-from headwater.testing.author_seeds import run_seed
+from headwater.testing.author.seeds import run_seed
 from tests.simulation.events_checks import problems
 from tests.simulation.events_program import PLACES, PLANS, Desk, Mix, Plan, drawn
 from tests.simulation.events_watch import Watch

@@ -19,8 +19,8 @@ from headwater.data.address import DocKey
 from headwater.engine import DEFAULT_LIMITS, Engine, Hub
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.errors import InvariantViolation, NotSettlingError
-from headwater.testing.sched_checks import check_world
-from headwater.testing.sched_kit import World as SchedulerWorld
+from headwater.testing.scheduler.checks import check_world
+from headwater.testing.scheduler.kit import World as SchedulerWorld
 from tests.simulation.replica_checks import (
     Broken,
     fetched_for_somebody,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.testing.crash import Rig, Suite, run
+from headwater.testing.disk.crash import Rig, Suite, run
 from tests.counts import is_exploring
 from tests.counts import seldom as chosen
 

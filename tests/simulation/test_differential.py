@@ -14,10 +14,20 @@ from headwater.data.patch import add, append, increment, remove_value, replace, 
 from headwater.data.path import Path
 from headwater.engine import Limits
 from headwater.protocol.commit import Commit, Operation, Read
-from headwater.testing.approximations import KINDS
-from headwater.testing.differential import Failure, Summary, play, replay, run, shortened
-from headwater.testing.draws import DOCS
-from headwater.testing.schedules import Acknowledge, Compact, Fork, Look, MergeBranch, Profile, Restart, Step, Submit
+from headwater.testing.differential.approximations import KINDS
+from headwater.testing.differential.draws import DOCS
+from headwater.testing.differential.harness import Failure, Summary, play, replay, run, shortened
+from headwater.testing.differential.schedules import (
+    Acknowledge,
+    Compact,
+    Fork,
+    Look,
+    MergeBranch,
+    Profile,
+    Restart,
+    Step,
+    Submit,
+)
 from tests.counts import is_exploring, seldom
 
 SCHEDULES = 20_000

@@ -11,10 +11,10 @@ from headwater.data.patch import Patch, add, increment, replace
 from headwater.engine import Limits
 from headwater.engine.verify import NaiveSpace
 from headwater.protocol.commit import Commit, Operation, Read
-from headwater.testing.differential import replay
-from headwater.testing.draws import DOCS
-from headwater.testing.remembering import Remembering
-from headwater.testing.schedules import Acknowledge, Compact, Profile, Restart, Step, Submit
+from headwater.testing.differential.agreement import SessionMemory
+from headwater.testing.differential.draws import DOCS
+from headwater.testing.differential.harness import replay
+from headwater.testing.differential.schedules import Acknowledge, Compact, Profile, Restart, Step, Submit
 
 A, B = DOCS[0], DOCS[1]
 
@@ -77,7 +77,7 @@ def test_a_rejection_that_nothing_stored_is_forgotten_by_a_restart() -> None:
 
 def test_the_least_recently_used_session_is_let_go_with_its_verdicts_stored() -> None:
     naive = NaiveSpace()
-    sessions = Remembering(naive, Limits(cached_sessions=2))
+    sessions = SessionMemory(naive, Limits(cached_sessions=2))
     for key in "pqr":
         sessions.used(key)
         naive.refuse(key, Commit(7))

@@ -9,10 +9,10 @@ import pytest
 from headwater.data.address import DocKey
 from headwater.data.patch import add, replace
 from headwater.data.value import MaybeValue
-from headwater.testing.sim_attempts import CheckedTransaction, CheckedWhole
-from headwater.testing.sim_process import ReplicaProcess
-from headwater.testing.sim_server import READER
-from headwater.testing.simulation import NO_FAULTS, Simulation
+from headwater.testing.simulation.attempts import CheckedTransaction, CheckedWhole
+from headwater.testing.simulation.process import ReplicaProcess
+from headwater.testing.simulation.server import READER
+from headwater.testing.simulation.simulation import NO_FAULTS, Simulation
 
 SOURCE, DERIVED = DocKey("space", "source"), DocKey("space", "derived")
 OWN = DocKey(f"user:{READER}", "own")

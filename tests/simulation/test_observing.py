@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.testing.differential import run
+from headwater.testing.differential.harness import run
 from tests.counts import scaled
 
 

@@ -19,8 +19,8 @@ from headwater.engine.store.delivery_port import SubscriptionRow
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.errors import HeadwaterError, StorageError
 from headwater.testing import Simulation
-from headwater.testing.author_faults import FAULTS
-from headwater.testing.author_seeds import run_seed
+from headwater.testing.author.faults import FAULTS
+from headwater.testing.author.seeds import run_seed
 from tests.counts import scaled
 
 SEEN: dict[str, list[int]] = {}

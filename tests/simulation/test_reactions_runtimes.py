@@ -15,8 +15,8 @@ import pytest
 from headwater import Backoff, Cell, Delivery, Piece, Topic, cell, handler, reaction, topic
 from headwater.errors import HeadwaterError
 from headwater.testing import Simulation
-from headwater.testing.author_faults import FAULTS
-from headwater.testing.author_seeds import run_seed
+from headwater.testing.author.faults import FAULTS
+from headwater.testing.author.seeds import run_seed
 from tests.counts import scaled
 
 SEEN: dict[str, list[int]] = {}

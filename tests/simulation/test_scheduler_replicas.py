@@ -16,10 +16,10 @@ from headwater.data.spots import Spot
 from headwater.data.value import ABSENT, equal, freeze
 from headwater.replica import Kind, Notification
 from headwater.scheduler import CLEAN, Node
-from headwater.testing.sched_checks import check_world, unsettled
-from headwater.testing.sched_graphs import KINDS, Built, Expected, Plan, random_plan
-from headwater.testing.sched_kit import World
-from headwater.testing.sched_watch import Watcher, concerns
+from headwater.testing.scheduler.checks import check_world, unsettled
+from headwater.testing.scheduler.graphs import KINDS, Built, Expected, Plan, random_plan
+from headwater.testing.scheduler.kit import World
+from headwater.testing.scheduler.watcher import Watcher, concerns
 from tests.counts import seldom
 from tests.unit.replica.kit import Client, doc
 from tests.unit.replica.kit import World as Space

@@ -17,9 +17,9 @@ from headwater.data.value import ABSENT, equal, freeze
 from headwater.errors import UpstreamFailedError
 from headwater.replica import NOT_HERE
 from headwater.scheduler import Node
-from headwater.testing.sched_checks import check_world, left_behind, unsettled
-from headwater.testing.sched_kit import Handle
-from headwater.testing.sched_watch import Watcher
+from headwater.testing.scheduler.checks import check_world, left_behind, unsettled
+from headwater.testing.scheduler.kit import Handle
+from headwater.testing.scheduler.watcher import Watcher
 from tests.counts import scaled
 
 KEYS = ("a", "b", "c", "d")

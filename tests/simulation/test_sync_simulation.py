@@ -1,7 +1,7 @@
 """Whole histories of a server and its replicas, with every fault on: no rule is ever broken.
 
-A failing seed is replayed with its trace by `python -m headwater.testing.simulation --seed N`. What such seeds have
-shown is kept as planted bugs in tests/planted.txt, because a seed stands for another history as soon as the
+`python -m headwater.testing.simulation.simulation --seed N` replays a failing seed and prints its trace. The bugs that
+such seeds have found are kept as planted bugs in tests/planted.txt, because a seed gives another history as soon as the
 simulation changes.
 """
 
@@ -14,8 +14,8 @@ import pytest
 from headwater.data.address import DocKey
 from headwater.data.link import Link
 from headwater.data.patch import replace
-from headwater.testing.sim_trace import COVERED
-from headwater.testing.simulation import NO_FAULTS, Load, RuleBroken, Simulation, Summary, run_seeds
+from headwater.testing.simulation.simulation import NO_FAULTS, Load, RuleBroken, Simulation, Summary, run_seeds
+from headwater.testing.simulation.trace import COVERED
 from tests.counts import is_exploring, scaled, seldom
 
 HISTORIES = 2_000

@@ -1,7 +1,17 @@
-"""Testing: what authors test their pieces with, and the verifiers that ship.
+"""Test kits: simulations for authors, and the harnesses that check Headwater itself.
 
-`simulated` and `Simulation` are for authors. The rest are naive models, random schedules, a disk that fails, and the
-harnesses that use them.
+Authors import `simulated` and `Simulation` from here; pytest loads `author_plugin`. The rooms, from the top:
+
+- `author`: `@simulated` and the world of one seed. Start with `author.simulation`.
+- `differential`: the engine and the naive model of `engine.verify` play the same random schedules. Start with
+  `harness`.
+- `simulation`: a server and several replicas with faults, checked after every step. Start with
+  `simulation.simulation`.
+- `scheduler`: a world of nodes without an engine, for tests of the scheduler.
+- `disk`: a disk that fails, and the harness that kills an engine at every point of a workload.
+- `network`: connections in virtual time that are slow, break and freeze.
+
+No other package imports this one; it may import every layer except `cli`.
 """
 
 from __future__ import annotations
@@ -10,13 +20,13 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headwater.testing.author_seeds import simulated
-    from headwater.testing.author_simulation import Simulation
+    from headwater.testing.author.seeds import simulated
+    from headwater.testing.author.simulation import Simulation
 
 __all__ = ["Simulation", "simulated"]
 
 # Loaded on first use: whoever imports a verifier, or a test framework its plugin, need not load a runtime.
-_HOMES = {"Simulation": "headwater.testing.author_simulation", "simulated": "headwater.testing.author_seeds"}
+_HOMES = {"Simulation": "headwater.testing.author.simulation", "simulated": "headwater.testing.author.seeds"}
 
 
 def __getattr__(name: str) -> object:

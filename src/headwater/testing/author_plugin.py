@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 if TYPE_CHECKING:
-    from headwater.testing.author_seeds import Simulated
+    from headwater.testing.author.seeds import Simulated
 
 SEEDS: Final = "headwater seeds"
 BAR: Final = 20

@@ -13,7 +13,7 @@ from typing import Any
 
 from headwater.data.address import DocKey
 from headwater.engine import Engine
-from headwater.testing.author_stored import log_of
+from headwater.testing.author.stored import log_of
 from tests.simulation.programs.build import NaiveProgram
 from tests.simulation.programs.description import Program, Send, Transact, Write
 from tests.simulation.programs.draw_shared import PLAIN

@@ -8,7 +8,7 @@ from random import Random
 
 from headwater import Runtime
 from headwater.testing import Simulation
-from headwater.testing.author_seeds import run_seed
+from headwater.testing.author.seeds import run_seed
 from tests.simulation.programs.description import Program
 from tests.simulation.programs.expected_shared import Landed, landed_in
 from tests.simulation.programs.play import SPACE

@@ -17,9 +17,9 @@ from headwater.engine.store.sqlite import SqliteStore
 from headwater.engine.verify.history import verify_store
 from headwater.errors import StorageError
 from headwater.protocol.commit import Commit, Operation
-from headwater.testing.disk_machine import harness
-from headwater.testing.disk_model import Loss, OpKind
-from headwater.testing.faulty_disk import Fault, FaultyDisk, Mode
+from headwater.testing.disk.faulty_disk import Fault, FaultyDisk, Mode
+from headwater.testing.disk.machine import harness
+from headwater.testing.disk.model import Loss, OpKind
 
 FILE = "x.space"
 ONCE_FAILED = (2840, 3876)

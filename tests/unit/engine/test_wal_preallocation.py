@@ -19,8 +19,8 @@ from headwater.engine.verify.history import verify_file
 from headwater.errors import StorageError
 from headwater.protocol.commit import Commit
 from headwater.protocol.verdict import Accepted
-from headwater.testing.crash import Rig, Suite, run
-from headwater.testing.disk_machine import FILE
+from headwater.testing.disk.crash import Rig, Suite, run
+from headwater.testing.disk.machine import FILE
 from tests.counts import seldom
 from tests.unit.engine.kit import value_of, write
 

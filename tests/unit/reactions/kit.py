@@ -15,7 +15,7 @@ from headwater.clock import VirtualClock
 from headwater.errors import StorageError
 from headwater.protocol.reactions import Delivering, Delivers, Since
 from headwater.runtime import Attempt, Batch, Drain, Pace, Rule, Rules
-from headwater.testing.author_loop import VirtualLoop
+from headwater.testing.author.loop import VirtualLoop
 from tests.unit.engine.delivery_kit import World
 
 Does = Callable[[Batch], Awaitable[Any]]

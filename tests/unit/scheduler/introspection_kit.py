@@ -6,7 +6,7 @@ from headwater.errors import NotSettlingError
 from headwater.scheduler.introspection.introspection import Introspection
 from headwater.scheduler.introspection.non_settling import NonSettlingReport
 from headwater.scheduler.scheduler import Failure
-from headwater.testing.sched_kit import World
+from headwater.testing.scheduler.kit import World
 
 
 class Inspected:

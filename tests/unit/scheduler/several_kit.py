@@ -18,7 +18,7 @@ from headwater.protocol.commit import Commit
 from headwater.protocol.messages import Encoding
 from headwater.scheduler.introspection.non_settling import NonSettlingReport
 from headwater.scheduler.limits import SchedulerLimits
-from headwater.testing.sched_kit import Handle, World
+from headwater.testing.scheduler.kit import Handle, World
 from tests.unit.replica.kit import Client
 from tests.unit.replica.kit import World as Space
 

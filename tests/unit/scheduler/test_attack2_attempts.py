@@ -13,7 +13,7 @@ from headwater.protocol.verdict import RuleRefused
 from headwater.runtime.runtime import Runtime
 from headwater.scheduler.node import NodeKind
 from headwater.scheduler.registry import NodeSpec
-from headwater.testing.sched_kit import World
+from headwater.testing.scheduler.kit import World
 from tests.unit.cells.handle_kit import Hand
 from tests.unit.runtime.kit import run
 from tests.unit.runtime.test_core_writing import Scripted

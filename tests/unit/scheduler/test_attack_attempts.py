@@ -7,8 +7,8 @@ import pytest
 from headwater.errors import UpstreamFailedError
 from headwater.protocol.verdict import Conflict
 from headwater.replica import Detached, Replica
-from headwater.testing.sched_checks import check_world
-from headwater.testing.sched_kit import Handle, World
+from headwater.testing.scheduler.checks import check_world
+from headwater.testing.scheduler.kit import Handle, World
 
 
 def test_an_attempt_that_starts_again_is_shown_the_failure_it_caught_before() -> None:

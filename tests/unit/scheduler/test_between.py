@@ -11,9 +11,9 @@ from headwater.data.trace import Suspended
 from headwater.errors import UpstreamFailedError
 from headwater.scheduler.limits import SchedulerLimits
 from headwater.scheduler.node import CLEAN
-from headwater.testing.sched_checks import check_world
-from headwater.testing.sched_graphs import FAILING, KINDS, Built, random_plan
-from headwater.testing.sched_kit import Handle, World
+from headwater.testing.scheduler.checks import check_world
+from headwater.testing.scheduler.graphs import FAILING, KINDS, Built, random_plan
+from headwater.testing.scheduler.kit import Handle, World
 from tests.counts import scaled
 
 

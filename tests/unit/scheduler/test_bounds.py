@@ -12,8 +12,8 @@ from headwater.errors import AuthoringError
 from headwater.scheduler.limits import SchedulerLimits
 from headwater.scheduler.node import NodeKind
 from headwater.scheduler.registry import NodeSpec
-from headwater.testing.sched_checks import check_world, left_behind, unsettled
-from headwater.testing.sched_kit import Handle, World
+from headwater.testing.scheduler.checks import check_world, left_behind, unsettled
+from headwater.testing.scheduler.kit import Handle, World
 
 
 def ring(world: World, size: int, step: Callable[[int], int]) -> list[Handle]:

@@ -11,8 +11,8 @@ from itertools import pairwise
 import pytest
 
 from headwater.data.trace import Suspended
-from headwater.testing.sched_checks import check_world
-from headwater.testing.sched_kit import Handle, World
+from headwater.testing.scheduler.checks import check_world
+from headwater.testing.scheduler.kit import Handle, World
 from tests.counts import scaled
 
 Nodes = dict[str, tuple[tuple[str, ...], Callable[..., object]]]

@@ -16,8 +16,8 @@ from headwater.data.value import ABSENT
 from headwater.protocol.messages import Sync, Whole
 from headwater.replica.feed import Kind
 from headwater.scheduler.node import CLEAN, Node
-from headwater.testing.sched_checks import check_world
-from headwater.testing.sched_kit import Handle
+from headwater.testing.scheduler.checks import check_world
+from headwater.testing.scheduler.kit import Handle
 from tests.unit.scheduler.several_kit import Runtime, Several
 
 Make = Callable[..., Several]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from headwater.data.trace import Suspended
 from headwater.scheduler.node import NodeKind
 from headwater.scheduler.registry import NodeSpec
-from headwater.testing.sched_kit import Handle, World
+from headwater.testing.scheduler.kit import Handle, World
 
 
 def test_what_a_node_names_and_runs_anyway_runs_before_it_without_a_stopped_attempt() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from headwater.errors import UpstreamFailedError
 from headwater.scheduler.limits import SchedulerLimits
-from headwater.testing.sched_kit import Handle, World
+from headwater.testing.scheduler.kit import Handle, World
 
 pytestmark = pytest.mark.thorough
 

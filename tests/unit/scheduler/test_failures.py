@@ -12,8 +12,8 @@ from headwater.data.value import ABSENT
 from headwater.errors import AuthoringError, InvalidValueError, UpstreamFailedError
 from headwater.scheduler.node import CLEAN, NodeKind
 from headwater.scheduler.registry import NodeSpec
-from headwater.testing.sched_checks import check_world
-from headwater.testing.sched_kit import World
+from headwater.testing.scheduler.checks import check_world
+from headwater.testing.scheduler.kit import World
 
 
 def test_a_failure_is_told_once_with_its_node_and_causes_and_the_node_stays_subscribed() -> None:

@@ -9,7 +9,7 @@ import pytest
 from headwater.data.trace import Exhausted
 from headwater.scheduler.graph import edges
 from headwater.scheduler.limits import SchedulerLimits
-from headwater.testing.sched_kit import Handle, World
+from headwater.testing.scheduler.kit import Handle, World
 
 
 def test_a_steady_input_starves_nobody_and_is_not_taken_for_a_cycle() -> None:

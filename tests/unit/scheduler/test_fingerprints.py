@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headwater.scheduler.node import NodeKind
 from headwater.scheduler.registry import NodeSpec
-from headwater.testing.sched_kit import World
+from headwater.testing.scheduler.kit import World
 
 
 def test_every_commit_of_a_run_has_the_fingerprint_of_its_code() -> None:

@@ -15,8 +15,8 @@ from headwater.data.path import Path
 from headwater.data.spots import Spot
 from headwater.replica.document import Document
 from headwater.scheduler.node import Node
-from headwater.testing.sched_checks import check_world, has_cycle, left_behind, out_of_order
-from headwater.testing.sched_kit import World
+from headwater.testing.scheduler.checks import check_world, has_cycle, left_behind, out_of_order
+from headwater.testing.scheduler.kit import World
 from tests.counts import scaled
 
 PATHS: tuple[Path, ...] = ((), ("a",), ("b",), ("a", "x"))

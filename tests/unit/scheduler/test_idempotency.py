@@ -11,8 +11,8 @@ import pytest
 from headwater.errors import UpstreamFailedError
 from headwater.replica.document import Document
 from headwater.scheduler.introspection.idempotency import Idempotency
-from headwater.testing.sched_checks import check_world
-from headwater.testing.sched_kit import Handle, World
+from headwater.testing.scheduler.checks import check_world
+from headwater.testing.scheduler.kit import Handle, World
 from tests.unit.scheduler.introspection_kit import Inspected
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headwater.errors import UpstreamFailedError
-from headwater.testing.sched_kit import World
+from headwater.testing.scheduler.kit import World
 
 
 def test_a_reader_of_a_transient_failure_that_is_tried_again_later_is_idempotent() -> None:

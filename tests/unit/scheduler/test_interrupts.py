@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headwater.scheduler.limits import SchedulerLimits
-from headwater.testing.sched_checks import check_world, left_behind, unsettled
-from headwater.testing.sched_kit import World
+from headwater.testing.scheduler.checks import check_world, left_behind, unsettled
+from headwater.testing.scheduler.kit import World
 
 
 @pytest.mark.parametrize("kind", ["effect", "computation", "materializer"])

@@ -14,7 +14,7 @@ from headwater.replica.feed import Notification
 from headwater.scheduler.introspection.snapshot import take
 from headwater.scheduler.limits import SchedulerLimits
 from headwater.scheduler.node import Node
-from headwater.testing.sched_kit import Handle, World
+from headwater.testing.scheduler.kit import Handle, World
 from tests.counts import scaled
 from tests.unit.scheduler.introspection_kit import Inspected
 

@@ -12,7 +12,7 @@ from headwater.errors import AuthoringError
 from headwater.scheduler.introspection.breakpoints import Pause
 from headwater.scheduler.limits import SchedulerLimits
 from headwater.scheduler.node import INVALID, Node
-from headwater.testing.sched_kit import Handle, World
+from headwater.testing.scheduler.kit import Handle, World
 from tests.unit.scheduler.introspection_kit import Inspected
 
 # ---- traces ----------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.scheduler.introspection.dot import quoted
-from headwater.testing.sched_kit import World
+from headwater.testing.scheduler.kit import World
 from tests.unit.scheduler.introspection_kit import Inspected
 
 TOKEN = re.compile(

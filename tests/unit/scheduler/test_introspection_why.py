@@ -14,7 +14,7 @@ from headwater.protocol.messages import Patched, Sync
 from headwater.protocol.verdict import Conflict
 from headwater.scheduler.introspection.causes import End
 from headwater.scheduler.limits import SchedulerLimits
-from headwater.testing.sched_kit import Handle, World
+from headwater.testing.scheduler.kit import Handle, World
 from tests.unit.scheduler.introspection_kit import Inspected
 
 

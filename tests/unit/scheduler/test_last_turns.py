@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.testing.sched_kit import World
+from headwater.testing.scheduler.kit import World
 
 
 def test_what_a_materializer_wrote_is_run_for_in_order_whatever_ran_before_it_in_the_pass() -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from headwater.data.value import ABSENT
 from headwater.replica.document import NOT_HERE, Document
-from headwater.testing import sched_kit
-from headwater.testing.sched_checks import check_world
-from headwater.testing.sched_kit import Handle, StandInDriver, World
+from headwater.testing.scheduler import kit
+from headwater.testing.scheduler.checks import check_world
+from headwater.testing.scheduler.kit import Handle, StandInDriver, World
 from tests.counts import scaled
 
 
@@ -34,7 +34,7 @@ class Counting(StandInDriver):
 
 @pytest.fixture
 def make(monkeypatch: pytest.MonkeyPatch) -> Callable[[], World]:
-    monkeypatch.setattr(sched_kit, "StandInDriver", Counting)
+    monkeypatch.setattr(kit, "StandInDriver", Counting)
     return lambda: World(lazy=True, traced=False)
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from headwater.scheduler.node import NodeKind
 from headwater.scheduler.registry import NodeSpec
-from headwater.testing.sched_checks import check_world
-from headwater.testing.sched_kit import Handle, World
+from headwater.testing.scheduler.checks import check_world
+from headwater.testing.scheduler.kit import Handle, World
 
 
 def test_it_runs_without_demand_after_everything_else_and_once_for_many_changes() -> None:

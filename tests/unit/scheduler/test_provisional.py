@@ -7,8 +7,8 @@ import pytest
 from headwater.data.value import ABSENT
 from headwater.errors import AuthoringError
 from headwater.scheduler.node import Node
-from headwater.testing.sched_checks import check_world, left_behind
-from headwater.testing.sched_kit import Handle, World
+from headwater.testing.scheduler.checks import check_world, left_behind
+from headwater.testing.scheduler.kit import Handle, World
 
 
 def creating(world: World, source: Handle) -> Handle:

@@ -11,8 +11,8 @@ from headwater.errors import AuthoringError, UpstreamFailedError
 from headwater.runtime.runtime import Runtime
 from headwater.scheduler.limits import SchedulerLimits
 from headwater.scheduler.node import CLEAN
-from headwater.testing.sched_checks import check_world
-from headwater.testing.sched_kit import World
+from headwater.testing.scheduler.checks import check_world
+from headwater.testing.scheduler.kit import World
 from tests.unit.cells.handle_kit import Hand
 from tests.unit.runtime.kit import run
 

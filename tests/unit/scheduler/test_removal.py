@@ -6,8 +6,8 @@ import pytest
 
 from headwater.errors import UpstreamFailedError
 from headwater.scheduler.node import Node, check_node
-from headwater.testing.sched_checks import check_world, left_behind
-from headwater.testing.sched_kit import Handle, World
+from headwater.testing.scheduler.checks import check_world, left_behind
+from headwater.testing.scheduler.kit import Handle, World
 
 
 def test_a_computation_that_removes_itself_leaves_nothing_behind() -> None:

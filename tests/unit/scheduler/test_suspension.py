@@ -11,8 +11,8 @@ from headwater.data.trace import Suspended
 from headwater.data.value import ABSENT
 from headwater.errors import UpstreamFailedError
 from headwater.scheduler.limits import SchedulerLimits
-from headwater.testing.sched_checks import check_world
-from headwater.testing.sched_kit import Handle, World
+from headwater.testing.scheduler.checks import check_world
+from headwater.testing.scheduler.kit import Handle, World
 
 
 def plus_one(below: Handle) -> object:

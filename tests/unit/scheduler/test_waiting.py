@@ -11,9 +11,9 @@ import pytest
 from headwater.scheduler import loads
 from headwater.scheduler.graph import edges
 from headwater.scheduler.node import Node
-from headwater.testing.sched_checks import check_world
-from headwater.testing.sched_graphs import FAILING, Built, random_cell, random_plan
-from headwater.testing.sched_kit import Handle, World
+from headwater.testing.scheduler.checks import check_world
+from headwater.testing.scheduler.graphs import FAILING, Built, random_cell, random_plan
+from headwater.testing.scheduler.kit import Handle, World
 from tests.counts import scaled
 
 

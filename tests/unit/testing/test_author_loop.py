@@ -10,7 +10,7 @@ import pytest
 
 from headwater.clock import VirtualClock
 from headwater.errors import LimitError
-from headwater.testing.author_loop import LINGERS_US, PATIENCE_US, VirtualLoop
+from headwater.testing.author.loop import LINGERS_US, PATIENCE_US, VirtualLoop
 
 
 def run(

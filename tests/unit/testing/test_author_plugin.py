@@ -74,7 +74,7 @@ def test_a_failing_seed_is_shown_with_the_command_for_it(tmp_path: Path) -> None
     assert "seed 5. To run only this one: HEADWATER_SEED=5 pytest 'test_fails.py::test_fails'" in ran.stdout
     assert "assert 5 < 5" in ran.stdout
     assert "simulated: 5 seeds of 1 test went well, 1 of them ended by a seed that failed" in ran.stdout
-    assert "author_seeds.py" not in ran.stdout  # Whoever reads it wants their own lines.
+    assert "author/seeds.py" not in ran.stdout  # Whoever reads it wants their own lines.
     again = run(tmp_path, *PLUGIN, HEADWATER_SEED="4")
     assert again.returncode == 0
     assert "simulated: 1 seed of 1 test went well" in again.stdout
@@ -234,4 +234,4 @@ def test_a_failure_shows_the_test_and_nothing_of_the_loop(tmp_path: Path) -> Non
     ran = run(tmp_path, *PLUGIN)
     assert "assert sim.seed < 5" in ran.stdout
     assert "run_until_complete" not in ran.stdout
-    assert "author_seeds" not in ran.stdout
+    assert "author/seeds" not in ran.stdout

@@ -14,8 +14,8 @@ import pytest
 
 from headwater.errors import AuthoringError
 from headwater.testing import Simulation, simulated
-from headwater.testing.author_faults import FAULTS
-from headwater.testing.author_seeds import Simulated, run_seed
+from headwater.testing.author.faults import FAULTS
+from headwater.testing.author.seeds import Simulated, run_seed
 from tests.counts import scaled
 from tests.unit.testing.author_pieces import Shop
 

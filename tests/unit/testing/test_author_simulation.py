@@ -10,8 +10,8 @@ import pytest
 
 from headwater.errors import AuthoringError, HeadwaterError, LimitError, SessionExpiredError
 from headwater.testing import Simulation
-from headwater.testing.author_faults import FAULTS
-from headwater.testing.author_seeds import run_seed
+from headwater.testing.author.faults import FAULTS
+from headwater.testing.author.seeds import run_seed
 from tests.unit.testing.author_pieces import Forgetful, Row, Sale, Shop, is_ready
 
 pytestmark = pytest.mark.thorough

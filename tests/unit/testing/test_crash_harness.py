@@ -12,8 +12,7 @@ from headwater.engine.verify.report import Report
 from headwater.engine.verify.report import Violation as Found
 from headwater.errors import LimitError, ProtocolError
 from headwater.protocol.verdict import Accepted, Conflict, PreconditionFailed, Rejected
-from headwater.testing.crash import Suite, Summary, evenly, run
-from headwater.testing.disk_compare import (
+from headwater.testing.disk.comparison import (
     DERIVED,
     Violation,
     acknowledged,
@@ -25,13 +24,14 @@ from headwater.testing.disk_compare import (
     logged_commits,
     opened,
 )
-from headwater.testing.disk_faults import CallFault, Trials
-from headwater.testing.disk_machine import Rig, harness
-from headwater.testing.disk_model import DiskOp, OpKind
-from headwater.testing.disk_points import crash_points
-from headwater.testing.disk_steps import Frames, Step
-from headwater.testing.disk_tape import Answered, Tables, Tape, record
-from headwater.testing.faulty_disk import Fault, Mode
+from headwater.testing.disk.crash import Suite, Summary, evenly, run
+from headwater.testing.disk.crash_points import crash_points
+from headwater.testing.disk.faults import CallFault, Trials
+from headwater.testing.disk.faulty_disk import Fault, Mode
+from headwater.testing.disk.machine import Rig, harness
+from headwater.testing.disk.model import DiskOp, OpKind
+from headwater.testing.disk.steps import Frames, Step
+from headwater.testing.disk.tape import Answered, Tables, Tape, record
 
 pytestmark = pytest.mark.thorough
 

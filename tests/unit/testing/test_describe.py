@@ -6,7 +6,7 @@ import pytest
 
 from headwater.data.address import Depth, DocKey
 from headwater.protocol.commit import Commit, EntityAbsent, LeaseHeld, OriginCommitted, Read
-from headwater.testing.describe import describe_commit
+from headwater.testing.differential.describe import describe_commit
 
 DOC = DocKey("space", "a")
 

@@ -8,8 +8,8 @@ from headwater.engine.admission.admission import Admission
 from headwater.engine.log.history import Reads
 from headwater.engine.verify import NaiveSpace
 from headwater.errors import CorruptionError
-from headwater.testing.differential import main, play, replay, run
-from headwater.testing.schedules import Submit
+from headwater.testing.differential.harness import main, play, replay, run
+from headwater.testing.differential.schedules import Submit
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def admits_every_read(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("admits_every_read")
 def test_failing_schedule_is_shortened_to_the_steps_that_matter() -> None:
     failure = run(50).failures[0]
-    assert f"python -m headwater.testing.differential --seed {failure.seed}" in str(failure)
+    assert f"python -m headwater.testing.differential.harness --seed {failure.seed}" in str(failure)
     assert "the steps that are needed:" in str(failure)
     assert play(failure.seed) == failure  # The same seed fails in the same way, and is shortened to the same steps.
     assert replay(failure.seed, failure.profile, failure.steps) is not None
@@ -57,7 +57,7 @@ def test_crash_of_the_harness_names_its_seed(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(NaiveSpace, "judge", crash)
     with pytest.raises(ZeroDivisionError) as caught:
         run(1, start=7)
-    assert caught.value.__notes__ == ["in a schedule: python -m headwater.testing.differential --seed 7"]
+    assert caught.value.__notes__ == ["in a schedule: python -m headwater.testing.differential.harness --seed 7"]
 
 
 def test_command_plays_the_given_seeds(capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,4 +70,4 @@ def test_command_plays_the_given_seeds(capsys: pytest.CaptureFixture[str]) -> No
 @pytest.mark.usefixtures("admits_every_read")
 def test_command_fails_and_prints_how_to_repeat_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--seeds", "50"]) == 1
-    assert "repeat it with: python -m headwater.testing.differential --seed " in capsys.readouterr().out
+    assert "repeat it with: python -m headwater.testing.differential.harness --seed " in capsys.readouterr().out

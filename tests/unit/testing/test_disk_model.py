@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headwater.clock import Random
-from headwater.testing.disk_model import SECTOR_BYTES, DiskOp, Loss, OpKind, Platter
+from headwater.testing.disk.model import SECTOR_BYTES, DiskOp, Loss, OpKind, Platter
 
 OLD = b"o" * 4 * SECTOR_BYTES
 NEW = b"n" * 4 * SECTOR_BYTES

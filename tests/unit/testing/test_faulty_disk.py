@@ -13,8 +13,8 @@ from headwater.engine.store.sqlite import SqliteStore
 from headwater.errors import StorageError
 from headwater.protocol.commit import Commit, Operation
 from headwater.protocol.verdict import Accepted
-from headwater.testing.disk_model import DiskOp, Loss, OpKind, Platter
-from headwater.testing.faulty_disk import FOR_GOOD, Fault, FaultyDisk, Mode
+from headwater.testing.disk.faulty_disk import FOR_GOOD, Fault, FaultyDisk, Mode
+from headwater.testing.disk.model import DiskOp, Loss, OpKind, Platter
 
 DOC = DocKey("space", "a")
 SYNCS = frozenset({OpKind.SYNC})

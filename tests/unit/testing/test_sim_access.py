@@ -16,10 +16,10 @@ from headwater.engine.sync.connection import Peer, PeerState
 from headwater.protocol.commit import Commit, Operation
 from headwater.protocol.messages import State, Sync, Verdicts, Watched
 from headwater.protocol.verdict import Accepted, Rejected, RuleRefused
-from headwater.testing.sim_access import NONE, OWN, READ, WRITE, right_in
-from headwater.testing.sim_oracle import Oracle
-from headwater.testing.sim_trace import Trace
-from headwater.testing.sim_wire import Wire
+from headwater.testing.simulation.access import NONE, OWN, READ, WRITE, right_in
+from headwater.testing.simulation.oracle import Oracle
+from headwater.testing.simulation.server import WireChecks
+from headwater.testing.simulation.trace import Trace
 
 DOC = DocKey("space", "d")
 PEOPLE = {"owners": ["ann"], "writers": ["bob"], "readers": ["cyd"]}
@@ -76,7 +76,7 @@ def test_a_commit_that_nobody_should_have_taken_is_noticed(user: str, doc: DocKe
 
 def test_news_for_somebody_who_may_not_read_are_noticed() -> None:
     _, oracle, trace = space("cyd", "dan")
-    wire = Wire(oracle, trace)
+    wire = WireChecks(oracle, trace)
     wire.said(peer_of("cyd"), Sync(1, ()))
     assert rules(trace) == []
     wire.said(peer_of("dan"), Sync(1, ()))
@@ -88,7 +88,7 @@ def test_a_verdict_that_the_log_does_not_bear_out_is_noticed() -> None:
     engine, oracle, trace = space("bob")
     engine.submit("bob", Commit(1, (Operation(DOC, (replace((), 1),)),)))
     oracle.follow(engine)
-    wire, bob = Wire(oracle, trace), peer_of("bob")
+    wire, bob = WireChecks(oracle, trace), peer_of("bob")
     wire.said(bob, Verdicts((Accepted(1, 2), Rejected(2, RuleRefused("rule", "no")))))
     assert rules(trace) == []
     wire.said(bob, Verdicts((Accepted(1, 1), Accepted(2, 9), Rejected(1, RuleRefused("rule", "no")))))
@@ -97,7 +97,7 @@ def test_a_verdict_that_the_log_does_not_bear_out_is_noticed() -> None:
 
 def test_a_session_on_two_connections_is_noticed() -> None:
     _, oracle, trace = space()
-    Wire(oracle, trace).check_owners([peer_of("ann"), peer_of("bob"), peer_of("ann")])
+    WireChecks(oracle, trace).check_owners([peer_of("ann"), peer_of("bob"), peer_of("ann")])
     assert rules(trace) == ["session"]
 
 

@@ -15,10 +15,10 @@ from headwater.protocol.messages import State, Sync, Whole
 from headwater.replica.feed import Feed
 from headwater.replica.pending import Layer
 from headwater.replica.replica import Replica
-from headwater.testing.sim_attempts import Attempt
-from headwater.testing.sim_checks import Books
-from headwater.testing.sim_oracle import Oracle, folded
-from headwater.testing.sim_trace import Trace
+from headwater.testing.simulation.attempts import Attempt
+from headwater.testing.simulation.oracle import Oracle, folded
+from headwater.testing.simulation.replica_checks import Books
+from headwater.testing.simulation.trace import Trace
 
 DOC = DocKey("space", "d")
 OTHER = DocKey("space", "e")

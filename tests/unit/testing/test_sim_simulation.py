@@ -13,8 +13,8 @@ from headwater.engine.sync.connection import Peer
 from headwater.engine.sync.hub import Hub
 from headwater.errors import AuthoringError
 from headwater.protocol.messages import DocChange
-from headwater.testing.sim_attempts import CheckedTransaction
-from headwater.testing.simulation import NO_FAULTS, Load, RuleBroken, Simulation, run_seeds
+from headwater.testing.simulation.attempts import CheckedTransaction
+from headwater.testing.simulation.simulation import NO_FAULTS, Load, RuleBroken, Simulation, run_seeds
 
 CART = DocKey("space", "cart")
 COUNT = DocKey("space", "count")
@@ -164,7 +164,7 @@ def test_there_are_only_so_many_users() -> None:
 
 
 def test_a_seed_is_replayed_from_the_command_line() -> None:
-    command = [sys.executable, "-m", "headwater.testing.simulation"]
+    command = [sys.executable, "-m", "headwater.testing.simulation.simulation"]
     one = subprocess.run([*command, "--seed", "5"], capture_output=True, text=True, check=True)
     assert one.stdout.rstrip().endswith("every rule held")
     assert "connects 1" in one.stdout

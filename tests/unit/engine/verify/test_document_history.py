@@ -13,7 +13,7 @@ from headwater.engine.store.port import BranchRow
 from headwater.engine.verify.document_history import Line, Lines, Write, differences
 from headwater.engine.verify.naive import NaiveSpace
 from headwater.protocol.commit import Commit
-from headwater.testing import draws
+from headwater.testing.differential import draws
 from tests.counts import scaled
 from tests.unit.engine.kit import doc, write
 

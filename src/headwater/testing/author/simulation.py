@@ -1,0 +1,265 @@
+"""`Simulation`: what an author's test is given. A server, its disk, a network and any number of runtimes, on one clock.
+
+Owns that world for one seed and lets the test move it. It composes the parts and delegates to them; a fault is theirs,
+a decision the runtime's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from headwater import Member
+from headwater.clock import VirtualClock
+from headwater.errors import AuthoringError, LimitError
+from headwater.runtime import Outbox, Policy, Runtime
+from headwater.scheduler import Failure
+from headwater.testing.author.faults import Misfortune, weather
+from headwater.testing.author.loop import VirtualLoop
+from headwater.testing.author.network import Client
+from headwater.testing.author.runtime import Counts, SimulatedRuntime
+from headwater.testing.author.server import WHO, SimulatedServer
+from headwater.testing.author.stored import lost, records
+from headwater.testing.author.trace import Trace
+from headwater.testing.disk.model import Loss
+from headwater.testing.network import Network
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+ROUNDS: Final = 1_000
+"""How often `settle` looks again, because something had happened meanwhile."""
+RESTING_S: Final = 30.0
+"""How long `settle` waits for work that is awaited outside any run."""
+NOTICED_S: Final = 0.002
+"""Until everybody in a network without faults has noticed that a connection is gone."""
+DOWN_US: Final = 500_000
+
+
+class Simulation:
+    """A server, its disk, a network and any number of runtimes on one virtual clock.
+
+    `await` moves nothing by itself: time goes on when everything waits, to whatever is due next, and by `advance`.
+    Until `settle` is awaited for the first time, what the seed has drawn from `faults` goes wrong.
+    """
+
+    def __init__(self, seed: int, faults: tuple[str, ...], clock: VirtualClock, loop: VirtualLoop) -> None:
+        self.seed = seed
+        self._faults = faults
+        self._clock = clock
+        self._loop = loop
+        self._trace = Trace(clock)
+        self._network = Network(clock, clock.randomness("network"), weather(faults))
+        self._server = SimulatedServer(clock, self._network, self._trace)
+        self._clients: dict[str, Client] = {}
+        self._offline: dict[str, int] = {}  # by how many it was said
+        self._runtimes: dict[str, SimulatedRuntime] = {}
+        self._killed: list[SimulatedRuntime] = []
+        self._gone: list[Client] = []
+        self._counts = Counts(self._trace)
+        self._misfortune = Misfortune(faults, clock, self._network, self._server, self._clients, self._trace)
+        self._misfortune.schedule()
+
+    # ---- who takes part ------------------------------------------------------------------------------
+
+    def runtime(
+        self, user: str, /, *, policy: Policy | None = None, outbox: Outbox | None = None, reacts: bool = True
+    ) -> Runtime:
+        """The runtime of a user, with its own replica and connection: made when it is first asked for.
+
+        The options are those of a runtime which is made by this call.
+        """
+        found = self._runtimes.get(user)
+        if found is None:
+            if not isinstance(user, str) or user in ("", WHO):
+                raise AuthoringError(f"runtime({user!r}): write whose it is, like sim.runtime('ann')")
+            client = self._clients[user] = Client(user, self._clock, self._network, self._server, self._trace)
+            if self._offline.get(user):
+                client.go_offline()
+            found = self._runtimes[user] = SimulatedRuntime(
+                client, self._clock, self._counts, self._trace, policy, outbox, reacts
+            )
+        return found
+
+    # ---- time ------------------------------------------------------------------------------------------
+
+    def now(self) -> datetime:
+        """What every clock shows."""
+        return EPOCH + timedelta(microseconds=self._clock.now_us())
+
+    async def advance(self, *, seconds: float = 0.0, until: datetime | None = None) -> None:
+        """Let time pass, with everything that happens meanwhile: so many seconds, or until a moment."""
+        if until is not None and until.tzinfo is None:
+            raise AuthoringError(f"advance(until={until.isoformat()}) has no time zone: write tzinfo=timezone.utc")
+        if seconds < 0 or (until is not None and seconds):
+            raise AuthoringError(f"advance(seconds={seconds:g}, until={until}): write one of them, and not a past one")
+        us = round(seconds * 1e6) if until is None else (until - self.now()) // timedelta(microseconds=1)
+        if us <= 0:
+            await asyncio.sleep(0)
+            return
+        self._loop.grant(us)
+        over: asyncio.Future[None] = self._loop.create_future()
+
+        def reached() -> None:
+            self._loop.stands_still = True  # The test sees the moment that it asked for.
+            if not over.done():
+                over.set_result(None)
+
+        timer = self._clock.call_at(self._clock.now_us() + us, reached)
+        try:
+            await over
+        finally:
+            self._loop.stands_still = False
+            timer.cancel()
+
+    def set_wall_clock(self, *, seconds: float) -> None:
+        """Set the wall clock of the machine ahead, or back by negative seconds. No time passes by that."""
+        self._clock.set_wall_clock(round(seconds * 1e6))
+
+    async def settle(self) -> None:
+        """Have everything come to rest: the faults end, everybody hears everything, and all that follows has run.
+
+        Whoever is offline stays so, and only comes to rest by itself. Nothing goes wrong by itself afterwards.
+        """
+        self._misfortune.end()
+        self._trace.note("test", "settles")
+        for _ in range(ROUNDS):
+            await asyncio.sleep(NOTICED_S)  # Whoever has lost a connection sees it, and is not at rest.
+            before = self._moment()
+            for runtime in tuple(self._runtimes.values()):
+                await self._rest(runtime)
+            if self._moment() == before:
+                return
+        raise LimitError(f"the world did not come to rest: something ran or was written in each of {ROUNDS} looks")
+
+    async def _rest(self, runtime: SimulatedRuntime) -> None:
+        await runtime.idle()
+        if runtime.client.is_offline:
+            return
+        await runtime.durable()
+        if len(runtime.tasks):
+            try:
+                async with asyncio.timeout(RESTING_S):
+                    await runtime.until(lambda: not len(runtime.tasks))
+            except TimeoutError:
+                self._trace.note("test", "does not wait for work of", runtime.client.user)
+        await self._delivered(runtime)
+        for name, seq in self._ends().items():
+            channel = runtime.channel(name)
+            if channel is not None:
+                await channel.reached(seq)
+                await channel.driver.synced()
+        await runtime.settled()
+
+    async def _delivered(self, runtime: SimulatedRuntime) -> None:
+        """What is being delivered to reactions comes to its end, unless that takes long. What is due later is not."""
+        for _ in range(round(RESTING_S / NOTICED_S)):
+            if not runtime.reactions.is_delivering:
+                return
+            await asyncio.sleep(NOTICED_S)
+
+    def _moment(self) -> tuple[object, ...]:
+        """Two of these are the same if nothing was written and nothing ran in between."""
+        return sum(self._ends().values()), self._counts.total, self._server.restarts
+
+    def _ends(self) -> dict[str, int]:
+        """Where the log of each space ends."""
+        return self._server.read(lambda engines: {name: engine.last_seq for name, engine in engines.items()})
+
+    # ---- what happens to the world -------------------------------------------------------------------
+
+    def offline(self, *users: str) -> AbstractContextManager[None]:
+        """Inside, these users have no connection: what they do stays with them until they have one again."""
+        if not users:
+            raise AuthoringError("offline(): write who, like sim.offline('ann')")
+        return self._without(users)
+
+    @contextmanager
+    def _without(self, users: tuple[str, ...]) -> Iterator[None]:
+        self._trace.note("test", "takes offline:", *users)
+        for user in users:
+            self._offline[user] = self._offline.get(user, 0) + 1
+            if user in self._clients:
+                self._clients[user].go_offline()
+        try:
+            yield
+        finally:
+            self._trace.note("test", "takes online:", *users)
+            for user in users:
+                self._offline[user] -= 1
+                if user in self._clients and not self._offline[user]:
+                    self._clients[user].go_online()
+
+    async def crash(self, who: str = WHO, /) -> None:
+        """Kill the server, which starts again by itself; or a user's runtime: `runtime` then makes another one."""
+        self._trace.note("test", "crashes", who)
+        draws = self._clock.randomness("crashes of the test")
+        if who == WHO:
+            loss = draws.choice((None, *Loss)) if "disk" in self._faults else None
+            self._server.crash("the test says so", draws.randrange(DOWN_US), loss)
+            return
+        runtime = self._runtimes.pop(who, None)
+        if runtime is None:
+            raise AuthoringError(f"crash({who!r}): there is no such runtime. Write 'server', or whose it is.")
+        self._killed.append(runtime)
+        self._gone.append(self._clients.pop(who))
+        await runtime.kill()
+
+    # ---- what happened -------------------------------------------------------------------------------
+
+    def runs(self, member: Member[Any], /) -> int:
+        """How often a member's node ran to an end, in all runtimes together."""
+        return self._counts.runs(member)
+
+    def attempts(self, member: Member[Any], /) -> int:
+        """How often a member's function was called, in all runtimes together: repeated attempts count."""
+        return self._counts.attempts(member)
+
+    def records(self, member: Member[Any], /) -> list[Any]:
+        """What was emitted to a topic and is durable, in the order of the log."""
+        if not isinstance(member, Member) or member.declaration.kind != "topic":
+            raise AuthoringError(f"records({member!r}): write a topic, like Cart.placed")
+        return self._server.read(lambda engines: records(engines, member))
+
+    def lost(self) -> int:
+        """How many commits were said to be durable and are not there."""
+        return len(self._missing())
+
+    def _missing(self) -> list[tuple[str, str, int, int]]:
+        return self._server.read(lambda engines: lost(engines, (*self._gone, *self._clients.values())))
+
+    @property
+    def server(self) -> SimulatedServer:
+        """The server: its engines can be read, whatever state it is in."""
+        return self._server
+
+    @property
+    def trace(self) -> Trace:
+        """What happened, line by line."""
+        return self._trace
+
+    def failures(self) -> list[Failure]:
+        """What was told on the error channels."""
+        return [failure for runtime in (*self._killed, *self._runtimes.values()) for failure in runtime.failures]
+
+    # ---- the end -------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """What must hold at the end of every test, whatever it is about."""
+        for runtime in (*self._killed, *self._runtimes.values()):
+            runtime.introspection.idempotency.assert_idempotent()
+            if runtime.broke is not None:
+                raise AssertionError(f"the runtime of {runtime.client.user} broke") from runtime.broke
+        self._misfortune.end()
+        missing = self._missing()
+        if missing:
+            raise AssertionError(f"{len(missing)} commits were said to be durable and are not there: {missing[:5]}")
+
+    async def close(self) -> None:
+        """Let go of everything, whatever state it is in."""
+        self._trace.is_over = True
+        self._misfortune.end()
+        for runtime in tuple(self._runtimes.values()):
+            await runtime.kill()
+        self._server.close()
