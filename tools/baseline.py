@@ -64,7 +64,7 @@ RESTART: Final = (
         "whole",
     ),
     "engine/observations",
-    *_in("engine", "store/observation_sql store/observed_tables verify/observation_tables"),
+    "engine/store/observation_sql.py",
     *_in("protocol", "mirrors observations"),
     "replica/runs.py",
     "scheduler/persistence.py",

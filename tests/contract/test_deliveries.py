@@ -13,8 +13,7 @@ import pytest
 
 from headwater.clock import VirtualClock
 from headwater.engine import Limits
-from headwater.engine.store.delivery_port import NEVER, Standing, TargetRow
-from headwater.engine.store.port import RecordRow, Store
+from headwater.engine.store.port import NEVER, RecordRow, Standing, Store, TargetRow
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.engine.verify import verify_store
 from headwater.protocol.commit import Delivered, LeaseHeld, TopicRecord

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from headwater import Cell, Piece, Topic, cell, child, handler, reaction, topic
-from headwater.engine.store.delivery_port import SubscriptionRow
+from headwater.engine.store.port import SubscriptionRow
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.errors import HeadwaterError, StorageError
 from headwater.testing import Simulation

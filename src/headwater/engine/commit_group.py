@@ -3,6 +3,10 @@
 Each frame is judged in turn, so that later frames see earlier ones, and is written in its own savepoint. What
 is in memory runs ahead of the disk inside a group; if the transaction does not commit, all of it is dropped
 and the disk decides (C7). Upholds C5, C7 and C10.
+
+Checks of a commit that need nothing but the commit: what no honest peer sends, whatever the space holds.
+
+Owns what is outside the protocol about one commit. What may be refused or collide is for others to say.
 """
 
 from __future__ import annotations
@@ -10,28 +14,31 @@ from __future__ import annotations
 from typing import Final
 
 from headwater.clock import Clock
-from headwater.data.address import DocKey
-from headwater.data.patch import Touch
+from headwater.data.address import NAME_LENGTH, DocKey
+from headwater.data.patch import Touch, replace
 from headwater.data.value import MAX_INT
-from headwater.engine.admission.access import Access
+from headwater.engine.admission.access import ACCESS, Access, founding
 from headwater.engine.admission.admission import Admission, Planned
-from headwater.engine.admission.commit_checks import check_commit
 from headwater.engine.delivery.outbox import Outgoing
 from headwater.engine.limits import Limits
 from headwater.engine.log.branches import Branch, Branches
 from headwater.engine.log.heads import Heads
 from headwater.engine.log.log import Log
-from headwater.engine.log.sessions import MERGES, Landed, Session, Sessions
+from headwater.engine.log.sessions import FOUNDER, MERGES, Landed, Session, Sessions
 from headwater.engine.log.snapshots import Snapshots
 from headwater.engine.observations.reader_index import ReaderIndex
-from headwater.engine.observations.replaced_pieces import Remade
-from headwater.engine.observations.writer import Observing
+from headwater.engine.observations.writer import Observing, Remade
 from headwater.engine.store.port import Store
 from headwater.errors import LimitError, ProtocolError
 from headwater.protocol.commit import (
+    MAIN,
     Checked,
     Commit,
     Frame,
+    LeaseHeld,
+    Operation,
+    OriginCommitted,
+    Precondition,
     checked_frame,
     decode_frame,
     encode_commit,
@@ -40,8 +47,84 @@ from headwater.protocol.commit import (
 )
 from headwater.protocol.observations import Observation
 from headwater.protocol.partial import charged_bytes
+from headwater.protocol.reactions import lease_name
 from headwater.protocol.record import DROPPED
 from headwater.protocol.verdict import Accepted, Conflict, Rejected, Rejection, RuleRefused, Verdict
+
+
+def check_commit(commit: Commit, last_seq: int, limits: Limits) -> None:
+    """ProtocolError: it is no commit of a session that has seen a log which ends there."""
+    operations, reads = commit.operations, commit.reads
+    if len(operations) > 1 and len({op.doc for op in operations}) < len(operations):
+        raise ProtocolError(f"commit {commit.local_seq} names a document in two operations. Put its patches into one.")
+    for read in reads:
+        if not 0 <= read.seq <= last_seq:
+            raise ProtocolError(
+                f"commit {commit.local_seq} read {read.doc.scope}:{read.doc.id} at seq {read.seq}, but the log "
+                f"ends at {last_seq}"
+            )
+        if len(read.doc.id) > NAME_LENGTH or len(read.doc.scope) > 2 * NAME_LENGTH:
+            raise ProtocolError(f"commit {commit.local_seq} read a document whose name is over {NAME_LENGTH} long")
+        if read.layers:
+            _check_layers(commit, read.layers, limits)
+    if commit.after:
+        _check_layers(commit, commit.after, limits)
+    for doc, _ in commit.provenance.causes:
+        if len(doc.id) > NAME_LENGTH or len(doc.scope) > 2 * NAME_LENGTH:
+            raise ProtocolError(f"commit {commit.local_seq} names a cause that is over {NAME_LENGTH} long")
+    for condition in commit.preconditions:
+        _check_precondition(commit, condition)
+    for event in commit.events:
+        if not 0 <= event.due_us <= MAX_INT:
+            raise ProtocolError(
+                f"event {event.id!r} of commit {commit.local_seq} is due at {event.due_us}: write microseconds "
+                f"from 0 to {MAX_INT}"
+            )
+    if commit.delivered:
+        _check_delivered(commit)
+    if commit.declared:
+        _check_declared(commit)
+
+
+def _check_precondition(commit: Commit, condition: Precondition) -> None:
+    if isinstance(condition, OriginCommitted) and not 0 < condition.local_seq < commit.local_seq:
+        raise ProtocolError(
+            f"commit {commit.local_seq} names {condition.local_seq} as its origin: an origin is an earlier commit"
+        )
+    if isinstance(condition, LeaseHeld) and not 0 <= condition.token <= MAX_INT:
+        raise ProtocolError(f"commit {commit.local_seq} names a lease with token {condition.token}, which none has")
+
+
+def _check_layers(commit: Commit, layers: tuple[tuple[int, int], ...], limits: Limits) -> None:
+    named = 0
+    for first, last in layers:
+        named += last - first + 1
+        if not 0 < first <= last < commit.local_seq or named > limits.read_layers:
+            raise ProtocolError(
+                f"commit {commit.local_seq} names the layers {first} to {last}: layers are earlier commits "
+                f"of its own session, at most {limits.read_layers} of them"
+            )
+
+
+def _check_delivered(commit: Commit) -> None:
+    """A position moves only for whoever holds its target, on the one branch whose records are delivered, and once."""
+    held = {each.name for each in commit.preconditions if isinstance(each, LeaseHeld)}
+    named = [lease_name(each.reaction, each.key) for each in commit.delivered]
+    if commit.branch != MAIN:
+        raise ProtocolError(f"commit {commit.local_seq} delivers records on a branch: only those of {MAIN!r} are")
+    if len(set(named)) < len(named) or not held.issuperset(named):
+        raise ProtocolError(
+            f"commit {commit.local_seq} delivers to a target twice, or without lease_held. Name the lease of each once."
+        )
+
+
+def _check_declared(commit: Commit) -> None:
+    """On the one branch whose records anybody hears of, each once."""
+    if commit.branch != MAIN:
+        raise ProtocolError(f"commit {commit.local_seq} declares reactions on a branch: only {MAIN!r} is delivered")
+    if len({each.reaction for each in commit.declared}) < len(commit.declared):
+        raise ProtocolError(f"commit {commit.local_seq} declares a reaction twice. Declare each once.")
+
 
 Outcome = tuple[Verdict, ...] | ProtocolError | LimitError
 """A verdict per commit, or why the frame is no frame of this session at all."""
@@ -171,6 +254,26 @@ class Group:
         # C7: what was observed is written with the commits it describes, or not at all.
         is_observed = self._observing.flush()
         return self._sessions.evict() or self._accepted or is_observed
+
+    def found_space(self, key: str, outcome: Outcome) -> None:
+        """Write the access document of a space right behind its first accepted commit, inside the open transaction.
+
+        The space belongs to the principal of the session; a session of this process has none, and then to
+        `Founders.owner`. Because both commits are in one transaction, no space has content without an owner.
+        """
+        access = self._access
+        if access is None or isinstance(outcome, Exception):
+            return
+        owner = self._sessions.get(key).principal or access.founders.owner
+        if not owner or access.is_founded():
+            return
+        if not any(isinstance(verdict, Accepted) and not verdict.replayed for verdict in outcome):
+            return
+        founder = self._sessions.open_own(FOUNDER, self._clock.now_us())
+        operation = Operation(ACCESS, (replace((), founding(owner)),))
+        founded = self.take(founder, (Commit(founder.last + 1, (operation,)),))
+        if isinstance(founded, Exception):
+            raise founded
 
     # ---- replay ----------------------------------------------------------------------------------
 

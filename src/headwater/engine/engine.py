@@ -18,7 +18,6 @@ from headwater.engine.admission.access import ANYONE, Founders, Right
 from headwater.engine.admission.merge import BranchDiff
 from headwater.engine.commit_group import Outcome
 from headwater.engine.delivery.outbox import EventPage, EventPlace
-from headwater.engine.founding import found_after
 from headwater.engine.limits import DEFAULT_LIMITS, Limits
 from headwater.engine.log.branches import Branch
 from headwater.engine.log.heads import Head
@@ -136,7 +135,10 @@ class Engine:
             take = self._take_founding if founds else self._take
             runs = observed or {}
             outcomes = [take(key, frame, alone, runs.get(at, _NONE)) for at, (key, frame) in enumerate(batch)]
-            (store.commit if group.finish() or is_written else store.rollback)()
+            if group.finish() or is_written:
+                store.commit()
+            else:
+                store.rollback()
         except BaseException as error:
             # C6: something may have been admitted in memory that the disk does not have.
             self._recover(error, admitted=True)
@@ -155,7 +157,7 @@ class Engine:
 
     def _take_founding(self, key: str, frame: Frame, alone: bool, runs: Runs) -> Outcome:
         outcome = self._take(key, frame, alone, runs)
-        found_after(outcome, key, self._parts, self._clock.now_us())
+        self._parts.group.found_space(key, outcome)
         return outcome
 
     # ---- reading ---------------------------------------------------------------------------------
@@ -419,7 +421,10 @@ class Engine:
         # A caller's mistake. As long as nothing was admitted, sessions keep what they remember.
         self._store.rollback()
         sessions = self._parts.sessions
-        (sessions.forget if admitted else sessions.forget_unstored)()
+        if admitted:
+            sessions.forget()
+        else:
+            sessions.forget_unstored()
         if admitted or documents:
             self._reload_documents()
         self._broken = False

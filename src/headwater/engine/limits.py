@@ -70,7 +70,7 @@ class Limits:
     branch_depth: int = 64  # branches of branches of ...
     loop_bytes: int = 64 * 1024  # gone through for messages, about, by an event loop; more is for the space's thread
     group_commits: int = 256  # frames that one store transaction may take together
-    backlog_frames: int = 16_384  # frames that may wait for the committer
+    backlog_frames: int = 16_384  # frames that may wait for the thread of a space
 
     def __post_init__(self) -> None:
         for bound in fields(self):

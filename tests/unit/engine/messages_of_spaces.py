@@ -9,7 +9,7 @@ from headwater.engine.directory import Directory
 from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
 from headwater.engine.store.sqlite import SqliteStore
-from headwater.engine.sync.answer_budget import Room
+from headwater.engine.sync.connection import Room
 from tests.unit.engine.kit import Writer, doc, open_engine, write
 from tests.unit.engine.messages import ann_on, case, raised
 
@@ -140,7 +140,7 @@ def limit_of_nothing(_: Path) -> str:
     return raised(lambda: Limits(page=0))
 
 
-# the engine, its directory and its committer
+# the engine and its directory
 
 
 @case("this engine is closed", "Open the space again.")

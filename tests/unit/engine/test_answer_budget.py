@@ -9,8 +9,7 @@ from headwater.data.link import Link
 from headwater.data.patch import replace
 from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
-from headwater.engine.sync.answer_budget import Room, size_of_patches
-from headwater.engine.sync.connection import PeerState
+from headwater.engine.sync.connection import PeerState, Room, size_of_patches
 from headwater.errors import LimitError
 from headwater.protocol.messages import Ack, Answer, FromEngine, Open, Opened, Problem, Query, Sync, Watched, Whole
 from tests.unit.engine.hub_kit import Raw, put

@@ -24,7 +24,6 @@ from headwater.protocol.commit import (
 )
 from tests.unit.engine import (
     messages_of_commits,
-    messages_of_committer,
     messages_of_files,
     messages_of_reactions,
     messages_of_spaces,
@@ -43,7 +42,6 @@ ELSEWHERE = {
 }
 PROVOKED_BY = (
     messages_of_commits,
-    messages_of_committer,
     messages_of_spaces,
     messages_of_files,
     messages_of_reactions,

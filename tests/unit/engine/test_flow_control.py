@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from headwater.engine.limits import DEFAULT_LIMITS
-from headwater.engine.sync.connection import Peer
-from headwater.engine.sync.flow_control import Windows
+from headwater.engine.sync.connection import Peer, Windows
 
 
 def test_a_late_acknowledgement_opens_the_window_for_what_it_covers_only() -> None:

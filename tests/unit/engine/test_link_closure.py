@@ -10,7 +10,7 @@ from headwater.data.address import DocKey
 from headwater.data.link import Link
 from headwater.data.value import ABSENT, MaybeValue, freeze
 from headwater.engine.limits import DEFAULT_LIMITS, Limits
-from headwater.engine.sync.link_closure import linked, links_in
+from headwater.engine.sync.watch_table import linked, links_in
 from headwater.errors import LimitError
 
 

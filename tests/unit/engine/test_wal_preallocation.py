@@ -14,7 +14,7 @@ from headwater.data.patch import replace
 from headwater.engine.engine import Engine
 from headwater.engine.store.database import CHECKPOINT_PAGES
 from headwater.engine.store.sqlite import SqliteStore
-from headwater.engine.store.wal_preallocation import FIRST, LogRoom
+from headwater.engine.store.wal import FIRST, LogRoom
 from headwater.engine.verify.history import verify_file
 from headwater.errors import StorageError
 from headwater.protocol.commit import Commit

@@ -13,7 +13,7 @@ from headwater.data.patch import replace
 from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
 from headwater.engine.store.sqlite import SqliteStore
-from headwater.engine.store.wal_resync import COPY
+from headwater.engine.store.wal import COPY
 from headwater.engine.verify.history import verify_file, verify_store
 from headwater.errors import StorageError
 from headwater.protocol.commit import Commit, Operation

@@ -10,7 +10,7 @@ from headwater.data.link import Link
 from headwater.data.patch import add, increment, replace
 from headwater.data.value import ABSENT
 from headwater.engine.limits import Limits
-from headwater.engine.sync.link_closure import linked
+from headwater.engine.sync.watch_table import linked
 from headwater.protocol.messages import Sync, Watched
 from headwater.replica.document import NOT_HERE
 from tests.counts import scaled

@@ -11,21 +11,20 @@ from typing import Final, Literal
 
 from headwater.data.value import MAX_INT
 from headwater.engine.delivery.results import Outcomes
-from headwater.engine.delivery.steady import Steady
 from headwater.engine.delivery.subscriptions import Subscriptions
-from headwater.engine.delivery.targets import FAILED, KEPT, Targets
+from headwater.engine.delivery.targets import FAILED, KEPT, Steady, Targets
 from headwater.engine.limits import Limits
 from headwater.engine.log.branches import MAIN_ID
-from headwater.engine.store.delivery_port import (
+from headwater.engine.store.port import (
     AttemptRow,
     Listening,
     ParkedRow,
     Passed,
     Standing,
+    Store,
     SubscriptionRow,
     TargetRow,
 )
-from headwater.engine.store.port import Store
 from headwater.errors import LimitError, ProtocolError
 from headwater.protocol.reactions import (
     Attempted,

@@ -10,9 +10,8 @@ from typing import assert_never
 from headwater.clock import Clock
 from headwater.engine.delivery.admin import Operating
 from headwater.engine.delivery.results import Outcomes
-from headwater.engine.delivery.steady import Steady
 from headwater.engine.delivery.subscriptions import Subscriptions
-from headwater.engine.delivery.targets import Targets
+from headwater.engine.delivery.targets import Steady, Targets
 from headwater.engine.limits import Limits
 from headwater.engine.log.log import Log
 from headwater.engine.store.port import Store

@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from headwater.data.value import MAX_INT
-from headwater.engine.delivery.steady import Steady
 from headwater.engine.delivery.subscriptions import Subscriptions
-from headwater.engine.delivery.targets import FAILED, Targets
+from headwater.engine.delivery.targets import FAILED, Steady, Targets
 from headwater.engine.limits import Limits
 from headwater.engine.log.branches import MAIN_ID
-from headwater.engine.store.delivery_port import NEVER, ParkedRow, Passed, Place, Standing, SubscriptionRow, TargetRow
-from headwater.engine.store.port import Store
+from headwater.engine.store.port import NEVER, ParkedRow, Passed, Place, Standing, Store, SubscriptionRow, TargetRow
 from headwater.errors import InvariantViolation, LimitError, ProtocolError
 from headwater.protocol.commit import Delivered
 from headwater.protocol.reactions import Failure, Finish, Hold, Outcome

@@ -15,8 +15,7 @@ from headwater.data.address import NAME_LENGTH
 from headwater.data.value import MAX_INT
 from headwater.engine.limits import Limits
 from headwater.engine.log.log import Log
-from headwater.engine.store.delivery_port import Listening, Place, SubscriptionRow
-from headwater.engine.store.port import Store
+from headwater.engine.store.port import Listening, Place, Store, SubscriptionRow
 from headwater.errors import AbsentError, LimitError, ProtocolError
 from headwater.protocol.commit import Commit, Declared
 from headwater.protocol.reactions import Subscribe

@@ -4,36 +4,77 @@ A record marks the targets that it is for, in the commit that emits it: no scan,
 due, counts the attempt, and fences each with a token that was never given before; a lease that is over is due again, so
 that nothing has to tick. What a claim costs depends on how much it takes, not on how many targets there are. Writes
 inside the open store transaction; what came of a target is said elsewhere (`outcomes`).
+
+Steady: the engine's wall clock as targets know it, which does not go back over a restart.
+
+Due times and the ends of leases are stored. On a machine whose clock is behind that of the one before, all of them
+would be as far off as that is. So time goes on from the last moment that is known to have been, and what was to last a
+second lasts that. Owns how far it is ahead of the machine's clock; never writes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from headwater.clock import Clock, Random
 from headwater.data.codec import decode
 from headwater.data.value import MAX_INT
 from headwater.engine.delivery.idle_workers import Offers
-from headwater.engine.delivery.steady import Steady
 from headwater.engine.delivery.subscriptions import Subscriptions
 from headwater.engine.limits import Limits
 from headwater.engine.log.branches import MAIN_ID
 from headwater.engine.log.log import number_in_meta
-from headwater.engine.store.delivery_port import (
+from headwater.engine.store.port import (
     CLAIMS_EPOCH,
     NEVER,
     AttemptRow,
     Listening,
     Passed,
     Place,
+    RecordRow,
     Standing,
+    Store,
     SubscriptionRow,
     TargetRow,
 )
-from headwater.engine.store.port import RecordRow, Store
 from headwater.errors import ProtocolError
 from headwater.protocol.reactions import Claim, Grant, Granted, Hold, RenewLeases, target_of
+
+
+class Steady:
+    """A clock for durations that outlive the process."""
+
+    __slots__ = ("_ahead_us", "_clock", "_last_known_us", "_opened_us")
+
+    def __init__(self, clock: Clock, last_known_us: Callable[[], int]) -> None:
+        """`last_known_us` is asked once, when time is asked for first: what was stored last, and when."""
+        self._clock = clock
+        self._opened_us = clock.now_us()
+        self._last_known_us = last_known_us
+        self._ahead_us: int | None = None
+
+    def now_us(self) -> int:
+        now_us = self._clock.now_us()
+        if self._ahead_us is None:
+            self._ahead_us = max(0, self._last_known_us() - self._opened_us)
+        return now_us + self._ahead_us
+
+    def age_us(self, since_us: int) -> int:
+        """How long ago that was, by whichever of both clocks it was stored."""
+        now_us = self._clock.now_us()
+        return now_us - since_us if since_us <= now_us else max(0, self.now_us() - since_us)
+
+    def monotonic_us(self) -> int:
+        return self._clock.monotonic_us()
+
+    def randomness(self, label: str) -> Random:
+        return self._clock.randomness(label)
+
+    def new_token(self, nbytes: int = 16) -> str:
+        return self._clock.new_token(nbytes)
+
 
 AGING_US: Final = 1_000_000
 """How much earlier than it is a target counts as due, for each step of priority: nothing waits for ever."""

@@ -8,6 +8,11 @@ is dropped fails nothing: its node is then as unknown as before.
 No commit writes a mark for those who read what it writes: that a document was written after a node was verified is said
 by its head, for every reader at once. So a mark can neither be missing nor be cleared together with another (see
 `observed`), and a document with ten thousand readers costs what one without costs.
+
+Remade: a piece whose record is made, or removed, is another one; what was known of its nodes is gone with that.
+
+In the transaction of the commit that does it, whoever made it and whether or not anybody says so: there is no moment,
+and no crash, after which a node of a new piece could be taken for one that had run. Owns which commits these are.
 """
 
 from __future__ import annotations
@@ -42,7 +47,7 @@ from headwater.engine.observations.interned_names import Names
 from headwater.engine.observations.reader_index import ReaderIndex
 from headwater.engine.store.port import NodeNumbers, ObservationRow, Store
 from headwater.errors import InvalidValueError, LimitError, ProtocolError
-from headwater.protocol.commit import Read
+from headwater.protocol.commit import Commit, Read
 from headwater.protocol.mirrors import Mirror
 from headwater.protocol.observations import (
     MOST_AWAKE,
@@ -52,6 +57,7 @@ from headwater.protocol.observations import (
     decode_about,
     decode_footprint,
     is_below,
+    whose_record,
 )
 
 TOO_MUCH: Final = "an observation names more, or longer, than is kept of a node"
@@ -410,3 +416,26 @@ def _shorten(held: dict[Any, Any], most: int) -> None:
     """Let go of what was remembered first."""
     while len(held) > most:
         del held[next(iter(held))]
+
+
+class Remade:
+    """Forgets what was observed of former pieces, inside the open store transaction."""
+
+    __slots__ = ("_observing", "_store")
+
+    def __init__(self, store: Store, observing: Observing) -> None:
+        self._store = store
+        self._observing = observing
+
+    def look(self, branch: Branch, commit: Commit) -> None:
+        """A commit was admitted, and what was observed of its own run is not kept yet."""
+        # fault+ remade.observations_kept: return
+        for operation in commit.operations:
+            id = whose_record(operation.doc)
+            if id and any(not patch.path for patch in operation.patches):
+                piece = self._store.number_of(id)
+                if piece is not None:
+                    # I7: also what another session has observed by now; it was of the former one.
+                    node = NodeNumbers(branch.id, piece, 0, 0, "", 0)
+                    if self._observing.remove(node, whole_piece=True, is_over=lambda _: True):
+                        self._observing.wholes.remade(branch, id)

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from headwater.engine.store.database import Database
-from headwater.engine.store.delivery_port import CLAIMS_EPOCH
-from headwater.engine.store.port import DOCUMENTS_MADE, HEADS_SEQ, Part
+from headwater.engine.store.port import CLAIMS_EPOCH, DOCUMENTS_MADE, HEADS_SEQ, Part
 from headwater.engine.store.row_checksum import SEAL_FUNCTION, broken_seal, observation_seal, row_seal
 from headwater.errors import CorruptionError
 

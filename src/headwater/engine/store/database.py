@@ -18,8 +18,7 @@ import apsw
 from headwater.engine.store.port import Visited
 from headwater.engine.store.row_checksum import SEAL_FUNCTION, row_seal
 from headwater.engine.store.schema import APPLICATION_ID
-from headwater.engine.store.wal_preallocation import FIRST, LogRoom
-from headwater.engine.store.wal_resync import COPY, write_again
+from headwater.engine.store.wal import COPY, FIRST, LogRoom, write_again
 from headwater.errors import CorruptionError, LimitError, MovedError, NewerVersionError, StorageError
 
 Synchronous = Literal["FULL", "NORMAL", "OFF"]

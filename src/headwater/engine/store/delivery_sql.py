@@ -11,8 +11,7 @@ from typing import Final
 
 from headwater.engine.store.checksummed_tables import ATTEMPTS, PARKED, RECORDS, SUBSCRIPTIONS, TARGETS
 from headwater.engine.store.database import Database
-from headwater.engine.store.delivery_port import NEVER, AttemptRow, ParkedRow, Place, SubscriptionRow, TargetRow
-from headwater.engine.store.port import RecordRow
+from headwater.engine.store.port import NEVER, AttemptRow, ParkedRow, Place, RecordRow, SubscriptionRow, TargetRow
 
 # The index is used only where the statement says what it leaves out.
 _DUE: Final = f"INDEXED BY targets_by_due WHERE reaction=? AND due_us<{NEVER}"

@@ -31,241 +31,230 @@ _PIECES: Final = (  # From each to the next, without the rows between them.
 _TOGETHER: Final = 500  # numbers in one statement
 
 
-def name_of(db: Database, number: int) -> str | None:
-    row = db.one(NAMES.select + "WHERE number=?", (number,))
-    return str(NAMES.opened(row)[1]) if row else None
+class ObservationTables:
+    """Names, observations, readers and mirrors of one space. `SqliteStore` inherits these methods of the store port."""
 
+    __slots__ = ("_db",)
 
-def number_of(db: Database, name: str) -> int | None:
-    row = db.one(NAMES.select + "WHERE name=?", (name,))
-    return int(NAMES.opened(row)[0]) if row else None
+    _db: Database
 
+    @property
+    def changes_made(self) -> int:
+        return self._db.number("SELECT total_changes()")
 
-def names_of(db: Database, numbers: Iterable[int]) -> dict[int, str]:
-    """The names behind numbers. Those that have none are left out."""
-    found: dict[int, str] = {}
-    for some, places in _together(numbers):
-        found.update([NAMES.opened(row) for row in db.all(NAMES.select + f"WHERE number IN ({places})", some)])
-    return found
+    def name_of(self, number: int) -> str | None:
+        row = self._db.one(NAMES.select + "WHERE number=?", (number,))
+        return str(NAMES.opened(row)[1]) if row else None
 
+    def number_of(self, name: str) -> int | None:
+        row = self._db.one(NAMES.select + "WHERE name=?", (name,))
+        return int(NAMES.opened(row)[0]) if row else None
 
-def numbers_of(db: Database, names: Iterable[str]) -> dict[str, int]:
-    """The numbers of names. Those that have none are left out."""
-    found: dict[str, int] = {}
-    for some, places in _together(names):
-        rows = db.all(NAMES.select + f"WHERE name IN ({places})", some)
-        found.update({name: number for number, name in map(NAMES.opened, rows)})
-    return found
+    def names_of(self, numbers: Iterable[int]) -> dict[int, str]:
+        """The names behind numbers. Those that have none are left out."""
+        found: dict[int, str] = {}
+        for some, places in _together(numbers):
+            found.update(
+                [NAMES.opened(row) for row in self._db.all(NAMES.select + f"WHERE number IN ({places})", some)]
+            )
+        return found
 
+    def numbers_of(self, names: Iterable[str]) -> dict[str, int]:
+        """The numbers of names. Those that have none are left out."""
+        found: dict[str, int] = {}
+        for some, places in _together(names):
+            rows = self._db.all(NAMES.select + f"WHERE name IN ({places})", some)
+            found.update({name: number for number, name in map(NAMES.opened, rows)})
+        return found
 
-def add_name(db: Database, name: str) -> int:
-    number = db.number("SELECT max(number) FROM names") + 1
-    NAMES.add(db, (number, name))
-    return number
+    def add_name(self, name: str) -> int:
+        number = self._db.number("SELECT max(number) FROM names") + 1
+        NAMES.add(self._db, (number, name))
+        return number
 
+    def drop_names(self, after: int, limit: int, used: Container[int]) -> tuple[int | None, int]:
+        """Look at so many names after a number and drop those that are not used.
 
-def drop_names(db: Database, after: int, limit: int, used: Container[int]) -> tuple[int | None, int]:
-    """Look at so many names after a number and drop those that are not used.
+        Answers the last that was looked at, None if there are no more, and how many were dropped.
+        """
+        rows = self._db.all("SELECT number FROM names WHERE number>? ORDER BY number LIMIT ?", (after, limit))
+        numbers = [number for (number,) in rows]
+        unused = [number for number in numbers if number not in used]
+        for some, places in _together(unused):
+            NAMES.drop(self._db, f"number IN ({places})", some)
+        return numbers[-1] if len(numbers) == limit else None, len(unused)
 
-    Answers the last that was looked at, None if there are no more, and how many were dropped.
-    """
-    rows = db.all("SELECT number FROM names WHERE number>? ORDER BY number LIMIT ?", (after, limit))
-    numbers = [number for (number,) in rows]
-    unused = [number for number in numbers if number not in used]
-    for some, places in _together(unused):
-        NAMES.drop(db, f"number IN ({places})", some)
-    return numbers[-1] if len(numbers) == limit else None, len(unused)
+    def observation(self, key: NodeNumbers) -> ObservationRow | None:
+        rows = list(_whole(OBSERVATIONS, self._db.all(OBSERVATIONS.select + "WHERE " + _KEY, key)))
+        return ObservationRow._make(rows[0]) if rows else None
 
-
-def observation(db: Database, key: NodeNumbers) -> ObservationRow | None:
-    rows = list(_whole(OBSERVATIONS, db.all(OBSERVATIONS.select + "WHERE " + _KEY, key)))
-    return ObservationRow._make(rows[0]) if rows else None
-
-
-def observations_after(db: Database, after: NodeNumbers, limit: int) -> list[ObservationRow]:
-    """Rows of the branch that `after` names. Fewer than so many: there are no more."""
-    found: list[ObservationRow] = []
-    while True:
-        where = f"{_AFTER} AND branch=? {_ORDER}"
-        rows = db.all(OBSERVATIONS.select + where, (*after, after.branch, limit))
-        found += map(ObservationRow._make, _whole(OBSERVATIONS, rows))
-        if len(rows) < limit or len(found) >= limit:
-            return found[:limit]
-        after = NodeNumbers._make(rows[-1][1:7])  # Some were left out: the page is filled with those that follow.
-
-
-def observations_holding(
-    db: Database, branch: int, pieces: Iterable[int], limit: int, holds: Sequence[bytes]
-) -> list[ObservationRow]:
-    """Rows of pieces whose body holds one of these strings of bytes. Fewer than so many: there are no more."""
-    found: list[ObservationRow] = []
-    having = " OR ".join(["instr(body, ?)"] * len(holds))
-    for some, places in _together(pieces):
-        where = f"WHERE branch=? AND piece IN ({places}) AND ({having}) LIMIT ?"
-        left = limit
+    def observations_after(self, after: NodeNumbers, limit: int) -> list[ObservationRow]:
+        """Rows of the branch that `after` names. Fewer than so many: there are no more."""
+        found: list[ObservationRow] = []
         while True:
-            rows = db.all(OBSERVATIONS.select + where, (branch, *some, *holds, left))
-            whole = [*map(ObservationRow._make, _whole(OBSERVATIONS, rows))]
-            if len(rows) < left or len(whole) >= limit:
+            where = f"{_AFTER} AND branch=? {_ORDER}"
+            rows = self._db.all(OBSERVATIONS.select + where, (*after, after.branch, limit))
+            found += map(ObservationRow._make, _whole(OBSERVATIONS, rows))
+            if len(rows) < limit or len(found) >= limit:
+                return found[:limit]
+            after = NodeNumbers._make(rows[-1][1:7])  # Some were left out: the page is filled with those that follow.
+
+    def observations_holding(
+        self, branch: int, pieces: Iterable[int], limit: int, holds: Sequence[bytes]
+    ) -> list[ObservationRow]:
+        """Rows of pieces whose body holds one of these strings of bytes. Fewer than so many: there are no more."""
+        found: list[ObservationRow] = []
+        having = " OR ".join(["instr(body, ?)"] * len(holds))
+        for some, places in _together(pieces):
+            where = f"WHERE branch=? AND piece IN ({places}) AND ({having}) LIMIT ?"
+            left = limit
+            while True:
+                rows = self._db.all(OBSERVATIONS.select + where, (branch, *some, *holds, left))
+                whole = [*map(ObservationRow._make, _whole(OBSERVATIONS, rows))]
+                if len(rows) < left or len(whole) >= limit:
+                    break
+                left *= 2  # Some were left out: the page is filled with those that follow.
+            found += whole
+            if len(found) >= limit:
                 break
-            left *= 2  # Some were left out: the page is filled with those that follow.
-        found += whole
-        if len(found) >= limit:
-            break
-    return found[:limit]
+        return found[:limit]
 
+    def put_observations(self, rows: Iterable[ObservationRow], added: int) -> None:
+        """`added`: how many of them were not there."""
+        self._db.many(_PUT, [(*row, observation_seal(*row)) for row in rows])
+        OBSERVATIONS.count(self._db, added)
 
-def put_observations(db: Database, rows: Iterable[ObservationRow], added: int) -> None:
-    """`added`: how many of them were not there."""
-    db.many(_PUT, [(*row, observation_seal(*row)) for row in rows])
-    OBSERVATIONS.count(db, added)
+    def drop_observations(self, keys: Iterable[NodeNumbers]) -> None:
+        for key in keys:
+            OBSERVATIONS.drop(self._db, _KEY, key)
 
-
-def drop_observations(db: Database, keys: Iterable[NodeNumbers]) -> None:
-    for key in keys:
-        OBSERVATIONS.drop(db, _KEY, key)
-
-
-def newest_generation(db: Database, branch: int, piece: int) -> int | None:
-    row = db.one(
-        "SELECT generation FROM observations WHERE branch=? AND piece=? ORDER BY generation DESC LIMIT 1",
-        (branch, piece),
-    )
-    return int(row[0]) if row else None
-
-
-def observed_pieces(db: Database, branch: int, after: int, limit: int) -> list[int]:
-    rows = db.all(_PIECES, (branch, after, limit))
-    return [piece for (piece,) in rows]
-
-
-def observations_of(db: Database, branch: int, member: int, pieces: Iterable[int]) -> list[ObservationRow]:
-    """The rows of one member of several pieces that are of no generation."""
-    found: list[ObservationRow] = []
-    for some, places in _together(pieces):
-        where = f"WHERE branch=? AND piece IN ({places}) AND generation=0 AND member=? AND child='' AND scope=0"
-        found += map(
-            ObservationRow._make, _whole(OBSERVATIONS, db.all(OBSERVATIONS.select + where, (branch, *some, member)))
+    def newest_generation(self, branch: int, piece: int) -> int | None:
+        row = self._db.one(
+            "SELECT generation FROM observations WHERE branch=? AND piece=? ORDER BY generation DESC LIMIT 1",
+            (branch, piece),
         )
-    return found
+        return int(row[0]) if row else None
 
+    def observed_pieces(self, branch: int, after: int, limit: int) -> list[int]:
+        rows = self._db.all(_PIECES, (branch, after, limit))
+        return [piece for (piece,) in rows]
 
-def reader(db: Database, doc: int, branch: int, piece: int) -> int:
-    """How many nodes of the piece read it."""
-    return db.number("SELECT nodes FROM readers WHERE doc=? AND branch=? AND piece=?", (doc, branch, piece))
+    def observations_of(self, branch: int, member: int, pieces: Iterable[int]) -> list[ObservationRow]:
+        """The rows of one member of several pieces that are of no generation."""
+        found: list[ObservationRow] = []
+        for some, places in _together(pieces):
+            where = f"WHERE branch=? AND piece IN ({places}) AND generation=0 AND member=? AND child='' AND scope=0"
+            found += map(
+                ObservationRow._make,
+                _whole(OBSERVATIONS, self._db.all(OBSERVATIONS.select + where, (branch, *some, member))),
+            )
+        return found
 
+    def reader(self, doc: int, branch: int, piece: int) -> int:
+        """How many nodes of the piece read it."""
+        return self._db.number("SELECT nodes FROM readers WHERE doc=? AND branch=? AND piece=?", (doc, branch, piece))
 
-def counted_readers(db: Database, doc: int, branch: int, pieces: Iterable[int]) -> dict[int, int]:
-    """How many nodes of each of these pieces read it. Those of which none does are left out."""
-    found: dict[int, int] = {}
-    for some, places in _together(pieces):
-        sql = f"SELECT piece, nodes FROM readers WHERE doc=? AND branch=? AND piece IN ({places})"
-        found.update(db.all(sql, (doc, branch, *some)))
-    return found
+    def counted_readers(self, doc: int, branch: int, pieces: Iterable[int]) -> dict[int, int]:
+        """How many nodes of each of these pieces read it. Those of which none does are left out."""
+        found: dict[int, int] = {}
+        for some, places in _together(pieces):
+            sql = f"SELECT piece, nodes FROM readers WHERE doc=? AND branch=? AND piece IN ({places})"
+            found.update(self._db.all(sql, (doc, branch, *some)))
+        return found
 
+    def put_readers(self, rows: Iterable[ReaderRow], added: int) -> None:
+        """Without any node there is no row. `added`: how many more rows there are then."""
+        held, over = [row for row in rows if row.nodes], [row[:3] for row in rows if not row.nodes]
+        self._db.many("INSERT OR REPLACE INTO readers VALUES (?,?,?,?,?)", [(*row, READERS.seal(*row)) for row in held])
+        self._db.many("DELETE FROM readers WHERE doc=? AND branch=? AND piece=?", over)
+        READERS.count(self._db, added)
 
-def put_readers(db: Database, rows: Iterable[ReaderRow], added: int) -> None:
-    """Without any node there is no row. `added`: how many more rows there are then."""
-    held, over = [row for row in rows if row.nodes], [row[:3] for row in rows if not row.nodes]
-    db.many("INSERT OR REPLACE INTO readers VALUES (?,?,?,?,?)", [(*row, READERS.seal(*row)) for row in held])
-    db.many("DELETE FROM readers WHERE doc=? AND branch=? AND piece=?", over)
-    READERS.count(db, added)
-
-
-def readers_of(db: Database, doc: int, branch: int, after: int, limit: int) -> list[int]:
-    rows = db.all(
-        "SELECT piece FROM readers WHERE doc=? AND branch=? AND piece>? ORDER BY piece LIMIT ?",
-        (doc, branch, after, limit),
-    )
-    return [piece for (piece,) in rows]
-
-
-def readers_met(db: Database, branch: int, after: int) -> dict[int, int]:
-    """The pieces whose nodes read a document whose head was written after a seq, each with the last such seq."""
-    return dict(
-        db.all(
-            "SELECT readers.piece, max(heads.seq) FROM heads CROSS JOIN readers"
-            " ON readers.doc=heads.doc AND readers.branch=heads.branch"
-            " WHERE heads.branch=? AND heads.seq>? GROUP BY readers.piece",
-            (branch, after),
+    def readers_of(self, doc: int, branch: int, after: int, limit: int) -> list[int]:
+        rows = self._db.all(
+            "SELECT piece FROM readers WHERE doc=? AND branch=? AND piece>? ORDER BY piece LIMIT ?",
+            (doc, branch, after, limit),
         )
-    )
+        return [piece for (piece,) in rows]
 
-
-def count_readers(db: Database, branch: int) -> int:
-    return db.number("SELECT count(*) FROM readers WHERE branch=?", (branch,))
-
-
-def mirror_owners(db: Database, branch: int) -> list[int]:
-    return [owner for (owner,) in db.all("SELECT DISTINCT owner FROM mirrors WHERE branch=?", (branch,))]
-
-
-def has_absent_readers(db: Database) -> bool:
-    """Whether anybody reads a document that was never written."""
-    return db.one("SELECT doc FROM readers WHERE doc<0 LIMIT 1") is not None
-
-
-def rename_readers(db: Database, doc: int, into: int) -> None:
-    """A document has a number from now on: whoever read it before is a reader of that."""
-    for row in db.all(READERS.select + "WHERE doc=?", (doc,)):
-        held = READERS.opened(row)
-        READERS.drop(db, "doc=? AND branch=? AND piece=?", held[:3])
-        READERS.put(db, (into, *held[1:]))
-
-
-def drop_observed_branch(db: Database, branch: int) -> None:
-    for sealed in (OBSERVATIONS, READERS, MIRRORS):
-        sealed.drop(db, "branch=?", (branch,))
-
-
-def mirrors_after(db: Database, branch: int, owner: int, piece: int, limit: int) -> list[MirrorRow]:
-    rows = db.all(
-        MIRRORS.select + "WHERE branch=? AND owner=? AND piece>? ORDER BY piece LIMIT ?", (branch, owner, piece, limit)
-    )
-    return [MirrorRow._make(row) for row in _whole(MIRRORS, rows)]
-
-
-def put_mirror(db: Database, row: MirrorRow) -> None:
-    """Without a body there is no row."""
-    if row.body:
-        MIRRORS.put(db, row)
-    else:
-        MIRRORS.drop(db, "branch=? AND owner=? AND piece=?", row[:3])
-
-
-def head_seqs(db: Database, branch: int, docs: Iterable[int] | None, after: int = 0) -> dict[int, int]:
-    """The last writes to documents, as far as their heads were written back. Those never written are left out.
-
-    None: of all documents, those that were written after a seq.
-    """
-    if docs is None:
-        return dict(db.all("SELECT doc, seq FROM heads WHERE branch=? AND seq>?", (branch, after)))
-    found: dict[int, int] = {}
-    for some, places in _together(docs):
-        found.update(db.all(f"SELECT doc, seq FROM heads WHERE branch=? AND doc IN ({places})", (branch, *some)))
-    return found
-
-
-def written_of(db: Database, branch: int, scope: str, ids: Iterable[str]) -> dict[str, int]:
-    """The last writes to documents of a scope by their ids, as far as their heads were written back."""
-    found: dict[str, int] = {}
-    for some, places in _together(ids):
-        sql = (
-            "SELECT documents.id, heads.seq FROM documents CROSS JOIN heads"
-            " ON heads.branch=? AND heads.doc=documents.doc"
-            f" WHERE documents.scope=? AND documents.id IN ({places})"
+    def readers_met(self, branch: int, after: int) -> dict[int, int]:
+        """The pieces whose nodes read a document whose head was written after a seq, each with the last such seq."""
+        return dict(
+            self._db.all(
+                "SELECT readers.piece, max(heads.seq) FROM heads CROSS JOIN readers"
+                " ON readers.doc=heads.doc AND readers.branch=heads.branch"
+                " WHERE heads.branch=? AND heads.seq>? GROUP BY readers.piece",
+                (branch, after),
+            )
         )
-        found.update(db.all(sql, (branch, scope, *some)))
-    return found
 
+    def count_readers(self, branch: int) -> int:
+        return self._db.number("SELECT count(*) FROM readers WHERE branch=?", (branch,))
 
-def keys_of(db: Database, docs: Iterable[int]) -> dict[int, DocKey]:
-    """The names of documents. Those that have none are left out."""
-    found: dict[int, DocKey] = {}
-    for some, places in _together(docs):
-        rows = _whole(DOCUMENTS, db.all(DOCUMENTS.select + f"WHERE doc IN ({places})", some))
-        found.update({doc: DocKey(scope, id) for doc, scope, id in rows})
-    return found
+    def mirror_owners(self, branch: int) -> list[int]:
+        return [owner for (owner,) in self._db.all("SELECT DISTINCT owner FROM mirrors WHERE branch=?", (branch,))]
+
+    def has_absent_readers(self) -> bool:
+        """Whether anybody reads a document that was never written."""
+        return self._db.one("SELECT doc FROM readers WHERE doc<0 LIMIT 1") is not None
+
+    def rename_readers(self, doc: int, into: int) -> None:
+        """A document has a number from now on: whoever read it before is a reader of that."""
+        for row in self._db.all(READERS.select + "WHERE doc=?", (doc,)):
+            held = READERS.opened(row)
+            READERS.drop(self._db, "doc=? AND branch=? AND piece=?", held[:3])
+            READERS.put(self._db, (into, *held[1:]))
+
+    def drop_observed_branch(self, branch: int) -> None:
+        for sealed in (OBSERVATIONS, READERS, MIRRORS):
+            sealed.drop(self._db, "branch=?", (branch,))
+
+    def mirrors_after(self, branch: int, owner: int, piece: int, limit: int) -> list[MirrorRow]:
+        rows = self._db.all(
+            MIRRORS.select + "WHERE branch=? AND owner=? AND piece>? ORDER BY piece LIMIT ?",
+            (branch, owner, piece, limit),
+        )
+        return [MirrorRow._make(row) for row in _whole(MIRRORS, rows)]
+
+    def put_mirror(self, row: MirrorRow) -> None:
+        """Without a body there is no row."""
+        if row.body:
+            MIRRORS.put(self._db, row)
+        else:
+            MIRRORS.drop(self._db, "branch=? AND owner=? AND piece=?", row[:3])
+
+    def head_seqs(self, branch: int, docs: Iterable[int] | None, after: int = 0) -> dict[int, int]:
+        """The last writes to documents, as far as their heads were written back. Those never written are left out.
+
+        None: of all documents, those that were written after a seq.
+        """
+        if docs is None:
+            return dict(self._db.all("SELECT doc, seq FROM heads WHERE branch=? AND seq>?", (branch, after)))
+        found: dict[int, int] = {}
+        for some, places in _together(docs):
+            found.update(
+                self._db.all(f"SELECT doc, seq FROM heads WHERE branch=? AND doc IN ({places})", (branch, *some))
+            )
+        return found
+
+    def written_of(self, branch: int, scope: str, ids: Iterable[str]) -> dict[str, int]:
+        """The last writes to documents of a scope by their ids, as far as their heads were written back."""
+        found: dict[str, int] = {}
+        for some, places in _together(ids):
+            sql = (
+                "SELECT documents.id, heads.seq FROM documents CROSS JOIN heads"
+                " ON heads.branch=? AND heads.doc=documents.doc"
+                f" WHERE documents.scope=? AND documents.id IN ({places})"
+            )
+            found.update(self._db.all(sql, (branch, scope, *some)))
+        return found
+
+    def keys_of(self, docs: Iterable[int]) -> dict[int, DocKey]:
+        """The names of documents. Those that have none are left out."""
+        found: dict[int, DocKey] = {}
+        for some, places in _together(docs):
+            rows = _whole(DOCUMENTS, self._db.all(DOCUMENTS.select + f"WHERE doc IN ({places})", some))
+            found.update({doc: DocKey(scope, id) for doc, scope, id in rows})
+        return found
 
 
 def _together(numbers: Iterable[T]) -> Iterator[tuple[tuple[T, ...], str]]:

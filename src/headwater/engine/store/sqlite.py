@@ -25,7 +25,7 @@ from headwater.engine.store.checksummed_tables import (
 )
 from headwater.engine.store.database import Database, Synchronous
 from headwater.engine.store.delivery_sql import DeliveryTables
-from headwater.engine.store.observed_tables import ObservedTables
+from headwater.engine.store.observation_sql import ObservationTables
 from headwater.engine.store.port import (
     DOCUMENTS_MADE,
     BranchRow,
@@ -54,7 +54,7 @@ _LOG: Final = f"SELECT {LOG_COLUMNS} FROM log "
 _SNAPSHOT: Final = "SELECT branch, doc, seq, ordinal, present, body FROM snapshots "
 
 
-class SqliteStore(ObservedTables):
+class SqliteStore(ObservationTables):
     """One space in one SQLite file, or in memory when the path is `:memory:`."""
 
     __slots__ = ()

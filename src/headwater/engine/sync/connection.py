@@ -3,18 +3,79 @@
 A slow peer costs no more memory than the documents it watches: what it has not been sent yet is merged, first by
 keeping few patches for a document and few bytes in all, then by remembering only that it changed. Does no input or
 output: whoever moves the bytes gives it a way to send, and if that fails, the failure is this connection's alone.
+
+Room: how many bytes of documents one answer may hold, looked at while they are collected.
+
+Sizes are about what a message needs for the values, and never far less. Also counts what was collected since it last
+left, so that many answers that are made together do not wait for each other in memory. Never decides what becomes of a
+peer whose answer has no room.
+
+Windows: how many Sync frames are on the way to each peer.
+
+An acknowledgement covers the frames up to its seq and no others: what was sent since is still on the way. Never decides
+how many there may be.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from enum import Enum
+from typing import Final
 
 from headwater.data.address import DocKey
+from headwater.data.patch import Patch
+from headwater.data.value import size_of
 from headwater.engine.limits import Limits
+from headwater.errors import LimitError
 from headwater.protocol.commit import MAIN
-from headwater.protocol.messages import DocChange, FromEngine, Selector, Way
+from headwater.protocol.messages import DocChange, FromEngine, Selector, State, Way
 from headwater.protocol.ways import way_of, ways_of
+
+SMALL: Final = 256  # bytes of a change that is not worth counting: how many there may be is bounded as well
+
+
+class Room:
+    """The room of one answer at a time."""
+
+    __slots__ = ("_held", "_left", "_limit")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._left = limit
+        self._held = 0
+
+    def begin(self) -> None:
+        """Collect another answer."""
+        self._left = self._limit
+
+    def take(self, size: int) -> None:
+        """So many bytes more. LimitError: there is no room for them, and this answer cannot be made."""
+        self._left -= size
+        self._held += size
+        if self._left < 0:
+            raise LimitError(
+                f"the documents of one answer are over {self._limit} bytes, which is the limit. "
+                "Ask for fewer or smaller documents at once."
+            )
+
+    def of(self, state: State) -> State:
+        """The same document, counted."""
+        self.take(size_of(state.value))
+        return state
+
+    def is_spent(self) -> bool:
+        """Whether as much was collected, since this was last said, as one answer may hold. Then it leaves first."""
+        if self._held < self._limit:
+            return False
+        self._held = 0
+        return True
+
+
+def size_of_patches(patches: tuple[Patch, ...]) -> int:
+    """About how many bytes a message needs for them."""
+    return sum([8 + 8 * len(patch.path) + size_of(patch.arg) for patch in patches])
+
 
 Send = Callable[[FromEngine], object]
 
@@ -165,3 +226,28 @@ class Peer:
 
 def _nowhere(_: FromEngine) -> None:
     """For a connection that broke."""
+
+
+class Windows:
+    """The frames that peers have not acknowledged yet, by their seqs. Keeps `Peer.unacked`."""
+
+    __slots__ = ("_sent",)
+
+    def __init__(self) -> None:
+        self._sent: dict[Peer, deque[int]] = {}  # of peers that have any
+
+    def sent(self, peer: Peer, seq: int) -> None:
+        self._sent.setdefault(peer, deque()).append(seq)
+        peer.unacked += 1
+
+    def heard(self, peer: Peer, seq: int) -> None:
+        """The peer has everything up to a seq."""
+        sent = self._sent.get(peer)
+        while sent and sent[0] <= seq:
+            sent.popleft()
+            peer.unacked -= 1
+        if sent is not None and not sent:
+            del self._sent[peer]
+
+    def forget(self, peer: Peer) -> None:
+        self._sent.pop(peer, None)

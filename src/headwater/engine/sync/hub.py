@@ -3,28 +3,47 @@
 Takes messages in the order they arrived, lets commits that arrived together share one group, and owes each peer
 two things in this order: the verdicts of its own commits, then what happened to the documents it watches (C6). Runs
 on the engine's thread; does no input or output. Upholds C5 and C9 on the engine's side.
+
+Opening: whether a connection may take a session up, and what it is told if it may not.
+
+Checks all that an `Open` says before the session is touched. Never looks at who owns the session now; the hub does.
+
+How large the work is that a message makes, for a host that has to choose a thread for it.
+
+Counts bytes: those of the message, of the documents that it writes or asks for, and some for each thing that it names
+and each peer that has to hear of it. Only memory is asked. What would have to be read from the disk, and what has no
+bound that is known before (a page of documents, the past, catching up), is larger than any limit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from sys import maxsize
+from typing import Final
 
 from headwater.clock import Clock
+from headwater.data.address import DocKey, check_id
+from headwater.data.value import size_up_to
 from headwater.engine.admission.access import ACCESS
 from headwater.engine.commit_group import Outcome
 from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
-from headwater.engine.sync.answer_budget import SMALL, Room, size_of_patches
+from headwater.engine.log.sessions import Session
 from headwater.engine.sync.conflict_turns import TURN_US, Turns
-from headwater.engine.sync.connection import Peer, PeerState
+from headwater.engine.sync.connection import SMALL, Peer, PeerState, Room, Windows, size_of_patches
 from headwater.engine.sync.error_codes import ending_code, problem_code, refused
-from headwater.engine.sync.flow_control import Windows
-from headwater.engine.sync.open_session import opened
 from headwater.engine.sync.queries import Asking
 from headwater.engine.sync.watch_table import Kept, Watching
-from headwater.engine.sync.work_size import work_size
-from headwater.errors import AccessError, HeadwaterError, InvariantViolation, LimitError, ProtocolError, StorageError
-from headwater.protocol.commit import Commit, without
+from headwater.errors import (
+    AbsentError,
+    AccessError,
+    HeadwaterError,
+    InvariantViolation,
+    LimitError,
+    ProtocolError,
+    StorageError,
+)
+from headwater.protocol.commit import Commit, EntityAbsent, without
 from headwater.protocol.messages import (
     Ack,
     Bye,
@@ -34,6 +53,7 @@ from headwater.protocol.messages import (
     Opened,
     Own,
     Problem,
+    Query,
     Renew,
     Renewed,
     Sync,
@@ -43,9 +63,130 @@ from headwater.protocol.messages import (
     Watch,
     Watched,
 )
-from headwater.protocol.reactions import Finish
+from headwater.protocol.observations import WatchMarks
+from headwater.protocol.reactions import Finish, WatchTargets
+from headwater.protocol.stored_events import WatchEvents
 from headwater.protocol.verdict import Accepted, Conflict
 from headwater.protocol.ways import patched_of
+
+ITEM: Final = 512
+"""Bytes that a named thing counts for besides its own: a read, a document, an event, a peer that hears of a write."""
+UNKNOWN: Final = maxsize
+
+
+def work_size(engine: Engine, watching: Watching, peer: Peer, message: FromReplica, most: int) -> int:
+    """About how many bytes are gone through for a message. Counting ends as soon as that is more than `most`."""
+    match message:
+        case Transact():
+            total = sum(2 * ITEM + len(run.about) + len(run.footprint) for run in message.observations)
+            for commit in message.commits:
+                if total > most:
+                    break
+                total += _size_of_commit(engine, watching, commit, most - total)
+            return total
+        case Ack():
+            # A peer that was told no more before it heard of the last is owed whole documents now.
+            return UNKNOWN if peer.is_owed() else ITEM
+        case Open():
+            # A session that is taken up again is told what it missed.
+            is_new = not (message.resume or message.seen or message.sent or message.acked)
+            return _size_of_documents(engine, peer, [ACCESS], most) if is_new else UNKNOWN
+        case Watch():
+            if any(selector.follow for selector in message.selectors):
+                return UNKNOWN
+            return _size_of_documents(engine, peer, [selector.doc for selector in message.selectors], most)
+        case Query():
+            if message.at is not None or not message.doc:
+                return UNKNOWN
+            return _size_of_documents(engine, peer, [DocKey(message.scope, message.doc)], most)
+        case Finish():
+            return ITEM * (1 + len(message.outcomes))
+        case Unwatch() | Renew() | WatchEvents() | WatchMarks() | WatchTargets():
+            return ITEM
+        case _:
+            return UNKNOWN
+
+
+def _size_of_documents(engine: Engine, peer: Peer, docs: list[DocKey], most: int) -> int:
+    total = 0
+    for doc in docs:
+        size = engine.size_in_memory(doc, branch=peer.branch)
+        if size is None:
+            return UNKNOWN
+        total += ITEM + size
+        if total > most:
+            break
+    return total
+
+
+def _size_of_commit(engine: Engine, watching: Watching, commit: Commit, most: int) -> int:
+    named = (commit.reads, commit.preconditions, commit.handled, commit.delivered, commit.declared)
+    total = ITEM * (1 + sum(map(len, named)))
+    for operation in commit.operations:
+        size = engine.size_in_memory(operation.doc, branch=commit.branch)
+        if size is None or total > most:
+            return UNKNOWN
+        told = len(watching.watchers.get((commit.branch, operation.doc), ()))
+        patched = sum(size_up_to(patch.arg, most) for patch in operation.patches[: most // ITEM + 1])
+        total += size + (ITEM * len(operation.patches) + patched) * (1 + told)
+    total += ITEM * (len(commit.events) + len(commit.records))
+    for payload in [event.payload for event in commit.events] + [record.payload for record in commit.records]:
+        if total > most:
+            break
+        total += size_up_to(payload, most)
+    if total > most:
+        return UNKNOWN
+    for condition in commit.preconditions:
+        if isinstance(condition, EntityAbsent) and engine.size_in_memory(condition.doc, branch=commit.branch) is None:
+            return UNKNOWN
+    for read in commit.reads:
+        behind = engine.seqs_behind(read.doc, read.seq, branch=commit.branch)
+        if behind is None:
+            return UNKNOWN
+        total += ITEM * behind if read.layers else 0
+    return total
+
+
+OPENS: Final = 2  # with the token that was answered last, and with the one that was chosen without an answer
+
+
+def opened(engine: Engine, peer: Peer, message: Open, limits: Limits) -> Session | None:
+    """The session, which is this peer's from now on. None: it is gone, and the peer was told so."""
+    if peer.state is not PeerState.GREETED:
+        raise ProtocolError("a connection opens one session, after it has said hello")
+    peer.opens += 1
+    if peer.opens > OPENS:
+        raise ProtocolError(f"a session is asked for {OPENS} times at most on one connection. Make another one.")
+    check_id(message.session)
+    if len(message.sent) > limits.in_flight:
+        raise LimitError(f"a session has at most {limits.in_flight} commits on the wire")
+    if not engine.has_branch(message.branch):
+        raise AbsentError(f"there is no branch {message.branch!r} in this space")
+    if not engine.may_see(ACCESS, peer.principal, message.session):
+        raise AccessError(f"{peer.principal!r} may not read this space. {engine.access_advice}")
+    # fault opening.restored_log_accepted: if False:
+    if message.seen > engine.last_seq:
+        # The space was restored from a backup, or begun anew: what this replica shows is not in its log.
+        ends = f"it has seen seq {message.seen}, but the log ends at {engine.last_seq}: this is not the space it knew"
+        peer.send(Problem("session_gone", ends, fatal=False))
+        return None
+    # fault opening.restored_log_accepted: if False:
+    if message.chain is not None and not engine.may_have_been(message.seen, message.chain):
+        # It was, and has grown past what this replica shows: no commit of that may be judged by this log (C1).
+        other = f"it has seen another log up to seq {message.seen}: this space was restored from a backup since"
+        peer.send(Problem("session_gone", other, fatal=False))
+        return None
+    try:
+        session = engine.resume_session(message.session, peer.principal, message.resume, message.following)
+    except ProtocolError as error:
+        peer.send(Problem("stale_token", str(error), fatal=False))
+        return None
+    if message.acked:
+        # fault opening.acknowledges_one_more: engine.acknowledge(session.key, message.acked + 1)
+        engine.acknowledge(session.key, message.acked)
+    peer.session, peer.branch = message.session, message.branch
+    peer.state = PeerState.OPEN
+    return session
 
 
 class Hub:

@@ -14,8 +14,7 @@ from headwater.engine.admission.access import Right
 from headwater.engine.delivery.idle_workers import Given
 from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
-from headwater.engine.sync.answer_budget import Room
-from headwater.engine.sync.connection import Peer
+from headwater.engine.sync.connection import Peer, Room
 from headwater.engine.sync.error_codes import problem_code
 from headwater.errors import AccessError, HeadwaterError, LimitError, ProtocolError
 from headwater.protocol.commit import MAIN, Commit

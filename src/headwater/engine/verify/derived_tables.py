@@ -2,28 +2,253 @@
 
 Owns these comparisons, made before the replay (names, branches, where a compacted history begins) and after it (the
 rest). None of it is needed to know what a space holds; the engine trusts it to be fast. Never repairs.
+
+What is stored of reactions must be possible, and nothing that was emitted may be without somebody who delivers it.
+
+Owns these comparisons, made after the replay: every record has the targets of those who want it, a target that has
+something to deliver can be claimed or was blocked, and what was passed over and tried is of records that there are. Who
+claimed what is not in the log, so that positions are believed as far as they are possible. Never repairs.
+
+What is stored of nodes must be possible: nothing that no run can have left, and no reader that nobody would find.
+
+Owns these comparisons, made after the replay. An observation that is missing is no violation of a rule, since its node
+is then unknown and runs; that somebody took it away is seen by their number. Never repairs.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 import msgspec
 
-from headwater.data.address import Depth, doc_text
+from headwater.data.address import Depth, DocKey, doc_text
 from headwater.data.path import Path
+from headwater.data.value import MAX_INT
 from headwater.engine.log.branches import MAIN_ID
 from headwater.engine.log.log import COMPACTED_SEQ, KEPT_SUM, number_in_meta
 from headwater.engine.log.write_index import NOBODY, Marks
-from headwater.engine.store.port import DOCUMENTS_MADE, HEADS_SEQ, BranchRow, HeadRow, Part, Store
+from headwater.engine.observations.codec import (
+    Body,
+    State,
+    StoredDoc,
+    decode_mirror,
+    docs_of,
+    first_of,
+    forms_of,
+    number_of_absent,
+)
+from headwater.engine.store.port import (
+    CLAIMS_EPOCH,
+    DOCUMENTS_MADE,
+    HEADS_SEQ,
+    NEVER,
+    BranchRow,
+    HeadRow,
+    Listening,
+    NodeNumbers,
+    ObservationRow,
+    Part,
+    Passed,
+    Standing,
+    Store,
+    SubscriptionRow,
+    TargetRow,
+)
 from headwater.engine.verify.document_history import Line, Lines
-from headwater.engine.verify.observation_tables import check_observed
-from headwater.engine.verify.reaction_tables import check_delivered
 from headwater.engine.verify.replay import Replay, snapshot_value
 from headwater.engine.verify.report import Broken
 from headwater.errors import CorruptionError
 from headwater.protocol.commit import MAIN
+
+
+def check_observed(store: Store, replay: Replay) -> None:
+    """Every observation of every branch, and the index of readers that follows from them."""
+    for branch in replay.lines.branches.values():
+        readers: Counter[tuple[int, int]] = Counter()  # by document and piece
+        after = first_of(branch.branch, 0)
+        while rows := store.observations_after(after, _PAGE):
+            if branch.deleted:
+                raise Broken("observations", 0, f"branch {branch.name!r} was deleted and has observations")
+            for row in rows:
+                _check(store, replay, row, readers)
+            after = rows[-1].key
+        _check_readers(store, branch.branch, readers)
+        _check_mirrors(store, branch.branch, replay.last_seq)
+
+
+def _check(store: Store, replay: Replay, row: ObservationRow, readers: Counter[tuple[int, int]]) -> None:
+    name = f"the observation of node {row.piece}.{row.generation}.{row.member}"
+    forms = forms_of(row)
+    if forms is None:
+        raise Broken("observations", 0, f"{name} cannot be read")
+    state, body = forms
+    _check_names(store, row.key, state, name)
+    if not state.changed_at <= state.verified_at <= replay.last_seq:
+        raise Broken(
+            "observations",
+            state.verified_at,
+            f"{name} was changed at {state.changed_at} and verified at {state.verified_at}, and the log ends at "
+            f"{replay.last_seq}",
+        )
+    if store.session(state.session) is None:
+        raise Broken("observations", state.verified_at, f"{name} is of session {state.session}, which is not known")
+    if state.changed_at >= replay.kept_from:
+        written = store.row_at(state.changed_at)
+        if written is None or written.branch != row.branch:
+            raise Broken("observations", state.changed_at, f"{name} was changed by a commit of another branch")
+    for doc in {_index_of(store, doc) for doc in docs_of(body.reads)}:
+        readers[doc, row.piece] += 1
+    _check_docs(store, state, body, name)
+
+
+def _check_names(store: Store, key: NodeNumbers, state: State, name: str) -> None:
+    named = (key.piece, key.member, key.scope, state.kind, state.fingerprint, state.gate, state.failed)
+    for number in named:
+        if number and store.name_of(number) is None:
+            raise Broken("names", 0, f"{name} names text {number}, which is not stored")
+
+
+def _check_docs(store: Store, state: State, body: Body, name: str) -> None:
+    docs = docs_of(body.reads)
+    if isinstance(state.cause, tuple):
+        docs[state.cause[0]] = None
+    for doc in docs:
+        if isinstance(doc, int) and store.key_of(doc) is None:
+            raise Broken("observations", state.verified_at, f"{name} has read document {doc}, which has no name")
+
+
+def _index_of(store: Store, doc: StoredDoc) -> int:
+    return doc if isinstance(doc, int) else store.doc_of(DocKey(*doc)) or number_of_absent(DocKey(*doc))
+
+
+def _check_readers(store: Store, branch: int, readers: Counter[tuple[int, int]]) -> None:
+    """A piece whose nodes read a document is found by it, with as many nodes as do."""
+    for (doc, piece), nodes in readers.items():
+        found = store.reader(doc, branch, piece)
+        if found != nodes:
+            raise Broken("readers", 0, f"{nodes} nodes of piece {piece} read document {doc}, the index says {found}")
+    listed = store.count_readers(branch)
+    if listed != len(readers):
+        raise Broken("readers", 0, f"the index lists {listed} readers on branch {branch}, there are {len(readers)}")
+
+
+def _check_mirrors(store: Store, branch: int, last_seq: int) -> None:
+    for owner in store.mirror_owners(branch):
+        after = 0
+        while rows := store.mirrors_after(branch, owner, after, _PAGE):
+            for row in rows:
+                try:
+                    docs = decode_mirror(row.body).docs
+                except (msgspec.MsgspecError, ValueError) as error:
+                    raise Broken("mirrors", 0, f"what piece {row.piece} of another space reads: {error}") from error
+                for doc, seq in docs:
+                    if seq > last_seq:
+                        raise Broken("mirrors", seq, f"{doc_text(doc)} is read at {seq}, the log ends at {last_seq}")
+                if store.name_of(row.owner) is None or store.name_of(row.piece) is None:
+                    raise Broken("names", 0, f"piece {row.piece} of space {row.owner} has no name")
+            after = rows[-1].piece
+
+
+_EPOCH = 2**32
+
+
+def check_delivered(store: Store, replay: Replay) -> None:
+    """Every subscription with its targets, and what is kept of failures."""
+    rows = store.delivery.subscriptions()
+    _check_declared({row.name: row for row in rows}, replay)
+    for row in rows:
+        if row.state not in tuple(Listening) or max(row.until_seq, row.cursor_seq, row.start_seq) > replay.last_seq:
+            raise Broken("subscriptions", row.until_seq, f"reaction {row.name!r} is at a place that the log has not")
+        _check_records(store, row)
+        _check_targets(store, row, replay.last_seq)
+        _check_passed(store, row)
+
+
+def _check_declared(rows: dict[str, SubscriptionRow], replay: Replay) -> None:
+    """C7: a reaction that a commit declares is there with that commit, and hears of what it emits."""
+    for name, (seq, topic) in replay.declared.items():
+        row = rows.get(name)
+        if row is None or row.topic != topic or row.start > (seq - 1, MAX_INT):
+            raise Broken("subscriptions", seq, f"reaction {name!r} was declared for {topic!r}, and is stored as {row}")
+
+
+def _check_records(store: Store, row: SubscriptionRow) -> None:
+    """C7: what was emitted has its target with the commit that emitted it, or once it was looked through."""
+    if row.state == Listening.RETIRED:
+        return
+    after, known = row.start, set[str]()
+    while records := store.records_after(row.topic, after, _PAGE):
+        for record in records:
+            place = (record.seq, record.ordinal)
+            is_due = record.seq > row.until_seq or place <= row.cursor
+            if record.branch != MAIN_ID or not is_due or record.key in known:
+                continue
+            if store.delivery.target(row.reaction, record.key) is None:
+                raise Broken(
+                    "targets", record.seq, f"reaction {row.name!r} has no target for {record.key!r}, which was emitted"
+                )
+            known.add(record.key)
+        after = (records[-1].seq, records[-1].ordinal)
+
+
+def _check_targets(store: Store, row: SubscriptionRow, last_seq: int) -> None:
+    epoch = number_in_meta(store, CLAIMS_EPOCH, 0)
+    after: str | None = None
+    while targets := store.delivery.targets_after(row.reaction, after, _PAGE):
+        for target in targets:
+            name = f"target {target.key!r} of reaction {row.name!r}"
+            if why := _impossible(target, last_seq, epoch):
+                raise Broken("targets", target.seq, f"{name} {why}")
+            again = store.delivery.parked_of(row.reaction, target.key, Passed.REPLAY, MAX_INT)
+            if len(again) != target.replays:
+                raise Broken(
+                    "parked", target.seq, f"{name} has {len(again)} records to be tried again, it says {target.replays}"
+                )
+            is_behind = store.delivery.has_record(row.topic, MAIN_ID, target.key, target.position)
+            if target.state == Standing.IDLE and is_behind and row.state != Listening.RETIRED and not row.is_filling:
+                raise Broken("targets", target.seq, f"{name} has something to deliver, and nobody would be given it")
+        after = targets[-1].key
+
+
+def _impossible(target: TargetRow, last_seq: int, epoch: int) -> str:
+    if target.state not in tuple(Standing):
+        return f"is in state {target.state}, which there is not"
+    if (target.due_us == NEVER) != (target.state in (Standing.IDLE, Standing.BLOCKED)):
+        return f"is due at {target.due_us} and in state {Standing(target.state).name}"
+    if bool(target.holder) != (target.state == Standing.LEASED):
+        return f"is with {target.holder!r} and in state {Standing(target.state).name}"
+    if target.seq > last_seq:
+        return f"is at record {target.position}, and the log ends at {last_seq}"
+    if target.token // _EPOCH > epoch:
+        return f"was given away with token {target.token}, and there were {epoch} epochs"
+    return ""
+
+
+def _check_passed(store: Store, row: SubscriptionRow) -> None:
+    """What was passed over, and what was tried, is of a record of the target."""
+    places = ("", -1, -1)
+    while parked := store.delivery.parked_after(row.reaction, places, _PAGE):
+        for each in parked:
+            target, record = (
+                store.delivery.target(row.reaction, each.key),
+                store.delivery.record(row.topic, (each.seq, each.ordinal)),
+            )
+            is_known = target is not None and record is not None and record.key == each.key
+            if target is None or not is_known or each.state not in tuple(Passed):
+                raise Broken("parked", each.seq, f"{row.name!r} passed over a record that {each.key!r} does not have")
+            if (each.seq, each.ordinal) > target.position:
+                raise Broken("parked", each.seq, f"{row.name!r} passed over a record that {each.key!r} comes to yet")
+        places = (parked[-1].key, parked[-1].seq, parked[-1].ordinal)
+    slots = ("", -1, -1, -1)
+    while attempts := store.delivery.attempts_after(row.reaction, slots, _PAGE):
+        for tried in attempts:
+            if store.delivery.target(row.reaction, tried.key) is None:
+                raise Broken(
+                    "attempts", tried.seq, f"{row.name!r} tried to deliver to {tried.key!r}, which has no target"
+                )
+        slots = (attempts[-1].key, attempts[-1].seq, attempts[-1].ordinal, attempts[-1].slot)
+
 
 _PAGE = 500
 _DERIVED = (Part.HEADS, Part.SNAPSHOTS, Part.META)  # what the log says of them is said first, since it says more

@@ -18,8 +18,7 @@ from headwater.clock import Clock, VirtualClock
 from headwater.data.address import SPACE_SCOPE, DocKey
 from headwater.data.value import MaybeValue
 from headwater.engine import Engine, Outcome, every
-from headwater.engine.store.delivery_port import DeliveryStore
-from headwater.engine.store.port import Store
+from headwater.engine.store.port import DeliveryStore, Store
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.errors import StorageError
 from headwater.testing.disk.faulty_disk import FaultyDisk
