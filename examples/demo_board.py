@@ -21,7 +21,7 @@ from examples.demo_graph import Tells
 from headwater.clock import Random, RealClock, seeded
 from headwater.pieces.piece import Piece
 from headwater.runtime.runtime import Runtime
-from headwater.server.operation.log import logger
+from headwater.server.operation.service import logger
 from headwater.server.server import Server
 
 HERE = Path(__file__).parent / "board"

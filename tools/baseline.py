@@ -70,8 +70,8 @@ RESTART: Final = (
     "scheduler/persistence.py",
     "pieces/fingerprint.py",
     "pieces/fingerprints",
-    *_in("server/commands", "foreign_reads last_run nodes_json safe_copy"),
-    *_in("cli/data", "nodes preview proof stored_nodes"),
+    *_in("server/commands", "foreign_reads nodes_json safe_copy"),
+    *_in("cli/data", "nodes preview stored_nodes verify"),
 )
 GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "events": EVENTS,

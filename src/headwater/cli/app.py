@@ -14,8 +14,7 @@ from typing import Final
 from cyclopts import App, CycloptsError
 
 import headwater
-from headwater.cli.output import BAD_USAGE, FAILED, UNWRITTEN, complain, console
-from headwater.cli.streams import OutputFailed
+from headwater.cli.output import BAD_USAGE, FAILED, UNWRITTEN, OutputFailed, complain, console
 from headwater.errors import HeadwaterError
 
 INTERRUPTED: Final = 128 + 2  # SIGINT
@@ -27,7 +26,7 @@ COMMANDS: Final = {
         "Make a project: a shared list with a page and tests, to change into what you want.",
     ),
     "run": ("process.run:run", "Run an application: its pieces, its data and its page."),
-    "test": ("process.test:run_tests", "Run tests, with every seed of those that are simulated."),
+    "test": ("process.project:run_tests", "Run tests, with every seed of those that are simulated."),
     "get": ("data.commands:get", "What a member shows, or what is at an address, now or as it was."),
     "set": ("data.commands:set_value", "Set a cell, or a part of one. The types of the application are checked."),
     "send": (
@@ -41,7 +40,7 @@ COMMANDS: Final = {
     ),
     "graph": ("data.commands:graph", "What runs in a space: every node, what it reads, and how often it ran."),
     "intents": (
-        "data.intents:intents",
+        "data.commands:intents",
         "Every event that is on its way: what it waits for, to whom it lost, and how the last ones ended.",
     ),
     "reactions": (
@@ -62,13 +61,13 @@ COMMANDS: Final = {
         "The pieces whose nodes are not clean: how many, what they took when they last ran, and because of what.",
     ),
     "spaces": ("data.history:spaces", "The spaces of a data directory."),
-    "branch": ("data.branch:branch", "List, make, compare, merge and delete branches of a space."),
+    "branch": ("data.history:branch", "List, make, compare, merge and delete branches of a space."),
     "compact": (
         "data.history:compact",
         "Give up history before a seq, as far as no branch and no open session needs it.",
     ),
     "verify": ("data.verify:verify", "Replay the history of a space and check it against the rules of admission."),
-    "serve": ("process.serve:serve", "Serve the spaces of a directory over WebSocket until interrupted."),
+    "serve": ("process.run:serve", "Serve the spaces of a directory over WebSocket until interrupted."),
     "keys": ("keys:keys", "Make and list the keys that tokens are signed with."),
     "token": ("keys:make_token", "A token that proves to a server of this directory that its bearer is USER."),
 }

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 
 from cyclopts import App
 
-from headwater.cli.output import OK, print_json, say
-from headwater.cli.parameters import DirectoryPath, Json
+from headwater.cli.output import OK, DirectoryPath, Json, print_json, say
 from headwater.errors import AbsentError
 
 keys = App(name="keys", help_format="markdown", help="Make and list the keys that tokens are signed with.")

@@ -3,6 +3,11 @@
 Slots of a lane are filled again as targets finish; a slow reaction holds up its own lane only. Nothing is polled: a
 claim answers when there may be more, and one timer acts on that, so that a retry and a takeover need no traffic; new
 records are told (`notify`). A lease that is lost cancels its handler. What is due is the desk's to say.
+
+Hearing: when a worker last asked something that was answered.
+
+Whatever an engine says on a connection after an answer, it says after the question was asked: that moment is the
+worker's own, and the latest of which it is sure. Owns that moment; decides nothing.
 """
 
 from __future__ import annotations
@@ -11,6 +16,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, Final
 
 from msgspec.structs import astuple
@@ -18,13 +24,39 @@ from msgspec.structs import astuple
 from headwater.backoff import Backoff
 from headwater.clock import Clock
 from headwater.errors import AuthoringError, HeadwaterError
-from headwater.protocol.reactions import Claim, Claimed, Finished, Grant, Hold, Outcome, Subscribe, Subscribed
-from headwater.reactions.finishing import Finishing
-from headwater.reactions.hearing import Hearing
+from headwater.protocol.reactions import (
+    Claim,
+    Claimed,
+    Delivering,
+    Delivers,
+    Finished,
+    Grant,
+    Hold,
+    Outcome,
+    Subscribe,
+    Subscribed,
+)
 from headwater.reactions.lease_renewal import Holding
 from headwater.reactions.port import DEFAULT_LANE, Desk, Reaction, declaration
-from headwater.reactions.target_delivery import Delivering
+from headwater.reactions.target_delivery import Finishing, TargetDelivery
 from headwater.reactions.traces import Hears, Late, Unheard
+
+
+class Hearing:
+    """A desk, and when it was last heard."""
+
+    __slots__ = ("_desk", "heard_at")
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self.heard_at = -inf  # by the loop's clock; when the question was asked, not when the answer came
+
+    async def ask(self, question: Delivers) -> Delivering:
+        asked_at = asyncio.get_running_loop().time()
+        answer = await self._desk.ask(question)
+        self.heard_at = max(self.heard_at, asked_at)
+        return answer
+
 
 AGAIN: Final = Backoff.exponential(base_ms=50, max_ms=5_000, jitter=0.2)
 """After a claim that was not answered."""
@@ -122,7 +154,7 @@ class Drain:
         self._holding = Holding(desk, self._pace.lease_ms * 1_000)
         self._finishing = Finishing(desk, self._random, self._finished, self._unheard)
         self._tasks: set[asyncio.Task[None]] = set()  # what is being delivered
-        self._works: dict[tuple[str, str], tuple[Delivering, Hold]] = {}  # by target, the last one of each
+        self._works: dict[tuple[str, str], tuple[TargetDelivery, Hold]] = {}  # by target, the last one of each
         self._claims: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._stopping = False
@@ -314,7 +346,7 @@ class Drain:
     def _deliver(self, lane: _Lane, grant: Grant, asked_at: float) -> None:
         reaction = self._reactions[grant.hold.reaction]
         lane.busy += 1
-        work = Delivering(
+        work = TargetDelivery(
             reaction, grant, self._finishing, self._clock, self._random, self._hears, is_terse=self.is_terse
         )
         target = (grant.hold.reaction, grant.hold.key)

@@ -29,8 +29,7 @@ from headwater.protocol.reactions import (
 )
 from headwater.protocol.reactions import Reactions as ReactionStates
 from headwater.reactions.port import is_refusal
-from headwater.reactions.spans import Tracer, traced_by
-from headwater.reactions.traces import Attempt
+from headwater.reactions.traces import Attempt, Tracer, traced_by
 from headwater.runtime.binding.reacting import SpaceDesk
 
 if TYPE_CHECKING:

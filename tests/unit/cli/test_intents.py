@@ -17,7 +17,7 @@ import pytest
 import headwater
 from headwater import Cell, Piece, cell, handler
 from headwater.cli.app import run
-from headwater.cli.data import intents as module
+from headwater.cli.data import commands as module
 from tests.unit.cli.kit_app import imported, write_app
 from tests.unit.cli.test_ask import TEA
 from tests.unit.cli.test_run import LIMIT_S, running

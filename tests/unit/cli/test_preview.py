@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from headwater.cli.app import run
-from headwater.cli.data import proof
+from headwater.cli.data import verify
 from headwater.engine.directory import Directory
 from headwater.server.commands.safe_copy import FOLDER
 from tests.unit.cli.kit_app import SHOP, imported, write_app
@@ -251,8 +251,8 @@ def test_a_bar_shows_how_far_it_is_on_a_terminal(
         def update(self, task: int, *, completed: int, total: int) -> None:
             drawn.append((completed, total))
 
-    monkeypatch.setattr(proof, "Progress", Bar)
-    monkeypatch.setattr(proof, "console", lambda *, stderr: SimpleNamespace(is_terminal=stderr))
+    monkeypatch.setattr(verify, "Progress", Bar)
+    monkeypatch.setattr(verify, "console", lambda *, stderr: SimpleNamespace(is_terminal=stderr))
     assert ask("verify", data, "--resume", shop)[0] == 0
     assert drawn == [(done, 4) for done in range(5)]
     drawn.clear()

@@ -14,8 +14,7 @@ from typing import Final
 import pytest
 
 from headwater.cli.app import run
-from headwater.cli.output import complain, say, table
-from headwater.cli.streams import shown, shown_json
+from headwater.cli.output import complain, say, shown, shown_json, table
 from headwater.data.patch import add, replace
 from headwater.engine.directory import Directory
 from headwater.protocol.commit import Commit, Provenance

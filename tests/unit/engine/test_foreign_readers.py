@@ -17,7 +17,7 @@ from headwater.protocol.commit import Commit, Operation, Read
 from headwater.protocol.messages import Looks, Problem
 from headwater.protocol.mirrors import Abroad, Mirror, Mirrored, QueryElsewhere, QueryMirrors, ReadElsewhere
 from headwater.protocol.observations import Current, ForeignRead, NodeKey, QueryCurrent
-from headwater.server.sync.oversize import fitting
+from headwater.server.sync.backpressure import fitting
 from tests.unit.engine.hub_kit import Raw, put
 from tests.unit.engine.kit import doc, open_engine, open_store, write
 from tests.unit.engine.observing_kit import DEEP, Runner, looked, marked

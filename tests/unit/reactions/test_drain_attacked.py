@@ -10,10 +10,10 @@ import pytest
 from headwater.backoff import Backoff
 from headwater.errors import AccessError, LoadError, Refused, StorageError
 from headwater.protocol.reactions import Delivering, Delivers, Finish, Hold, Outcome
-from headwater.reactions import finishing
-from headwater.reactions.finishing import Finishing
+from headwater.reactions import target_delivery
 from headwater.reactions.port import Batch, StillRunsError, is_refusal
 from headwater.reactions.retry_rules import retry_after_us, said
+from headwater.reactions.target_delivery import Finishing
 from headwater.reactions.traces import Unheard
 from tests.unit.reactions.kit import Does, EngineDesk, Story, fails, played, takes
 
@@ -119,7 +119,7 @@ def test_what_was_not_answered_may_be_asked_again_and_what_was_refused_not() -> 
 
 
 def test_outcomes_that_nobody_hears_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finishing, "KEPT", 3)
+    monkeypatch.setattr(target_delivery, "KEPT", 3)
 
     async def story(s: Story) -> None:
         desk = EngineDesk(s.world)

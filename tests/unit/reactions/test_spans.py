@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headwater.backoff import Backoff
-from headwater.reactions.spans import traced_by
+from headwater.reactions.traces import traced_by
 from tests.unit.reactions.kit import Story, fails, played
 
 

@@ -32,7 +32,7 @@ from headwater.replica.session import MAX_COMMIT_BYTES, MAX_WAVE_BYTES
 from headwater.runtime.websocket import WebSocket, WebSocketLimits
 from headwater.server.operation.limits import DEFAULT_SERVER_LIMITS, ServerLimits
 from headwater.server.server import Server
-from headwater.server.sync.oversize import fitting, refusals
+from headwater.server.sync.backpressure import fitting, refusals
 from tests.unit.runtime.kit import Rig, address, doc, on_loopback, refused, run, serving
 from tests.unit.server.test_connection import HELLO, opened, raw, served, write
 

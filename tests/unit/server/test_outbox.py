@@ -24,11 +24,11 @@ from headwater.protocol.messages import (
     Watched,
 )
 from headwater.server.operation.limits import DEFAULT_SERVER_LIMITS
-from headwater.server.operation.send_buffer import Outbox
 from headwater.server.operation.service import Service
+from headwater.server.operation.spaces import Outbox
 from headwater.server.server import Server
 from headwater.server.sync import connection as module
-from headwater.server.sync.oversize import fitting
+from headwater.server.sync.backpressure import fitting
 from tests.unit.runtime.kit import SPACE, doc
 from tests.unit.server.test_connection import HELLO, Raw, opened, raw, served, write
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headwater.clock import VirtualClock
-from headwater.server.operation.rate_limit import Rate
+from headwater.server.operation.limits import Rate
 
 
 def test_a_burst_passes_and_what_comes_after_it_waits_its_turn() -> None:

@@ -53,9 +53,8 @@ def run(folder: Path, *arguments: str, **environment: str) -> subprocess.Complet
 
 def command(folder: Path, paths: tuple[str, ...] = (), **options: object) -> subprocess.CompletedProcess[str]:
     """`headwater test` with these arguments."""
-    code = (
-        f"import sys; from headwater.cli.process.test import run_tests; sys.exit(run_tests(*{paths!r}, **{options!r}))"
-    )
+    start = "import sys; from headwater.cli.process.project import run_tests"
+    code = f"{start}; sys.exit(run_tests(*{paths!r}, **{options!r}))"
     return run(folder, "-c", code)
 
 

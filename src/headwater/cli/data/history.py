@@ -1,16 +1,24 @@
-"""`headwater spaces` and `compact`: which spaces there are, and giving up the old history of one."""
+"""`headwater spaces` and `compact`: which spaces there are, and giving up the old history of one.
+
+`headwater branch`: list, make, compare, merge and delete branches of a space.
+
+Owns what these commands print. A directory that somebody serves is asked through that process, as by the others.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+from cyclopts import App
 
 from headwater.cli.data.commands import Token, User, Where
 from headwater.cli.data.target import ask
 from headwater.cli.directory import sizes_in
-from headwater.cli.output import OK, print_json, remark, say, table
-from headwater.cli.parameters import Json, SpaceName
+from headwater.cli.output import FAILED, OK, Json, SpaceName, counted, print_json, remark, say, short, table, when
+from headwater.data.codec import from_json_form
 from headwater.engine.directory import SUFFIX
+from headwater.protocol.commit import MAIN
 from headwater.protocol.desk import Question
 
 
@@ -75,3 +83,189 @@ def _why_kept(before: int, found: Any) -> str:
     if before > last_seq:
         return f"the log ends at seq {last_seq}, and its newest frame always stays"
     return f"seq {before} is in the middle of a wave that begins there"
+
+
+_LISTED: Final = 100  # changed documents of a page, and changes that are listed for a person
+
+branch = App(name="branch", help_format="markdown", help="List, make, compare, merge and delete branches of a space.")
+
+
+@branch.command(name="list")
+def list_branches(
+    where: Where,
+    space: SpaceName,
+    /,
+    *,
+    after: str = "",
+    limit: int = 50,
+    user: User = "",
+    token: Token = "",
+    json: Json = False,
+) -> int:
+    """The branches of a space, by name.
+
+    Example: `headwater branch list ./data shop --after try-discounts`
+
+    Parameters
+    ----------
+    after
+        Begin after this name, whether or not a branch has it.
+    limit
+        At most this many branches.
+    """
+    found = ask(where, Question("branch", space, value="list", after=after, limit=limit, user=user), token=token)
+    if json:
+        print_json(found)
+        return OK
+    table(
+        ("branch", "from", "at seq", "created", "merged up to"),
+        [
+            (
+                each["name"],
+                each["parent"] or "",
+                str(each["fork_seq"]) if each["parent"] else "",
+                when(each["created_us"]),
+                str(each["merged_seq"] or ""),
+            )
+            for each in found["branches"]
+        ],
+    )
+    if found["next"] is not None:
+        say(f"more: --after {found['next']}")
+    return OK
+
+
+@branch.command
+def new(
+    where: Where,
+    space: SpaceName,
+    name: str,
+    /,
+    *,
+    parent: str = MAIN,
+    at: int | None = None,
+    user: User = "",
+    token: Token = "",
+    json: Json = False,
+) -> int:
+    """Make a branch. It costs one row, however long the history is.
+
+    Example: `headwater branch new ./data shop try-discounts --at 120`
+
+    Parameters
+    ----------
+    name
+        Its name. Names of deleted branches stay taken.
+    parent
+        The branch it begins from.
+    at
+        The seq it begins at. Without it: now.
+    """
+    asked = Question("branch", space, value="new", name=name, branch=parent, at=at, user=user)
+    made = ask(where, asked, token=token)
+    if json:
+        print_json(made)
+    else:
+        say(f"branch {made['name']!r} begins as {parent!r} was at seq {made['fork_seq']}")
+    return OK
+
+
+@branch.command
+def diff(
+    where: Where,
+    space: SpaceName,
+    name: str,
+    /,
+    *,
+    after: str = "",
+    limit: int = _LISTED,
+    user: User = "",
+    token: Token = "",
+    json: Json = False,
+) -> int:
+    """What a branch changed since it was made or last merged, and what of it collides with its parent.
+
+    Example: `headwater branch diff ./data shop try-discounts --limit 20`
+
+    Parameters
+    ----------
+    after
+        Begin after this place: what the page before said under `more`, or as its `next`.
+    limit
+        At most this many documents. Of a document with very many changes, only --json lists all.
+    """
+    asked = Question("branch", space, value="diff", name=name, after=after, limit=limit, user=user)
+    found = ask(where, asked, token=token)
+    if json:
+        print_json(found)
+    else:
+        _say_diff(found)
+        if found["next"] is not None:
+            say(f"more: --after {found['next']}")
+    return OK
+
+
+@branch.command
+def merge(
+    where: Where, space: SpaceName, name: str, /, *, user: User = "", token: Token = "", json: Json = False
+) -> int:
+    """Write a branch's changes to its parent in one commit. With collisions nothing is written.
+
+    Exits 1 if something collides.
+
+    Example: `headwater branch merge ./data shop try-discounts`
+    """
+    found = ask(where, Question("branch", space, value="merge", name=name, user=user), token=token)
+    seq = found["merged_seq"]
+    if json:
+        print_json(found)
+    else:
+        _say_diff(found)
+        if seq is not None:
+            say(f"merged into {found['parent']!r} at seq {seq}")
+        elif not found["changes"]:
+            say("nothing to merge")
+    if found["collisions"]:
+        if not json:
+            where_else = f"make them on {found['parent']!r}"
+            say(f"nothing was merged. Undo these changes on {name!r} or {where_else}, then try again.")
+        return FAILED
+    return OK
+
+
+@branch.command
+def delete(
+    where: Where, space: SpaceName, name: str, /, *, user: User = "", token: Token = "", json: Json = False
+) -> int:
+    """Delete a branch and what it stored. Its commits stay in the log, its name stays taken.
+
+    Example: `headwater branch delete ./data shop try-discounts`
+    """
+    deleted = ask(where, Question("branch", space, value="delete", name=name, user=user), token=token)
+    if json:
+        print_json(deleted)
+    else:
+        say(f"branch {name!r} is deleted")
+    return OK
+
+
+def _say_diff(found: Any) -> None:
+    changes, collisions = found["changes"], found["collisions"]
+    where = f"{counted(len(changes), 'change')} in {counted(found['documents'], 'document')}"
+    say(f"{found['branch']!r} against {found['parent']!r}: {where}")
+    if changes:
+        table(
+            ("change", "address", "value"),
+            [
+                (each["kind"], each["address"], "" if each["value"] is None else short(from_json_form(each["value"])))
+                for each in changes[:_LISTED]
+            ],
+        )
+        _say_rest(found, len(changes) - _LISTED, "change")
+    say(*(f"collides: {each['says']}" for each in collisions[:_LISTED]))
+    _say_rest(found, len(collisions) - _LISTED, "collision")
+
+
+def _say_rest(found: Any, rest: int, noun: str) -> None:
+    if rest > 0:
+        say(f"and {counted(rest, noun)} more: headwater branch diff ... {found['branch']} --json lists all")

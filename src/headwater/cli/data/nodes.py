@@ -10,8 +10,7 @@ from typing import Any, Final
 
 from headwater.cli.data.commands import Token, User, Where
 from headwater.cli.data.target import ask
-from headwater.cli.output import OK, counted, print_json, say, table
-from headwater.cli.parameters import Json, SpaceName
+from headwater.cli.output import OK, Json, SpaceName, counted, print_json, say, table
 from headwater.protocol.desk import Question
 
 SHOWN: Final = 3

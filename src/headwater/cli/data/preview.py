@@ -16,8 +16,7 @@ from cyclopts import Parameter
 
 from headwater.cli.data.commands import Token, User
 from headwater.cli.data.nodes import took
-from headwater.cli.output import BAD_USAGE, FAILED, OK, complain, counted, print_json, say, table
-from headwater.cli.parameters import Json
+from headwater.cli.output import BAD_USAGE, FAILED, OK, Json, complain, counted, print_json, say, table
 from headwater.errors import AbsentError
 
 SHOWN: Final = 50

@@ -11,8 +11,7 @@ from cyclopts import Parameter
 
 from headwater.cli.data.commands import Token, User, Where
 from headwater.cli.data.target import ask
-from headwater.cli.output import OK, print_json, say, table
-from headwater.cli.parameters import Json
+from headwater.cli.output import OK, Json, print_json, say, table
 from headwater.errors import AuthoringError
 from headwater.protocol.desk import Question
 

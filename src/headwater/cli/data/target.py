@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from headwater.cli.directory import open_directory, open_space, sizes_in
-from headwater.cli.owner import address_of
+from headwater.cli.directory import address_of, open_directory, open_space, sizes_in
 from headwater.data.address import check_space, parse_address
 from headwater.data.json_form import JsonForm
 from headwater.engine.admission.access import Right
@@ -82,8 +81,13 @@ def _by_engine(directory: Path, asked: Question) -> Any:
 
 def _looked(directory: Path, asked: Question, abroad: Abroad) -> Any:
     """What one space knows. `abroad` hears what others are to be asked."""
-    from headwater.server.commands.branching import branch_form  # noqa: PLC0415 (help is quick)
-    from headwater.server.commands.json_forms import compact_form, log_form, read_form, why_form  # noqa: PLC0415
+    from headwater.server.commands.json_forms import (  # noqa: PLC0415
+        branch_form,
+        compact_form,
+        log_form,
+        read_form,
+        why_form,
+    )
     from headwater.server.commands.nodes_json import backlog_form, current_form, nodes_form  # noqa: PLC0415
     from headwater.server.commands.reactions_json import reactions_form  # noqa: PLC0415
 
@@ -121,8 +125,7 @@ def _looked(directory: Path, asked: Question, abroad: Abroad) -> Any:
 def _there(engine: Engine, asked: Question) -> str:
     """What somebody may have meant who named a member that is not there."""
     from headwater.pieces.names import piece_id  # noqa: PLC0415 (help is quick)
-    from headwater.server.commands.command_api import is_address, place_of  # noqa: PLC0415
-    from headwater.server.commands.suggestions import members_there, pieces_there  # noqa: PLC0415
+    from headwater.server.commands.command_api import is_address, members_there, pieces_there, place_of  # noqa: PLC0415  # noqa: PLC0415
 
     if is_address(asked.place):
         return ""
@@ -133,7 +136,7 @@ def _there(engine: Engine, asked: Question) -> str:
 
 def _stored(directory: Path, spaces: list[str]) -> list[JsonForm]:
     """What is stored and waits for somebody, while nobody is there."""
-    from headwater.server.commands.intents import stored_form  # noqa: PLC0415
+    from headwater.server.commands.json_forms import stored_form  # noqa: PLC0415
 
     found: list[JsonForm] = []
     for space in spaces:

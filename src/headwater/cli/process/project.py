@@ -1,19 +1,32 @@
 """`headwater new NAME`: a project that runs at once: an application, its page, its tests and a few words about it.
 
 Owns which files those are; what is in them is in the folder `templates`. It never touches what is there already.
+
+`headwater test PATH`: runs the tests of pieces, `@simulated` ones under all their seeds.
+
+pytest collects and runs them, with the plugin that ships; this owns what is asked for and what is answered: how many
+tests and seeds there were, which failed, and the exit code.
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
+import os
+import sys
 from importlib import resources
 from pathlib import Path
 from string import Template
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from headwater.cli.output import OK, print_json, say
-from headwater.cli.parameters import Json
+from headwater.cli.output import BAD_USAGE, FAILED, OK, Json, complain, counted, print_json, say
 from headwater.data.address import check_space
+from headwater.data.json_form import JsonForm
 from headwater.errors import AuthoringError, StorageError
+
+if TYPE_CHECKING:
+    import pytest
+
 
 FILES: Final = {
     "app.py": "app.py.txt",
@@ -57,3 +70,108 @@ def new(name: str, /, *, json: Json = False) -> int:
             "  headwater test .",
         )
     return OK
+
+
+PLUGIN: Final = "headwater.testing.author_plugin"
+QUIET: Final = "ignore:Module already imported so cannot be rewritten; headwater:pytest.PytestAssertRewriteWarning"
+"""This command is part of the package whose plugin it loads: nothing in it is to be rewritten."""
+SEEDS: Final = "headwater seeds"  # what the plugin calls them in a report
+NO_TESTS: Final = 5  # pytest's word for it
+MISUSED: Final = 4
+STOPPED: Final = 2
+INTERRUPTED: Final = 128 + 2  # SIGINT
+
+
+def run_tests(
+    *paths: str, seeds: int | None = None, seed: int | None = None, match: str = "", json: Json = False
+) -> int:
+    """Run tests, with every seed of those that are simulated.
+
+    Exits 0 if all went well, 1 if one failed, 2 if there is none, or nothing that can be run.
+    A seed that fails is named, with how to run it alone.
+
+    Example: `headwater test tests --seeds 1000`
+
+    Parameters
+    ----------
+    paths
+        Files or folders with tests. Without any: those of this folder.
+    seeds
+        How many seeds each simulated test runs, instead of what it says.
+    seed
+        Only this seed.
+    match
+        Only tests whose name has this in it; `and`, `or` and `not` work.
+    """
+    missing = [path for path in paths if not Path(path.partition("::")[0]).exists()]
+    if missing:
+        complain(f"{missing[0]} is no file and no folder. Write where the tests are, for example: headwater test tests")
+        return BAD_USAGE
+    if (seeds is not None and seeds < 1) or (seed is not None and seed < 0):
+        complain("--seeds is 1 or more, --seed is 0 or more")
+        return BAD_USAGE
+    if importlib.util.find_spec("pytest") is None:
+        complain("tests are run by pytest, which is not installed. Try: pip install pytest")
+        return BAD_USAGE
+    chosen = {"HEADWATER_SEEDS": seeds, "HEADWATER_SEED": seed}
+    os.environ.update({name: str(value) for name, value in chosen.items() if value is not None})
+    return _run([*paths, *(["-k", match] if match else [])], json=json)
+
+
+def _run(arguments: list[str], *, json: bool) -> int:
+    import pytest  # noqa: PLC0415  # It takes longer than every other command together.
+
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)  # As with `python -m pytest`: what stands beside the tests can be imported.
+    heard = _Heard()
+    # What pytest has to say to people must not be in the way of what a program reads.
+    with contextlib.redirect_stdout(sys.stderr) if json else contextlib.nullcontext():
+        options = ["-p", PLUGIN, "-W", QUIET, "-q", "--no-header"]
+        code = int(pytest.main([*options, *arguments], plugins=[heard]))
+    if json:
+        print_json(heard.form(ok=code == OK))
+    elif heard.tests:
+        said = f"{counted(heard.tests, 'test')}, {counted(heard.seeds, 'seed')}"
+        say(f"{said}: {counted(len(heard.failed), 'test')} failed" if heard.failed else f"{said}: all went well")
+    match code:
+        case 0:
+            return OK
+        case _ if code == NO_TESTS:
+            complain("there are no tests there: a test is a function test_... in a file test_....py")
+            return BAD_USAGE
+        case _ if code == MISUSED:
+            return BAD_USAGE
+        case _ if code == STOPPED and heard.is_interrupted:
+            return INTERRUPTED
+        case _:
+            return FAILED
+
+
+class _Heard:
+    """What pytest said of the tests, test by test."""
+
+    def __init__(self) -> None:
+        self.tests = 0
+        self.seeds = 0
+        self.failed: list[tuple[str, str]] = []
+        self.is_interrupted = False
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.tests += report.when == "call"
+        self.seeds += sum(
+            int(str(value)) for name, value in report.user_properties if name == SEEDS and report.when == "call"
+        )
+        if report.failed:
+            self.failed.append((report.nodeid, report.longreprtext))
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.failed.append((report.nodeid, report.longreprtext))
+
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        self.is_interrupted = excinfo.type is KeyboardInterrupt  # pytest interrupts itself with a kind of its own.
+
+    def form(self, *, ok: bool) -> JsonForm:
+        failed: list[JsonForm] = [{"test": name, "message": text} for name, text in self.failed]
+        return {"ok": ok, "tests": self.tests, "seeds": self.seeds, "failed": failed}

@@ -1,4 +1,7 @@
-"""`headwater run APP.py`: an application, the server for it and its data, in one process. Needs the extra `server`."""
+"""`headwater run APP.py`: an application, the server for it and its data, in one process. Needs the extra `server`.
+
+`headwater serve DIRECTORY`: the spaces of a directory for other processes. Needs the extra `server`.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +18,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from cyclopts import Parameter
 
 import headwater
+from headwater.cli.directory import announced, url_of
 from headwater.cli.keys import server_extra
-from headwater.cli.output import FAILED, OK, complain, print_json, remark, say
-from headwater.cli.parameters import Json
-from headwater.cli.process.serve import SWITCH_INTERVAL_S
+from headwater.cli.output import FAILED, OK, DirectoryPath, Json, complain, print_json, remark, say
 from headwater.errors import AuthoringError
 
 if TYPE_CHECKING:
     from headwater.cli.process.reload import Reload
     from headwater.runtime.runtime import Runtime
     from headwater.server.server import Server
+
 
 START: Final = "async def start(rt: headwater.Runtime) -> None"
 START_AGAIN: Final = -1
@@ -116,7 +119,7 @@ def _reload(app: str, file: Path, module: ModuleType) -> Reload:
 
 async def _serve(server: Server, module: ModuleType, data: Path, *, json: bool, reloading: Reload | None) -> int:
     """Serve until a signal comes, with the application's own beginning beside it."""
-    from headwater.cli.owner import announced, url_of  # noqa: PLC0415 (only where an application runs)
+    from headwater.cli.directory import announced, url_of  # noqa: PLC0415 (only where an application runs)
     from headwater.runtime import entry  # noqa: PLC0415
 
     loop = asyncio.get_running_loop()
@@ -225,3 +228,60 @@ def _told(error: BaseException) -> str:
     ours, steps = os.path.dirname(headwater.__file__), traceback.extract_tb(error.__traceback__)
     own = [step for step in steps if not step.filename.startswith((ours, os.path.dirname(asyncio.__file__), "<"))]
     return said if not own else f"{said} ({os.path.basename(own[-1].filename)}:{own[-1].lineno}: {own[-1].line})"
+
+
+SWITCH_INTERVAL_S = 0.000_5
+
+
+def serve(
+    directory: DirectoryPath,
+    /,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8_900,
+    insecure_local: Annotated[bool, Parameter(negative=())] = False,
+    owner: str = "",
+    anyone_founds: Annotated[bool, Parameter(negative=())] = False,
+) -> int:
+    """Serve the spaces of a directory over WebSocket until interrupted.
+
+    Without keys (`headwater keys new`) it listens on this machine only, and only with --insecure-local.
+
+    Example: `headwater serve ./data --port 8900`
+
+    Parameters
+    ----------
+    host
+        The address to listen on. Anything but a loopback address needs keys.
+    port
+        The port to listen on; 0 takes a free one, which the first line of the log names.
+    insecure_local
+        Without keys: everybody on this machine is the user `local`.
+    owner
+        With keys: the user who may make spaces by writing to them, and owns them then.
+    anyone_founds
+        With keys: every user with a token may make a space by being the first to write to it, and owns it. Without
+        this only OWNER may.
+    """
+    with server_extra():
+        import uvloop  # noqa: PLC0415 (an extra)
+
+        from headwater.server.server import Server  # noqa: PLC0415 (an extra)
+
+    async def run() -> None:
+        server = Server(
+            Path(directory),
+            host=host,
+            port=port,
+            insecure_local=insecure_local,
+            owner=owner,
+            anyone_founds=anyone_founds,
+            classes=(),
+        )
+        with announced(Path(directory), url_of(*server.address)):
+            await server.run_until_stopped(signals=True)
+
+    # The loop's thread and the spaces' threads hand over to each other many times a millisecond.
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    uvloop.run(run())
+    return OK

@@ -13,8 +13,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from headwater.cli.data.target import TOKEN
-from headwater.cli.output import OK, print_json, remark, say
-from headwater.cli.parameters import Json
+from headwater.cli.output import OK, Json, print_json, remark, say
 from headwater.errors import AuthoringError, HeadwaterError
 
 

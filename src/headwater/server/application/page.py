@@ -53,8 +53,17 @@ from headwater.replica.document import Document
 from headwater.replica.transaction import Transaction
 from headwater.runtime.authored import call_in
 from headwater.server.application.application import Application
-from headwater.server.application.member_json import Broken, look, part_of, shown_form
-from headwater.server.application.rights import RIGHT_FOR, check_way, needed, space_of, write
+from headwater.server.application.member_json import (
+    RIGHT_FOR,
+    Broken,
+    check_way,
+    look,
+    needed,
+    part_of,
+    shown_form,
+    space_of,
+    write,
+)
 
 PATH: Final = "/v1/page"
 MOST_LOOKS: Final = 2_000

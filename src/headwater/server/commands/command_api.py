@@ -2,12 +2,18 @@
 
 Places are named as people name them, `PIECE.MEMBER#/path`, or by address. What somebody may ask is looked at first, as
 for pages; what stands in the log is answered by the engine, everything else by the runtime. It needs no extra.
+
+What there is in a space, for somebody who named something that is not: pieces, and what one of them keeps.
+
+Looks at what is stored, since that needs no application; a cell that still has its default is not stored. Owns these
+sentences. Looks through so many documents and no more.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from difflib import get_close_matches
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
@@ -15,17 +21,17 @@ from headwater.cells.cell import Cell
 from headwater.cells.codec import codec_for
 from headwater.cells.handle import Input
 from headwater.cells.model import Json
-from headwater.data.address import SPACE_SCOPE, AddressParts, check_space, parse_address
+from headwater.data.address import SPACE_SCOPE, AddressParts, DocKey, check_space, parse_address
 from headwater.data.codec import from_json_form, json_form
 from headwater.data.json_form import JsonForm
 from headwater.data.path import parse_path
-from headwater.data.value import ABSENT
+from headwater.data.value import ABSENT, Absent
 from headwater.engine.admission.access import ACCESS, Right, wrong_with
 from headwater.engine.engine import Engine
 from headwater.errors import AbsentError, AuthoringError, HeadwaterError, InvalidValueError, RuleRefusedError
 from headwater.pieces.declarations import HandlerMember
 from headwater.pieces.handles import Effect, Handler, Options
-from headwater.pieces.names import document_id, piece_id
+from headwater.pieces.names import SEPARATOR, document_id, piece_id
 from headwater.pieces.signature import given
 from headwater.protocol.commit import MAIN
 from headwater.protocol.desk import Question
@@ -37,17 +43,22 @@ from headwater.runtime.binding.records import class_named, classes
 from headwater.runtime.entry import taking_part
 from headwater.runtime.runtime import Runtime
 from headwater.scheduler.node import Node
-from headwater.server.application.member_json import part_of, shown_form
-from headwater.server.application.rights import RIGHT_FOR, check_way, needed, space_of, write
-from headwater.server.commands.branching import branch_form
+from headwater.server.application.member_json import RIGHT_FOR, check_way, needed, part_of, shown_form, space_of, write
 from headwater.server.commands.foreign_reads import Abroad
-from headwater.server.commands.intents import intents_form, stored_form
-from headwater.server.commands.json_forms import compact_form, log_form, read_form, why_form
+from headwater.server.commands.json_forms import (
+    branch_form,
+    compact_form,
+    intents_form,
+    log_form,
+    read_form,
+    stored_form,
+    why_form,
+)
 from headwater.server.commands.nodes_json import backlog_form, current_form, nodes_form
 from headwater.server.commands.reactions_json import reactions_form
-from headwater.server.commands.suggestions import pieces_there
 
-__all__ = ["Desk", "is_address", "place_of"]
+__all__ = ["Desk", "is_address", "members_there", "pieces_there", "place_of"]
+
 
 ACCESS_EXAMPLE: Final = '{"owners": ["ann"], "writers": ["bob"], "readers": ["*"]}'
 
@@ -332,3 +343,43 @@ def _address(asked: Question) -> AddressParts:
     if parts.space is not None and parts.space != asked.space:
         raise AuthoringError(f"{asked.place!r} is in space {parts.space!r}, and the command reads {asked.space!r}")
     return parts
+
+
+RECORD: Final = "@"
+PAGE: Final = 200
+PAGES: Final = 10
+SHOWN: Final = 8
+
+
+def pieces_there(engine: Engine, name: str, branch: str = MAIN) -> str:
+    """Which pieces a space has, those with a similar name first. Empty: it has none."""
+    found: list[str] = []
+    after: str | None = ""
+    for _ in range(PAGES):
+        page = engine.documents(SPACE_SCOPE, branch=branch, after=after or "", limit=PAGE)
+        ids = [each.doc.id.rpartition(":") for each in page.items]
+        found += [id for id, _, stored in ids if stored == RECORD and SEPARATOR not in id]
+        after = page.next
+        if after is None:
+            break
+    return f" Pieces there: {_some(name, found, more=after is not None)}." if found else ""
+
+
+def members_there(engine: Engine, id: str, member: str, branch: str = MAIN) -> str:
+    """What a piece keeps. Empty: there is no such piece."""
+    record: Any = engine.read(DocKey(SPACE_SCOPE, document_id(id, RECORD)), branch=branch).value
+    if isinstance(record, Absent):
+        return ""
+    head = document_id(id, "")
+    page = engine.documents(SPACE_SCOPE, branch=branch, after=head, limit=PAGE)
+    stored = [each.doc.id.removeprefix(head) for each in page.items if each.doc.id.startswith(head)]
+    found = [name for name in stored if name != RECORD and "/" not in name]
+    kept = f"It keeps {_some(member, found)}" if found else "It keeps nothing yet"
+    return f" {kept}; a cell that still has its default is known to the application only: --app FILE."
+
+
+def _some(name: str, found: list[str], *, more: bool = False) -> str:
+    """A few of many, those first that were perhaps meant."""
+    close = get_close_matches(name, found, SHOWN)
+    listed = [*close, *[each for each in sorted(found) if each not in close]]
+    return ", ".join(listed[:SHOWN]) + (", ..." if more or len(listed) > SHOWN else "")

@@ -1,18 +1,40 @@
-"""What the log and the chain of a space say, as plain JSON, for whoever prints it. Decides nothing."""
+"""What the log and the chain of a space say, as plain JSON, for whoever prints it. Decides nothing.
+
+Branches, as commands ask about them: what is done with one, and what came of it as plain JSON. Decides nothing.
+
+The intents of a space as plain JSON: what runtimes have in hand, and what is stored and waits for somebody.
+
+Decides nothing. A stored event that a runtime has in hand is shown once, as that runtime sees it.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
 
 from headwater.data.address import AddressParts, DocKey, doc_text
 from headwater.data.codec import json_form
 from headwater.data.json_form import JsonForm
-from headwater.data.path import lookup
+from headwater.data.path import lookup, path_text
 from headwater.data.value import Absent
+from headwater.engine.admission.merge import BranchDiff
 from headwater.engine.engine import Engine
 from headwater.engine.log.history import Logged, every
 from headwater.engine.provenance import End, chain
-from headwater.errors import AbsentError
+from headwater.errors import AbsentError, AuthoringError
+from headwater.protocol.commit import MAIN
+from headwater.protocol.desk import Question
+from headwater.protocol.verdict import Accepted, Collision, as_error
+from headwater.runtime.binding.stored import id_of
 from headwater.server.commands.foreign_reads import Abroad
-from headwater.server.commands.last_run import last_run_form
+from headwater.server.commands.nodes_json import last_run_form
+
+if TYPE_CHECKING:
+    from headwater.protocol.stored_events import StoredEvent
+    from headwater.runtime.binding.intents import IntentRow
+
+__all__ = ["branch_form", "intents_form", "stored_form"]
+
 
 _ENDS = {
     End.GOES_ON: None,
@@ -124,3 +146,134 @@ def why_form(
             }
         )
     return {"address": doc_text(key, parts.path), "steps": steps, "last_run": last}
+
+
+def branch_form(engine: Engine, asked: Question) -> dict[str, JsonForm]:
+    """Do what is asked with the branches of a space."""
+    match asked.value:
+        case "list":
+            return _listed(engine, asked)
+        case "new":
+            made = engine.fork(asked.name, parent=asked.branch or MAIN, at=asked.at)
+            return {"name": made.name, "parent": asked.branch or MAIN, "fork_seq": made.fork_seq}
+        case "diff":
+            return _diff_form(engine.diff(asked.name, after=asked.after, limit=asked.limit))
+        case "merge":
+            return _merged(engine, asked.name)
+        case "delete":
+            engine.delete_branch(asked.name)
+            return {"deleted": asked.name}
+        case other:
+            raise AuthoringError(f"{other!r} is nothing to do with a branch: list, new, diff, merge or delete")
+
+
+def _listed(engine: Engine, asked: Question) -> dict[str, JsonForm]:
+    page = engine.branches(after=asked.after, limit=asked.limit)
+    found: list[JsonForm] = [
+        {
+            "name": each.name,
+            "parent": each.parent.name if each.parent else None,
+            "fork_seq": each.fork_seq,
+            "created_us": each.row.created_us,
+            "merged_seq": each.row.merged_seq or None,
+        }
+        for each in page.items
+    ]
+    return {"branches": found, "next": page.next}
+
+
+def _merged(engine: Engine, name: str) -> dict[str, JsonForm]:
+    found, verdict = engine.merge(name)
+    if verdict is not None and not isinstance(verdict, Accepted):
+        raise as_error(verdict)
+    return {**_diff_form(found), "merged_seq": None if verdict is None else verdict.seq}
+
+
+def _diff_form(found: BranchDiff) -> dict[str, JsonForm]:
+    return {
+        "branch": found.branch,
+        "parent": found.parent,
+        "since": found.since,
+        "through": found.through,
+        "documents": len(found.changes),
+        "changes": [
+            {
+                "kind": patch.kind,
+                "address": doc_text(change.doc, patch.path),
+                "value": json_form(patch.arg),
+            }
+            for change in found.changes
+            for patch in change.patches
+        ],
+        "collisions": [_collision_form(each) for each in found.collisions],
+        "next": found.next,
+    }
+
+
+def _collision_form(collision: Collision) -> JsonForm:
+    return {
+        "address": doc_text(collision.doc, collision.path),
+        "path": path_text(collision.path),
+        "basis": collision.basis,
+        "seq": collision.seq,
+        "session": collision.session,
+        "node": collision.node,
+        "reason": collision.reason,
+        "says": str(collision),
+    }
+
+
+MOST: Final = 1_000
+"""Stored events that are listed."""
+
+
+def stored_form(engine: Engine) -> list[JsonForm]:
+    """What is stored in a space and was not handled, oldest first."""
+    page = engine.events(limit=MOST)
+    rows: list[JsonForm] = [
+        {
+            "id": id_of(each.id, each.payload),
+            "stream": each.stream,
+            "state": "stored",
+            "sent_us": each.stored_us,
+            "due_us": each.due_us or None,
+            "attempts": 0,
+            "conflict": "",
+            "winner": "",
+            "waits": "",
+            "advice": "",
+            "error": "",
+            "ended_us": None,
+        }
+        for each in page.items
+    ]
+    if page.next is not None:
+        rows.append(_more(page.items[-1], len(page.items)))
+    return rows
+
+
+def _more(last: StoredEvent, listed: int) -> JsonForm:
+    """That there are more than are listed."""
+    return {
+        "id": f"after {last.id}",
+        "stream": f"{last.stream.partition('/')[0]}/",
+        "state": "stored",
+        "sent_us": last.stored_us,
+        "due_us": None,
+        "attempts": 0,
+        "conflict": "",
+        "winner": "",
+        "waits": "",
+        "advice": "",
+        "error": f"more are stored: these are the first {listed:,}",
+        "ended_us": None,
+    }
+
+
+def intents_form(space: str, rows: Iterable[IntentRow], stored: list[JsonForm]) -> list[JsonForm]:
+    """What is on its way in a space, and how the last ones ended."""
+    head = f"{space}/"
+    known = [row.as_json() for row in rows if row.stream.startswith(head)]
+    living = {row["id"] for row in known if row["ended_us"] is None}
+    waiting = [each for each in stored if isinstance(each, dict) and each["id"] not in living]
+    return [*known, *waiting]

@@ -2,6 +2,12 @@
 
 A space is opened when somebody asks for it, off the event loop, and stays open; when there are too many, one that
 nobody is connected to makes room. One whose host failed is opened again for the next who asks: the disk decides.
+
+What a host's thread has to tell the connections of its space, gathered while it processes one batch.
+
+A connection gets all of it at once, in order, when the batch is done: verdicts and the news that cover them travel
+together. Whose turn it is after a conflict hears first, since everybody else waits for it. A connection that cannot be
+told ends; the others are told all the same. Belongs to the host's thread alone.
 """
 
 from __future__ import annotations
@@ -11,6 +17,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
 
 from headwater.clock import Clock
 from headwater.data.address import check_space
@@ -20,8 +27,45 @@ from headwater.engine.engine import Engine
 from headwater.engine.sync.hub import Hub
 from headwater.engine.sync.space_worker import ThreadHost
 from headwater.errors import InvalidValueError, LimitError, MovedError, ProtocolError, StorageError
+from headwater.protocol.messages import FromEngine, Sync
 from headwater.server.operation.limits import ServerLimits
-from headwater.server.operation.send_buffer import Outbox
+
+
+class Addressee(Protocol):
+    """Takes messages on any thread."""
+
+    def tell(self, messages: list[FromEngine]) -> None: ...
+
+    def failed(self, error: Exception) -> None:
+        """Telling it something raised this."""
+
+
+class Outbox:
+    """Messages on their way to the connections of one space."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: dict[Addressee, list[FromEngine]] = {}
+
+    def post(self, to: Addressee, message: FromEngine) -> None:
+        self._waiting.setdefault(to, []).append(message)
+
+    def flush(self) -> None:
+        """Tell everybody what was said since the last time."""
+        if not self._waiting:
+            return
+        waiting, self._waiting = self._waiting, {}
+        for to in sorted(waiting, key=lambda to: not _has_turn(waiting[to])) if len(waiting) > 1 else waiting:
+            try:
+                to.tell(waiting[to])
+            except Exception as error:
+                to.failed(error)
+
+
+def _has_turn(messages: list[FromEngine]) -> bool:
+    return any(isinstance(message, Sync) and message.turn == 0 for message in messages)
+
 
 OnFailed = Callable[[str, BaseException], object]
 OnPeerFailed = Callable[[str, Exception], object]

@@ -31,11 +31,10 @@ from headwater.protocol.messages import (
     decode_from_replica,
 )
 from headwater.runtime.reception import Reception
-from headwater.server.operation.rate_limit import Rate
-from headwater.server.operation.send_buffer import Outbox
+from headwater.server.operation.limits import Rate
 from headwater.server.operation.service import Service
-from headwater.server.sync.backpressure import Flow, Question
-from headwater.server.sync.oversize import fitting, refusals
+from headwater.server.operation.spaces import Outbox
+from headwater.server.sync.backpressure import Flow, Question, fitting, refusals
 from headwater.server.sync.wire import FLUSHED, Wire
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
