@@ -19,7 +19,7 @@ import msgspec
 
 from headwater import AbsentError
 
-__all__ = ["NAMES", "Declaration", "NaivePiece", "World", "constant", "reads_of"]
+__all__ = ["NAMES", "Address", "Declaration", "NaivePiece", "World", "constant", "reads_of"]
 
 Address = tuple[str, str]
 """Path of a piece and name of a member."""

@@ -80,8 +80,7 @@ async def _play(request: Request, pipe: Any) -> None:
         await runtime.settled()
         if segment.looks_first:
             await player.look_at_all()
-        if not segment.is_visitor:  # A piece that is only named computes again what it makes of given handles.
-            pipe.ran(sorted(set(runs.nodes)))
+        pipe.ran(sorted(set(runs.nodes)))
         cells = {}
         for piece in program.pieces:
             for member in program.class_named(piece.of).of_kind(*CELL_KINDS):
@@ -89,6 +88,7 @@ async def _play(request: Request, pipe: Any) -> None:
         pipe.found(cells)
         await player.play(segment.steps)
         if segment.looks_last and player.has_all_open:
+            await player.rest()  # A handler that lands after a pull would leave its computed out of date.
             await player.look_at_all()
             await player.rest()
             pipe.looked_at_all()

@@ -12,6 +12,7 @@ the next process finds say how many.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -19,7 +20,7 @@ from typing import Any, Final
 from headwater import Refused
 from tests.simulation.programs.build import NaiveProgram
 from tests.simulation.programs.description import PieceClass, Program, Remake, Send, Transact, Write
-from tests.simulation.programs.naive import World, reads_of
+from tests.simulation.programs.naive import Address, World, reads_of
 
 __all__ = [
     "DONE",
@@ -42,6 +43,8 @@ Value = Callable[[NaiveProgram], Any]
 REFUSED: Final = "refused"
 FAILED: Final = "failed"
 DONE: Final = "done"
+WITH_PARTS: Final = ("rec", "ints", "recs")
+"""Kinds of cells, parts of which are read by themselves."""
 
 
 class Mismatch(AssertionError):
@@ -138,7 +141,8 @@ class Record:
         self._looks: list[Look] = []
         self._asked: dict[int, int] = {}  # pulls under way: the length of the tape at their beginning
         self._is_clean = False  # every node was looked at, and nothing was done since
-        self._has_changed_code = False
+        self._first_written: set[Address] = set()  # by the last process that looked at everything
+        self._written_before: set[Address] = set()  # the present process
         self._is_killed = False  # the last process was
         self._is_vague = False  # a process was killed before it could be followed
         self._mixes: list[Mismatch] = []
@@ -181,6 +185,7 @@ class Record:
         for key in [key for key in self._effects if key[0] == piece]:
             del self._effects[key]
         eid = -len(self._tape) - 1
+        self._written_before = {at for at in self._written_before if at[0] != piece}
         self._fresh = {node for node in self._fresh if not node.startswith(f"{piece}:")}
         self.expect(Remake(piece), eid)
         self.note(eid)
@@ -247,6 +252,7 @@ class Record:
     def looked_at_all(self) -> None:
         """Every piece is open, every member was pulled, and nothing is under way."""
         self._is_clean = True
+        self._first_written = self._world.cells.keys() - self._written_before
 
     def _check_runs(self, runs: Mapping[str, int], states: list[Any]) -> None:
         """A computed runs at most once for each change of a value that it reads, and once more.
@@ -357,30 +363,25 @@ class Record:
             for each in self._effects.values():
                 each.is_unsure = True
             self._is_clean = False
-            self._has_changed_code = True
             self._program = self._next
             self.naive = NaiveProgram(self._program, self._world)
 
     def ran(self, nodes: Sequence[str]) -> None:
         """These nodes ran before the first step of a process. If everything was up to date before, there are none."""
-        left = [node for node in nodes if not self._stands_on_each(node)]
-        # Where there are two spaces, or the code was another one before, a node is seen to run once more in about one
-        # of 80 programs.
-        has_one_space = len({piece.space for piece in self._program.pieces}) == 1
-        # A single node is seen to run in about one of 200 programs: one that read a cell which a handler wrote twice.
-        if self._is_clean and len(left) > 1 and has_one_space and not self._has_changed_code:
+        left = [node for node in nodes if not self._reads_first_write(node)]
+        if self._is_clean and left:
             raise Mismatch(f"{', '.join(left)} ran after a restart without a change")
 
-    def _stands_on_each(self, node: str) -> bool:
-        """Whether a node is an `each` or reads one: these are seen to run once more, which is not understood yet."""
-        piece, _, member = node.partition(" ")[0].rpartition("/")[2].partition(":")
-        if "/" in node.partition(":")[2] or piece not in {each.name for each in self._program.pieces}:
-            return True
-        members = self._program.class_of(piece).members
-        below = {each.name for each in members if each.name[0] in "vdk"}
-        while more := {each.name for each in members if each.uses & below} - below:
-            below |= more
-        return member in below
+    def _reads_first_write(self, node: str) -> bool:
+        """Whether a node reads a cell that was first written by the last process that looked at everything.
+
+        The first write of a cell replaces all of it. A node that read one key or field before is not told if its part
+        stays the same, and runs once more after a restart: the engine does not know the default of the cell.
+        """
+        piece, _, member = re.split(r"([:/])", node.partition("/")[2], maxsplit=1)
+        members = {each.name: each for each in self._program.class_of(piece).members}
+        used = members[re.split(r"[/ ]", member, maxsplit=1)[0]].uses
+        return any((piece, name) in self._first_written and members[name].kind in WITH_PARTS for name in used)
 
     def ended(self, *, is_killed: bool) -> None:
         """A process is gone. If it was killed, results of its nodes may not be stored, and are computed again."""
@@ -421,6 +422,7 @@ class Record:
         if missing:
             raise Mismatch(f"what a process found after a kill answered to no end of the tape: {missing[0]}")
         self._checked = len(self._tape)
+        self._written_before = set(self._world.cells)
         for series in self._effects.values():
             series.since = len(self._tape)
         self._take_code()

@@ -5,10 +5,11 @@ Until it is answered they wait. What cannot be had, or not in time, is unknown, 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from headwater.protocol.messages import Looks, Seen
-from headwater.protocol.observations import NodeKey, Observations, QueryNodes
+from headwater.protocol.observations import NodeKey, Observations, Observed, QueryNodes
 from headwater.runtime.binding.parts import Key
 from headwater.runtime.binding.phases import Batch, Entered, Phase, answered, key_of
 
@@ -76,10 +77,15 @@ class Asking:
             await self._resuming.have_classes(root, page.observed)
             for each in page.observed:
                 phase.table[key_of(each.node)] = (each, page.seq)
-            elsewhere = [each for each in page.observed if each.foreign]
-            if elsewhere and channel is not None:
-                phase.elsewhere.add(await self._resuming.elsewhere.ask(root, channel, elsewhere))
+            await self.compare_elsewhere(root, phase, page.observed)
         return True
+
+    async def compare_elsewhere(self, root: Home, phase: Phase, observed: Iterable[Observed]) -> None:
+        """Ask other spaces whether the reads that these nodes made there still hold."""
+        channel = self._resuming.pieces.runtime.channel(root.space.name)
+        readers = [each for each in observed if each.foreign]
+        if readers and channel is not None:
+            phase.elsewhere.add(await self._resuming.elsewhere.ask(root, channel, readers))
 
     async def answered(self, channel: Attached, question: Looks) -> Seen | None:
         """One answer, once the replica has reached what it speaks of. None: it cannot be had, or not in time."""

@@ -79,6 +79,8 @@ async def _nodes(
     for key, known in found.items():
         if known is not None:
             phase.table.setdefault(key, known)
+    # I7: a node that read another space comes back only if that space was asked.
+    await resuming.asking.compare_elsewhere(root, phase, [known[0] for known in found.values() if known is not None])
     missing = [key for key, known in found.items() if known is None]
     if not await resuming.asking.known(root, phase, [*missing, *(key for key in rows if key not in found)]):
         return None

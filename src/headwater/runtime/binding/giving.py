@@ -125,21 +125,27 @@ class Defaults:
 
     async def arrived(self, home: Home, docs: Iterable[DocKey], late_us: int) -> None:
         """Have it known here of which classes the pieces are that have some documents of its space."""
-        pieces, space, core = home.pieces, home.space, home.pieces.core
+        pieces, space = home.pieces, home.space
         ids = dict.fromkeys([owner_of(doc)[0].partition(SEPARATOR)[0] for doc in docs])
         missing = [id for id in ids if id and not self._class(pieces, space, id)[0]]
         if not missing:
             return
         records = [_record(pieces, space, id) for id in missing]
-        for record in records:
-            core.load(record)
-        await pieces.runtime.tasks.until(
-            lambda: all(each.value is not NOT_HERE or core.why_not(each) is not None for each in records), late_us
-        )
+        await _have_here(home, records, late_us)
         for id in missing:
             self._class(pieces, space, id)
         for record in records:
             space.let_be(record)
+
+
+async def _have_here(home: Home, records: list[Document], late_us: int) -> None:
+    """Wait until records of the space of a piece are here, or will not come, or it is too late."""
+    core = home.pieces.core
+    for record in records:
+        core.load(record)
+    await home.pieces.runtime.tasks.until(
+        lambda: all(each.value is not NOT_HERE or core.why_not(each) is not None for each in records), late_us
+    )
 
 
 def owner_of(doc: DocKey) -> tuple[str, str]:
@@ -187,6 +193,14 @@ def given_to(home: Home) -> str | None:
     if value is NOT_HERE or not isinstance(value, dict):
         return None
     return f"{digest(value.get('inputs', {}))} "
+
+
+async def have_given(home: Home, late_us: int) -> None:
+    """Have the record of a piece here if nothing else says what the piece was given: it was not opened, only named."""
+    if home.inputs is None and home.outline.of(GivenMember):
+        record = _record(home.pieces, home.space, home.id)
+        await _have_here(home, [record], late_us)
+        home.space.let_be(record)
 
 
 def inputs_of(home: Home) -> Iterator[tuple[str, DocKey]]:

@@ -26,6 +26,7 @@ from headwater.replica.replica import Replica
 from headwater.runtime.binding import forgetting, makers
 from headwater.runtime.binding.asking import PAGE, Asking
 from headwater.runtime.binding.elsewhere import WRITTEN_THERE, Elsewhere
+from headwater.runtime.binding.giving import have_given
 from headwater.runtime.binding.observed import Codes, about
 from headwater.runtime.binding.onward import nodes_of
 from headwater.runtime.binding.parts import Part
@@ -196,6 +197,7 @@ class Resuming:
                 await core.observing.until(lambda: channel.is_up() or root.space.ended is not None)
             await self._ask(root, phase, channel)
             await self.have_classes(root, [known for known, _ in phase.table.values()])
+            await have_given(root, round(self._pieces.runtime.policy.answer_ms * 1_000))
             forgetting.members(root, phase, channel)
             phase.elsewhere = await self.elsewhere.ask(root, channel, [known for known, _ in phase.table.values()])
         finally:
@@ -299,6 +301,8 @@ class Resuming:
         for _ in range(ROUNDS):
             while self._todo:
                 entered = self._todo.popleft()
+                if self._waits_again(entered):
+                    continue
                 known = self._known(entered)
                 if known is not None:
                     found.append((entered, *known))

@@ -1,0 +1,139 @@
+"""A restart without a change runs no node."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from headwater import Cell, Input, Piece, Runtime, cell, computed, each, effect, fold, given
+from headwater.runtime import Embedded
+from tests.scenario.pieces_kit import run
+
+ran: list[str] = []
+
+
+class Source(Piece, name="aid.restart.Source"):
+    x: Cell[int] = cell(default=0)
+
+    @computed
+    def c(self) -> int:
+        ran.append("source c")
+        return self.x.get() + 1
+
+
+class Reader(Piece, name="aid.restart.Reader"):
+    """Demands a computed that reads its input, and has another one that reads both."""
+
+    i: Input[int] = given()
+
+    @computed
+    def a(self) -> int:
+        ran.append("a")
+        return self.i.get()
+
+    @computed
+    def both(self) -> int:
+        ran.append("both")
+        return self.a.get() + self.i.get()
+
+    @effect
+    def show(self) -> None:
+        ran.append("show")
+        self.a.get()
+
+
+class Named(Piece, name="aid.restart.Named"):
+    i: Input[int] = given()
+    rows: Cell[Mapping[str, int]] = cell(default={"a": 1})
+
+    @each(rows)
+    def double(self, row: Cell[int]) -> int:
+        ran.append("double")
+        return row.get() * 2
+
+    total = fold(rows, start=0, add=lambda t, n: ran.append("total") or t + n, remove=lambda t, n: t - n)  # type: ignore[func-returns-value]
+
+    @computed
+    def c(self) -> int:
+        ran.append("c")
+        return self.i.get()
+
+
+class Rows(Piece, name="aid.restart.Rows"):
+    """Its effect reads its input, and an `each` with a row."""
+
+    i: Input[int] = given()
+    rows: Cell[Mapping[str, int]] = cell(default={})
+
+    @each(rows)
+    def values(self, row: Cell[int]) -> int:
+        ran.append("values")
+        return self.i.get()
+
+    @effect
+    def show(self) -> None:
+        ran.append("show")
+        self.i.get(), self.values.get()
+
+
+async def processes(folder: Path, *steps: Callable[[Runtime], Awaitable[object]]) -> None:
+    """Run each step in a runtime of its own. Keep what ran in the last one."""
+    for step in steps:
+        async with Embedded(folder, synchronous="OFF") as data, Runtime(data, identity="one") as rt:
+            ran.clear()
+            await step(rt)
+            await rt.settled()
+
+
+async def pulled(piece: Any, *members: str) -> None:
+    for member in members:
+        await getattr(piece, member).pull()
+
+
+def test_computed_that_reads_another_space_and_a_demanded_computed_does_not_run_after_restart(tmp_path: Path) -> None:
+    async def step(rt: Runtime) -> None:
+        source: Any = await rt.space("one").open(Source, "source")
+        reader: Any = await rt.space("two").open(Reader(i=source.c), "reader")
+        await rt.settled()
+        await pulled(reader, "a", "both")
+
+    run(lambda: processes(tmp_path, step, step))
+    assert ran == []
+
+
+async def host(rt: Runtime) -> None:
+    """Open a piece with an input."""
+    source: Any = await rt.space("one").open(Source, "source")
+    await pulled(await rt.space("one").open(Named(i=source.c), "named"), "double", "total", "c")
+
+
+async def visit(rt: Runtime) -> None:
+    """Pull the same piece, and open nothing."""
+    await pulled(rt.space("one").piece(Named, "named"), "double", "total", "c")
+
+
+def test_piece_that_is_only_named_and_has_inputs_does_not_run_after_restart(tmp_path: Path) -> None:
+    run(lambda: processes(tmp_path, host, visit))
+    assert ran == []
+
+
+def test_piece_with_inputs_does_not_run_after_another_process_named_it(tmp_path: Path) -> None:
+    run(lambda: processes(tmp_path, host, visit, host))
+    assert ran == []
+
+
+def test_each_of_a_piece_that_wakes_while_the_each_is_registered_does_not_run_after_restart(tmp_path: Path) -> None:
+    async def opened(rt: Runtime) -> Any:
+        source: Any = await rt.space("one").open(Source, "source")
+        return await rt.space("one").open(Rows(i=source.c), "rows")
+
+    async def first(rt: Runtime) -> None:
+        rows = await opened(rt)
+        await rt.settled()
+        await rt.space("one").transact(lambda: rows.rows.set({"a": 2}))
+        await rt.settled()
+        await pulled(rows, "values")
+
+    run(lambda: processes(tmp_path, first, opened))
+    assert ran == []
