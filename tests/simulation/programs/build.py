@@ -71,7 +71,7 @@ class NaiveProgram:
         alone.placed(world, piece)
         for name, value in shown:
             if name[0] == "x":
-                world.write((piece, name), value)
+                getattr(alone, name).set(value)
         return tuple((name, getattr(alone, name).get()) for name, _ in shown)
 
     def execute(self, text: str) -> None:

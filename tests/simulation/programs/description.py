@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 __all__ = [
+    "ANN",
+    "WINDOWS",
     "By",
     "Crash",
     "Member",
@@ -37,6 +39,9 @@ __all__ = [
 ]
 
 INDENT: Final = "    "
+ANN: Final = "ann"
+WINDOWS: Final = {ANN: (ANN, ""), "ann2": (ANN, "second"), "bob": ("bob", "other")}
+"""The windows of a program in one runtime: user, and the name of the session. The pieces are open in the first one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,7 @@ class Member:
     kind: str
     source: tuple[str, ...]
     uses: frozenset[str] = frozenset()  # members of the same class, and classes
+    scope: str = "space"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +158,7 @@ class Rest:
 
 @dataclass(frozen=True, slots=True)
 class By:
-    """A step of one user, where several users share a space."""
+    """A step of one user, where several users share a space; in one runtime that of a window."""
 
     user: str
     step: Send | Write | Transact | Pull | Watch | Unwatch | Stop | Open
@@ -181,7 +187,7 @@ class Wait:
 
 
 SharedStep: TypeAlias = By | Offline | Online | Crash | Wait | Rest
-Step: TypeAlias = Send | Write | Transact | Pull | Watch | Unwatch | Stop | Open | Remake | Rest
+Step: TypeAlias = Send | Write | Transact | Pull | Watch | Unwatch | Stop | Open | Remake | Rest | By
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
 from tests.simulation.programs.description import (
+    ANN,
+    WINDOWS,
+    By,
     Member,
     Open,
     Piece,
@@ -42,6 +45,7 @@ __all__ = ["READABLE", "ClassDraw", "Features", "Steps", "draw_classes", "draw_p
 READABLE: Final = ("number", "pair", "table")
 """Kinds of computeds."""
 LOG: Final = "self.log.push(eid)"
+SCOPES: Final = ("space", "user", "session")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +66,17 @@ class Features:
     equal_writes: bool = True  # writes that may change nothing
     logged: bool | None = None  # whether each handler adds its id to a cell; None: in every second program
     steps: int = 30
+    # In one runtime only: the models of several runtimes and processes do not have these.
+    users: bool = False  # cells and computeds of users and sessions, and steps of other windows
+
+
+ALONE: Final = Features(users=True)
+"""The features of programs in one runtime."""
 
 
 def draw_program(seed: int, features: Features | None = None) -> Program:
     """The program of a seed."""
-    features = features or Features()
+    features = features or ALONE
     draw = Random(f"program {seed}")
     classes = draw_classes(draw, features)
     pieces = draw_pieces(draw, classes, features)
@@ -93,6 +103,7 @@ def draw_classes(draw: Random, features: Features) -> tuple[PieceClass, ...]:
             is_logged=is_logged,
             is_fresh=fresh,
             side_writes=0.15 if features.side_writes else 0.0,
+            users=0.3 if features.users else 0.0,
         )
         classes.append(drawn.drawn())
     return (*children, *classes)
@@ -133,6 +144,7 @@ class ClassDraw:
         is_logged: bool,
         is_fresh: bool = False,
         side_writes: float = 0.0,
+        users: float = 0.0,
         members: Sequence[Member] = (),
         sources: Sequence[Source] = (),
     ) -> None:
@@ -143,8 +155,10 @@ class ClassDraw:
         self._is_logged = is_logged  # handlers add their ids to a cell
         self._is_fresh = is_fresh  # every write changes something
         self._side_writes = side_writes
+        self._users = users
         self._members = list(members)
         self._sources = list(sources)
+        self._scoped: list[tuple[str, Source]] = []  # sources of one user or session each, with their scope
 
     def drawn(self) -> PieceClass:
         draw = self._draw
@@ -156,6 +170,9 @@ class ClassDraw:
         for number in range(draw.randint(1, 5)):
             kind = draw.choice(tuple(CELL_KINDS))
             self._add(Member(f"x{number}", kind, (declared(draw, f"x{number}", kind),)), kind)
+        if self._users and draw.random() < self._users:
+            for number in range(5, 5 + draw.randint(1, 2)):
+                self._draw_scoped_cell(f"x{number}")
         for number in range(draw.randint(1, 6)):
             self._draw_node(number)
             if draw.random() < self._side_writes:
@@ -191,8 +208,31 @@ class ClassDraw:
         self._members.append(member)
         self._sources.append(Source(f"self.{member.name}", kind, frozenset({member.name})))
 
+    def _draw_scoped_cell(self, name: str) -> None:
+        draw = self._draw
+        kind, scope = draw.choice(tuple(CELL_KINDS)), draw.choice(SCOPES[1:])
+        self._members.append(Member(name, kind, (declared(draw, name, kind, scope),), scope=scope))
+        self._scoped.append((scope, Source(f"self.{name}", kind, frozenset({name}))))
+
+    def _draw_scoped_computed(self, name: str) -> None:
+        """A computed of one user or session each, which reads its own scope and wider ones."""
+        draw = self._draw
+        scope = draw.choice(SCOPES[1:])
+        near = [source for of, source in self._scoped if SCOPES.index(of) <= SCOPES.index(scope)]
+        text, uses = expression(draw, [*near, *near, *self._sources])
+        member = _computed(name, "number", text, uses, f'@computed(scope="{scope}")')
+        self._members.append(replace(member, scope=scope))
+        self._scoped.append((scope, Source(f"self.{name}", "number", frozenset({name}))))
+
+    def _sources_of_windows(self) -> list[Source]:
+        """The sources of code that runs for one window: effects and handlers."""
+        return [*self._sources, *(source for _, source in self._scoped)]
+
     def _draw_node(self, number: int) -> None:
         draw = self._draw
+        if self._scoped and draw.random() < 0.3:
+            self._draw_scoped_computed(f"c{number}")
+            return
         if draw.random() < 0.3 and self._draw_shape(number):
             return
         self._draw_computed(f"c{number}", draw.choice(("number", "number", "number", "pair", "table")))
@@ -219,7 +259,7 @@ class ClassDraw:
         draw = self._draw
         if draw.random() < 0.25 and self._draw_child_member(number):
             return True
-        cells = [each for each in self._members if each.kind in ("ints", "recs")]
+        cells = [each for each in self._members if each.kind in ("ints", "recs") and each.scope == "space"]
         if not cells:
             return False
         cell = draw.choice(cells)
@@ -245,7 +285,7 @@ class ClassDraw:
     def _draw_child_member(self, number: int) -> bool:
         """A `child` of one of two classes, and a computed over it."""
         draw = self._draw
-        cells = [each for each in self._members if each.kind in ("int", "rec")]
+        cells = [each for each in self._members if each.kind in ("int", "rec") and each.scope == "space"]
         cells = [each for each in cells if any(of.members[0].kind == f"given {each.kind}" for of in self._children)]
         if not cells:
             return False
@@ -307,7 +347,7 @@ class ClassDraw:
 
     def _draw_effect(self, name: str) -> None:
         """An effect that shows up to three values."""
-        parts = [expression(self._draw, self._sources, 1) for _ in range(self._draw.randint(1, 3))]
+        parts = [expression(self._draw, self._sources_of_windows(), 1) for _ in range(self._draw.randint(1, 3))]
         values = ", ".join(text for text, _ in parts)
         source = ("@effect", f"def {name}(self) -> None:", f'    SHOW(self.ctx.name, "{name}", ({values},))')
         self._members.append(Member(name, "effect", source, frozenset().union(*(uses for _, uses in parts))))
@@ -320,7 +360,7 @@ class ClassDraw:
         below |= {each.name for each in self._members if each.name[0] in "yw"}
         while more := {each.name for each in self._members if each.uses & below} - below:
             below |= more
-        names = [each.handle.removeprefix("self.") for each in self._sources if not each.uses & below]
+        names = [each.handle.removeprefix("self.") for each in self._sources_of_windows() if not each.uses & below]
         cells = [name for name in names if name[0] in "ix"]
         derived = [name for name in names if name[0] not in "ix"]
         derived = sorted(self._draw.sample(derived, self._draw.randint(1, len(derived)))) if derived else []
@@ -331,16 +371,17 @@ class ClassDraw:
     def _draw_handler(self, name: str) -> None:
         """A handler that reads, may refuse or fail, writes, and answers an int."""
         draw = self._draw
-        text, uses = expression(draw, self._sources)
+        sources = self._sources_of_windows()
+        text, uses = expression(draw, sources)
         lines = ["NOTE(self.ctx.name, eid)", f"got = {text}"]
-        cells = [each for each in self._sources if each.kind in CELL_KINDS and not each.handle.startswith("self.i")]
+        cells = [each for each in sources if each.kind in CELL_KINDS and not each.handle.startswith("self.i")]
         for _ in range(draw.randint(0, 3)):
             cell = draw.choice(cells)
             n = draw.choice(("n", "n", "got", "got % 5"))
             lines.append(write(draw, cell, n, "w", "eid" if self._is_fresh else None))
             uses |= cell.uses
         if draw.random() < 0.4:
-            test, others = condition(draw, self._sources)
+            test, others = condition(draw, sources)
             uses |= others
             error = 'Refused("no")' if draw.random() < 0.85 else 'ValueError("wrong")'
             at = draw.randint(2, len(lines))
@@ -375,7 +416,7 @@ def draw_pieces(draw: Random, classes: tuple[PieceClass, ...], features: Feature
             given = tuple((member.name, *draw.choice(numbers)) for member in inputs)
             space = "two" if features.spaces and pieces and draw.random() < 0.2 else "one"
             pieces.append(Piece(name, each.name, given, space))
-            mine += [(name, member.name) for member in each.of_kind("int", "number")]
+            mine += [(name, member.name) for member in each.of_kind("int", "number") if member.scope == "space"]
         numbers += mine
     return tuple(pieces)
 
@@ -405,7 +446,7 @@ class Steps:
 
     def drawn(self) -> tuple[Step, ...]:
         while len(self._steps) < self._features.steps:
-            self._steps += self._some()
+            self._steps += self._by_window(self._some()) if self._features.users else self._some()
         return (*self._steps, Rest())
 
     def _some(self) -> list[Step]:
@@ -429,6 +470,14 @@ class Steps:
                 return self._remake(piece) if self._features.remakes else self.sends(piece)
             case _:
                 return [Rest()]
+
+    def _by_window(self, steps: list[Step]) -> list[Step]:
+        """Steps of one window."""
+        window = self._draw.choice((*WINDOWS, ANN))
+        return [
+            By(window, each) if window != ANN and isinstance(each, Send | Write | Transact | Pull | Watch) else each
+            for each in steps
+        ]
 
     def next_id(self) -> int:
         self._eid += 1

@@ -115,10 +115,12 @@ Text = tuple[str, frozenset[str]]
 """An expression, and the members that it uses."""
 
 
-def declared(draw: Random, name: str, kind: str) -> str:
+def declared(draw: Random, name: str, kind: str, scope: str = "space") -> str:
     """The declaration of a cell."""
     annotation, defaults = CELL_KINDS[kind]
-    return f"{name}: Cell[{annotation}] = cell(default={draw.choice(defaults)})"
+    default = draw.choice(defaults)
+    more = "" if scope == "space" else f', scope="{scope}"'
+    return f"{name}: Cell[{annotation}] = cell(default={default}{more})"
 
 
 def expression(draw: Random, sources: Sequence[Source], depth: int = 2) -> Text:

@@ -18,11 +18,12 @@ from typing import Any, Final, cast
 import msgspec
 
 from headwater import AbsentError
+from tests.simulation.programs.description import ANN, WINDOWS
 
 __all__ = ["NAMES", "Address", "Declaration", "NaivePiece", "World", "constant", "reads_of"]
 
 Address = tuple[str, str]
-"""Path of a piece and name of a member."""
+"""Path of a piece, and name of a member; for a user or session each, with the name of that."""
 Step = tuple[str, object]
 """One step into a value: ("key", k) or ("field", name)."""
 Values = dict[Address, Any]
@@ -40,6 +41,7 @@ class World:
     def __init__(self) -> None:
         self.cells: Values = {}
         self.pieces: dict[str, NaivePiece] = {}
+        self._window = ANN  # code runs for this one
         self._before: Values | None = None  # the cells before the handler that is running
         self.is_trying = False  # a computed is run for its declared writes
         self._known: dict[Address, Any] = {}  # values of computeds in the present state
@@ -47,6 +49,20 @@ class World:
     def write(self, address: Address, value: Any) -> None:
         self.cells = {**self.cells, address: value}
         self._known = {}
+
+    def address(self, path: str, member: str, scope: str) -> Address:
+        """The address of a member for the present window."""
+        owner = {"space": "", "user": "@" + WINDOWS[self._window][0], "session": "@" + self._window}[scope]
+        return path, member + owner
+
+    @contextmanager
+    def seen_from(self, window: str) -> Iterator[None]:
+        """Run code for a window."""
+        before, self._window = self._window, window
+        try:
+            yield
+        finally:
+            self._window = before
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -97,8 +113,9 @@ class World:
             self.cells = before
 
     def forget(self, path: str) -> None:
-        """Delete a piece with its children."""
+        """Delete a piece with its children, and what it keeps for the present window."""
         gone = {at for at in self.cells if at[0] == path or at[0].startswith(path + "/")}
+        gone = {at for at in gone if "@" not in at[1] or at[1].endswith("@" + self._window)}
         self.restore({at: value for at, value in self.cells.items() if at not in gone})
 
 
@@ -256,12 +273,14 @@ class Declaration:
 class CellDeclaration(Declaration):
     """A cell. One that a computed declares to write has the value that this computed writes."""
 
-    def __init__(self, default: Any) -> None:
+    def __init__(self, default: Any, scope: str = "space") -> None:
         self.default = default
+        self.scope = scope
         self.writer: Callable[[Any], Any] | None = None
 
     def handle(self, piece: NaivePiece) -> Any:
-        world, address, writer = piece.world, (piece.path, self.name), self.writer
+        world, writer = piece.world, self.writer
+        address = world.address(piece.path, self.name, self.scope)
         if writer is None or world.is_trying:
             return Writable(world, address, self.default)
         written = lambda: world.tried(lambda: writer(piece))[1].get(address, self.default)  # noqa: E731
@@ -276,8 +295,11 @@ class Given(Declaration):
 class Derived(Declaration):
     """A member whose value is the result of a function of its piece."""
 
-    def __init__(self, fn: Callable[[Any], Any], writes: tuple[CellDeclaration, ...] = ()) -> None:
+    def __init__(
+        self, fn: Callable[[Any], Any], writes: tuple[CellDeclaration, ...] = (), scope: str = "space"
+    ) -> None:
         self.fn = fn
+        self.scope = scope
         self._is_writer = bool(writes)
         for each in writes:
             each.writer = fn
@@ -286,7 +308,8 @@ class Derived(Declaration):
         def value() -> Any:
             return piece.world.tried(lambda: self.fn(piece))[0] if self._is_writer else self.fn(piece)
 
-        return Readable(lambda: piece.world.computed((piece.path, self.name), value))
+        address = piece.world.address(piece.path, self.name, self.scope)
+        return Readable(lambda: piece.world.computed(address, value))
 
 
 class Shown(Declaration):
@@ -389,15 +412,17 @@ def _marker(declaration: Callable[[Any], Declaration]) -> Callable[..., Any]:
     return decorate
 
 
-def _computed(fn: Callable[..., Any] | None = None, *, writes: tuple[CellDeclaration, ...] = (), **_: Any) -> Any:
-    return Derived(fn, writes) if fn is not None else lambda fn: Derived(fn, writes)
+def _computed(
+    fn: Callable[..., Any] | None = None, *, writes: tuple[CellDeclaration, ...] = (), scope: str = "space"
+) -> Any:
+    return Derived(fn, writes, scope) if fn is not None else lambda fn: Derived(fn, writes, scope)
 
 
 NAMES: Final = cast(
     dict[str, Any],
     {
         "Piece": NaivePiece,
-        "cell": lambda default, **_: CellDeclaration(default),
+        "cell": CellDeclaration,
         "given": Given,
         "computed": _computed,
         "materializer": lambda envelope: lambda fn: Derived(fn, envelope),

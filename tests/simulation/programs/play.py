@@ -15,6 +15,9 @@ from headwater.runtime import Embedded
 from headwater.scheduler import Failure
 from tests.simulation.programs.build import real_classes
 from tests.simulation.programs.description import (
+    ANN,
+    WINDOWS,
+    By,
     Open,
     Piece,
     Program,
@@ -29,7 +32,7 @@ from tests.simulation.programs.description import (
     Watch,
     Write,
 )
-from tests.simulation.programs.record import DONE, FAILED, REFUSED, Intended, Record
+from tests.simulation.programs.record import DONE, FAILED, REFUSED, Action, Intended, Record
 from tests.simulation.programs.values import Listener, Rec, listen
 
 __all__ = ["SPACE", "Player", "Tells", "play_alone"]
@@ -41,18 +44,18 @@ PATIENCE_S = 120.0
 class Tells(Protocol):
     """Where a player tells what happens: a record, or a pipe to the process that has it."""
 
-    def expect(self, action: Send | Write | Transact, eid: int, /) -> None: ...
+    def expect(self, action: Action, eid: int, /) -> None: ...
     def note(self, eid: int, /) -> None: ...
     def answer(self, eid: int, kind: str, value: Any, /) -> None: ...
     def opens(self, piece: str, /) -> None: ...
     def closed(self, piece: str, /) -> None: ...
     def deleted(self, piece: str, /) -> None: ...
     def show(self, piece: str, effect: str, values: tuple[object, ...], /) -> None: ...
-    def watch(self, number: int, piece: str, member: str, /) -> None: ...
+    def watch(self, number: int, piece: str, member: str, window: str, /) -> None: ...
     def told(self, number: int, value: Any, /) -> None: ...
     def unwatch(self, number: int, /) -> None: ...
     def asks(self, number: int, /) -> None: ...
-    def pulled(self, number: int, piece: str, member: str, value: Any, /) -> None: ...
+    def pulled(self, number: int, piece: str, member: str, value: Any, window: str, /) -> None: ...
     def beside(self, piece: str, member: str, value: Any, /) -> None: ...
     def rest(self, errors: list[str], runs: dict[str, int] | None, /) -> None: ...
 
@@ -85,12 +88,22 @@ class Player(Listener):
 
     # ---- pieces ----------------------------------------------------------------------------------------
 
-    def _space(self, piece: str) -> Space:
-        return self._runtime.space(self._program.piece_named(piece).space, user="ann")
+    def _space(self, piece: str, window: str = ANN) -> Space:
+        user, session = WINDOWS[window]
+        return self._runtime.space(self._program.piece_named(piece).space, user=user, session=session)
 
     async def open_all(self) -> None:
         for piece in self._program.pieces:
             await self._open_piece(piece)
+
+    def _pieces_of(self, window: str) -> dict[str, Any]:
+        """The pieces as a window has them: the first one has opened them, others have handles."""
+        if window == ANN:
+            return self.pieces
+        return {
+            piece.name: self._space(piece.name, window).piece(self._classes[piece.of], piece.name)
+            for piece in self._program.pieces
+        }
 
     def find_all(self) -> None:
         """Have a handle of each piece, and open none."""
@@ -120,20 +133,22 @@ class Player(Listener):
         for step in steps:
             await self._step(step)
 
-    async def _step(self, step: Step) -> None:
+    async def _step(self, step: Step, window: str = ANN) -> None:
         match step:
+            case By():
+                await self._step(step.step, step.user)
             case Send():
-                await self._send(step)
+                await self._send(step, window)
             case Write():
-                self._record.expect(step, step.eid)
+                self._record.expect(By(window, step), step.eid)
                 self._record.note(step.eid)
-                self._execute(step.text)
+                self._execute(step.text, window)
             case Transact():
-                await self._transact(step)
+                await self._transact(step, window)
             case Pull():
-                await self._pull(step)
+                await self._pull(step, window)
             case Watch():
-                self._watch(step)
+                self._watch(step, window)
             case Unwatch():
                 if step.number in self._sinks:
                     self._sinks.pop(step.number).close()
@@ -151,9 +166,9 @@ class Player(Listener):
             case Rest():
                 await self.rest()
 
-    async def _send(self, step: Send) -> None:
-        self._record.expect(step, step.eid)
-        handler = getattr(self.pieces[step.piece], step.handler)
+    async def _send(self, step: Send, window: str) -> None:
+        self._record.expect(By(window, step), step.eid)
+        handler = getattr(self._pieces_of(window)[step.piece], step.handler)
         self._begin(step.eid, handler.send(step.eid, step.n, step.w))
         if step.is_awaited:
             await asyncio.gather(*self._under_way)
@@ -175,32 +190,32 @@ class Player(Listener):
             kind = FAILED
         self._record.answer(eid, kind, value)
 
-    def _execute(self, text: str) -> None:
-        exec(text, {"Rec": Rec, **self.pieces})
+    def _execute(self, text: str, window: str) -> None:
+        exec(text, {"Rec": Rec, **self._pieces_of(window)})
 
-    async def _transact(self, step: Transact) -> None:
-        self._record.expect(step, step.eid)
+    async def _transact(self, step: Transact, window: str) -> None:
+        self._record.expect(By(window, step), step.eid)
 
         def writes() -> None:
             self._record.note(step.eid)
             for each in step.writes:
-                self._execute(each.text)
+                self._execute(each.text, window)
             if step.fails:
                 raise Intended
 
-        self._begin(step.eid, self._space(step.writes[0].piece).transact(writes))
+        self._begin(step.eid, self._space(step.writes[0].piece, window).transact(writes))
         await asyncio.gather(*self._under_way)
 
-    async def _pull(self, step: Pull) -> None:
+    async def _pull(self, step: Pull, window: str) -> None:
         self._pulls += 1
         number = self._pulls
         self._record.asks(number)
-        value = await getattr(self.pieces[step.piece], step.member).pull()
-        self._record.pulled(number, step.piece, step.member, value)
+        value = await getattr(self._pieces_of(window)[step.piece], step.member).pull()
+        self._record.pulled(number, step.piece, step.member, value, window)
 
-    def _watch(self, step: Watch) -> None:
-        self._record.watch(step.number, step.piece, step.member)
-        handle = getattr(self.pieces[step.piece], step.member)
+    def _watch(self, step: Watch, window: str) -> None:
+        self._record.watch(step.number, step.piece, step.member, window)
+        handle = getattr(self._pieces_of(window)[step.piece], step.member)
         self._sinks[step.number] = handle.sink(lambda value: self._record.told(step.number, value))
 
     async def _close_piece(self, name: str) -> None:

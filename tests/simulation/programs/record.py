@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from headwater import Refused
 from tests.simulation.programs.build import NaiveProgram
-from tests.simulation.programs.description import PieceClass, Program, Remake, Send, Transact, Write
+from tests.simulation.programs.description import ANN, By, PieceClass, Program, Remake, Send, Transact, Write
 from tests.simulation.programs.naive import Address, World, reads_of
 
 __all__ = [
@@ -36,7 +36,7 @@ __all__ = [
     "member_value",
 ]
 
-Action = Send | Write | Transact | Remake
+Action = Send | Write | Transact | Remake | By
 Value = Callable[[NaiveProgram], Any]
 """Reads a value in the model."""
 
@@ -55,9 +55,14 @@ class Intended(Exception):
     """Raised at the end of a transaction that is meant to fail."""
 
 
-def member_value(piece: str, member: str) -> Value:
+def member_value(piece: str, member: str, window: str = ANN) -> Value:
     """Read a member in the model."""
-    return lambda naive: getattr(naive.pieces[piece], member).get()
+
+    def value(naive: NaiveProgram) -> Any:
+        with naive.world.seen_from(window):
+            return getattr(naive.pieces[piece], member).get()
+
+    return value
 
 
 def effect_value(piece: str, effect: str) -> Value:
@@ -97,6 +102,11 @@ def apply(naive: NaiveProgram, action: Action) -> tuple[str, Any]:
         case Remake():
             naive.world.forget(action.piece)
             return DONE, None
+        case By(user=window, step=Send() | Write() | Transact() as inner):
+            with naive.world.seen_from(window):
+                return apply(naive, inner)
+        case _:
+            raise AssertionError(f"{action} is not applied to the model")
 
 
 @dataclass(slots=True)
@@ -210,11 +220,11 @@ class Record:
         series = self._effects[piece, effect]
         series.last, series.has_last, series.is_unsure = values, True, False
 
-    def watch(self, number: int, piece: str, member: str) -> None:
+    def watch(self, number: int, piece: str, member: str, window: str = ANN) -> None:
         # A cell is told once more when it is written for the first time, an `each` when its piece is stopped.
         is_computed = member.startswith("c")
-        what = f"sink {number} on {piece}.{member}"
-        self._sinks[number] = Series(what, member_value(piece, member), len(self._tape), is_computed)
+        what = f"sink {number} of {window} on {piece}.{member}"
+        self._sinks[number] = Series(what, member_value(piece, member, window), len(self._tape), is_computed)
 
     def told(self, number: int, value: Any) -> None:
         if number in self._sinks:
@@ -226,10 +236,10 @@ class Record:
     def asks(self, number: int) -> None:
         self._asked[number] = len(self._tape)
 
-    def pulled(self, number: int, piece: str, member: str, value: Any) -> None:
-        what = f"pull of {piece}.{member}"
+    def pulled(self, number: int, piece: str, member: str, value: Any, window: str = ANN) -> None:
+        what = f"pull of {piece}.{member} by {window}"
         before = self._asked.pop(number)
-        self._looks.append(Look(what, member_value(piece, member), before, len(self._tape), value))
+        self._looks.append(Look(what, member_value(piece, member, window), before, len(self._tape), value))
 
     # ---- comparisons -------------------------------------------------------------------------------------
 
@@ -261,7 +271,8 @@ class Record:
         """
         for piece in self._program.pieces:
             for member in self._program.class_named(piece.of).members:
-                if member.name[0] != "c" or member.kind not in ("number", "pair", "table"):
+                is_shared = member.scope == "space"
+                if member.name[0] != "c" or member.kind not in ("number", "pair", "table") or not is_shared:
                     continue
                 node = f"{piece.name}:{member.name}"
                 ran = runs.get(node, 0)

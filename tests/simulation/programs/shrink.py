@@ -124,7 +124,7 @@ def _possible_shared(program: Program, steps: tuple[SharedStep, ...]) -> tuple[S
         match step:
             case By(step=inner):
                 left = (inner,) if isinstance(inner, Unwatch) else _possible(program, (inner,))
-                kept += [replace(step, step=each) for each in left if not isinstance(each, Rest | Remake)]
+                kept += [replace(step, step=each) for each in left if not isinstance(each, Rest | Remake | By)]
             case Offline(user=user):
                 offline.add(user)
                 kept.append(step)
@@ -149,7 +149,7 @@ def _possible(program: Program, steps: tuple[Step, ...]) -> tuple[Step, ...]:
     watched: set[int] = set()
     stopped: set[str] = set()
     for step in steps:
-        match step:
+        match step.step if isinstance(step, By) else step:
             case Send(piece=piece, handler=handler):
                 if (piece, handler) in members:
                     kept.append(step)
@@ -163,10 +163,11 @@ def _possible(program: Program, steps: tuple[Step, ...]) -> tuple[Step, ...]:
             case Unwatch(number=number):
                 if number in watched:
                     kept.append(step)
-            case Transact(writes=writes):
+            case Transact(writes=writes) as transact:
                 left = tuple(each for each in writes if (each.piece, each.member) in members)
+                smaller = replace(transact, writes=left)
                 if left:
-                    kept.append(replace(step, writes=left))
+                    kept.append(replace(step, step=smaller) if isinstance(step, By) else smaller)
             case Open(piece=piece):
                 if piece in stopped:
                     stopped.discard(piece)
