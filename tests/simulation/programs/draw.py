@@ -67,10 +67,11 @@ class Features:
     logged: bool | None = None  # whether each handler adds its id to a cell; None: in every second program
     steps: int = 30
     # In one runtime only: the models of several runtimes and processes do not have these.
+    follow_ups: bool = False  # handlers that post events to others of their piece
     users: bool = False  # cells and computeds of users and sessions, and steps of other windows
 
 
-ALONE: Final = Features(users=True)
+ALONE: Final = Features(follow_ups=True, users=True)
 """The features of programs in one runtime."""
 
 
@@ -104,6 +105,7 @@ def draw_classes(draw: Random, features: Features) -> tuple[PieceClass, ...]:
             is_fresh=fresh,
             side_writes=0.15 if features.side_writes else 0.0,
             users=0.3 if features.users else 0.0,
+            follow_ups=0.25 if features.follow_ups else 0.0,
         )
         classes.append(drawn.drawn())
     return (*children, *classes)
@@ -145,6 +147,7 @@ class ClassDraw:
         is_fresh: bool = False,
         side_writes: float = 0.0,
         users: float = 0.0,
+        follow_ups: float = 0.0,
         members: Sequence[Member] = (),
         sources: Sequence[Source] = (),
     ) -> None:
@@ -156,6 +159,7 @@ class ClassDraw:
         self._is_fresh = is_fresh  # every write changes something
         self._side_writes = side_writes
         self._users = users
+        self._follow_ups = follow_ups
         self._members = list(members)
         self._sources = list(sources)
         self._scoped: list[tuple[str, Source]] = []  # sources of one user or session each, with their scope
@@ -380,11 +384,13 @@ class ClassDraw:
             n = draw.choice(("n", "n", "got", "got % 5"))
             lines.append(write(draw, cell, n, "w", "eid" if self._is_fresh else None))
             uses |= cell.uses
+        if self._follow_ups and draw.random() < self._follow_ups:
+            uses |= self._draw_posts(lines)
         if draw.random() < 0.4:
             test, others = condition(draw, sources)
             uses |= others
             error = 'Refused("no")' if draw.random() < 0.85 else 'ValueError("wrong")'
-            at = draw.randint(2, len(lines))
+            at = _place(draw, lines)
             lines[at:at] = [f"if {test}:", f"    raise {error}"]
         if self._is_logged:
             lines.append(LOG)
@@ -398,6 +404,33 @@ class ClassDraw:
         head = f"def {name}(self, eid: int, n: int, w: str) -> int:"
         source = ("@handler", head, *("    " + line for line in lines))
         self._members.append(Member(name, "handler", source, uses))
+
+    def _draw_posts(self, lines: list[str]) -> frozenset[str]:
+        """Have a handler post events to handlers before it. The ids of these events follow from its own."""
+        draw = self._draw
+        handlers = [each.name for each in self._members if each.kind == "handler"]
+        uses: frozenset[str] = frozenset()
+        for number in range(draw.randint(1, 2) if handlers else 0):
+            name = draw.choice(handlers)
+            post = [f"self.{name}.post({_follow_up_id(number)}, {draw.choice(('n', 'got % 5'))}, w)"]
+            if draw.random() < 0.3:
+                test, others = condition(draw, self._sources_of_windows())
+                post = [f"if {test}:", f"    {post[0]}"]
+                uses |= others
+            at = _place(draw, lines)
+            lines[at:at] = post
+            uses |= {name}
+        return uses
+
+
+def _place(draw: Random, lines: list[str]) -> int:
+    """A place between the statements of a handler, after its first two."""
+    return draw.choice([at for at in range(2, len(lines) + 1) if at == len(lines) or lines[at][0] != " "])
+
+
+def _follow_up_id(number: int) -> str:
+    """The id of an event that the handler of the event `eid` posts. Ids of steps are below 1,000."""
+    return f"eid * 1000 + {number}"
 
 
 def draw_pieces(draw: Random, classes: tuple[PieceClass, ...], features: Features) -> tuple[Piece, ...]:

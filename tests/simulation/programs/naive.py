@@ -18,7 +18,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from headwater import AbsentError
-from tests.simulation.programs.description import ANN, WINDOWS
+from tests.simulation.programs.description import ANN, WINDOWS, By, Send
 
 __all__ = ["NAMES", "Address", "Declaration", "NaivePiece", "World", "constant", "reads_of"]
 
@@ -43,6 +43,7 @@ class World:
         self.pieces: dict[str, NaivePiece] = {}
         self._window = ANN  # code runs for this one
         self._before: Values | None = None  # the cells before the handler that is running
+        self.posted: list[By] = []  # events that handlers sent, which are to be handled
         self.is_trying = False  # a computed is run for its declared writes
         self._known: dict[Address, Any] = {}  # values of computeds in the present state
 
@@ -66,12 +67,14 @@ class World:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Undo all writes of the block if it raises. Computeds are read as they are at its beginning."""
+        """Undo all writes and events of the block if it raises. Computeds are read as they are at its beginning."""
         before = self._before = self.cells
+        posted = tuple(self.posted)
         try:
             yield
         except Exception:
             self.restore(before)
+            self.posted[:] = posted
             raise
         finally:
             self._before = None
@@ -102,6 +105,10 @@ class World:
         if address not in self._known:
             self._known[address] = compute()
         return self._known[address]
+
+    def post(self, send: Send) -> None:
+        """Keep an event for the present window."""
+        self.posted.append(By(self._window, send))
 
     def tried(self, compute: Callable[[], Any]) -> tuple[Any, Values]:
         """The result of a function and the cells with its declared writes, which are undone."""
@@ -332,11 +339,21 @@ class Handled(Declaration):
         self.fn = fn
 
     def handle(self, piece: NaivePiece) -> Any:
-        def call(*args: Any) -> Any:
-            with piece.world.transaction():
-                return self.fn(piece, *args)
+        return Callback(piece, self.name, self.fn)
 
-        return call
+
+class Callback:
+    """A handler of one piece: called when its event is applied."""
+
+    def __init__(self, piece: NaivePiece, name: str, fn: Callable[..., Any]) -> None:
+        self._piece, self._name, self._fn = piece, name, fn
+
+    def __call__(self, eid: int, n: int, w: str) -> Any:
+        with self._piece.world.transaction():
+            return self._fn(self._piece, eid, n, w)
+
+    def post(self, eid: int, n: int, w: str) -> None:
+        self._piece.world.post(Send(eid, self._piece.path, self._name, n, w, is_awaited=False))
 
 
 class NaivePiece:

@@ -57,7 +57,7 @@ class Tells(Protocol):
     def asks(self, number: int, /) -> None: ...
     def pulled(self, number: int, piece: str, member: str, value: Any, window: str, /) -> None: ...
     def beside(self, piece: str, member: str, value: Any, /) -> None: ...
-    def rest(self, errors: list[str], runs: dict[str, int] | None, /) -> None: ...
+    def rest(self, errors: list[str], runs: dict[str, int] | None, refused: int, /) -> None: ...
 
 
 class Player(Listener):
@@ -232,10 +232,11 @@ class Player(Listener):
         for _ in range(2):
             await self._runtime.settled()
             await self._runtime.durable()
-        meant = (HandlerFailed, ValueError)
+        refused = sum(isinstance(each.error, Refused) for each in self._errors)
+        meant = (HandlerFailed, ValueError, Refused)
         errors = [str(each) for each in self._errors if not isinstance(each.error, meant)]
         runs, self._runs = self._runs, Counter()
-        self._record.rest(errors, dict(runs) if self._is_counting else None)
+        self._record.rest(errors, dict(runs) if self._is_counting else None, refused)
         for piece in self._program.pieces:
             for member in self._program.class_named(piece.of).of_kind("side"):
                 if piece.name in self._open:

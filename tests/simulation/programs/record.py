@@ -156,6 +156,8 @@ class Record:
         self._is_killed = False  # the last process was
         self._is_vague = False  # a process was killed before it could be followed
         self._mixes: list[Mismatch] = []
+        self._posted: set[int] = set()  # follow-ups that are to be handled
+        self._refused = 0  # follow-ups that were refused
         self._has_closed = False  # a piece was closed or deleted
         self._fresh: set[str] = set()  # computeds that ran, and nothing that they read changed since
         self.is_resuming = False  # values on their way are not compared: pieces that come back show mixes
@@ -243,11 +245,18 @@ class Record:
 
     # ---- comparisons -------------------------------------------------------------------------------------
 
-    def rest(self, errors: Sequence[str] = (), runs: Mapping[str, int] | None = None) -> None:
-        """Nothing is under way: compare everything since the last rest, and the runs of computeds if they are known."""
+    def rest(self, errors: Sequence[str] = (), runs: Mapping[str, int] | None = None, refused: int = 0) -> None:
+        """Nothing is under way: compare everything since the last rest, and the runs of computeds if they are known.
+
+        `refused` events without a sender that waits were told on the error channel.
+        """
         if self._mixes:
             raise self._mixes[0]
         states = self._replay()
+        if self._posted:
+            raise Mismatch(f"{self._actions[min(self._posted)]} answered nothing: it was not handled")
+        if refused != self._refused:
+            raise Mismatch(f"{refused} follow-ups answered that they were refused, and the model has {self._refused}")
         if runs is not None and not self._has_closed:  # What is read of a closed piece is computed once more.
             self._check_runs(runs, states)
             self._world.restore(states[-1])
@@ -321,13 +330,27 @@ class Record:
         for at in range(self._checked, len(entries)):
             eid = entries[at]
             if last[eid] == at:
+                if eid not in self._actions:
+                    raise Mismatch(f"the event {eid} ran, and no handler that landed posted it")
                 expected = apply(self.naive, self._actions[eid])
+                self._follow_ups(eid, expected[0])
                 got = self._answers.pop(eid, None)
                 if got is not None and got != expected:
                     raise Mismatch(f"{self._actions[eid]} answered {got}, and the model answers {expected}")
             states.append(self._world.cells)
         self._checked = len(entries)
         return states
+
+    def _follow_ups(self, eid: int, kind: str) -> None:
+        """Take the events that the last action posted. If it was one of these itself, it is done."""
+        if eid in self._posted:
+            self._posted.discard(eid)
+            self._refused += kind == REFUSED
+        for each in self._world.posted:
+            if isinstance(each.step, Send):
+                self._actions[each.step.eid] = each
+                self._posted.add(each.step.eid)
+        self._world.posted.clear()
 
     def _values(self, value: Value, states: list[Any]) -> list[Any]:
         values = []
