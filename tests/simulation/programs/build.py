@@ -74,6 +74,17 @@ class NaiveProgram:
                 getattr(alone, name).set(value)
         return tuple((name, getattr(alone, name).get()) for name, _ in shown)
 
-    def execute(self, text: str) -> None:
-        """Execute a write."""
-        exec(text, {"Rec": Rec, **self.pieces})
+    def find(self, path: str) -> Any:
+        """The piece of a path, or None for a child that is not there."""
+        name, _, below = path.partition("/")
+        if not below:
+            return self.pieces[name]
+        member, key = below.split("/")
+        children = getattr(self.pieces[name], member).get()
+        if isinstance(children, Mapping):
+            return children.get(key)
+        return children if key in ("", type(children).__name__) else None
+
+    def execute(self, text: str, path: str) -> None:
+        """Execute a write to a piece."""
+        exec(text, {"Rec": Rec, **self.pieces, "child": self.find(path)})

@@ -83,7 +83,10 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send an event. `is_awaited`: the next step waits for the answer."""
+    """Send an event. `is_awaited`: the next step waits for the answer.
+
+    A child is named by its path: piece, member and key; without a key for that of a `child`.
+    """
 
     eid: int
     piece: str
@@ -95,7 +98,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A write outside of a run, as a statement over the names of pieces."""
+    """A write outside of a run, as a statement over the names of pieces; in that of a child it is called `child`."""
 
     eid: int
     piece: str

@@ -67,11 +67,12 @@ class Features:
     logged: bool | None = None  # whether each handler adds its id to a cell; None: in every second program
     steps: int = 30
     # In one runtime only: the models of several runtimes and processes do not have these.
+    child_handlers: bool = False  # handlers of children, and writes to their cells by others
     follow_ups: bool = False  # handlers that post events to others of their piece
     users: bool = False  # cells and computeds of users and sessions, and steps of other windows
 
 
-ALONE: Final = Features(follow_ups=True, users=True)
+ALONE: Final = Features(child_handlers=True, follow_ups=True, users=True)
 """The features of programs in one runtime."""
 
 
@@ -89,7 +90,9 @@ def draw_program(seed: int, features: Features | None = None) -> Program:
 
 def draw_classes(draw: Random, features: Features) -> tuple[PieceClass, ...]:
     """One to three classes of pieces that are opened by name, after those of their children."""
-    children = tuple(_draw_child(draw, f"K{number}") for number in range(draw.randrange(3) if features.shapes else 0))
+    children = tuple(
+        _draw_child(draw, f"K{number}", features) for number in range(draw.randrange(3) if features.shapes else 0)
+    )
     is_logged = draw.random() < 0.5 if features.logged is None else features.logged
     classes = []
     for number in range(draw.choice((1, 1, 2, 3))):
@@ -111,7 +114,7 @@ def draw_classes(draw: Random, features: Features) -> tuple[PieceClass, ...]:
     return (*children, *classes)
 
 
-def _draw_child(draw: Random, name: str) -> PieceClass:
+def _draw_child(draw: Random, name: str, features: Features) -> PieceClass:
     """A class of children: an element that it is given, a cell of its own, and computeds over both."""
     is_record = draw.random() < 0.5
     annotation, kind = ("Rec", "rec") if is_record else ("int", "int")
@@ -125,6 +128,8 @@ def _draw_child(draw: Random, name: str) -> PieceClass:
         text, uses = expression(draw, sources)
         members.append(_computed(f"c{number}", "number", text, uses))
         sources.append(Source(f"self.c{number}", "number", frozenset({f"c{number}"})))
+    if features.child_handlers:
+        return ClassDraw.on(draw, name, members, sources).with_handler("h0")
     return PieceClass(name, tuple(members))
 
 
@@ -194,6 +199,11 @@ class ClassDraw:
         """Go on with a class that has these members."""
         is_logged = any(each.name == "log" for each in members)
         return cls(draw, name, (), takes_inputs=False, is_logged=is_logged, members=members, sources=sources)
+
+    def with_handler(self, name: str) -> PieceClass:
+        """The class so far, and one handler."""
+        self._draw_handler(name)
+        return PieceClass(self._name, tuple(self._members))
 
     def member_like(self, member: Member) -> Member:
         """Another member of the same name and kind: a computed, an effect or a handler."""
@@ -386,6 +396,8 @@ class ClassDraw:
             uses |= cell.uses
         if self._follow_ups and draw.random() < self._follow_ups:
             uses |= self._draw_posts(lines)
+        if any(each.of_kind("handler") for each in self._children) and draw.random() < 0.4:
+            uses |= self._draw_use_of_child(lines)
         if draw.random() < 0.4:
             test, others = condition(draw, sources)
             uses |= others
@@ -421,6 +433,25 @@ class ClassDraw:
             lines[at:at] = post
             uses |= {name}
         return uses
+
+    def _draw_use_of_child(self, lines: list[str]) -> frozenset[str]:
+        """Have a handler post an event to a child, or write a cell of it."""
+        draw = self._draw
+        members = [each for each in self._members if each.kind == "children"]
+        if not members:
+            return frozenset()
+        member = draw.choice(members)
+        of = [each for each in self._children if each.name in member.uses]
+        found = f"self.{member.name}.get()" + (".get(w)" if member.name[0] == "d" else "")
+        own = [each for each in of[0].members if each.name == "own"]
+        n = draw.choice(("n", "got % 5"))
+        if own and len(of) == 1 and draw.random() < 0.5:
+            text = write(draw, Source("child.own", own[0].kind, frozenset()), n, "w")
+        else:
+            text = f"child.h0.post({_follow_up_id(9)}, {n}, w)"
+        at = _place(draw, lines)
+        lines[at:at] = [f"child = {found}", "if child is not None:", f"    {text}"]
+        return frozenset({member.name})
 
 
 def _place(draw: Random, lines: list[str]) -> int:
@@ -521,6 +552,9 @@ class Steps:
         handlers = self._classes[piece.of].of_kind("handler")
         if not handlers:
             return []
+        children = self._classes[piece.of].of_kind("children") if self._features.child_handlers else ()
+        if children and draw.random() < 0.4:
+            return [self._use_child(piece, draw.choice(children))]
         count = 1 if draw.random() < 0.7 else draw.randint(2, 5)
         is_awaited = draw.random() < 0.5
         return [
@@ -529,6 +563,18 @@ class Steps:
             )
             for _ in range(count)
         ]
+
+    def _use_child(self, piece: Piece, member: Member) -> Step:
+        """An event for a child, or a write to a cell of it."""
+        draw = self._draw
+        of = [each for each in self._classes.values() if each.name in member.uses]
+        path = f"{piece.name}/{member.name}/{draw.choice(KEYS) if member.name[0] == 'd' else ''}"
+        own = [each for each in of[0].members if each.name == "own"]
+        eid, n, w = self.next_id(), draw.randrange(4), draw.choice(KEYS)
+        if own and len(of) == 1 and draw.random() < 0.3:
+            text = write(draw, Source("child.own", own[0].kind, frozenset()), str(n), f'"{w}"')
+            return Write(eid, path, "own", text)
+        return Send(eid, path, "h0", n, w, is_awaited=True)
 
     def _write(self, piece: Piece) -> Write | None:
         draw = self._draw

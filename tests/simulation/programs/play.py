@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
@@ -140,9 +140,11 @@ class Player(Listener):
             case Send():
                 await self._send(step, window)
             case Write():
-                self._record.expect(By(window, step), step.eid)
-                self._record.note(step.eid)
-                self._execute(step.text, window)
+                piece = await self._find(step.piece, window)
+                if piece is not None:
+                    self._record.expect(By(window, step), step.eid)
+                    self._record.note(step.eid)
+                    self._execute(step.text, window, child=piece)
             case Transact():
                 await self._transact(step, window)
             case Pull():
@@ -167,11 +169,24 @@ class Player(Listener):
                 await self.rest()
 
     async def _send(self, step: Send, window: str) -> None:
+        piece = await self._find(step.piece, window)
+        if piece is None:
+            return
         self._record.expect(By(window, step), step.eid)
-        handler = getattr(self._pieces_of(window)[step.piece], step.handler)
-        self._begin(step.eid, handler.send(step.eid, step.n, step.w))
+        self._begin(step.eid, getattr(piece, step.handler).send(step.eid, step.n, step.w))
         if step.is_awaited:
             await asyncio.gather(*self._under_way)
+
+    async def _find(self, path: str, window: str) -> Any:
+        """The piece of a path. For a child, wait for the answers to come; return None if it is not there then."""
+        name, _, below = path.partition("/")
+        piece = self._pieces_of(window)[name]
+        if not below:
+            return piece
+        await asyncio.gather(*self._under_way)
+        member, key = below.split("/")
+        children = await getattr(piece, member).pull()
+        return children.get(key) if isinstance(children, Mapping) else children
 
     def _begin(self, eid: int, work: Coroutine[Any, Any, Any]) -> None:
         self._under_way.append(asyncio.create_task(self._answered(eid, work)))
@@ -190,8 +205,8 @@ class Player(Listener):
             kind = FAILED
         self._record.answer(eid, kind, value)
 
-    def _execute(self, text: str, window: str) -> None:
-        exec(text, {"Rec": Rec, **self._pieces_of(window)})
+    def _execute(self, text: str, window: str, **more: Any) -> None:
+        exec(text, {"Rec": Rec, **self._pieces_of(window), **more})
 
     async def _transact(self, step: Transact, window: str) -> None:
         self._record.expect(By(window, step), step.eid)

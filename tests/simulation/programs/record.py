@@ -81,19 +81,19 @@ def apply(naive: NaiveProgram, action: Action) -> tuple[str, Any]:
     match action:
         case Send():
             try:
-                return DONE, getattr(naive.pieces[action.piece], action.handler)(action.eid, action.n, action.w)
+                return DONE, getattr(naive.find(action.piece), action.handler)(action.eid, action.n, action.w)
             except Refused:
                 return REFUSED, None
             except ValueError:
                 return FAILED, None
         case Write():
-            naive.execute(action.text)
+            naive.execute(action.text, action.piece)
             return DONE, None
         case Transact():
             try:
                 with naive.world.transaction():
                     for each in action.writes:
-                        naive.execute(each.text)
+                        naive.execute(each.text, each.piece)
                     if action.fails:
                         raise Intended
             except Intended:

@@ -144,6 +144,7 @@ def _possible(program: Program, steps: tuple[Step, ...]) -> tuple[Step, ...]:
     members = {
         (piece.name, member.name) for piece in program.pieces for member in program.class_named(piece.of).members
     }
+    members |= set(_members_of_children(program, steps))
     pieces = {piece.name for piece in program.pieces}
     kept: list[Step] = []
     watched: set[int] = set()
@@ -179,6 +180,20 @@ def _possible(program: Program, steps: tuple[Step, ...]) -> tuple[Step, ...]:
             case Rest():
                 kept.append(step)
     return tuple(kept)
+
+
+def _members_of_children(program: Program, steps: tuple[Step, ...]) -> Iterator[tuple[str, str]]:
+    """The children that steps name by their paths, and the members of all classes that they may have."""
+    for step in steps:
+        match step.step if isinstance(step, By) else step:
+            case Send(piece=path) | Write(piece=path) if "/" in path:
+                name, member, _ = path.split("/")
+                if name not in {each.name for each in program.pieces}:
+                    continue
+                for found in program.class_of(name).of_kind("children"):
+                    classes = [each for each in program.classes if each.name in found.uses and found.name == member]
+                    names = [{each.name for each in of.members} for of in classes]
+                    yield from ((path, each) for each in set.intersection(*names or [set()]))
 
 
 def printed(program: Program) -> str:
