@@ -15,6 +15,7 @@ __all__ = ["NaiveProgram", "real_classes"]
 _API = (
     "Cell",
     "Input",
+    "Link",
     "Piece",
     "Refused",
     "cell",
@@ -25,6 +26,7 @@ _API = (
     "fold",
     "given",
     "handler",
+    "link",
     "materializer",
 )
 
@@ -87,4 +89,4 @@ class NaiveProgram:
 
     def execute(self, text: str, path: str) -> None:
         """Execute a write to a piece."""
-        exec(text, {"Rec": Rec, **self.pieces, "child": self.find(path)})
+        exec(text, {"Rec": Rec, "link": naive.NAMES["link"], **self.pieces, "child": self.find(path)})

@@ -45,6 +45,9 @@ __all__ = ["READABLE", "ClassDraw", "Features", "Steps", "draw_classes", "draw_p
 READABLE: Final = ("number", "pair", "table")
 """Kinds of computeds."""
 LOG: Final = "self.log.push(eid)"
+LINK: Final = "l"
+"""The name of the cell with a link."""
+NUMBERS: Final = ("int", "number")
 SCOPES: Final = ("space", "user", "session")
 
 
@@ -69,10 +72,11 @@ class Features:
     # In one runtime only: the models of several runtimes and processes do not have these.
     child_handlers: bool = False  # handlers of children, and writes to their cells by others
     follow_ups: bool = False  # handlers that post events to others of their piece
+    links: bool = False  # cells of links, which computeds and handlers follow
     users: bool = False  # cells and computeds of users and sessions, and steps of other windows
 
 
-ALONE: Final = Features(child_handlers=True, follow_ups=True, users=True)
+ALONE: Final = Features(child_handlers=True, follow_ups=True, links=True, users=True)
 """The features of programs in one runtime."""
 
 
@@ -109,6 +113,7 @@ def draw_classes(draw: Random, features: Features) -> tuple[PieceClass, ...]:
             side_writes=0.15 if features.side_writes else 0.0,
             users=0.3 if features.users else 0.0,
             follow_ups=0.25 if features.follow_ups else 0.0,
+            links=0.3 if features.links else 0.0,
         )
         classes.append(drawn.drawn())
     return (*children, *classes)
@@ -153,6 +158,7 @@ class ClassDraw:
         side_writes: float = 0.0,
         users: float = 0.0,
         follow_ups: float = 0.0,
+        links: float = 0.0,
         members: Sequence[Member] = (),
         sources: Sequence[Source] = (),
     ) -> None:
@@ -165,6 +171,8 @@ class ClassDraw:
         self._side_writes = side_writes
         self._users = users
         self._follow_ups = follow_ups
+        self._links = links
+        self._targets: list[Source] = []  # sources before the link, to which it may lead
         self._members = list(members)
         self._sources = list(sources)
         self._scoped: list[tuple[str, Source]] = []  # sources of one user or session each, with their scope
@@ -179,10 +187,13 @@ class ClassDraw:
         for number in range(draw.randint(1, 5)):
             kind = draw.choice(tuple(CELL_KINDS))
             self._add(Member(f"x{number}", kind, (declared(draw, f"x{number}", kind),)), kind)
+        link_at = draw.randrange(3) if self._links and draw.random() < self._links else None
         if self._users and draw.random() < self._users:
             for number in range(5, 5 + draw.randint(1, 2)):
                 self._draw_scoped_cell(f"x{number}")
         for number in range(draw.randint(1, 6)):
+            if number == link_at:
+                self._draw_link()
             self._draw_node(number)
             if draw.random() < self._side_writes:
                 self._draw_side_write(number)
@@ -221,6 +232,12 @@ class ClassDraw:
     def _add(self, member: Member, kind: str) -> None:
         self._members.append(member)
         self._sources.append(Source(f"self.{member.name}", kind, frozenset({member.name})))
+
+    def _draw_link(self) -> None:
+        """A cell with a link to a number that was declared before: a link that computeds after it follow."""
+        self._targets = [each for each in self._sources if each.kind in NUMBERS]
+        if self._targets:
+            self._add(Member(LINK, "link", (f"{LINK}: Cell[Link[Input[int]] | None] = cell(default=None)",)), "link")
 
     def _draw_scoped_cell(self, name: str) -> None:
         draw = self._draw
@@ -371,7 +388,7 @@ class ClassDraw:
         below = {each.name for each in self._members if each.kind == "children"}
         while more := {each.name for each in self._members if each.uses & below} - below:
             below |= more
-        below |= {each.name for each in self._members if each.name[0] in "yw"}
+        below |= {each.name for each in self._members if each.name[0] in "yw" or each.name == LINK}
         while more := {each.name for each in self._members if each.uses & below} - below:
             below |= more
         names = [each.handle.removeprefix("self.") for each in self._sources_of_windows() if not each.uses & below]
@@ -394,6 +411,10 @@ class ClassDraw:
             n = draw.choice(("n", "n", "got", "got % 5"))
             lines.append(write(draw, cell, n, "w", "eid" if self._is_fresh else None))
             uses |= cell.uses
+        if self._targets and draw.random() < 0.5:
+            target = draw.choice(self._targets)
+            lines.append(f"self.{LINK}.set({draw.choice((f'link({target.handle})', 'None'))})")
+            uses |= {LINK} | target.uses
         if self._follow_ups and draw.random() < self._follow_ups:
             uses |= self._draw_posts(lines)
         if any(each.of_kind("handler") for each in self._children) and draw.random() < 0.4:
@@ -576,8 +597,22 @@ class Steps:
             return Write(eid, path, "own", text)
         return Send(eid, path, "h0", n, w, is_awaited=True)
 
+    def _write_link(self, piece: Piece) -> Write:
+        """Have a link lead to a number of its piece that is declared before it, or of a piece before."""
+        draw = self._draw
+        of = self._classes[piece.of].members
+        names = [each.name for each in of]
+        own = [(piece.name, each) for each in of[: names.index(LINK)]]
+        before = self._pieces[: self._pieces.index(piece)]
+        others = [(each.name, member) for each in before for member in self._classes[each.of].members]
+        numbers = [(of, each.name) for of, each in (*own, *others) if each.kind in NUMBERS and each.scope == "space"]
+        target = f"link({'.'.join(draw.choice(numbers))})" if numbers and draw.random() < 0.8 else "None"
+        return Write(self.next_id(), piece.name, LINK, f"{piece.name}.{LINK}.set({target})")
+
     def _write(self, piece: Piece) -> Write | None:
         draw = self._draw
+        if self._classes[piece.of].of_kind("link") and draw.random() < 0.3:
+            return self._write_link(piece)
         cells = self._classes[piece.of].of_kind(*CELL_KINDS)
         if not cells:
             return None
@@ -627,8 +662,10 @@ class Steps:
 
     def _remake(self, piece: Piece) -> list[Step]:
         """Delete a piece that is given to no other one."""
-        if piece.name in self._stopped or any(
-            piece.name == where for each in self._pieces for _, where, _ in each.given
+        if (
+            piece.name in self._stopped
+            or any(piece.name == where for each in self._pieces for _, where, _ in each.given)
+            or any(self._classes[each.of].of_kind("link") for each in self._pieces)
         ):
             return []
         ended = [number for number, of in self._watches.items() if of == piece.name]

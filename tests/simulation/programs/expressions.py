@@ -57,6 +57,7 @@ _READS: Final = {
     "number": ("{0}.get()",),
     "pair": ("{0}.get()[0]", "sum({0}.get())"),
     "table": ("sum({0}.get().values())", '{0}.get().get("K", 0)'),
+    "link": ("(0 if {0}.get() is None else self.ctx.follow({0}.get()).get(0))",),
 }
 """Ways to read a member of a kind as an int: cells, and computeds of ints, pairs and Mappings."""
 

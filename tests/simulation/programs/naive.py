@@ -375,7 +375,7 @@ class NaivePiece:
 
     @property
     def ctx(self) -> Any:
-        return SimpleNamespace(name=self.path, user="")
+        return SimpleNamespace(name=self.path, user="", follow=lambda handle: handle)
 
 
 def _each(source: CellDeclaration, **_: Any) -> Callable[[Callable[[Any, Any], Any]], Derived]:
@@ -448,6 +448,7 @@ NAMES: Final = cast(
         "each": _each,
         "child": _marker(_child),
         "fold": _fold,
+        "link": lambda handle: handle,
         "NOTE": lambda *_: None,
         "SHOW": lambda ctx, effect, values: _SHOWN.append(values),
     },

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from headwater import HandlerFailed, Refused, Runtime, Space
+from headwater import HandlerFailed, Refused, Runtime, Space, link
 from headwater.data.trace import Ran
 from headwater.runtime import Embedded
 from headwater.scheduler import Failure
@@ -206,7 +206,7 @@ class Player(Listener):
         self._record.answer(eid, kind, value)
 
     def _execute(self, text: str, window: str, **more: Any) -> None:
-        exec(text, {"Rec": Rec, **self._pieces_of(window), **more})
+        exec(text, {"Rec": Rec, "link": link, **self._pieces_of(window), **more})
 
     async def _transact(self, step: Transact, window: str) -> None:
         self._record.expect(By(window, step), step.eid)
