@@ -13,11 +13,14 @@ from tests.simulation.programs.values import NOTE, SHOW, Rec, shows_for
 __all__ = ["NaiveProgram", "real_classes"]
 
 _API = (
+    "Backoff",
     "Cell",
+    "Delivery",
     "Input",
     "Link",
     "Piece",
     "Refused",
+    "Topic",
     "cell",
     "child",
     "computed",
@@ -28,6 +31,8 @@ _API = (
     "handler",
     "link",
     "materializer",
+    "reaction",
+    "topic",
 )
 
 

@@ -47,6 +47,7 @@ READABLE: Final = ("number", "pair", "table")
 LOG: Final = "self.log.push(eid)"
 LINK: Final = "l"
 """The name of the cell with a link."""
+TOPIC: Final = "t"
 NUMBERS: Final = ("int", "number")
 SCOPES: Final = ("space", "user", "session")
 
@@ -73,10 +74,11 @@ class Features:
     child_handlers: bool = False  # handlers of children, and writes to their cells by others
     follow_ups: bool = False  # handlers that post events to others of their piece
     links: bool = False  # cells of links, which computeds and handlers follow
+    reactions: bool = False  # topics, and reactions to their records
     users: bool = False  # cells and computeds of users and sessions, and steps of other windows
 
 
-ALONE: Final = Features(child_handlers=True, follow_ups=True, links=True, users=True)
+ALONE: Final = Features(child_handlers=True, follow_ups=True, links=True, reactions=True, users=True)
 """The features of programs in one runtime."""
 
 
@@ -114,6 +116,7 @@ def draw_classes(draw: Random, features: Features) -> tuple[PieceClass, ...]:
             users=0.3 if features.users else 0.0,
             follow_ups=0.25 if features.follow_ups else 0.0,
             links=0.3 if features.links else 0.0,
+            reactions=0.15 if features.reactions else 0.0,
         )
         classes.append(drawn.drawn())
     return (*children, *classes)
@@ -159,6 +162,7 @@ class ClassDraw:
         users: float = 0.0,
         follow_ups: float = 0.0,
         links: float = 0.0,
+        reactions: float = 0.0,
         members: Sequence[Member] = (),
         sources: Sequence[Source] = (),
     ) -> None:
@@ -172,6 +176,7 @@ class ClassDraw:
         self._users = users
         self._follow_ups = follow_ups
         self._links = links
+        self._reactions = reactions
         self._targets: list[Source] = []  # sources before the link, to which it may lead
         self._members = list(members)
         self._sources = list(sources)
@@ -201,6 +206,8 @@ class ClassDraw:
             self._draw_effect(f"e{number}")
         if draw.random() < 0.5:
             self._draw_whole()
+        if self._reactions and draw.random() < self._reactions:
+            self._draw_reaction()
         for number in range(draw.randint(1, 4)):
             self._draw_handler(f"h{number}")
         return PieceClass(self._name, tuple(self._members))
@@ -417,6 +424,10 @@ class ClassDraw:
             uses |= {LINK} | target.uses
         if self._follow_ups and draw.random() < self._follow_ups:
             uses |= self._draw_posts(lines)
+        if any(each.name == TOPIC for each in self._members) and draw.random() < 0.6:
+            at = _place(draw, lines)
+            lines.insert(at, f"self.{TOPIC}.emit(Rec(n={_follow_up_id(8)}, t=w))")
+            uses |= {TOPIC}
         if any(each.of_kind("handler") for each in self._children) and draw.random() < 0.4:
             uses |= self._draw_use_of_child(lines)
         if draw.random() < 0.4:
@@ -437,6 +448,32 @@ class ClassDraw:
         head = f"def {name}(self, eid: int, n: int, w: str) -> int:"
         source = ("@handler", head, *("    " + line for line in lines))
         self._members.append(Member(name, "handler", source, uses))
+
+    def _draw_reaction(self) -> None:
+        """A topic, a reaction that fails at first for some of its records, and the handler that follows it.
+
+        A record has the id of the event for that handler, and the key of the event that emitted it.
+        """
+        draw = self._draw
+        text, uses = expression(draw, self._sources)
+        lines = ["@handler", "def g(self, rec: Rec) -> None:", "    NOTE(self.ctx.name, rec.n)", f"    got = {text}"]
+        cells = [each for each in self._sources if each.kind in CELL_KINDS and not each.handle.startswith("self.i")]
+        for _ in range(draw.randint(1, 2)):
+            cell = draw.choice(cells)
+            lines.append("    " + write(draw, cell, draw.choice(("rec.n % 5", "got")), "rec.t"))
+            uses |= cell.uses
+        if self._is_logged:
+            lines.append("    self.log.push(rec.n)")
+            uses |= {"log"}
+        options = f'on={TOPIC}, then=g, backoff=Backoff.fixed(base_ms=1), on_exhausted="skip"'
+        fails = draw.choice(("False", "rec.n // 1000 % 3 == 0 and delivery.attempt == 0"))
+        refuses = draw.choice(("False", "False", 'rec.t == "a"'))
+        body: tuple[str, ...] = (f"@reaction({options})", "async def r(self, rec: Rec, delivery: Delivery) -> Rec:")
+        body = (*body, f"    if {fails}:", '        raise ValueError("not yet")')
+        body = (*body, f"    if {refuses}:", '        raise Refused("never")', "    return rec")
+        self._members.append(Member(TOPIC, "topic", (f"{TOPIC}: Topic[Rec] = topic()",)))
+        self._members.append(Member("g", "then", tuple(lines), uses))
+        self._members.append(Member("r", "reaction", body, frozenset({TOPIC, "g"})))
 
     def _draw_posts(self, lines: list[str]) -> frozenset[str]:
         """Have a handler post events to handlers before it. The ids of these events follow from its own."""

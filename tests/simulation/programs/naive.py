@@ -17,8 +17,9 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from headwater import AbsentError
+from headwater import AbsentError, Refused
 from tests.simulation.programs.description import ANN, WINDOWS, By, Send
+from tests.simulation.programs.values import Rec
 
 __all__ = ["NAMES", "Address", "Declaration", "NaivePiece", "World", "constant", "reads_of"]
 
@@ -44,6 +45,7 @@ class World:
         self._window = ANN  # code runs for this one
         self._before: Values | None = None  # the cells before the handler that is running
         self.posted: list[By] = []  # events that handlers sent, which are to be handled
+        self.refused = 0  # records that a reaction refused
         self.is_trying = False  # a computed is run for its declared writes
         self._known: dict[Address, Any] = {}  # values of computeds in the present state
 
@@ -69,12 +71,12 @@ class World:
     def transaction(self) -> Iterator[None]:
         """Undo all writes and events of the block if it raises. Computeds are read as they are at its beginning."""
         before = self._before = self.cells
-        posted = tuple(self.posted)
+        posted, refused = tuple(self.posted), self.refused
         try:
             yield
         except Exception:
             self.restore(before)
-            self.posted[:] = posted
+            self.posted[:], self.refused = posted, refused
             raise
         finally:
             self._before = None
@@ -356,6 +358,36 @@ class Callback:
         self._piece.world.post(Send(eid, self._piece.path, self._name, n, w, is_awaited=False))
 
 
+class Emits(Declaration):
+    """A topic. The handler that follows a reaction is an event of its own."""
+
+    def __init__(self) -> None:
+        self._reactions: list[tuple[Callable[..., Any], Handled]] = []
+
+    def react(self, then: Handled, **_: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Have a reaction for each record. It is run at once, in the attempt that does not fail for a while."""
+        take = then.fn
+        then.fn = lambda piece, eid, n, w: take(piece, Rec(n=eid, t=w))
+
+        def declare(fn: Callable[..., Any]) -> Callable[..., Any]:
+            self._reactions.append((fn, then))
+            return fn
+
+        return declare
+
+    def handle(self, piece: NaivePiece) -> Any:
+        return SimpleNamespace(emit=lambda record: self._emit(piece, record))
+
+    def _emit(self, piece: NaivePiece, record: Rec) -> None:
+        for fn, then in self._reactions:
+            try:
+                fn(piece, record, SimpleNamespace(attempt=1)).send(None)
+            except StopIteration as end:
+                piece.world.post(Send(end.value.n, piece.path, then.name, 0, end.value.t, is_awaited=False))
+            except Refused:
+                piece.world.refused += 1
+
+
 class NaivePiece:
     """A piece of the naive model: a path, and the handles that it was given."""
 
@@ -449,6 +481,8 @@ NAMES: Final = cast(
         "child": _marker(_child),
         "fold": _fold,
         "link": lambda handle: handle,
+        "topic": Emits,
+        "reaction": lambda on, **options: on.react(**options),
         "NOTE": lambda *_: None,
         "SHOW": lambda ctx, effect, values: _SHOWN.append(values),
     },

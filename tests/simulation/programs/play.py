@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from headwater import HandlerFailed, Refused, Runtime, Space, link
+from headwater import HandlerFailed, ReactionBlockedError, Refused, Runtime, Space, link
 from headwater.data.trace import Ran
 from headwater.runtime import Embedded
 from headwater.scheduler import Failure
@@ -76,6 +76,7 @@ class Player(Listener):
         self._errors: list[Failure] = []
         self._runs: Counter[str] = Counter()
         self._is_counting = False
+        self._has_reactions = any(of.of_kind("reaction") for of in program.classes)
         runtime.on_failure(self._errors.append)
 
     # ---- calls of drawn code ---------------------------------------------------------------------------
@@ -246,9 +247,12 @@ class Player(Listener):
         self._under_way.clear()
         for _ in range(2):
             await self._runtime.settled()
+            if self._has_reactions:
+                await self._runtime.reactions.drained()
+                await self._runtime.settled()
             await self._runtime.durable()
-        refused = sum(isinstance(each.error, Refused) for each in self._errors)
-        meant = (HandlerFailed, ValueError, Refused)
+        refused = sum(isinstance(each.error, Refused | ReactionBlockedError) for each in self._errors)
+        meant = (HandlerFailed, ValueError, Refused, ReactionBlockedError)
         errors = [str(each) for each in self._errors if not isinstance(each.error, meant)]
         runs, self._runs = self._runs, Counter()
         self._record.rest(errors, dict(runs) if self._is_counting else None, refused)
@@ -280,7 +284,11 @@ def play_alone(program: Program, folder: Path) -> None:
     """Play a program in one runtime on a directory."""
 
     async def work() -> None:
-        async with asyncio.timeout(PATIENCE_S), Embedded(folder, synchronous="OFF") as data, Runtime(data) as runtime:
+        async with (
+            asyncio.timeout(PATIENCE_S),
+            Embedded(folder, synchronous="OFF") as data,
+            Runtime(data, reacts=True) as runtime,
+        ):
             player = Player(program, runtime, Record(program))
             listen(player)
             player.count_runs()

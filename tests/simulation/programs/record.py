@@ -248,15 +248,15 @@ class Record:
     def rest(self, errors: Sequence[str] = (), runs: Mapping[str, int] | None = None, refused: int = 0) -> None:
         """Nothing is under way: compare everything since the last rest, and the runs of computeds if they are known.
 
-        `refused` events without a sender that waits were told on the error channel.
+        The error channel told of `refused` events and records that nobody waits for.
         """
         if self._mixes:
             raise self._mixes[0]
         states = self._replay()
         if self._posted:
             raise Mismatch(f"{self._actions[min(self._posted)]} answered nothing: it was not handled")
-        if refused != self._refused:
-            raise Mismatch(f"{refused} follow-ups answered that they were refused, and the model has {self._refused}")
+        if refused != (expected := self._refused + self._world.refused):
+            raise Mismatch(f"{refused} follow-ups and records answered that they are refused, and the model {expected}")
         if runs is not None and not self._has_closed:  # What is read of a closed piece is computed once more.
             self._check_runs(runs, states)
             self._world.restore(states[-1])
