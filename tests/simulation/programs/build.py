@@ -82,15 +82,15 @@ class NaiveProgram:
         return tuple((name, getattr(alone, name).get()) for name, _ in shown)
 
     def find(self, path: str) -> Any:
-        """The piece of a path, or None for a child that is not there."""
+        """The piece of a path. A child that is not there any more still handles events that were posted before."""
         name, _, below = path.partition("/")
         if not below:
             return self.pieces[name]
         member, key = below.split("/")
         children = getattr(self.pieces[name], member).get()
         if isinstance(children, Mapping):
-            return children.get(key)
-        return children if key in ("", type(children).__name__) else None
+            return children.get(key) or self.world.pieces[path]
+        return children if key in ("", type(children).__name__) else self.world.pieces[path]
 
     def execute(self, text: str, path: str) -> None:
         """Execute a write to a piece."""

@@ -41,7 +41,7 @@ class World:
 
     def __init__(self) -> None:
         self.cells: Values = {}
-        self.pieces: dict[str, NaivePiece] = {}
+        self.pieces: dict[str, NaivePiece] = {}  # also children that are not there any more, as they were last
         self._window = ANN  # code runs for this one
         self._before: Values | None = None  # the cells before the handler that is running
         self.posted: list[By] = []  # events that handlers sent, which are to be handled
@@ -403,6 +403,7 @@ class NaivePiece:
 
     def placed(self, world: World, path: str) -> NaivePiece:
         self.world, self.path = world, path
+        world.pieces[path] = self
         return self
 
     @property

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import Coroutine, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from headwater import HandlerFailed, ReactionBlockedError, Refused, Runtime, Space, link
+from headwater import AbsentError, HandlerFailed, ReactionBlockedError, Refused, Runtime, Space, link
 from headwater.data.trace import Ran
 from headwater.runtime import Embedded
 from headwater.scheduler import Failure
@@ -252,8 +253,7 @@ class Player(Listener):
                 await self._runtime.settled()
             await self._runtime.durable()
         refused = sum(isinstance(each.error, Refused | ReactionBlockedError) for each in self._errors)
-        meant = (HandlerFailed, ValueError, Refused, ReactionBlockedError)
-        errors = [str(each) for each in self._errors if not isinstance(each.error, meant)]
+        errors = [str(each) for each in self._errors if not _is_meant(each)]
         runs, self._runs = self._runs, Counter()
         self._record.rest(errors, dict(runs) if self._is_counting else None, refused)
         for piece in self._program.pieces:
@@ -278,6 +278,14 @@ class Player(Listener):
         for task in self._under_way:
             with suppress(asyncio.CancelledError):
                 await task
+
+
+def _is_meant(failure: Failure) -> bool:
+    """Whether drawn code raised an error. A handler of a child whose element left reads nothing there."""
+    is_of_child = failure.node is not None and re.fullmatch(r"\w+/\w+/\w+/\w+:h0", failure.node) is not None
+    return isinstance(failure.error, (HandlerFailed, ValueError, Refused, ReactionBlockedError)) or (
+        is_of_child and isinstance(failure.error, AbsentError)
+    )
 
 
 def play_alone(program: Program, folder: Path) -> None:
