@@ -87,7 +87,7 @@ class FlakyDesk(EngineDesk):
         """What a commit gave arrives, or not at all. For how long it was on its way nobody knows."""
         await self._arrives()
         if self._draws.random() >= self.loses and not self.is_gone:
-            drain.given(grants, 0)
+            drain.accept_given(grants, 0)
 
 
 @dataclass

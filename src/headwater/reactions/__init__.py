@@ -1,1 +1,9 @@
-"""Durable work outside any run: records of topics are delivered to reactions, at least once and in order."""
+"""Delivery of records to reactions: durable work outside any transaction, at least once and in the order of each
+target.
+
+Start with `drain.py` (a worker and its slots), then `target_delivery.py` (one claimed target). `lease_renewal.py` keeps
+leases, `retry_rules.py` decides about failures, `traces.py` has the records that listeners receive, `port.py` the
+interfaces to reactions and spaces. Which targets are due is decided by the engine (`engine.delivery`).
+
+Imported by `runtime` and the command `worker`. Imports `protocol` and below.
+"""

@@ -1,13 +1,8 @@
-"""The drain: claims targets that are due, has their records delivered, and says what came of it.
+"""A worker that claims targets that are due and has their records delivered.
 
-Slots of a lane are filled again as targets finish; a slow reaction holds up its own lane only. Nothing is polled: a
-claim answers when there may be more, and one timer acts on that, so that a retry and a takeover need no traffic; new
-records are told (`notify`). A lease that is lost cancels its handler. What is due is the desk's to say.
-
-Hearing: when a worker last asked something that was answered.
-
-Whatever an engine says on a connection after an answer, it says after the question was asked: that moment is the
-worker's own, and the latest of which it is sure. Owns that moment; decides nothing.
+Reactions of a lane share slots, which are filled again as targets finish; a slow reaction delays only its own lane. The
+drain does not poll: the answer to a claim says when there may be more to claim, one timer waits for that time, and
+`notify` announces new records. A lost lease cancels the delivery under it. The space decides which targets are due.
 """
 
 from __future__ import annotations
@@ -17,11 +12,10 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, Final
+from typing import Any
 
 from msgspec.structs import astuple
 
-from headwater.backoff import Backoff
 from headwater.clock import Clock
 from headwater.errors import AuthoringError, HeadwaterError
 from headwater.protocol.reactions import (
@@ -36,43 +30,49 @@ from headwater.protocol.reactions import (
     Subscribe,
     Subscribed,
 )
-from headwater.reactions.lease_renewal import Holding
-from headwater.reactions.port import DEFAULT_LANE, Desk, Reaction, declaration
-from headwater.reactions.target_delivery import Finishing, TargetDelivery
-from headwater.reactions.traces import Hears, Late, Unheard
+from headwater.reactions.lease_renewal import LeaseRenewal
+from headwater.reactions.port import (
+    ASK_BACKOFF,
+    DEFAULT_DRAIN_LIMITS,
+    DEFAULT_LANE,
+    DrainLimits,
+    Reaction,
+    TargetSource,
+    declaration,
+)
+from headwater.reactions.target_delivery import OutcomeReporter, TargetDelivery
+from headwater.reactions.traces import Late, OnTrace, Unheard
 
 
-class Hearing:
-    """A desk, and when it was last heard."""
+class Contact:
+    """A source of targets, with the time of the last question that was answered.
 
-    __slots__ = ("_desk", "heard_at")
+    A message that arrives after an answer was sent after the question of that answer. The time of the question is
+    therefore the latest time by this process's clock that is certainly before the message.
+    """
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self.heard_at = -inf  # by the loop's clock; when the question was asked, not when the answer came
+    __slots__ = ("_source", "heard_at")
+
+    def __init__(self, source: TargetSource) -> None:
+        self._source = source
+        self.heard_at = -inf  # time of that question by the loop's clock
 
     async def ask(self, question: Delivers) -> Delivering:
         asked_at = asyncio.get_running_loop().time()
-        answer = await self._desk.ask(question)
+        answer = await self._source.ask(question)
         self.heard_at = max(self.heard_at, asked_at)
         return answer
 
 
-AGAIN: Final = Backoff.exponential(base_ms=50, max_ms=5_000, jitter=0.2)
-"""After a claim that was not answered."""
-ANSWER_S: Final = 1.0
-"""How long a worker that stops waits for an answer."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How much a worker does at once, and for how long it has what it claims."""
+    """How much a worker does at once, and the duration of its leases."""
 
-    slots: int = 16  # targets at once, of a lane that is not named below
+    slots: int = 16  # targets delivered at once in a lane that `lanes` does not name
     lanes: Mapping[str, int] = field(default_factory=dict)
     records: int = 64  # of one target, claimed at once
     lease_ms: int = 30_000
-    grace_ms: int = 10_000  # for what runs when the worker is stopped
+    grace_ms: int = 10_000  # time for running deliveries when the worker stops
 
     def __post_init__(self) -> None:
         numbers = {"slots": self.slots, "records": self.records, "lease_ms": self.lease_ms, **self.lanes}
@@ -92,153 +92,160 @@ class _Lane:
         self.reactions: list[str] = []
         self.records = 1
         self.busy = 0  # slots in use
-        self.next_at: float | None = None  # when there may be something to claim, by the loop's clock
+        self.next_at: float | None = None  # when there may be a target to claim, by the loop's clock
         self.claiming = False
-        self.is_open = False  # room was left open: something may be given without being asked for
+        self.is_open = False  # the space knows of free slots and may give targets without a claim
         self.failures = 0
 
 
 class Drain:
-    """One worker: as many as wanted may share the targets of a space."""
+    """One worker. Any number of workers can share the targets of a space."""
 
     __slots__ = (
         "_claims",
         "_clock",
-        "_desk",
-        "_finishing",
-        "_hears",
-        "_holding",
+        "_lane_of",
         "_lanes",
+        "_leases",
         "_leaves_open",
-        "_of_reaction",
+        "_limits",
+        "_on_trace",
         "_pace",
         "_random",
         "_reactions",
+        "_reporter",
+        "_running",
+        "_source",
         "_stopping",
         "_tasks",
         "_timer",
-        "_works",
         "is_terse",
         "worker",
     )
 
     def __init__(
         self,
-        desk: Desk,
+        source: TargetSource,
         reactions: Iterable[Reaction],
         *,
         clock: Clock,
         worker: str,
         pace: Pace | None = None,
-        hears: Hears | None = None,
+        on_trace: OnTrace | None = None,
         is_terse: bool = False,
         leaves_open: bool = False,
+        limits: DrainLimits = DEFAULT_DRAIN_LIMITS,
     ) -> None:
-        """`is_terse`: of what is delivered nothing is reported, which is most of it.
+        """Create a worker; `start` begins to claim.
 
-        `leaves_open`: whoever has the desk is told what a commit gives to a worker with room, and calls `given`.
+        `is_terse` leaves out traces of deliveries that succeed, which are most of them. `leaves_open` tells the space
+        about free slots: a commit can then give a target to this worker, and the owner of the source calls
+        `accept_given`.
         """
         self._leaves_open = leaves_open
+        self._limits = limits
         self.worker = worker
         self.is_terse = is_terse
-        self._desk = desk = Hearing(desk)
+        self._source = source = Contact(source)
         self._clock = clock
         self._random = clock.randomness(f"worker {worker}")
         self._pace = pace or Pace()
-        self._hears = hears or _nobody
+        self._on_trace = on_trace or _ignore
         self._reactions = {each.name: each for each in reactions}
         self._lanes: dict[str, _Lane] = {}
-        self._of_reaction: dict[str, _Lane] = {}
+        self._lane_of: dict[str, _Lane] = {}
         for each in self._reactions.values():
-            self._enter(each)
-        self._holding = Holding(desk, self._pace.lease_ms * 1_000)
-        self._finishing = Finishing(desk, self._random, self._finished, self._unheard)
-        self._tasks: set[asyncio.Task[None]] = set()  # what is being delivered
-        self._works: dict[tuple[str, str], tuple[TargetDelivery, Hold]] = {}  # by target, the last one of each
+            self._assign_lane(each)
+        self._leases = LeaseRenewal(source, self._pace.lease_ms * 1_000, limits)
+        self._reporter = OutcomeReporter(source, self._random, self._on_reported, self._on_unreported, limits)
+        self._tasks: set[asyncio.Task[None]] = set()  # deliveries
+        self._running: dict[tuple[str, str], tuple[TargetDelivery, Hold]] = {}  # the latest delivery of each target
         self._claims: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._stopping = False
 
-    def _enter(self, reaction: Reaction) -> None:
+    def _assign_lane(self, reaction: Reaction) -> None:
         name = reaction.lane or DEFAULT_LANE
         lane = self._lanes.get(name)
         if lane is None:
             lane = self._lanes[name] = _Lane(name, self._pace.lanes.get(name, self._pace.slots))
         lane.reactions.append(reaction.name)
         lane.records = max(lane.records, self._pace.records, reaction.batch)
-        self._of_reaction[reaction.name] = lane
+        self._lane_of[reaction.name] = lane
 
     # ---- beginning and ending ----------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Subscribe, and begin to claim. HeadwaterError: the desk did not answer, or refuses."""
+        """Subscribe to all topics and begin to claim. Raises HeadwaterError if the space does not answer, or
+        refuses.
+        """
         for each in self._reactions.values():
-            await subscribe(self._desk, each)
+            await subscribe(self._source, each)
         self.notify()
 
     def serve(self, reaction: Reaction) -> None:
-        """Claim for one more, whose subscription is there. One of the same name is replaced."""
+        """Claim for one more reaction, whose subscription exists. A reaction of the same name is replaced."""
         is_new = reaction.name not in self._reactions
         self._reactions[reaction.name] = reaction
         if is_new:
-            self._enter(reaction)
+            self._assign_lane(reaction)
             self.notify()
 
     def serves(self, name: str) -> bool:
         return name in self._reactions
 
     async def stop(self, *, is_heard: bool = True) -> None:
-        """Claim and begin nothing more, let what runs come to its end for a while, and give the rest back.
+        """Stop claiming, let running deliveries finish for `Pace.grace_ms`, and give the other targets back.
 
-        `is_heard`: somebody hears that no room is open any more. Otherwise whoever knew of it knows that it is gone.
+        `is_heard` says that the space still listens and has to be told that no slot is free any more.
         """
         self._stopping = True
-        self._arm()
-        for work, _ in self._works.values():
+        self._set_timer()
+        for work, _ in self._running.values():
             work.stop()
         for lane in self._lanes.values():
             if lane.is_open and is_heard:
                 task = self._spawn(self._claim(lane), f"closing {lane.name}", self._claims)
                 assert not task.done()
         grace_s = self._pace.grace_ms / 1_000
-        await self._ended(self._claims, min(grace_s, ANSWER_S))  # What is given now is given back.
-        await self._ended(self._tasks, grace_s)
+        await self._wait_for(self._claims, min(grace_s, self._limits.answer_s))  # Late grants are given back.
+        await self._wait_for(self._tasks, grace_s)
         for task in tuple(self._tasks):
             task.cancel()
-        await self._ended(self._tasks, min(grace_s, ANSWER_S))
+        await self._wait_for(self._tasks, min(grace_s, self._limits.answer_s))
         self.kill()
 
-    async def _ended(self, tasks: set[asyncio.Task[None]], within_s: float) -> None:
+    async def _wait_for(self, tasks: set[asyncio.Task[None]], within_s: float) -> None:
         if tasks:
             await asyncio.wait(tuple(tasks), timeout=within_s)
         for task in tuple(self._claims):
             task.cancel()
 
     def kill(self) -> None:
-        """End at once, as a process does that dies: nothing is said."""
+        """End at once, as a process that dies: report nothing."""
         self._stopping = True
-        self._arm()
-        self._holding.stop()
-        self._finishing.stop()
+        self._set_timer()
+        self._leases.stop()
+        self._reporter.stop()
         for task in (*self._tasks, *self._claims):
             task.cancel()
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is being delivered, claimed or told."""
-        return bool(self._tasks or self._claims) or bool(len(self._finishing))
+        """Return whether a delivery, a claim or a report is under way."""
+        return bool(self._tasks or self._claims) or bool(len(self._reporter))
 
     # ---- claiming ----------------------------------------------------------------------------------
 
     def notify(self) -> None:
-        """There may be something to claim, in any lane."""
+        """Claim in every lane: there may be new targets."""
         now = asyncio.get_running_loop().time()
         for lane in self._lanes.values():
             lane.next_at = now
-        self._look()
+        self._claim_due_lanes()
 
-    def _look(self) -> None:
-        """Claim for every lane that has room and something that may be due; wait for the others."""
+    def _claim_due_lanes(self) -> None:
+        """Claim for every lane with a free slot and a due time that has come, and set the timer for the others."""
         now = asyncio.get_running_loop().time()
         for lane in self._lanes.values():
             is_due = lane.next_at is not None and lane.next_at <= now
@@ -247,10 +254,10 @@ class Drain:
                 lane.next_at = None
                 task = self._spawn(self._claim(lane), f"claiming for {lane.name}", self._claims)
                 assert not task.done()
-        self._arm()
+        self._set_timer()
 
-    def _arm(self) -> None:
-        """The one timer: for the earliest moment at which a lane with room may have something."""
+    def _set_timer(self) -> None:
+        """Set the one timer to the earliest due time of a lane with a free slot."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -261,7 +268,7 @@ class Drain:
         ]
         # fault drain.timer_not_armed: if False:
         if moments and not self._stopping:
-            self._timer = asyncio.get_running_loop().call_at(min(moments), self._look)
+            self._timer = asyncio.get_running_loop().call_at(min(moments), self._claim_due_lanes)
 
     async def _claim(self, lane: _Lane) -> None:
         loop = asyncio.get_running_loop()
@@ -277,57 +284,57 @@ class Drain:
         )
         lane.is_open = self._leaves_open and not self._stopping
         try:
-            answer = await self._desk.ask(question)
+            answer = await self._source.ask(question)
         except HeadwaterError:
-            wait_us = AGAIN.delay_us(min(lane.failures, 20), self._random)
+            wait_us = ASK_BACKOFF.delay_us(min(lane.failures, 20), self._random)
             lane.failures += 1
-            self._due(lane, loop.time() + wait_us / 1e6)
+            self._note_due(lane, loop.time() + wait_us / 1e6)
         else:
             assert isinstance(answer, Claimed)
             lane.failures = 0
             if answer.next_us is not None:
-                self._due(lane, loop.time() + answer.next_us / 1e6)
-            self._received(answer.grants, asked_at)
+                self._note_due(lane, loop.time() + answer.next_us / 1e6)
+            self._start_grants(answer.grants, asked_at)
         finally:
             lane.claiming = False
         if not self._stopping:
-            self._look()
+            self._claim_due_lanes()
 
-    def given(self, grants: Iterable[Grant], ago_us: int) -> None:
-        """Targets that a commit gave to this worker, so long before it was told, since it had left room open.
+    def accept_given(self, grants: Iterable[Grant], ago_us: int) -> None:
+        """Accept targets that a commit gave to this worker because it had free slots.
 
-        For how long that was on its way nobody knows: the process may have stood still. It was told after the answer to
-        the last question, so that the lease is counted from when that was asked.
+        `ago_us` is how long the commit was before its message. The message may have been on its way for long, for
+        example while the process stood still, so that the lease is counted from the last question that was answered
+        before it.
         """
-        # What is none of its reactions was never asked for, and is somebody's when its lease ends.
-        known = [grant for grant in grants if grant.hold.reaction in self._of_reaction]
-        # fault drain.lease_counted_from_arrival: self._received(known, asyncio.get_running_loop().time())
-        self._received(known, self._desk.heard_at - ago_us / 1e6)
+        # A target of a reaction that this worker does not serve is left to its lease.
+        known = [grant for grant in grants if grant.hold.reaction in self._lane_of]
+        # fault drain.lease_counted_from_arrival: self._start_grants(known, asyncio.get_running_loop().time())
+        self._start_grants(known, self._source.heard_at - ago_us / 1e6)
 
-    def _received(self, grants: Sequence[Grant], since: float) -> None:
-        """Begin. If they may have been this worker's for long, it is asked first whose they are by now:
-
-        what somebody else has delivered is not begun here.
+    def _start_grants(self, grants: Sequence[Grant], since: float) -> None:
+        """Start deliveries. If the leases may be old, confirm them first, so that no record is delivered that another
+        worker has delivered.
         """
         if asyncio.get_running_loop().time() - since < self._pace.lease_ms / 3e3:
             for grant in grants:
-                self._take(self._of_reaction[grant.hold.reaction], grant, since)
+                self._start_grant(self._lane_of[grant.hold.reaction], grant, since)
         elif grants:
-            task = self._spawn(self._take_if_held(grants), f"asking whose {grants[0].hold.key} is", self._tasks)
+            task = self._spawn(self._start_if_held(grants), f"asking whose {grants[0].hold.key} is", self._tasks)
             assert not task.done()
 
-    async def _take_if_held(self, grants: Sequence[Grant]) -> None:
+    async def _start_if_held(self, grants: Sequence[Grant]) -> None:
         asked_at = asyncio.get_running_loop().time()
-        held = await self._holding.still([grant.hold for grant in grants])
+        held = await self._leases.confirm([grant.hold for grant in grants])
         for grant in grants:
-            if held is None:  # Nobody answered. Whoever hears later that it is not begun here lets others have it.
+            if held is None:  # No answer: report that the target was not started, so that another worker can have it.
                 task = self._spawn(self._give_back(grant), f"giving {grant.hold.key} back", self._tasks)
                 assert not task.done()
             elif grant.hold in held:
-                self._take(self._of_reaction[grant.hold.reaction], grant, asked_at)
+                self._start_grant(self._lane_of[grant.hold.reaction], grant, asked_at)
 
-    def _take(self, lane: _Lane, grant: Grant, since: float) -> None:
-        """Have it delivered; unless the worker stops, or its room was taken while this was on its way."""
+    def _start_grant(self, lane: _Lane, grant: Grant, since: float) -> None:
+        """Start a delivery; give the target back if the worker stops or no slot is free."""
         if self._stopping or lane.busy >= lane.slots:
             task = self._spawn(self._give_back(grant), f"giving {grant.hold.key} back", self._tasks)
             assert not task.done()
@@ -335,10 +342,10 @@ class Drain:
             self._deliver(lane, grant, since)
 
     async def _give_back(self, grant: Grant) -> None:
-        """It came when nothing was to be begun any more."""
-        await self._finishing.tell(Outcome(grant.hold))
+        """Report a target that arrived too late to be started."""
+        await self._reporter.report(Outcome(grant.hold))
 
-    def _due(self, lane: _Lane, at: float) -> None:
+    def _note_due(self, lane: _Lane, at: float) -> None:
         lane.next_at = at if lane.next_at is None else min(lane.next_at, at)
 
     # ---- delivering --------------------------------------------------------------------------------
@@ -347,40 +354,40 @@ class Drain:
         reaction = self._reactions[grant.hold.reaction]
         lane.busy += 1
         work = TargetDelivery(
-            reaction, grant, self._finishing, self._clock, self._random, self._hears, is_terse=self.is_terse
+            reaction, grant, self._reporter, self._clock, self._random, self._on_trace, is_terse=self.is_terse
         )
         target = (grant.hold.reaction, grant.hold.key)
-        before = self._works.get(target)
-        if before is not None and not self._finishing.is_telling(before[1]):
-            self._holding.doubt(before[1])  # It is about to end, or an operator took the target away.
+        before = self._running.get(target)
+        if before is not None and not self._reporter.is_reporting(before[1]):
+            self._leases.renew_now(before[1])  # It is about to end, or an operator took the target.
         task = self._spawn(work.run(), f"{grant.hold.reaction} for {grant.hold.key}", self._tasks)
-        self._works[target] = (work, grant.hold)
-        self._holding.hold(grant.hold, asked_at, lambda: work.oust(task))
+        self._running[target] = (work, grant.hold)
+        self._leases.add(grant.hold, asked_at, lambda: work.lose_lease(task))
 
         def over(_: object) -> None:
             if work.left is None:
                 lane.busy -= 1
-            else:  # Its thread is not free: nothing is claimed that would have to wait for it.
-                work.left.add_done_callback(self._freed(lane))
-            if self._works.get(target) == (work, grant.hold):
-                del self._works[target]
-            self._holding.let_go(grant.hold)
+            else:  # The thread is not free: its slot stays in use.
+                work.left.add_done_callback(self._free_slot_later(lane))
+            if self._running.get(target) == (work, grant.hold):
+                del self._running[target]
+            self._leases.remove(grant.hold)
             if not self._stopping:
-                self._look()
+                self._claim_due_lanes()
 
         task.add_done_callback(over)
 
-    def _freed(self, lane: _Lane) -> Callable[[object], None]:
-        """What hung in a thread has come to its end: its slot is free. Called in that thread."""
+    def _free_slot_later(self, lane: _Lane) -> Callable[[object], None]:
+        """Return a callback for a reaction that goes on in a thread; called in that thread, it frees the slot."""
         loop = asyncio.get_running_loop()
 
         def free() -> None:
             lane.busy -= 1
             if not self._stopping:
-                self._look()
+                self._claim_due_lanes()
 
         def ended(_: object) -> None:
-            with suppress(RuntimeError):  # The loop is closed: nobody claims any more.
+            with suppress(RuntimeError):  # The loop is closed, and the worker with it.
                 loop.call_soon_threadsafe(free)
 
         return ended
@@ -391,31 +398,31 @@ class Drain:
         task.add_done_callback(among.discard)
         return task
 
-    def _finished(self, told: tuple[Outcome, ...], answer: Finished) -> None:
-        """What was told was heard; the lanes concerned may have more."""
+    def _on_reported(self, told: tuple[Outcome, ...], answer: Finished) -> None:
+        """Handle the answer to a report: forget the deliveries, and note when their lanes may have more."""
         for outcome in told:
             target = (outcome.hold.reaction, outcome.hold.key)
-            known = self._works.get(target)
+            known = self._running.get(target)
             if known is not None and known[1] == outcome.hold:
-                del self._works[target]  # It ends in a moment, and is nobody's doubt.
+                del self._running[target]  # The delivery ends in a moment: its lease needs no check.
         for hold in answer.late:
-            self._hears(Late(reaction=hold.reaction, key=hold.key))
+            self._on_trace(Late(reaction=hold.reaction, key=hold.key))
         if answer.next_us is not None:
             at = asyncio.get_running_loop().time() + answer.next_us / 1e6
-            for lane in {self._of_reaction[outcome.hold.reaction] for outcome in told}:
-                self._due(lane, at)
+            for lane in {self._lane_of[outcome.hold.reaction] for outcome in told}:
+                self._note_due(lane, at)
             if not self._stopping:
-                self._look()
+                self._claim_due_lanes()
 
-    def _unheard(self, hold: Hold, why: str) -> None:
-        self._hears(Unheard(reaction=hold.reaction, key=hold.key, error=why))
+    def _on_unreported(self, hold: Hold, why: str) -> None:
+        self._on_trace(Unheard(reaction=hold.reaction, key=hold.key, error=why))
 
 
-async def subscribe(desk: Desk, each: Reaction) -> None:
-    """Have every record of its topic be for it, from now on. HeadwaterError: the desk did not answer, or refuses."""
-    answer = await desk.ask(Subscribe(0, *astuple(declaration(each))))
+async def subscribe(source: TargetSource, each: Reaction) -> None:
+    """Subscribe a reaction to its topic. Raises HeadwaterError if the space does not answer, or refuses."""
+    answer = await source.ask(Subscribe(0, *astuple(declaration(each))))
     assert isinstance(answer, Subscribed)
 
 
-def _nobody(_: object) -> None:
-    """Nobody counts."""
+def _ignore(_: object) -> None:
+    """Ignore traces when there is no listener."""

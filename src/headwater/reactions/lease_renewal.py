@@ -1,8 +1,8 @@
-"""Holding: leases are renewed while somebody works under them, and whoever lost one is told.
+"""Renewal of the leases of a drain, and notice of lost leases.
 
-One message renews all of them, three times in the time of a lease. A lease that could not be renewed for as long as it
-lasts may be somebody else's: it counts as lost then, by a timer, whatever else is waited for. Time is this process's
-own, from the moment a question was asked, so that it ends here before it ends there.
+One message renews all leases, three times in the duration of a lease. A lease that was not renewed for its whole
+duration counts as lost, by a timer: another worker may hold it. The duration is counted by this process's clock from
+the time of the question, so that a lease expires here before it expires in the space.
 """
 
 from __future__ import annotations
@@ -12,63 +12,62 @@ from collections.abc import Callable, Sequence
 
 from headwater.errors import HeadwaterError
 from headwater.protocol.reactions import Hold, LeasesRenewed, RenewLeases
-from headwater.reactions.port import Desk
-
-MOST = 1_000
-"""Leases in one message."""
+from headwater.reactions.port import DEFAULT_DRAIN_LIMITS, DrainLimits, TargetSource
 
 
-class Holding:
-    """The leases of one drain."""
+class LeaseRenewal:
+    """The leases that the targets of one drain are worked on under."""
 
-    __slots__ = ("_desk", "_doubts", "_ends", "_held", "_lease_us", "_task", "_timer")
+    __slots__ = ("_checks", "_ends", "_held", "_lease_us", "_limits", "_source", "_task", "_timer")
 
-    def __init__(self, desk: Desk, lease_us: int) -> None:
-        self._desk = desk
+    def __init__(self, source: TargetSource, lease_us: int, limits: DrainLimits = DEFAULT_DRAIN_LIMITS) -> None:
+        self._source = source
         self._lease_us = lease_us
-        self._held: dict[Hold, Callable[[], object]] = {}  # whom it concerns when one is lost
-        self._ends: dict[Hold, float] = {}  # when, by the loop's clock
+        self._limits = limits
+        self._held: dict[Hold, Callable[[], object]] = {}  # called when the lease is lost
+        self._ends: dict[Hold, float] = {}  # when each expires, by the loop's clock
         self._task: asyncio.Task[None] | None = None
-        self._doubts: set[asyncio.Task[None]] = set()
-        self._timer: asyncio.TimerHandle | None = None  # for the first end, or one that was moved since
+        self._checks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None  # for the first expiry, or an earlier one that was renewed since
 
     def __len__(self) -> int:
         return len(self._held)
 
-    def hold(self, hold: Hold, asked_at: float, on_lost: Callable[[], object]) -> None:
-        """A target was claimed by a question that was asked then, or given after one."""
+    def add(self, hold: Hold, asked_at: float, on_lost: Callable[[], object]) -> None:
+        """Keep the lease of a target that was claimed by a question of that time, or was given after it."""
         self._held[hold] = on_lost
         self._ends[hold] = asked_at + self._lease_us / 1e6
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_at(self._ends[hold], self._end)
+            self._timer = asyncio.get_running_loop().call_at(self._ends[hold], self._expire)
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._run(), name="renewing leases")
 
-    def let_go(self, hold: Hold) -> None:
+    def remove(self, hold: Hold) -> None:
         self._held.pop(hold, None)
         self._ends.pop(hold, None)
 
-    def doubt(self, hold: Hold) -> None:
-        """It may be somebody else's by now: ask at once."""
+    def renew_now(self, hold: Hold) -> None:
+        """Ask at once whether a lease is still held."""
         loop = asyncio.get_running_loop()
         if hold in self._held:
             task = loop.create_task(self._renew((hold,), loop.time()), name=f"asking whose {hold.key} is")
-            self._doubts.add(task)
-            task.add_done_callback(self._doubts.discard)
+            self._checks.add(task)
+            task.add_done_callback(self._checks.discard)
 
-    async def still(self, holds: Sequence[Hold]) -> set[Hold] | None:
-        """Which of these are still this worker's, for a whole lease from now on. None: nobody answered."""
+    async def confirm(self, holds: Sequence[Hold]) -> set[Hold] | None:
+        """Renew leases and return those still held, for a whole duration from now. None if no answer came."""
         lost: set[Hold] = set()
-        for at in range(0, len(holds), MOST):
-            answer = await self._asked(tuple(holds[at : at + MOST]))
+        for at in range(0, len(holds), self._limits.leases_at_once):
+            answer = await self._ask(tuple(holds[at : at + self._limits.leases_at_once]))
             if answer is None:
                 return None
             lost.update(answer.lost)
         return set(holds) - lost
 
-    async def _asked(self, holds: tuple[Hold, ...]) -> LeasesRenewed | None:
+    async def _ask(self, holds: tuple[Hold, ...]) -> LeasesRenewed | None:
         try:
-            answer = await asyncio.wait_for(self._desk.ask(RenewLeases(0, holds, self._lease_us)), self._lease_us / 3e6)
+            question = RenewLeases(0, holds, self._lease_us)
+            answer = await asyncio.wait_for(self._source.ask(question), self._lease_us / 3e6)
         except (HeadwaterError, TimeoutError):
             return None
         assert isinstance(answer, LeasesRenewed)
@@ -80,38 +79,38 @@ class Holding:
             await asyncio.sleep(self._lease_us / 3e6)
             asked_at = loop.time()
             holds = tuple(self._held)
-            for at in range(0, len(holds), MOST):
-                await self._renew(holds[at : at + MOST], asked_at)
+            for at in range(0, len(holds), self._limits.leases_at_once):
+                await self._renew(holds[at : at + self._limits.leases_at_once], asked_at)
 
-    def _end(self) -> None:
-        """The time of a lease may be over; those that follow end later."""
+    def _expire(self) -> None:
+        """Lose the leases that are over, and set the timer for the next expiry."""
         loop = asyncio.get_running_loop()
         self._timer = None
         now = loop.time()
         for hold in [hold for hold, ends in self._ends.items() if ends <= now]:
-            self._lost(hold)
+            self._lose(hold)
         if self._ends and self._timer is None:
-            self._timer = loop.call_at(min(self._ends.values()), self._end)
+            self._timer = loop.call_at(min(self._ends.values()), self._expire)
 
     async def _renew(self, holds: tuple[Hold, ...], asked_at: float) -> None:
-        answer = await self._asked(holds)
+        answer = await self._ask(holds)
         if answer is None:
-            return  # The next turn asks again, as long as they last.
+            return  # The next round asks again, until the leases expire.
         lost = set(answer.lost)
         for hold in holds:
             if hold in lost:
-                self._lost(hold)
+                self._lose(hold)
             elif hold in self._held:
                 self._ends[hold] = asked_at + self._lease_us / 1e6
 
-    def _lost(self, hold: Hold) -> None:
+    def _lose(self, hold: Hold) -> None:
         on_lost = self._held.get(hold)
-        self.let_go(hold)
+        self.remove(hold)
         if on_lost is not None:
             on_lost()
 
     def stop(self) -> None:
-        for task in (*self._doubts, *((self._task,) if self._task is not None else ())):
+        for task in (*self._checks, *((self._task,) if self._task is not None else ())):
             task.cancel()
         if self._timer is not None:
             self._timer.cancel()

@@ -1,4 +1,4 @@
-"""What a drain needs: somebody to ask for targets, and reactions that do something with a record. Owns the ports."""
+"""The interfaces between a drain, the reactions that it calls and the source of its targets, and the drain's limits."""
 
 from __future__ import annotations
 
@@ -6,38 +6,54 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from headwater.backoff import Backoff
 from headwater.errors import AbsentError, AccessError, HeadwaterError, LimitError, LoadError, ProtocolError
 from headwater.protocol.commit import Declared
 from headwater.protocol.reactions import Delivering, Delivers, Granted, Hold, Since
 from headwater.reactions.retry_rules import Rules
 
 DEFAULT_LANE: Final = "default"
+ASK_BACKOFF: Final = Backoff.exponential(base_ms=50, max_ms=5_000, jitter=0.2)
+"""Waits after a question to a space that was not answered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainLimits:
+    """Bounds on the messages of one drain."""
+
+    outcomes_at_once: int = 500  # in one message
+    outcomes_waiting: int = 5_000  # not reported yet; beyond it the oldest is dropped, whose lease is over long since
+    leases_at_once: int = 1_000  # renewed by one message
+    answer_s: float = 1.0  # a worker that stops waits so long for an answer
+
+
+DEFAULT_DRAIN_LIMITS: Final = DrainLimits()
 
 
 class LeaseLostError(Exception):
-    """Somebody else has the target by now: what was done for it counts for nothing. Never leaves this package."""
+    """Another worker has the target, so that this delivery does not count. Never leaves this package."""
 
 
 class StillRunsError(Exception):
-    """What a reaction does was to end, and goes on: in a thread it cannot be stopped. Never leaves this package."""
+    """A cancelled reaction goes on in a thread, which cannot be stopped. Never leaves this package."""
 
     def __init__(self, running: Future[Any] | None = None) -> None:
         super().__init__()
-        self.running = running  # done when it ends after all
+        self.running = running  # done when the thread ends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Records of one target that are delivered together: one, or for a batch reaction many."""
+    """Records of one target that are delivered together: one record, or several for a batch reaction."""
 
     hold: Hold
     attempt: int
     records: tuple[Granted, ...]
-    is_last: bool  # nothing else of what was claimed comes after it
+    is_last: bool  # no other batch of the same grant follows
 
 
 class Reaction(Protocol):
-    """One reaction, as the drain sees it."""
+    """A reaction as the drain calls it."""
 
     @property
     def name(self) -> str: ...
@@ -56,36 +72,40 @@ class Reaction(Protocol):
 
     @property
     def batch(self) -> int:
-        """How many records it takes at once; 1: one by one."""
+        """The number of records in one call; 1 for a reaction that takes single records."""
 
     @property
     def rules(self) -> Rules: ...
 
     @property
     def lands(self) -> bool:
-        """Whether its result is committed together with the position, by `land`."""
+        """Whether `land` commits the result together with the position."""
 
     async def run(self, batch: Batch) -> Any:
-        """Do it, outside any transaction. Raises what failed. StillRunsError: it was cancelled, and goes on."""
+        """Call the reaction outside any transaction. Raises its error, or StillRunsError if it was cancelled and goes
+        on.
+        """
 
     async def land(self, batch: Batch, result: Any) -> None:
-        """Commit the result together with the position. LeaseLostError: somebody else has the target by now."""
+        """Commit the result together with the position. Raises LeaseLostError if another worker has the target."""
 
 
 def declaration(each: Reaction) -> Declared:
-    """What is said of a reaction to a space that may not know it."""
+    """Return the declaration of a reaction, for a space that may not know it."""
     return Declared(each.name, each.topic, each.since, each.lane or DEFAULT_LANE, each.priority)
 
 
 def is_refusal(error: HeadwaterError) -> bool:
-    """Whether a question was answered with no: asking it again is no use. Without an answer it may be."""
+    """Return whether an error is a negative answer, which the same question would get again. A missing answer is
+    none.
+    """
     if isinstance(error, LoadError):
         return error.code not in ("", "storage")
     return isinstance(error, AbsentError | AccessError | LimitError | ProtocolError)
 
 
-class Desk(Protocol):
-    """Whoever has the targets: an engine in this process, or a session with one."""
+class TargetSource(Protocol):
+    """A space that has targets: an engine in this process, or a session of one."""
 
     async def ask(self, question: Delivers) -> Delivering:
-        """The answer. HeadwaterError: there was none, and whether the question was heard is not known."""
+        """Return the answer. Raises HeadwaterError if none came; the question may have been processed all the same."""

@@ -1,7 +1,7 @@
-"""When a reaction is tried again: the one place that turns what it raised into what becomes of the record.
+"""Retry rules of reactions: turn an error into the next step of a record (retry, block, park or skip).
 
-Waits follow `backoff`. An error may say by itself when to come back, or be hopeless; a reaction may have rules for
-kinds of errors, and a budget of time. Never waits and never counts.
+Waits follow `backoff`. An error can carry its own wait (`retry_after`) or be permanent; a reaction can have rules for
+kinds of errors and a time budget. This module neither waits nor counts attempts.
 """
 
 from __future__ import annotations
@@ -21,82 +21,82 @@ from headwater.protocol.reactions import Failure, Granted, Then
 Exhausted = Literal["block", "park", "skip", "never"]
 Rule = Backoff | Literal["permanent"]
 NEVER_US: Final = 1_000_000
-"""How long whoever never gives up, and has no backoff, waits between the tries after the last one of others."""
-TEXT: Final = 2_000
+"""Wait of a reaction with `on_exhausted="never"` and without a backoff, after `max_retries` attempts."""
+ERROR_CHARACTERS: Final = 2_000
 """Characters of an error's message that are kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """How patient a reaction is."""
+    """How often, and after which waits, a reaction is tried again."""
 
     max_retries: int = 3
     backoff: Backoff = field(default_factory=Backoff.none)
     on_exhausted: Exhausted = "block"
     budget_ms: float | None = None  # since the record was emitted; beyond it there is no further attempt
-    errors: Mapping[type[BaseException], Rule] = field(default_factory=dict)  # the first kind that fits counts
+    errors: Mapping[type[BaseException], Rule] = field(default_factory=dict)  # the first that matches counts
 
     def is_over(self, age_us: int) -> bool:
-        """Whether a record of that age is not tried again."""
+        """Return whether the budget of a record of this age is spent."""
         return self.budget_ms is not None and age_us > self.budget_ms * 1_000 and self.on_exhausted != "never"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tried:
-    """An attempt that came to nothing: its number, from 0 on, how old the record is, and what was raised."""
+class FailedAttempt:
+    """An attempt that raised: its number, from 0 on, the age of its record, and the error."""
 
     attempt: int
     age_us: int
     error: BaseException
 
 
-def judged(rules: Rules, record: Granted, tried: Tried, random: Random) -> Failure:
-    """What becomes of a record that could not be delivered."""
+def judge_failure(rules: Rules, record: Granted, tried: FailedAttempt, random: Random) -> Failure:
+    """Decide the next step of a record that could not be delivered."""
     error = tried.error
-    then, wait_us = _next(rules, tried, random)
+    then, wait_us = _decide(rules, tried, random)
     return Failure(
         record.seq,
         record.ordinal,
-        _kept(type(error).__qualname__),
-        said(error),
+        _storable(type(error).__qualname__),
+        error_text(error),
         fingerprint(error),
         then,
         wait_us,
     )
 
 
-def said(error: BaseException) -> str:
-    """What an error says, as it can be kept. Its author's code makes the words, and may fail at that, too."""
+def error_text(error: BaseException) -> str:
+    """Return the message of an error in a form that can be stored. `__str__` is application code and may raise."""
     try:
         text = str(error)
     except Exception as failed:
         text = f"what it says cannot be told: its __str__ raised {type(failed).__qualname__}"
-    return _kept(text)
+    return _storable(text)
 
 
-def _kept(text: str) -> str:
-    """Without what no message can hold: names of files bring half characters along."""
-    return text[:TEXT].encode("utf-8", "backslashreplace").decode()[:TEXT]
+def _storable(text: str) -> str:
+    """Cut a text and replace lone surrogates, which file names can contain and messages cannot."""
+    return text[:ERROR_CHARACTERS].encode("utf-8", "backslashreplace").decode()[:ERROR_CHARACTERS]
 
 
-def _next(rules: Rules, tried: Tried, random: Random) -> tuple[Then, int]:
-    rule = _rule(rules, tried.error)
+def _decide(rules: Rules, tried: FailedAttempt, random: Random) -> tuple[Then, int]:
+    rule = _find_rule(rules, tried.error)
     never = rules.on_exhausted == "never"
     if rule == "permanent" and not never:
-        return _given_up(rules), 0
+        return _exhausted_action(rules), 0
     backoff = rule if isinstance(rule, Backoff) else rules.backoff
     wait_us = backoff.delay_us(min(tried.attempt, 1_000), random)
     said_us = retry_after_us(tried.error)
     if said_us is not None:
         wait_us = max(wait_us, said_us)
     if (tried.attempt >= rules.max_retries and not never) or rules.is_over(tried.age_us + wait_us):
-        return _given_up(rules), 0
+        return _exhausted_action(rules), 0
     if tried.attempt >= rules.max_retries and not wait_us:
         return "retry", NEVER_US
     return "retry", wait_us
 
 
-def _given_up(rules: Rules) -> Then:
+def _exhausted_action(rules: Rules) -> Then:
     match rules.on_exhausted:
         case "block" | "park" | "skip":
             return rules.on_exhausted
@@ -104,7 +104,7 @@ def _given_up(rules: Rules) -> Then:
             return "retry"
 
 
-def _rule(rules: Rules, error: BaseException) -> Rule | None:
+def _find_rule(rules: Rules, error: BaseException) -> Rule | None:
     for kind, rule in rules.errors.items():
         if isinstance(error, kind):
             return rule
@@ -112,13 +112,13 @@ def _rule(rules: Rules, error: BaseException) -> Rule | None:
 
 
 def retry_after_us(error: BaseException) -> int | None:
-    """When an error says to come back: `retry_after` in seconds or as a timedelta, as clients of many services have it.
+    """Return `retry_after` of an error, in seconds or as a timedelta, as errors of many client libraries have it.
 
-    None: it does not say, or nothing that can be understood.
+    None if there is no such attribute, or its value is no usable time.
     """
     try:
         after = getattr(error, "retry_after", None)
-    except Exception:  # A property of its author's that fails says nothing.
+    except Exception:  # A property that raises is treated as missing.
         return None
     if isinstance(after, timedelta):
         after = after.total_seconds()
@@ -128,7 +128,9 @@ def retry_after_us(error: BaseException) -> int | None:
 
 
 def fingerprint(error: BaseException) -> str:
-    """What failures have in common that failed alike: the kind of error, and where it was raised; not its message."""
+    """Return a hash of the kind of an error and of where it was raised, without its message. Equal failures have equal
+    hashes.
+    """
     codes = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
     frames = [(code.co_name, code.co_filename.rpartition("/")[2]) for code in codes[-3:]]
     text = repr((type(error).__module__, type(error).__qualname__, frames))

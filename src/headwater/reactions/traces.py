@@ -1,9 +1,8 @@
-"""What a drain reports of its work, for whoever counts, prints or draws it. Nothing is decided by it.
+"""Traces of a drain: one record for each attempt, late report and lost report, for counters, logs and tracers.
 
-Spans: each attempt as a tracer wants it, from its beginning to its end. Nothing is decided by it.
-
-For tracers that are made as OpenTelemetry's are; none is imported here, so that whoever traces chooses which. What
-failed is an event of its span, named as the conventions of that project have it.
+`record_spans` turns attempts into spans of an OpenTelemetry tracer. No tracer is imported here: the application passes
+one. The error of a failed attempt becomes an event of its span with OpenTelemetry's attribute names. Listeners do not
+change deliveries.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ class Attempt:
     took_us: int
     how: str  # delivered, failed, lost, given back
     then: str = ""  # of one that failed: retry, block, park, skip
-    error: str = ""  # what kind of error it was,
-    message: str = ""  # and what it said
+    error: str = ""  # the name of the error's class
+    message: str = ""  # the text of the error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Late:
-    """Something was told too late: the target was somebody else's by then, and nothing changed."""
+    """A report came too late: another worker had the lease, and nothing changed."""
 
     reaction: str
     key: str
@@ -39,45 +38,45 @@ class Late:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unheard:
-    """What came of a target cannot be told: its lease ends by itself, and it is tried again."""
+    """An outcome could not be reported. The lease expires, and the target is delivered again."""
 
     reaction: str
     key: str
     error: str
 
 
-Traced = Attempt | Late | Unheard
-Hears = Callable[[Traced], object]
+Trace = Attempt | Late | Unheard
+OnTrace = Callable[[Trace], object]
 
 
 class Span(Protocol):
-    """A part of what a program did."""
+    """One operation in a trace."""
 
     def add_event(self, name: str, attributes: Any = ..., timestamp: int | None = ...) -> None: ...
     def end(self, end_time: int | None = ...) -> None: ...
 
 
 class Tracer(Protocol):
-    """Whoever takes spans. Times are nanoseconds since 1970."""
+    """A receiver of spans, as OpenTelemetry defines it. Times are nanoseconds since 1970."""
 
     def start_span(self, name: str, *, attributes: Any = ..., start_time: int | None = ...) -> Span: ...
 
 
-def traced_by(tracer: Tracer) -> Hears:
-    """What makes a span of every attempt."""
+def record_spans(tracer: Tracer) -> OnTrace:
+    """Return a listener that records a span for every attempt."""
 
-    def hears(what: Traced) -> None:
+    def on_trace(what: Trace) -> None:
         if not isinstance(what, Attempt):
             return
         began_ns = what.began_us * 1_000
         ended_ns = began_ns + what.took_us * 1_000
         span = tracer.start_span(f"reaction {what.reaction}", attributes=_attributes(what), start_time=began_ns)
         if what.error:
-            said = {"exception.type": what.error, "exception.message": what.message}
-            span.add_event("exception", said, ended_ns)
+            error_text = {"exception.type": what.error, "exception.message": what.message}
+            span.add_event("exception", error_text, ended_ns)
         span.end(ended_ns)
 
-    return hears
+    return on_trace
 
 
 def _attributes(what: Attempt) -> Mapping[str, str | int]:

@@ -29,7 +29,7 @@ from headwater.protocol.reactions import (
 )
 from headwater.protocol.reactions import Reactions as ReactionStates
 from headwater.reactions.port import is_refusal
-from headwater.reactions.traces import Attempt, Tracer, traced_by
+from headwater.reactions.traces import Attempt, Tracer, record_spans
 from headwater.runtime.binding.reacting import SpaceDesk
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class Reactions:
 
     def trace(self, tracer: Tracer, /) -> None:
         """Make a span of every attempt of this runtime, for a tracer like those of `opentelemetry.trace.get_tracer`."""
-        self._runtime.pieces.reacting.listen(traced_by(tracer))
+        self._runtime.pieces.reacting.listen(record_spans(tracer))
 
     @property
     def is_delivering(self) -> bool:

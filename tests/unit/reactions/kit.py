@@ -124,7 +124,7 @@ class Story:
             clock=self.clock,
             worker=name,
             pace=Pace(lease_ms=lease_ms, **pace),
-            hears=self.traced.append,
+            on_trace=self.traced.append,
         )
         self.drains.append(drain)
         await drain.start()

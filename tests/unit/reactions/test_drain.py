@@ -14,7 +14,7 @@ from headwater.protocol.reactions import Claim, Granted
 from headwater.protocol.verdict import Accepted
 from headwater.reactions.drain import Drain, Pace
 from headwater.reactions.port import Batch, LeaseLostError
-from headwater.reactions.retry_rules import Rule, Rules, Tried, fingerprint, judged, retry_after_us
+from headwater.reactions.retry_rules import FailedAttempt, Rule, Rules, fingerprint, judge_failure, retry_after_us
 from headwater.reactions.traces import Late
 from tests.unit.reactions.kit import EngineDesk, Story, fails, played, takes
 
@@ -309,8 +309,8 @@ def test_failures_that_failed_alike_have_one_fingerprint_whatever_they_say() -> 
 
 def test_the_text_of_an_error_is_bounded() -> None:
     record = Granted(1, 0, None, "", 0)
-    tried = Tried(attempt=0, age_us=0, error=ValueError("x" * 10_000))
-    assert len(judged(Rules(), record, tried, VirtualClock().randomness("r")).message) == 2_000
+    tried = FailedAttempt(attempt=0, age_us=0, error=ValueError("x" * 10_000))
+    assert len(judge_failure(Rules(), record, tried, VirtualClock().randomness("r")).message) == 2_000
 
 
 def test_a_reaction_whose_own_work_was_cancelled_has_failed_and_spends_its_attempts() -> None:

@@ -10,10 +10,9 @@ import pytest
 from headwater.backoff import Backoff
 from headwater.errors import AccessError, LoadError, Refused, StorageError
 from headwater.protocol.reactions import Delivering, Delivers, Finish, Hold, Outcome
-from headwater.reactions import target_delivery
-from headwater.reactions.port import Batch, StillRunsError, is_refusal
-from headwater.reactions.retry_rules import retry_after_us, said
-from headwater.reactions.target_delivery import Finishing
+from headwater.reactions.port import Batch, DrainLimits, StillRunsError, is_refusal
+from headwater.reactions.retry_rules import error_text, retry_after_us
+from headwater.reactions.target_delivery import OutcomeReporter
 from headwater.reactions.traces import Unheard
 from tests.unit.reactions.kit import Does, EngineDesk, Story, fails, played, takes
 
@@ -69,7 +68,7 @@ def test_an_error_that_cannot_be_told_as_it_is_costs_its_record_and_no_other(err
 
 
 def test_what_an_error_says_is_cut_and_has_no_half_characters() -> None:
-    assert len(said(ValueError("\ud800" * 5_000))) == 2_000
+    assert len(error_text(ValueError("\ud800" * 5_000))) == 2_000
     assert retry_after_us(KnowsNoTime()) is None
 
 
@@ -118,15 +117,16 @@ def test_what_was_not_answered_may_be_asked_again_and_what_was_refused_not() -> 
     assert is_refusal(AccessError("no"))
 
 
-def test_outcomes_that_nobody_hears_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(target_delivery, "KEPT", 3)
+def test_outcomes_that_nobody_hears_are_bounded() -> None:
+    limits = DrainLimits(outcomes_waiting=3)
 
     async def story(s: Story) -> None:
         desk = EngineDesk(s.world)
         desk.is_down = True
         unheard: list[str] = []
-        telling = Finishing(desk, s.clock.randomness("x"), lambda *_: None, lambda hold, _: unheard.append(hold.key))
-        tasks = [asyncio.ensure_future(telling.tell(Outcome(Hold("r", str(n), n)))) for n in range(5)]
+        random = s.clock.randomness("x")
+        telling = OutcomeReporter(desk, random, lambda *_: None, lambda hold, _: unheard.append(hold.key), limits)
+        tasks = [asyncio.ensure_future(telling.report(Outcome(Hold("r", str(n), n)))) for n in range(5)]
         await s.passes(10)
         assert (len(telling), unheard) == (3, ["0", "1"])
         assert [task.done() and task.result() for task in tasks] == [False] * 5

@@ -110,7 +110,7 @@ def told(kind: str, at: int) -> bool:
             clock=s.clock,
             worker="dies",
             pace=Pace(lease_ms=LEASE_MS, records=2),
-            hears=s.traced.append,
+            on_trace=s.traced.append,
         )
         s.drains.append(dies)
         death.drain = dies

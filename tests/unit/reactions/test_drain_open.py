@@ -32,7 +32,7 @@ class OpenDesk(EngineDesk):
 async def opened(s: Story, stub: Stub, *, slots: int = 4, lease_ms: int = 1_000) -> tuple[Drain, OpenDesk]:
     desk = OpenDesk(s.world)
     pace = Pace(slots=slots, lease_ms=lease_ms, grace_ms=2_000)
-    drain = Drain(desk, [stub], clock=s.clock, worker="w", pace=pace, hears=s.traced.append, leaves_open=True)
+    drain = Drain(desk, [stub], clock=s.clock, worker="w", pace=pace, on_trace=s.traced.append, leaves_open=True)
     s.drains.append(drain)
     await drain.start()
     await s.passes(1)
@@ -45,7 +45,7 @@ def test_what_a_commit_gives_is_delivered_without_another_claim() -> None:
         drain, desk = await opened(s, stub)
         for number in range(3):
             s.world.emit("a", number)
-            drain.given(desk.taken(), 0)
+            drain.accept_given(desk.taken(), 0)
             await s.passes(1)
         assert stub.payloads == [0, 1, 2]
         assert len(desk.claims) == 1
@@ -59,7 +59,7 @@ def test_a_given_record_that_fails_is_retried_at_its_own_pace() -> None:
         stub = s.stub(fails(ValueError("once"), None))
         drain, desk = await opened(s, stub)
         s.world.emit("a", 1)
-        drain.given(desk.taken(), 0)
+        drain.accept_given(desk.taken(), 0)
         await s.passes(100)
         assert (stub.payloads, stub.attempts) == ([1, 1], [0, 1])
 
@@ -76,7 +76,7 @@ def test_more_than_there_are_slots_for_is_given_back_unspent() -> None:
         question = Claim(2, "w", ("r",), 1, 1, 1_000_000, lane="default")
         s.world.engine.delivery.offers.put(desk, question, 1)
         s.world.emit("b", 2)
-        drain.given([*first, *desk.taken()], 0)
+        drain.accept_given([*first, *desk.taken()], 0)
         await s.passes(100)
         assert stub.payloads == [1], "one at a time"
         target = s.world.targets("r")["b"]
@@ -95,7 +95,7 @@ def test_a_worker_that_stops_closes_behind_itself_and_gives_back_what_came_meanw
         s.world.emit("a", 1)
         stopping = asyncio.get_running_loop().create_task(drain.stop())
         await asyncio.sleep(0)
-        drain.given(desk.taken(), 0)
+        drain.accept_given(desk.taken(), 0)
         await stopping
         assert stub.payloads == []
         assert (s.world.targets("r")["a"].state, s.world.targets("r")["a"].attempt) == ("due", 0)
@@ -116,7 +116,7 @@ def test_the_lease_counts_from_the_last_question_before_it_was_given() -> None:
         grants = desk.taken()
         await s.passes(100)
         desk.is_down = True  # No renewal arrives.
-        drain.given(grants, 0)
+        drain.accept_given(grants, 0)
         await s.passes(600)
         assert (stub.payloads, s.ends) == ([1], [])
         await s.passes(150)
@@ -132,7 +132,7 @@ def test_what_was_on_its_way_for_long_is_begun_if_it_is_still_its_own() -> None:
         s.world.emit("a", 1)
         grants = desk.taken()
         await s.passes(900)
-        drain.given(grants, 0)
+        drain.accept_given(grants, 0)
         await s.passes(1)
         assert [type(each) for each in desk.asked[-1:]] == [RenewLeases]
         assert stub.payloads == [1]
@@ -157,7 +157,7 @@ def test_what_was_on_its_way_for_longer_than_its_lease_is_not_begun() -> None:
         other.notify()
         await s.passes(10)
         assert lives.payloads == [1, 2]
-        drain.given(grants, 0)  # The process stood still meanwhile.
+        drain.accept_given(grants, 0)  # The process stood still meanwhile.
         await s.passes(100)
         assert stub.payloads == [], "a later record of the target was delivered"
 
@@ -223,7 +223,7 @@ def test_what_was_on_its_way_for_long_is_given_back_if_nobody_says_whose_it_is()
         grants = desk.taken()
         await s.passes(500)
         desk.is_down = True
-        drain.given(grants, 0)
+        drain.accept_given(grants, 0)
         await s.passes(100)
         assert stub.payloads == []
         desk.is_down = False
@@ -239,7 +239,7 @@ def test_a_worker_that_is_killed_is_taken_over_within_a_lease() -> None:
         drain, desk = await opened(s, dies)
         other = await s.worker(lives, name="other")
         s.world.emit("a", 1)
-        drain.given(desk.taken(), 0)
+        drain.accept_given(desk.taken(), 0)
         other.notify()  # As a hub tells whoever was given nothing.
         drain.kill()
         await s.passes(1_100)
@@ -256,7 +256,7 @@ def test_a_lane_that_grows_takes_its_own_place() -> None:
         drain.serve(two)
         await s.passes(1)
         s.world.emit("a", 1)
-        drain.given(desk.taken(), 0)
+        drain.accept_given(desk.taken(), 0)
         await s.passes(1)
         assert (one.payloads, two.payloads) == ([1], [1])
         assert len(desk.claims) == 2

@@ -14,7 +14,7 @@ from headwater.backoff import Backoff
 from headwater.protocol.reactions import Claim, Claimed, Finish, Grant, Outcome, Subscribe
 from headwater.reactions.drain import Drain
 from headwater.reactions.port import Batch
-from headwater.reactions.retry_rules import Tried, judged
+from headwater.reactions.retry_rules import FailedAttempt, judge_failure
 from tests.unit.reactions.kit import EngineDesk, Story, Stub, fails, played, takes
 
 LEASE_US = 1_000_000
@@ -58,8 +58,8 @@ class NaiveDrain:
         try:
             await self._stub.run(Batch(hold=grant.hold, attempt=grant.attempt, records=grant.records, is_last=True))
         except Exception as error:
-            tried = Tried(attempt=grant.attempt, age_us=grant.age_us, error=error)
-            outcome = Outcome(grant.hold, None, judged(self._stub.rules, record, tried, self._random))
+            tried = FailedAttempt(attempt=grant.attempt, age_us=grant.age_us, error=error)
+            outcome = Outcome(grant.hold, None, judge_failure(self._stub.rules, record, tried, self._random))
         await self._desk.ask(Finish(0, (outcome,)))
 
 

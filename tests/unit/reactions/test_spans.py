@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headwater.backoff import Backoff
-from headwater.reactions.traces import traced_by
+from headwater.reactions.traces import record_spans
 from tests.unit.reactions.kit import Story, fails, played
 
 
@@ -53,7 +53,7 @@ def test_every_attempt_is_a_span_with_its_own_times_and_what_failed_is_an_event_
 
     told = played(story)
     for each in told.traced:
-        traced_by(notes)(each)
+        record_spans(notes)(each)
     first, second = notes.spans
     assert first.name == second.name == "reaction r"
     assert first.attributes == {
@@ -80,6 +80,6 @@ def test_the_tracers_of_opentelemetry_take_them() -> None:
         s.emit("a", 1)
         await s.passes(1_000)
 
-    hears = traced_by(trace.get_tracer("headwater"))
+    on_trace = record_spans(trace.get_tracer("headwater"))
     for each in played(story).traced:
-        hears(each)
+        on_trace(each)

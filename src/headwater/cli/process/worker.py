@@ -68,7 +68,7 @@ def _lane(said: str) -> tuple[str, int]:
 async def _work(url: str, token: str, spaces: tuple[str, ...], pace: object, *, json: bool) -> int:
     from headwater.reactions.drain import Pace  # noqa: PLC0415
     from headwater.reactions.port import is_refusal  # noqa: PLC0415
-    from headwater.reactions.traces import Attempt, Traced  # noqa: PLC0415
+    from headwater.reactions.traces import Attempt, Trace  # noqa: PLC0415
     from headwater.runtime.runtime import Runtime  # noqa: PLC0415
 
     assert isinstance(pace, Pace)
@@ -80,7 +80,7 @@ async def _work(url: str, token: str, spaces: tuple[str, ...], pace: object, *, 
     for each in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(each, stopped.set)
 
-    def heard(what: Traced) -> None:
+    def heard(what: Trace) -> None:
         if isinstance(what, Attempt) and (json or what.how != "delivered"):
             told = {name: getattr(what, name) for name in what.__slots__}
             if json:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final
 from headwater.errors import AuthoringError, HeadwaterError, LoadError, ProtocolError, ReactionBlockedError
 from headwater.protocol.reactions import Delivering, Delivers, QueryReactions, ReactionState, TargetsDue
 from headwater.protocol.reactions import Reactions as ReactionStates
-from headwater.reactions.drain import AGAIN, Drain, Pace, subscribe
-from headwater.reactions.port import DEFAULT_LANE, declaration, is_refusal
-from headwater.reactions.traces import Attempt, Hears, Traced, Unheard
+from headwater.reactions.drain import Drain, Pace, subscribe
+from headwater.reactions.port import ASK_BACKOFF, DEFAULT_LANE, declaration, is_refusal
+from headwater.reactions.traces import Attempt, OnTrace, Trace, Unheard
 from headwater.runtime.attachment import Remote
 from headwater.runtime.binding.bound_reaction import BoundReaction, reaction_name, reactions_of
 from headwater.runtime.binding.lane_threads import Threads
@@ -77,7 +77,7 @@ class Reacting:
         self._known: set[tuple[str, str]] = set()  # reactions that were declared by commits, the same way
         self.is_on = False
         self._pace = Pace()
-        self._hears: list[Hears] = []
+        self._hears: list[OnTrace] = []
         self._threads = Threads()
 
     def use(self, pace: Pace | None) -> None:
@@ -85,7 +85,7 @@ class Reacting:
         self.is_on = True
         self._pace = pace or self._pace
 
-    def listen(self, hears: Hears) -> None:
+    def listen(self, hears: OnTrace) -> None:
         """Hear of every attempt."""
         self._hears.append(hears)
         for serving in self._serving.values():
@@ -138,7 +138,7 @@ class Reacting:
                 if is_refusal(error):
                     raise
             random = self._pieces.core.clock.randomness(f"declaring {reaction.name}")
-            await self._pieces.runtime.tasks.elapsed(AGAIN.delay_us(min(failures, 20), random))
+            await self._pieces.runtime.tasks.elapsed(ASK_BACKOFF.delay_us(min(failures, 20), random))
             failures += 1
         return False
 
@@ -173,7 +173,7 @@ class Reacting:
         serving = self._serving.get(space)
         return serving is not None and serving.is_looking
 
-    def _heard(self, what: Traced) -> None:
+    def _heard(self, what: Trace) -> None:
         for hears in self._hears:
             try:
                 hears(what)
@@ -219,7 +219,7 @@ class Serving:
         space: LocalSpace,
         channel: Attached,
         pace: Pace,
-        hears: Hears,
+        hears: OnTrace,
     ) -> None:
         self._reacting = reacting
         self._looks = 0  # that are under way
@@ -234,7 +234,7 @@ class Serving:
         # of one that is in the engine's own process. All others claim.
         is_near = not isinstance(pieces.runtime.attachment, Remote)
         self.drain = Drain(
-            self._desk, (), clock=pieces.core.clock, worker=worker, pace=pace, hears=hears, leaves_open=is_near
+            self._desk, (), clock=pieces.core.clock, worker=worker, pace=pace, on_trace=hears, leaves_open=is_near
         )
         channel.driver.session.queries.watch_targets(self._heard)
 
@@ -246,7 +246,7 @@ class Serving:
         if isinstance(due, LoadError):
             return  # Whoever may not write the space delivers nothing of it.
         if due.grants:
-            self.drain.given(due.grants, due.ago_us)
+            self.drain.accept_given(due.grants, due.ago_us)
         line, number = self._channel.driver.reconnects, due.subscriptions
         if (line, number) != (self._line, self._number):
             self._line, self._number = line, number
@@ -272,7 +272,7 @@ class Serving:
                     if is_refusal(error):
                         self._pieces.core.report(f"reactions of {self._space.name}", error)
                         break
-                await self._pieces.runtime.tasks.elapsed(AGAIN.delay_us(min(failures, 20), random))
+                await self._pieces.runtime.tasks.elapsed(ASK_BACKOFF.delay_us(min(failures, 20), random))
                 failures += 1
         finally:
             self._looks -= 1
