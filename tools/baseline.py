@@ -68,7 +68,6 @@ RESTART: Final = (
     *_in("protocol", "mirrors observations"),
     "replica/runs.py",
     "scheduler/persistence.py",
-    "pieces/fingerprint.py",
     "pieces/fingerprints",
     *_in("server/commands", "foreign_reads nodes_json safe_copy"),
     *_in("cli/data", "nodes preview stored_nodes verify"),

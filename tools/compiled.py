@@ -27,7 +27,7 @@ NO_COMPILER: Final = 3
 HOT: Final = (
     "cells/cell.py",
     "cells/handle.py",
-    "cells/run.py",
+    "cells/open_run.py",
     "data/spots.py",
     "replica/confirmed.py",
     "replica/detached.py",

@@ -19,9 +19,9 @@ from typing import Any
 from bench.reactive.contender import Contender
 from headwater.cells.cell import Cell
 from headwater.cells.codec import codec_for
+from headwater.cells.containers import JsonCodec
 from headwater.cells.handle import Input
-from headwater.cells.objects import JsonCodec
-from headwater.cells.run import Run
+from headwater.cells.open_run import Run
 from headwater.clock import RealClock
 from headwater.data.address import DocKey
 from headwater.data.value import equal

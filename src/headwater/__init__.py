@@ -44,13 +44,23 @@ if TYPE_CHECKING:
     from headwater.backoff import Backoff
     from headwater.cells.cell import Cell
     from headwater.cells.handle import Input
-    from headwater.cells.host import Subscription
-    from headwater.cells.member import Member
+    from headwater.cells.handle_base import Member
     from headwater.cells.model import Json, Model, field
-    from headwater.cells.sending import Topic
-    from headwater.pieces.context import Context
-    from headwater.pieces.handles import Child, Computed, Delivery, Each, Effect, Handler, Intent, Reaction, Resource
-    from headwater.pieces.links import Link, link
+    from headwater.cells.runtime_port import Subscription, Topic
+    from headwater.pieces.handles import (
+        Child,
+        Computed,
+        Delivery,
+        Each,
+        Effect,
+        Failed,
+        Handler,
+        Intent,
+        Pending,
+        Reaction,
+        Ready,
+        Resource,
+    )
     from headwater.pieces.members import (
         cell,
         child,
@@ -65,9 +75,8 @@ if TYPE_CHECKING:
         resource,
         topic,
     )
-    from headwater.pieces.piece import Piece
-    from headwater.pieces.rank import between
-    from headwater.pieces.states import Failed, Pending, Ready
+    from headwater.pieces.order_keys import between
+    from headwater.pieces.piece import Context, Link, Piece, link
     from headwater.runtime.binding.intents import IntentRow
     from headwater.runtime.binding.offering import Page
     from headwater.runtime.entry import connect, open, run
@@ -159,13 +168,13 @@ _HOMES = {
     "Backoff": "headwater.backoff",
     "Cell": "headwater.cells.cell",
     "Input": "headwater.cells.handle",
-    "Subscription": "headwater.cells.host",
+    "Subscription": "headwater.cells.runtime_port",
     "Json": "headwater.cells.model",
     "Model": "headwater.cells.model",
     "field": "headwater.cells.model",
-    "Topic": "headwater.cells.sending",
-    "Link": "headwater.pieces.links",
-    "Context": "headwater.pieces.context",
+    "Topic": "headwater.cells.runtime_port",
+    "Link": "headwater.pieces.piece",
+    "Context": "headwater.pieces.piece",
     "Child": "headwater.pieces.handles",
     "Computed": "headwater.pieces.handles",
     "Delivery": "headwater.pieces.handles",
@@ -175,8 +184,8 @@ _HOMES = {
     "Intent": "headwater.pieces.handles",
     "Reaction": "headwater.pieces.handles",
     "Resource": "headwater.pieces.handles",
-    "link": "headwater.pieces.links",
-    "Member": "headwater.cells.member",
+    "link": "headwater.pieces.piece",
+    "Member": "headwater.cells.handle_base",
     "cell": "headwater.pieces.members",
     "child": "headwater.pieces.members",
     "computed": "headwater.pieces.members",
@@ -190,10 +199,10 @@ _HOMES = {
     "resource": "headwater.pieces.members",
     "topic": "headwater.pieces.members",
     "Piece": "headwater.pieces.piece",
-    "between": "headwater.pieces.rank",
-    "Failed": "headwater.pieces.states",
-    "Pending": "headwater.pieces.states",
-    "Ready": "headwater.pieces.states",
+    "between": "headwater.pieces.order_keys",
+    "Failed": "headwater.pieces.handles",
+    "Pending": "headwater.pieces.handles",
+    "Ready": "headwater.pieces.handles",
     "Page": "headwater.runtime.binding.offering",
     "connect": "headwater.runtime.entry",
     "open": "headwater.runtime.entry",

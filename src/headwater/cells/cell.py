@@ -14,12 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, overload
 
-from headwater.cells.arrays import FrozensetCodec, TupleCodec
-from headwater.cells.descent import Astray
-from headwater.cells.filling import Root, fill, is_required, known_places
+from headwater.cells.codec_base import TypeCodec
+from headwater.cells.containers import FrozensetCodec, TupleCodec
 from headwater.cells.handle import Input, Site
 from headwater.cells.scalars import ConstrainedCodec, FloatCodec, IntCodec
-from headwater.cells.typecodec import TypeCodec
+from headwater.cells.typed_path import Astray, Root, fill, is_required, known_places
 from headwater.data.address import Depth, doc_text
 from headwater.data.kinds import Kind, PatchError
 from headwater.data.link import Link

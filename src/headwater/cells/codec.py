@@ -1,7 +1,7 @@
-"""From a declared type to how its values are stored.
+"""Codecs for declared types: `codec_for` reads a type and builds its codec once.
 
-Owns `codec_for`, which reads a type and builds its codec once; and the refusal of types that cannot be in a
-cell. Never touches a value: the codecs in `scalars`, `texts`, `arrays`, `objects`, `records` and `unions` do.
+Refuses types that cannot be in a cell, with an error that names the type and the type to write instead. Never touches a
+value: the codecs in `scalars`, `containers`, `records` and `unions` do.
 
 The interface, for handles:
 
@@ -11,16 +11,16 @@ The interface, for handles:
     value = codec.decode(raw, at)           # InvalidValueError when something else is stored. Never pass ABSENT
     raw   = codec.merge(old, value, at)     # what `set` writes: encode, but keeps unknown fields of `old` (a raw
                                             #   value or ABSENT) and returns `old` itself where nothing changed
-    codec.plain                             # True: what is stored is the value; return it without decoding
+    codec.plain                             # True: the stored form is the value; return it without decoding
     memo  = codec.memo()                    # one per place: memo.decode(raw, at) is free for the same raw object
                                             #   and decodes only new elements of a new version;
                                             #   memo.merge(old, value, at) does not encode what came out of it
     Selector().select(codec, fn)            # -> Selection(path, codec) for `at(fn)`; one Selector per runtime
     selector.step(codec, key)               # -> Selection for `key(k)` of a Mapping
-    view.open_view(codec, raw, path, touch) # the lazy look
+    view.open_view(codec, raw, path, touch) # the lazy view
 
-Deleting a key or a field is the handle's business: a codec never sees ABSENT as a new value. Decoded Mappings
-are lazy: a misfit inside one is raised when that entry is looked at, with a path that begins at the Mapping.
+Handles delete keys and fields themselves: a codec never receives ABSENT as a new value. Decoded Mappings are lazy: a
+misfit inside one is raised when that entry is read, with a path that begins at the Mapping.
 """
 
 from __future__ import annotations
@@ -33,16 +33,14 @@ import types
 import typing
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import msgspec
 
-from headwater.cells.arrays import FixedTupleCodec, FrozensetCodec, TupleCodec
-from headwater.cells.entries import KeyCodec
+from headwater.cells.codec_base import Memo, TypeCodec
+from headwater.cells.containers import FixedTupleCodec, FrozensetCodec, JsonCodec, KeyCodec, MappingCodec, TupleCodec
 from headwater.cells.model import Json
-from headwater.cells.objects import JsonCodec, MappingCodec
 from headwater.cells.records import Field, RecordCodec
-from headwater.cells.refusals import cannot_resolve, refuse, refuse_container, refuse_key, refuse_mutable, type_text
 from headwater.cells.scalars import (
     BoolCodec,
     BytesCodec,
@@ -54,14 +52,106 @@ from headwater.cells.scalars import (
     LiteralCodec,
     NoneCodec,
     StrCodec,
+    date_codec,
+    datetime_codec,
+    decimal_codec,
+    timedelta_codec,
+    uuid_codec,
 )
-from headwater.cells.texts import date_codec, datetime_codec, decimal_codec, timedelta_codec, uuid_codec
-from headwater.cells.typecodec import Memo, TypeCodec
 from headwater.cells.unions import UnionCodec
 from headwater.data.link import Link
 from headwater.errors import AuthoringError
 
-__all__ = ["Memo", "TypeCodec", "codec_for"]
+__all__ = [
+    "Memo",
+    "TypeCodec",
+    "cannot_resolve",
+    "codec_for",
+    "refuse",
+    "refuse_container",
+    "refuse_key",
+    "refuse_mutable",
+    "type_text",
+]
+
+
+_MUTABLE_SEQUENCES: Final = (list, collections.abc.Sequence, collections.abc.MutableSequence, collections.deque)
+_MUTABLE_SETS: Final = (set, collections.abc.Set, collections.abc.MutableSet)
+_MUTABLE_MAPPINGS: Final = (dict, collections.abc.MutableMapping, collections.OrderedDict, collections.defaultdict)
+_UNPARAMETRIZED: Final = {
+    tuple: "tuple[str, ...]",
+    frozenset: "frozenset[str]",
+    collections.abc.Mapping: "Mapping[str, int]",
+}
+
+
+def type_text(type_: Any) -> str:
+    """A type as an author writes it."""
+    if type_ is None or type_ is type(None):
+        return "None"
+    if type_ is Ellipsis:
+        return "..."
+    arguments = typing.get_args(type_)
+    origin = typing.get_origin(type_)
+    if isinstance(origin, type) and arguments:
+        name = " | " if origin.__name__ == "UnionType" else origin.__name__
+        parts = [type_text(argument) for argument in arguments]
+        return " | ".join(parts) if name == " | " else f"{name}[{', '.join(parts)}]"
+    if isinstance(type_, type):
+        return type_.__name__
+    return str(type_).replace("typing.", "").replace("collections.abc.", "")
+
+
+def refuse(type_: Any, why: str, instead: str) -> NoReturn:
+    """Refuse a type."""
+    raise AuthoringError(f"{type_text(type_)} cannot be the type of a cell: {why}. Write {instead}")
+
+
+def refuse_mutable(type_: Any, instead: str) -> NoReturn:
+    """Refuse a record whose instances can change."""
+    refuse(type_, "its values can be changed in place, where nobody would notice", instead)
+
+
+def refuse_key(type_: Any, key: Any) -> NoReturn:
+    """Refuse a Mapping by the type of its keys."""
+    refuse(type_, f"keys are stored as text, and {type_text(key)} has no one text form", "Mapping[str, ...]")
+
+
+def refuse_container(type_: Any, cls: Any) -> None:
+    """Refuse the types that are almost right, each with what to write instead of it."""
+    arguments = [type_text(argument) for argument in typing.get_args(type_)]
+    if cls in _MUTABLE_SEQUENCES:
+        refuse_mutable(type_, f"tuple[{', '.join(arguments) or 'str'}, ...]")
+    if cls in _MUTABLE_SETS:
+        refuse_mutable(type_, f"frozenset[{', '.join(arguments) or 'str'}]")
+    if cls in _MUTABLE_MAPPINGS:
+        refuse_mutable(type_, f"Mapping[{', '.join(arguments[:2]) or 'str, int'}]")
+    if cls is bytearray or cls is memoryview:
+        refuse_mutable(type_, "bytes")
+    if cls in _UNPARAMETRIZED:
+        refuse(type_, "it does not say what it holds", _UNPARAMETRIZED[cls])
+    if cls is Any or cls is object:
+        refuse(type_, "it could be anything", "headwater.Json for data without a type")
+    if isinstance(cls, typing.TypeVar):
+        refuse(type_, "it stands for another type", "that type, like Box[int]")
+    if isinstance(cls, str | typing.ForwardRef):
+        refuse(type_, "it is a name that was not looked up", "the type itself")
+    if not isinstance(cls, type):
+        refuse(type_, "it is no type that can be stored", "a headwater.Model")
+    if issubclass(cls, tuple):
+        refuse(type_, "it is stored without the names of its fields", f"class {cls.__name__}(headwater.Model)")
+
+
+def cannot_resolve(cls: type[Any], error: Exception) -> AuthoringError:
+    """The error for annotations that name what cannot be found."""
+    name = getattr(error, "name", None)
+    culprits = [field for field, text in vars(cls).get("__annotations__", {}).items() if name and name in str(text)]
+    where = f"{cls.__name__}.{culprits[0]}" if culprits else cls.__name__
+    return AuthoringError(
+        f"the annotation of {where} cannot be resolved: {str(error)[:200]}. "
+        f"Import the name at the top of {cls.__module__}, not under TYPE_CHECKING or inside a function"
+    )
+
 
 T = typing.TypeVar("T")
 

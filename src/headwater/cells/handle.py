@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar, overload
 
-from headwater.cells.descent import Astray, descend, reached
-from headwater.cells.filling import Root, deciding, fill
-from headwater.cells.host import Host, Subscription
-from headwater.cells.not_a_value import NotAValue
-from headwater.cells.run import Run
+from headwater.cells.codec_base import Memo, TypeCodec
+from headwater.cells.handle_base import NotAValue
+from headwater.cells.open_run import Run
+from headwater.cells.runtime_port import Host, Subscription
 from headwater.cells.selector import step
-from headwater.cells.typecodec import Memo, TypeCodec
+from headwater.cells.typed_path import Astray, Root, deciding, descend, fill, reached
 from headwater.cells.view import open_view
 from headwater.data.address import Depth, doc_text
 from headwater.data.link import Link
@@ -29,7 +28,7 @@ from headwater.replica.document import NOT_HERE, Document
 if TYPE_CHECKING:
     from typing import Self
 
-    from headwater.cells.member import Member
+    from headwater.cells.handle_base import Member
 
 __all__ = ["Input", "Site"]
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from headwater.cells.typecodec import Lazy, Mismatch, TypeCodec, is_known_to_msgspec
+from headwater.cells.codec_base import Lazy, Mismatch, TypeCodec, is_known_to_msgspec
 from headwater.data.value import ABSENT, MaybeValue, Value
 
 __all__ = ["TAG", "Field", "RecordCodec"]

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from types import CodeType, FunctionType
 from typing import Any, Final, NamedTuple, NoReturn
 
-from headwater.cells.objects import JsonCodec, MappingCodec
+from headwater.cells.codec_base import Mismatch, TypeCodec
+from headwater.cells.containers import JsonCodec, MappingCodec
 from headwater.cells.records import RecordCodec
-from headwater.cells.typecodec import Mismatch, TypeCodec
 from headwater.cells.unions import UnionCodec
 from headwater.data.path import Path
 from headwater.data.text import shown

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any, TypeGuard
 
+from headwater.cells.codec_base import Lazy, Mismatch, TypeCodec
 from headwater.cells.records import RecordCodec
 from headwater.cells.scalars import FloatCodec, IntCodec, LiteralCodec
-from headwater.cells.typecodec import Lazy, Mismatch, TypeCodec
 from headwater.data.address import Depth
 from headwater.data.path import Path
 from headwater.data.text import shown

@@ -24,10 +24,9 @@ from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Se
 from types import FunctionType, MethodType
 from typing import Any, Final, NoReturn, Protocol
 
-from headwater.cells.arrays import FixedTupleCodec, TupleCodec
-from headwater.cells.objects import JsonCodec, MappingCodec
+from headwater.cells.codec_base import Lazy, Mismatch, TypeCodec
+from headwater.cells.containers import FixedTupleCodec, JsonCodec, MappingCodec, TupleCodec
 from headwater.cells.records import RecordCodec
-from headwater.cells.typecodec import Lazy, Mismatch, TypeCodec
 from headwater.cells.unions import UnionCodec
 from headwater.data.address import Depth
 from headwater.data.link import Link

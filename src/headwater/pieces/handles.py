@@ -1,7 +1,7 @@
-"""Handles that only pieces have: on what is computed, on children, on handlers.
+"""Handles that only pieces have: on computed values, resources, children and handlers.
 
-A handle on a handler is a door: it checks what is sent and hands it to the port `Sends`. What becomes of it is the
-business of whoever implements that.
+A handle on a handler checks the arguments and passes them to the port `Sends`. `Pending`, `Ready` and `Failed` are the
+values of a resource: under way, present, failed; with the last value where there is one.
 """
 
 from __future__ import annotations
@@ -12,16 +12,15 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, Protocol, TypeVar, overload
 
 from headwater.cells.handle import Input
-from headwater.cells.not_a_value import NotAValue
+from headwater.cells.handle_base import NotAValue
 from headwater.data.text import shown
 from headwater.data.value import Value
 from headwater.errors import AuthoringError
-from headwater.pieces.states import Failed, Pending, Ready
 
 if TYPE_CHECKING:
     from typing import Self
 
-    from headwater.cells.member import Member
+    from headwater.cells.handle_base import Member
     from headwater.pieces.declarations import HandlerMember
     from headwater.pieces.signature import Signature
 
@@ -31,16 +30,47 @@ __all__ = [
     "Delivery",
     "Each",
     "Effect",
+    "Failed",
     "Handler",
     "Intent",
     "Options",
+    "Pending",
     "Reaction",
+    "Ready",
     "Resource",
     "Sends",
     "Takes",
 ]
 
+
 T_co = TypeVar("T_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Pending(Generic[T_co]):
+    """Under way. Never stored: whoever looks while nothing is there sees it."""
+
+    last: T_co | None = None
+    __match_args__ = ("last",)
+
+
+@dataclass(frozen=True, slots=True)
+class Ready(Generic[T_co]):
+    """There."""
+
+    value: T_co
+    __match_args__ = ("value",)
+
+
+@dataclass(frozen=True, slots=True)
+class Failed(Generic[T_co]):
+    """It could not be had; `error` says why."""
+
+    error: str
+    last: T_co | None = None
+    __match_args__ = ("error",)
+
+
 C_co = TypeVar("C_co", covariant=True)
 A_contra = TypeVar("A_contra", contravariant=True)
 D = TypeVar("D")

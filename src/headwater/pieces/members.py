@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol
 from headwater.backoff import Backoff
 from headwater.cells.cell import Cell
 from headwater.cells.handle import Input
-from headwater.cells.sending import Topic
+from headwater.cells.runtime_port import Topic
 from headwater.pieces.declarations import (
     Allow,
     CellMember,
@@ -22,15 +22,16 @@ from headwater.pieces.declarations import (
     EffectMember,
     Exhausted,
     FoldMember,
+    Function,
     GivenMember,
     HandlerMember,
     MaterializerMember,
     ReactionMember,
     ResourceMember,
+    Scope,
     TopicMember,
 )
 from headwater.pieces.handles import Child, Computed, Delivery, Each, Effect, Handler, Reaction, Resource, Takes
-from headwater.pieces.member import Function, Scope
 
 __all__ = [
     "cell",

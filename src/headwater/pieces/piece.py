@@ -1,24 +1,29 @@
-"""`Piece`: the class that authors derive from.
+"""`Piece`, the class that authors derive from, with `self.ctx` and `link`.
 
-A piece is made by calling its class with its inputs, which are handles. It is bound to a space by whoever keeps it:
-`each`, `child`, `ctx.launch`, `space.open`. Until then it has inputs and nothing else. It reserves the name `ctx`.
+A piece is made by calling its class with its inputs, which are handles. `each`, `child`, `ctx.launch` and `space.open`
+bind it to a space; until then it has inputs and nothing else. The name `ctx` is reserved.
+
+`Bound` and `Context` are ports that the runtime implements: the handles of a bound piece, and the open run as the
+author's code sees it. `link(target)` makes a value that can be stored and points at a cell or a piece.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, dataclass_transform
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Protocol, TypeVar, dataclass_transform
 
+from headwater.cells.handle import Input
+from headwater.data.link import Link as StoredLink
 from headwater.errors import AuthoringError
 from headwater.pieces.members import cell, given, topic
 
 if TYPE_CHECKING:
-    from headwater.data.link import Link
-    from headwater.pieces.context import Context
-    from headwater.pieces.member import Declaration
-    from headwater.pieces.outline import Outline
+    from headwater.clock import Random
+    from headwater.pieces.class_schema import Outline
+    from headwater.pieces.declarations import Declaration
 
-__all__ = ["Bound", "Piece"]
+__all__ = ["Bound", "Context", "Link", "Piece", "link"]
 
 
 class Bound(Protocol):
@@ -32,7 +37,7 @@ class Bound(Protocol):
     def context(self) -> Context:
         """The run that is open."""
 
-    def link(self) -> Link:
+    def link(self) -> StoredLink:
         """A value that points at the piece."""
 
     def describe(self) -> str:
@@ -58,7 +63,7 @@ class Piece:
             type(self).__outline__.check_inputs(inputs)
 
     def __init_subclass__(cls, *, name: str | None = None, was: str | None = None) -> None:
-        from headwater.pieces.outline import Outline  # noqa: PLC0415  # It knows the members, and they know pieces.
+        from headwater.pieces.class_schema import Outline  # noqa: PLC0415  # It knows the members, and they know pieces.
 
         super().__init_subclass__()
         cls.__outline__ = Outline(cls, name=name, was=was, around=sys._getframe(1).f_locals)
@@ -84,3 +89,66 @@ class Piece:
 
         def __delattr__(self, name: str) -> NoReturn:
             raise AuthoringError(f"del self.{name} in {type(self).__name__}: a piece holds no state of its own")
+
+
+PieceT = TypeVar("PieceT", bound="Piece")
+T = TypeVar("T")
+
+
+class Context(Protocol):
+    """One run. Everything it says is the same in every retry of one event."""
+
+    @property
+    def user(self) -> str:
+        """Who sent the event, authenticated; in a follow-up, who sent the first."""
+
+    @property
+    def session(self) -> str:
+        """The sender's session."""
+
+    @property
+    def space(self) -> Any:
+        """The space of the piece."""
+
+    @property
+    def name(self) -> str:
+        """What the space calls the piece."""
+
+    def now(self, *, every_ms: int | None = None) -> datetime:
+        """The time, one value for the whole run; with `every_ms` rounded down, and its reader wakes at each step."""
+
+    def past(self, when: datetime, /) -> bool:
+        """Whether a moment has come. Its reader wakes when it does."""
+
+    def new_id(self) -> str:
+        """An id, the same in every retry of one event. In handlers only."""
+
+    def random(self) -> Random:
+        """Chance, the same in every retry of one event. In handlers only."""
+
+    def launch(self, piece: PieceT, /, *, after_commit: bool = False) -> PieceT:
+        """Have a piece of its own live from this commit on. In handlers only."""
+
+    def follow(self, link: Link[T], /) -> T:
+        """The handle or the piece that a link points at."""
+
+
+T_co = TypeVar("T_co", covariant=True)
+
+if TYPE_CHECKING:
+
+    class Link(StoredLink, Generic[T_co]):
+        """A value that points at a piece or a cell; store it in a Model or a cell, follow it with ctx.follow."""
+
+    def link(target: T, /) -> Link[T]: ...
+
+else:
+    Link = StoredLink
+
+    def link(target: Any, /) -> Link:
+        """What `ctx.follow` makes the handle or the piece of again. It names its space: it can be stored anywhere."""
+        if isinstance(target, Piece) and target.__bound__ is not None:
+            return target.__bound__.link()
+        if isinstance(target, Input):
+            return target.link()
+        raise AuthoringError(f"link({target!r}): write link(piece) or link(piece.cell)")

@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from headwater.cells.typecodec import TypeCodec
+from headwater.cells.codec_base import TypeCodec
 from headwater.data.text import shown
 from headwater.data.value import Value, freeze
 from headwater.errors import AuthoringError, InvalidValueError

@@ -1,30 +1,41 @@
-"""The types of a class's members, from its annotations: codecs, signatures, what an `each` goes over.
+"""The types of a class's members, from its annotations: codecs, signatures, the element types of an `each`.
 
-Built once per member, when it is first asked for. Raises `Unresolved` while a name is nothing yet.
+Each is built once, when it is first needed. Raises `Unresolved` while an annotation names something that is not
+defined yet.
+
+The keys of a `fold` with `by=` get their type from the return annotation of that function. If it has none, the
+function runs once on a recorder in place of an element: if it only names a field, the keys have the type of that
+field. Otherwise the keys are stored as text. The function is never called with data.
 """
 
 from __future__ import annotations
 
+import enum
 import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
 from typing import Any, Final
 
-from headwater.cells.arrays import TupleCodec
 from headwater.cells.cell import Cell
 from headwater.cells.codec import codec_for
+from headwater.cells.codec_base import TypeCodec
+from headwater.cells.containers import KeyCodec, MappingCodec, TupleCodec
 from headwater.cells.handle import Input
-from headwater.cells.objects import MappingCodec
-from headwater.cells.sending import Topic
-from headwater.cells.typecodec import TypeCodec
+from headwater.cells.runtime_port import Topic
+from headwater.cells.scalars import FloatCodec
+from headwater.cells.selector import Selector
 from headwater.data.text import shown
 from headwater.errors import AuthoringError, InvalidValueError
 from headwater.pieces.annotations import annotations_of, names_around, resolve
 from headwater.pieces.declarations import (
+    SCOPES,
     CellMember,
     ChildMember,
+    Declaration,
     EachMember,
     FoldMember,
     FunctionMember,
@@ -33,12 +44,11 @@ from headwater.pieces.declarations import (
     ResourceMember,
     TopicMember,
 )
-from headwater.pieces.groups import by_group
 from headwater.pieces.handles import Handler
-from headwater.pieces.member import SCOPES, Declaration
 from headwater.pieces.signature import Signature
 
 __all__ = ["Elements", "Given", "Typing"]
+
 
 _UNIONS: Final = (typing.Union, types.UnionType)
 _SIMPLE: Final = (int, float, str, bool)
@@ -301,3 +311,45 @@ class Typing:
 def _is_piece(part: Any) -> bool:
     """A piece, or a class that pieces derive from."""
     return isinstance(part, type) and any(base.__name__ == "Piece" for base in part.__mro__)
+
+
+_KEYS = (str, int, enum.Enum, date, Decimal)
+"""What can be a key. A datetime is a date, too."""
+
+
+def by_group(by: Callable[..., Any], source: TypeCodec[Any], kind: TypeCodec[Any]) -> TypeCodec[Any]:
+    """How a fold by groups is stored whose annotation does not say it: what it goes over, and what it adds up to."""
+    found = _returned(by) or _named(by, source)
+    keys = found if found is not None and _is_key(found) else codec_for(str)
+    return MappingCodec(KeyCodec(keys), kind)
+
+
+def _is_key(codec: TypeCodec[Any]) -> bool:
+    return codec.kinds == {str} or (codec.kinds <= {int, float} and not isinstance(codec, FloatCodec))
+
+
+def _returned(by: Callable[..., Any]) -> TypeCodec[Any] | None:
+    """What it says that it returns."""
+    try:
+        if "return" not in annotations_of(by):
+            return None
+        return codec_for(typing.get_type_hints(by)["return"])
+    except (AttributeError, AuthoringError, NameError, TypeError):
+        return None
+
+
+def _named(by: Callable[..., Any], source: TypeCodec[Any]) -> TypeCodec[Any] | None:
+    """The type of the field that it names, if it does nothing else."""
+    if not isinstance(source, (TupleCodec, MappingCodec)):
+        return None
+    try:
+        return Selector().select(source.element, by).codec
+    except Exception:  # It does more than to name something. What it does with an element is seen when it has one.
+        return None
+
+
+def instead(name: str, group: object, kind: str) -> str:
+    """What to write if a group is of another type than it was taken for."""
+    if isinstance(group, _KEYS) and not isinstance(group, bool):
+        return f"{name}: Computed[Mapping[{type(group).__name__}, {kind}]] = fold(...)"
+    return f"by= so that it answers a text, an int, an enum or a date, and not {shown(group)}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeVar, cast
 
-from headwater.cells.run import Current, Run
+from headwater.cells.open_run import Current, Run
 from headwater.data.address import Depth
 from headwater.data.patch import Patch
 from headwater.data.path import Path

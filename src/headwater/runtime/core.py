@@ -16,9 +16,8 @@ from weakref import ref
 from headwater.cells.cell import Cell
 from headwater.cells.codec import codec_for
 from headwater.cells.handle import Input
-from headwater.cells.host import Subscription
+from headwater.cells.runtime_port import Stream, Subscription, Topic
 from headwater.cells.selector import Selector
-from headwater.cells.sending import Stream, Topic
 from headwater.clock import Clock
 from headwater.data.address import DocKey, check_id, check_scope, doc_text
 from headwater.data.link import Link

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from headwater.cells.host import Subscription
+from headwater.cells.runtime_port import Subscription
 from headwater.errors import AuthoringError, UpstreamFailedError
 from headwater.scheduler.raised import INTERRUPTS, as_failure
 from headwater.scheduler.scheduler import Failure

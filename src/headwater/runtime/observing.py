@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from headwater.cells.handle import Input
-from headwater.cells.host import Subscription
+from headwater.cells.runtime_port import Subscription
 from headwater.errors import AbsentError, AuthoringError, HeadwaterError, NotSettlingError, UpstreamFailedError
 from headwater.replica.document import Document
 from headwater.replica.feed import Notification

@@ -18,7 +18,7 @@ from typing import Any, Final, ParamSpec, TypeVar, overload
 
 from headwater.cells.cell import Cell
 from headwater.cells.handle import Input
-from headwater.cells.host import Subscription
+from headwater.cells.runtime_port import Subscription
 from headwater.clock import Clock, RealClock
 from headwater.data.value import ABSENT
 from headwater.errors import AuthoringError, HeadwaterError, LimitError, SessionExpiredError

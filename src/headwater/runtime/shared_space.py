@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
 from headwater.cells.cell import Cell
-from headwater.cells.sending import Stream, Topic
+from headwater.cells.runtime_port import Stream, Topic
 from headwater.data.value import ABSENT
 from headwater.errors import AuthoringError
 from headwater.pieces.piece import Piece

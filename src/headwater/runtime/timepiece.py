@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from headwater.cells.run import Current, Run
+from headwater.cells.open_run import Current, Run
 from headwater.clock import Clock
 from headwater.data.address import Depth, DocKey
 from headwater.data.spots import Spot

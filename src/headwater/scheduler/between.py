@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol, cast
 
-from headwater.cells.run import Current, Run
+from headwater.cells.open_run import Current, Run
 from headwater.scheduler.gates import Gates
 from headwater.scheduler.graph.graph import Graph
 from headwater.scheduler.limits import SchedulerLimits

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from headwater.cells.run import Run
+from headwater.cells.open_run import Run
 from headwater.data.spots import Spot
 from headwater.errors import UpstreamFailedError
 from headwater.replica.document import Document

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import cast
 
-from headwater.cells.run import Current, Run
+from headwater.cells.open_run import Current, Run
 from headwater.data.address import doc_text
 from headwater.data.patch import Patch
 from headwater.data.path import starts_with

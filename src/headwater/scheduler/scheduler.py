@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from headwater.cells.run import Current
+from headwater.cells.open_run import Current
 from headwater.clock import Clock
 from headwater.data.trace import Demanded, Registered, Removed, Trace
 from headwater.data.value import ABSENT

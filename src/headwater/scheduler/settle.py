@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from heapq import heappop, heappush
 
-from headwater.cells.run import Run
+from headwater.cells.open_run import Run
 from headwater.data.trace import Exhausted, Parked, PassEnded, RunSkipped, Trace
 from headwater.scheduler.between import Between
 from headwater.scheduler.gates import Gates

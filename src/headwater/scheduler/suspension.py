@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from headwater.cells.run import Run
+from headwater.cells.open_run import Run
 from headwater.data.address import doc_text
 from headwater.replica.document import Document
 from headwater.scheduler.graph.edges import writers_above, writers_of

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from headwater.cells.handle_base import NotAValue
 from headwater.cells.model import Json
-from headwater.cells.not_a_value import NotAValue
 from headwater.data.value import ABSENT
 from headwater.errors import AbsentError, AuthoringError, InvalidValueError, NotReadyError, UpstreamFailedError
 from tests.unit.cells.handle_kit import Address, Card, Cards, Hand, Line

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headwater.cells.codec import codec_for
-from headwater.cells.entries import Cache, decoded_entry, trimmed
+from headwater.cells.containers import Cache, decoded_entry, trimmed
 from headwater.cells.model import Json, Model
 from headwater.cells.records import RecordCodec
 from headwater.data.patch import Patch, apply

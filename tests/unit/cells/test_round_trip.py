@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.cells.codec import codec_for
-from headwater.cells.objects import JsonCodec, MappingCodec
+from headwater.cells.codec_base import TypeCodec
+from headwater.cells.containers import JsonCodec, MappingCodec
 from headwater.cells.records import RecordCodec
-from headwater.cells.typecodec import TypeCodec
 from headwater.cells.unions import UnionCodec
 from headwater.data.value import ABSENT, MaybeValue, Value, equal, freeze
 from tests.unit.cells import kinds

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-from headwater.pieces.fingerprint import Fingerprint, Fingerprinter
+from headwater.pieces.fingerprints.fingerprint import Fingerprint, Fingerprinter
 
 __all__ = ["digest", "fingerprint", "program", "why"]
 

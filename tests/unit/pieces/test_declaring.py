@@ -25,7 +25,7 @@ from headwater import (
     given,
     handler,
 )
-from headwater.cells.member import Member
+from headwater.cells.handle_base import Member
 from headwater.pieces.annotations import annotations_of, resolve
 from headwater.pieces.declarations import CellMember, FoldMember
 from tests.unit.pieces.declaring import module

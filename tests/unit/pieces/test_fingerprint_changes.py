@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.pieces.fingerprint import Fingerprint, Fingerprinter
-from headwater.pieces.fingerprints.kinds import SAID, WIDTH, differing
+from headwater.pieces.fingerprints.change_kinds import SAID, WIDTH, differing
+from headwater.pieces.fingerprints.fingerprint import Fingerprint, Fingerprinter
 from tests.unit.pieces.fingerprint_kit import program
 
 SHOP = """

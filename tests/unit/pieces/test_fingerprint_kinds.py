@@ -12,8 +12,8 @@ from types import CodeType
 import pytest
 
 from headwater.backoff import Backoff
-from headwater.pieces.fingerprint import Fingerprinter, fingerprint_of
-from headwater.pieces.fingerprints.code import take_apart
+from headwater.pieces.fingerprints.fingerprint import Fingerprinter, fingerprint_of
+from headwater.pieces.fingerprints.functions import take_apart
 from tests.unit.pieces.fingerprint_kit import digest, program
 
 SETUP = """

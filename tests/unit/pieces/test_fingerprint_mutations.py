@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.pieces.fingerprint import Fingerprint, Fingerprinter, fingerprint_of
+from headwater.pieces.fingerprints.fingerprint import Fingerprint, Fingerprinter, fingerprint_of
 from tests.counts import scaled
 from tests.unit.pieces.fingerprint_kit import program
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headwater.pieces.fingerprint import Fingerprinter
+from headwater.pieces.fingerprints.fingerprint import Fingerprinter
 from tests.unit.pieces.fingerprint_kit import program
 
 BOARD = """

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from headwater.pieces import fingerprint as fingerprint_module
-from headwater.pieces.fingerprint import Fingerprinter
+from headwater.pieces.fingerprints import fingerprint as fingerprint_module
 from headwater.pieces.fingerprints import values
+from headwater.pieces.fingerprints.fingerprint import Fingerprinter
 from tests.unit.pieces.fingerprint_kit import digest, program, why
 
 HELPERS = """

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from headwater.pieces import fingerprint as fingerprint_module
-from headwater.pieces.fingerprint import Fingerprinter
+from headwater.pieces.fingerprints import fingerprint as fingerprint_module
 from headwater.pieces.fingerprints import origin
+from headwater.pieces.fingerprints.fingerprint import Fingerprinter
 from headwater.pieces.fingerprints.origin import Origin, Origins
 from tests.unit.pieces.fingerprint_kit import digest, program
 
@@ -66,13 +66,13 @@ class Cart:
         return [helpers.tax(n) for n in NAMES]
 
 if __name__ == "__main__":
-    from headwater.pieces.fingerprint import fingerprint_of
+    from headwater.pieces.fingerprints.fingerprint import fingerprint_of
     print(fingerprint_of(vars(Cart)["total"], owner=Cart))
 """
 HELPERS = "def tax(n):\n    return n + 1\n"
 IMPORTING = """
 import shop
-from headwater.pieces.fingerprint import fingerprint_of
+from headwater.pieces.fingerprints.fingerprint import fingerprint_of
 print(fingerprint_of(vars(shop.Cart)["total"], owner=shop.Cart))
 """
 

@@ -5,19 +5,21 @@ What of an application's own code can change is told in tests/unit/cli/test_prev
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import msgspec
 import pytest
 
-from headwater import Cell, Piece, cell, computed
-from headwater.pieces import fingerprint
-from headwater.pieces.fingerprints import kinds, origin
-from headwater.pieces.fingerprints.packages import Packages
+from headwater import Backoff, Cell, Piece, cell, computed
+from headwater.pieces.fingerprints import change_kinds, fingerprint, origin
+from headwater.pieces.fingerprints.origin import Packages
 from tests.scenario.pieces_kit import run
 from tests.scenario.preview_kit import previewed
 from tests.scenario.resume_kit import process
+from tests.unit.pieces.fingerprint_kit import digest
 
 
 class Versioned(Piece, name="versions.Versioned"):
@@ -49,7 +51,7 @@ def _another_package(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _other_rules(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (fingerprint, origin, kinds):
+    for module in (fingerprint, origin, change_kinds):
         monkeypatch.setattr(module, "RULES", 99)
 
 
@@ -75,3 +77,15 @@ def test_what_stands_on_it_runs_again_once(
         assert await _pulled(tmp_path) == set()
 
     run(story)
+
+
+def test_moving_a_public_class_of_headwater_inside_the_package_changes_no_fingerprint(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shop = "from headwater import Backoff\n\ndef total(n):\n    return Backoff\n"
+    before = digest(shop)
+    moved = ModuleType("headwater.moved")
+    moved.Backoff = Backoff  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, moved.__name__, moved)
+    monkeypatch.setattr(Backoff, "__module__", moved.__name__)
+    assert digest(shop) == before

@@ -24,8 +24,8 @@ from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from headwater.cli.output import complain, counted, remark
-from headwater.pieces.fingerprint import fingerprint_of
-from headwater.pieces.member import Declaration
+from headwater.pieces.declarations import Declaration
+from headwater.pieces.fingerprints.fingerprint import fingerprint_of
 from headwater.pieces.piece import Piece
 from headwater.runtime.binding.renewal import changed, fingerprints, renew
 

@@ -1,11 +1,12 @@
-"""Where a module comes from, and which version stands for it.
+"""The origin of a module, and the version that stands for its code.
 
-Owns the division of all code into four: the application's, which is fingerprinted object by object; the standard
+All code is divided into four parts: the application's, which is fingerprinted object by object; the standard
 library's, for which the version of Python stands; an installed package's, for which its name and version stand; and
-ours, for which `RULES` stands. Never imports anything and never looks into a module.
+Headwater's own, for which `RULES` stands. Nothing is imported, and no module is looked into.
 
-A module in site-packages that belongs to no installed distribution has no version, and counts as the application's.
-So does a package that is installed in place (editable): it changes without a new version.
+A module in site-packages that belongs to no installed distribution has no version, and counts as the application's. So
+does a package that is installed in place (editable): it changes without a new version. `Packages` reads the installed
+distributions, which is slow, when a program first names a package.
 """
 
 from __future__ import annotations
@@ -17,12 +18,10 @@ import sys
 import sysconfig
 from pathlib import PurePath
 from types import FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from headwater.pieces.fingerprints.packages import Packages
+__all__ = ["RULES", "Origin", "Origins", "Packages", "canonical_module", "name_of"]
 
-__all__ = ["RULES", "Origin", "Origins", "canonical_module"]
 
 RULES: Final = 1
 """Which version of our own rules a fingerprint was made under. Raised whenever Headwater comes to compute something
@@ -42,6 +41,18 @@ class Origin(enum.Enum):
     STANDARD = "standard"
     PACKAGE = "package"
     OURS = "ours"
+
+
+def name_of(module: object, qualname: str) -> str:
+    """The name of a class or function of a library in a fingerprint.
+
+    A public name of Headwater is written without the module that defines it: moving a module changes no fingerprint.
+    """
+    if isinstance(module, str) and module.partition(".")[0] == _OURS:
+        public: tuple[str, ...] = tuple(getattr(sys.modules.get(_OURS), "__all__", ()))
+        if qualname.partition(".")[0] in public:
+            return f"{_OURS}.{qualname}"
+    return f"{module}.{qualname}"
 
 
 def canonical_module(name: str) -> str:
@@ -119,8 +130,6 @@ class Origins:
         return PurePath(str(spec.origin))
 
     def _versions(self, top: str) -> str:
-        from headwater.pieces.fingerprints.packages import Packages  # noqa: PLC0415 (slow, and seldom needed)
-
         if self._packages is None:
             self._packages = Packages()
         return self._packages.versions(top)
@@ -152,3 +161,38 @@ def _is_at_home(cls: type[Any]) -> bool:
     for name in cls.__qualname__.split("."):
         found = getattr(found, name, None)
     return found is cls
+
+
+class Packages:
+    """Answers for the top names of modules."""
+
+    __slots__ = ("_distributions",)
+
+    def __init__(self) -> None:
+        self._distributions: dict[str, list[str]] | None = None
+
+    def versions(self, top: str) -> str:
+        """`name==version` of each distribution that has this module; empty if none has."""
+        import importlib.metadata  # noqa: PLC0415 (slow, and seldom needed)
+
+        names = [top] if self._is_alone(top) else sorted(self._distributing(top))
+        return ",".join(f"{name}=={importlib.metadata.version(name)}" for name in names)
+
+    def _is_alone(self, top: str) -> bool:
+        """Whether the distribution of the same name is where the module is from. Mostly it is, and that is fast."""
+        if getattr(sys.modules.get(top), "__file__", None) is None:
+            return False  # A namespace that several may share.
+        import importlib.metadata  # noqa: PLC0415
+
+        try:
+            files = importlib.metadata.files(top) or ()
+        except importlib.metadata.PackageNotFoundError:
+            return False
+        return any(file.parts[0].partition(".")[0] == top for file in files)
+
+    def _distributing(self, top: str) -> set[str]:
+        if self._distributions is None:
+            import importlib.metadata  # noqa: PLC0415
+
+            self._distributions = dict(importlib.metadata.packages_distributions())  # reads all records, so: once
+        return set(self._distributions.get(top, ()))

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.cells.cell import Cell
 from headwater.cells.codec import codec_for
+from headwater.cells.codec_base import Mismatch
 from headwater.cells.handle import Input
 from headwater.cells.model import Json
-from headwater.cells.typecodec import Mismatch
 from headwater.data.text import shown
 from headwater.data.value import freeze
 from headwater.errors import AuthoringError, HeadwaterError, UpstreamFailedError
@@ -41,7 +41,7 @@ from headwater.scheduler.registry import NodeSpec
 from headwater.scheduler.runner import Runner
 
 if TYPE_CHECKING:
-    from headwater.cells.typecodec import TypeCodec
+    from headwater.cells.codec_base import TypeCodec
     from headwater.runtime.binding.elements import Source
     from headwater.runtime.binding.facet import Facet
     from headwater.runtime.binding.home import Home

@@ -12,7 +12,7 @@ from headwater.errors import AbsentError, AuthoringError
 from headwater.pieces.handles import Child, Each
 
 if TYPE_CHECKING:
-    from headwater.cells.typecodec import TypeCodec
+    from headwater.cells.codec_base import TypeCodec
     from headwater.runtime.binding.coordinator import Coordinator
     from headwater.runtime.binding.facet import Facet
 

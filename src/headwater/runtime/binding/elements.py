@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from headwater.cells.cell import Cell
 from headwater.cells.codec import codec_for
+from headwater.cells.codec_base import TypeCodec
+from headwater.cells.containers import MappingCodec
 from headwater.cells.handle import Input
 from headwater.cells.model import Json
-from headwater.cells.objects import MappingCodec
-from headwater.cells.typecodec import TypeCodec
 from headwater.data.address import Depth
 from headwater.data.patch import Patch
 from headwater.data.text import shown

@@ -13,24 +13,25 @@ from headwater.data.address import SPACE_SCOPE, check_scope
 from headwater.data.link import Link
 from headwater.errors import AuthoringError
 from headwater.pieces.declarations import (
+    SCOPES,
     ChildMember,
     ComputedMember,
+    Declaration,
     EachMember,
     FoldMember,
     GivenMember,
     HandlerMember,
     ResourceMember,
+    Scope,
 )
 from headwater.pieces.handles import Computed
-from headwater.pieces.member import SCOPES, Declaration, Scope
 from headwater.pieces.names import document_id
 from headwater.replica.document import Document
 from headwater.runtime.binding.narrow import Narrow
 from headwater.runtime.windows import called
 
 if TYPE_CHECKING:
-    from headwater.pieces.context import Context
-    from headwater.pieces.piece import Piece
+    from headwater.pieces.piece import Context, Piece
     from headwater.runtime.binding.home import Home
 
 _OWN = (GivenMember, HandlerMember, EachMember, ChildMember)

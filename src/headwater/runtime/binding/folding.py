@@ -12,16 +12,16 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from headwater.cells.codec_base import Mismatch
+from headwater.cells.containers import MappingCodec
 from headwater.cells.handle import Input
-from headwater.cells.objects import MappingCodec
-from headwater.cells.typecodec import Mismatch
 from headwater.data.canonical import canonical
 from headwater.data.text import shown
 from headwater.data.value import ABSENT
 from headwater.errors import AuthoringError
 from headwater.pieces.declarations import GivenMember
-from headwater.pieces.groups import instead
 from headwater.pieces.handles import Computed
+from headwater.pieces.types import instead
 from headwater.runtime.binding.folded import Folded, same
 from headwater.runtime.binding.parts import part_of
 from headwater.runtime.nodes import encoder
@@ -29,7 +29,7 @@ from headwater.scheduler.node import NodeKind
 from headwater.scheduler.registry import NodeSpec
 
 if TYPE_CHECKING:
-    from headwater.cells.typecodec import TypeCodec
+    from headwater.cells.codec_base import TypeCodec
     from headwater.pieces.declarations import FoldMember
     from headwater.runtime.binding.facet import Facet
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.cells.handle import Input
-from headwater.cells.run import Run
+from headwater.cells.open_run import Run
 from headwater.data.address import SPACE_SCOPE, Depth, DocKey
 from headwater.data.spots import Spot
 from headwater.data.value import ABSENT, MaybeValue

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn, cast
 
-from headwater.cells.run import Run
+from headwater.cells.open_run import Run
 from headwater.data.address import Depth, DocKey, doc_text
 from headwater.data.path import Path, starts_with
 from headwater.data.spots import Spot

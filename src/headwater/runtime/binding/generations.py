@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from headwater.errors import AuthoringError
 from headwater.pieces.declarations import (
     ChildMember,
+    Declaration,
     EachMember,
     EffectMember,
     FoldMember,
@@ -21,7 +22,6 @@ from headwater.pieces.declarations import (
     HandlerMember,
     ReactionMember,
 )
-from headwater.pieces.member import Declaration
 from headwater.pieces.piece import Piece
 from headwater.runtime.binding.parts import KEYS
 from headwater.runtime.binding.renewal import fingerprints

@@ -18,7 +18,7 @@ from headwater.data.ids import derive
 from headwater.data.value import ABSENT, MaybeValue
 from headwater.errors import AuthoringError, HeadwaterError
 from headwater.pieces.declarations import CellMember, GivenMember
-from headwater.pieces.fingerprint import Fingerprinter
+from headwater.pieces.fingerprints.fingerprint import Fingerprinter
 from headwater.pieces.names import SEPARATOR, document_id
 from headwater.pieces.piece import Piece
 from headwater.replica.document import NOT_HERE, Document

@@ -27,7 +27,7 @@ from headwater.runtime.effort import Stage
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from headwater.cells.sending import Stream, Topic
+    from headwater.cells.runtime_port import Stream, Topic
     from headwater.data.trace import Trace
     from headwater.pieces.declarations import HandlerMember
     from headwater.pieces.handles import Options

@@ -12,8 +12,15 @@ from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakValueDictionary
 
 from headwater.errors import AbsentError, AuthoringError
-from headwater.pieces.declarations import CellMember, ChildMember, EachMember, EffectMember, MaterializerMember
-from headwater.pieces.member import Declaration, Scope
+from headwater.pieces.declarations import (
+    CellMember,
+    ChildMember,
+    Declaration,
+    EachMember,
+    EffectMember,
+    MaterializerMember,
+    Scope,
+)
 from headwater.pieces.piece import Piece
 from headwater.replica.document import NOT_HERE, Document
 from headwater.runtime.binding import onward, periods

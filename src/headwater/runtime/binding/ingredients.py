@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from headwater.pieces.fingerprints.kinds import SAID, differing
+from headwater.pieces.fingerprints.change_kinds import SAID, differing
 
 __all__ = ["changes", "kind_of", "with_kinds"]
 

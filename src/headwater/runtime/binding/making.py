@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.cells.cell import Cell
-from headwater.cells.sending import Topic
+from headwater.cells.runtime_port import Topic
 from headwater.data.address import Depth
 from headwater.data.spots import Spot
 from headwater.errors import AuthoringError
@@ -14,6 +14,7 @@ from headwater.pieces.declarations import (
     CellMember,
     ChildMember,
     ComputedMember,
+    Declaration,
     EachMember,
     EffectMember,
     FoldMember,
@@ -25,7 +26,6 @@ from headwater.pieces.declarations import (
     TopicMember,
 )
 from headwater.pieces.handles import Computed, Effect, Handler, Reaction
-from headwater.pieces.member import Declaration
 from headwater.pieces.names import document_id
 from headwater.replica.document import NOT_HERE, Document
 from headwater.runtime.binding.narrow import Narrow

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from headwater.cells.not_a_value import NotAValue
+from headwater.cells.handle_base import NotAValue
 from headwater.errors import AuthoringError
 
 if TYPE_CHECKING:
-    from headwater.pieces.member import Declaration
+    from headwater.pieces.declarations import Declaration
     from headwater.runtime.binding.facet import Facet
     from headwater.runtime.binding.home import Home
     from headwater.runtime.core import Core

@@ -13,7 +13,7 @@ from headwater.data.address import DocKey, doc_text
 from headwater.data.ids import derive
 from headwater.data.path import Path
 from headwater.pieces.declarations import EachMember
-from headwater.pieces.fingerprint import Fingerprint, Fingerprinter
+from headwater.pieces.fingerprints.fingerprint import Fingerprint, Fingerprinter
 from headwater.pieces.names import child_name
 from headwater.pieces.piece import Piece
 from headwater.protocol.observations import About, NodeKey

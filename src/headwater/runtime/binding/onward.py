@@ -16,7 +16,7 @@ from headwater.scheduler.graph.edges import readers_of
 from headwater.scheduler.node import Node
 
 if TYPE_CHECKING:
-    from headwater.pieces.member import Declaration
+    from headwater.pieces.declarations import Declaration
     from headwater.runtime.binding.facet import Facet
     from headwater.runtime.binding.home import Home
     from headwater.runtime.binding.pieces import Pieces

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from headwater.pieces.member import Declaration
+from headwater.pieces.declarations import Declaration
 from headwater.protocol.observations import BETWEEN
 
 if TYPE_CHECKING:

@@ -44,7 +44,7 @@ from headwater.runtime.windows import Windows
 from headwater.scheduler.node import Node
 
 if TYPE_CHECKING:
-    from headwater.cells.sending import Topic
+    from headwater.cells.runtime_port import Topic
     from headwater.data.value import Value
     from headwater.pieces.declarations import FoldMember, ResourceMember
     from headwater.pieces.handles import Computed, Resource

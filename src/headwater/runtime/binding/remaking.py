@@ -11,9 +11,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.cells.handle import Input
-from headwater.pieces.declarations import GivenMember
+from headwater.pieces.declarations import Declaration, GivenMember
 from headwater.pieces.handles import Handler
-from headwater.pieces.member import Declaration
 from headwater.pieces.piece import Piece
 from headwater.runtime.binding.inputs import same_inputs
 from headwater.runtime.binding.narrow import Narrow

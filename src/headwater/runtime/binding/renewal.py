@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.pieces.declarations import (
     ComputedMember,
+    Declaration,
     EachMember,
     FoldMember,
     FunctionMember,
     MaterializerMember,
     ResourceMember,
 )
-from headwater.pieces.fingerprint import Fingerprint, Fingerprinter
-from headwater.pieces.member import Declaration
+from headwater.pieces.fingerprints.fingerprint import Fingerprint, Fingerprinter
 from headwater.runtime.binding.folding import Folding
 from headwater.runtime.binding.parts import KEYS
 

@@ -19,8 +19,7 @@ from headwater.cells.model import Json, Model
 from headwater.data.canonical import digest
 from headwater.data.value import ABSENT
 from headwater.errors import AbsentError
-from headwater.pieces.handles import Computed, Resource
-from headwater.pieces.states import Failed, Pending, Ready
+from headwater.pieces.handles import Computed, Failed, Pending, Ready, Resource
 from headwater.replica.document import NOT_HERE
 from headwater.runtime.binding.claims import CLAIM_US, Claim
 from headwater.runtime.nodes import encoder
@@ -28,7 +27,7 @@ from headwater.scheduler.node import Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
 
 if TYPE_CHECKING:
-    from headwater.cells.typecodec import TypeCodec
+    from headwater.cells.codec_base import TypeCodec
     from headwater.pieces.declarations import ResourceMember
     from headwater.runtime.binding.facet import Facet
     from headwater.runtime.binding.home import Home

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
-from headwater.cells.run import Run
+from headwater.cells.open_run import Run
 from headwater.data.address import doc_text
 from headwater.data.diff import diff
 from headwater.data.json_form import json_form

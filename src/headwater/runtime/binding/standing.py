@@ -20,12 +20,12 @@ from headwater.errors import HeadwaterError
 from headwater.pieces.declarations import (
     ChildMember,
     ComputedMember,
+    Declaration,
     EachMember,
     EffectMember,
     FoldMember,
     MaterializerMember,
 )
-from headwater.pieces.member import Declaration
 from headwater.pieces.names import SEPARATOR, document_id
 from headwater.protocol.observations import BETWEEN, About, Observed
 from headwater.replica.document import Document

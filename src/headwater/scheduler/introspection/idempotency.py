@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import cast
 
-from headwater.cells.run import Current, Run
+from headwater.cells.open_run import Current, Run
 from headwater.data.address import doc_text
 from headwater.data.diff import diff
 from headwater.data.patch import Patch

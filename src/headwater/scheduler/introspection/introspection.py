@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from headwater.cells.run import Current
+from headwater.cells.open_run import Current
 from headwater.data.trace import Trace, TraceEvent
 from headwater.errors import AuthoringError
 from headwater.replica.layer import Layer

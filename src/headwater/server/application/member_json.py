@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from headwater.cells.cell import Cell
-from headwater.cells.descent import Astray
+from headwater.cells.codec_base import TypeCodec
 from headwater.cells.handle import Input
-from headwater.cells.host import Subscription
-from headwater.cells.typecodec import TypeCodec
+from headwater.cells.runtime_port import Subscription
+from headwater.cells.typed_path import Astray
 from headwater.data.address import SPACE_SCOPE
 from headwater.data.codec import json_form
 from headwater.data.json_form import JsonForm
@@ -24,9 +24,8 @@ from headwater.data.path import Path
 from headwater.data.value import ABSENT
 from headwater.engine.admission.access import Right
 from headwater.errors import AbsentError, AccessError, AuthoringError, HeadwaterError
-from headwater.pieces.handles import Handler
+from headwater.pieces.handles import Failed, Handler, Pending, Ready
 from headwater.pieces.piece import Piece
-from headwater.pieces.states import Failed, Pending, Ready
 from headwater.replica.document import Document
 from headwater.runtime.binding.each_handles import Child_, Each_
 from headwater.runtime.binding.resources import Resource_

@@ -19,7 +19,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from headwater.cells.cell import Cell
 from headwater.cells.handle import Input
-from headwater.cells.host import Subscription
+from headwater.cells.runtime_port import Subscription
 from headwater.data.codec import from_json, to_json
 from headwater.data.value import ABSENT, Value
 from headwater.engine.admission.access import Right

@@ -18,7 +18,7 @@ from typing import Any, Final, Generic, NoReturn, TypeVar
 
 import msgspec
 
-from headwater.cells.not_a_value import NotAValue
+from headwater.cells.handle_base import NotAValue
 from headwater.data.kinds import noun
 from headwater.data.limits import DEFAULT_VALUE_LIMITS
 from headwater.data.path import Path, path_text

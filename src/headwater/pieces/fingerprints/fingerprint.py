@@ -32,13 +32,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from types import FunctionType, ModuleType
 from typing import Any, Final
 
+from headwater.pieces.declarations import Declaration
+from headwater.pieces.fingerprints.change_kinds import DECLARED, PYTHON, Kinds
 from headwater.pieces.fingerprints.classes import IGNORED
 from headwater.pieces.fingerprints.form import DIGEST_BYTES, Form, Unfingerprintable
-from headwater.pieces.fingerprints.forms import Forms
 from headwater.pieces.fingerprints.functions import CONSTANT, TYPE
-from headwater.pieces.fingerprints.kinds import DECLARED, PYTHON, Kinds
+from headwater.pieces.fingerprints.object_forms import Forms
 from headwater.pieces.fingerprints.origin import RULES
-from headwater.pieces.member import Declaration
 
 __all__ = ["Fingerprint", "Fingerprinter", "fingerprint_of"]
 

@@ -1,7 +1,10 @@
-"""What is not stored and reads as if it were: a cell's default, the default of a field.
+"""Walks down a stored path beside the declared types.
 
-Owns the walk down a type beside a value. A write below something that is only implied has to put that first, and a
-write below something that is neither stored nor implied has nowhere to go. It writes nothing itself.
+`descend` finds the codec at a path: of an entry of a Mapping or a field of a record. `fill` finds the value that a
+place reads as when nothing is stored there: the default of the cell or of a field on the way. A write below an implied
+value has to store that value first; a write below a place that is neither stored nor implied is refused. `deciding`
+names the places whose content decides that value, and `known_places` those that a written value determines. Nothing is
+written here.
 """
 
 from __future__ import annotations
@@ -10,15 +13,52 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-from headwater.cells.objects import JsonCodec, MappingCodec
+from headwater.cells.codec_base import Mismatch, TypeCodec
+from headwater.cells.containers import JsonCodec, MappingCodec
 from headwater.cells.records import Field, RecordCodec
-from headwater.cells.typecodec import Mismatch, TypeCodec
 from headwater.cells.unions import UnionCodec
 from headwater.data.address import Depth
-from headwater.data.path import Path, lookup
+from headwater.data.path import Path, lookup, path_text
 from headwater.data.value import ABSENT, MaybeValue, Value, equal
+from headwater.errors import AuthoringError
 
-__all__ = ["Filled", "Root", "deciding", "fill", "is_required", "known_places"]
+__all__ = ["Astray", "Filled", "Root", "deciding", "descend", "fill", "is_required", "known_places", "reached"]
+
+
+class Astray(AuthoringError):
+    """Links that lead nowhere."""
+
+
+def descend(codec: TypeCodec[Any], path: Path) -> TypeCodec[Any]:
+    """The codec of what is at a path below what another codec is for."""
+    for at, step in enumerate(path):
+        below = _codec_below(codec, step)
+        if below is None:
+            raise AuthoringError(f"there is no {path_text(path[: at + 1])} in {codec.expected}: name a key or a field")
+        codec = below
+    return codec
+
+
+def reached(value: MaybeValue, path: Path) -> int:
+    """How many steps lead to something that is stored."""
+    for steps, each in enumerate(path):
+        value = lookup(value, (each,))
+        if value is ABSENT:
+            return steps
+    return len(path)
+
+
+def _codec_below(codec: TypeCodec[Any], step: str | int) -> TypeCodec[Any] | None:
+    if isinstance(codec, JsonCodec):
+        return codec
+    if type(step) is not str:
+        return None
+    if isinstance(codec, MappingCodec):
+        return codec.element
+    if isinstance(codec, RecordCodec):
+        return next((field.codec for field in codec.fields if field.stored == step), None)
+    return None
+
 
 MOST_PLACES: Final = 16
 """Of one value that are told apart. Of a larger one all of it counts."""

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headwater.cells.cell import Cell
+from headwater.cells.codec_base import TypeCodec
 from headwater.cells.handle import Input
-from headwater.cells.typecodec import TypeCodec
 from headwater.data.address import NAME_LENGTH
 from headwater.data.text import shown
 from headwater.errors import AuthoringError
@@ -21,6 +21,7 @@ from headwater.pieces.declarations import (
     CellMember,
     ChildMember,
     ComputedMember,
+    Declaration,
     EachMember,
     EffectMember,
     FoldMember,
@@ -31,7 +32,6 @@ from headwater.pieces.declarations import (
     ResourceMember,
 )
 from headwater.pieces.handles import Handler
-from headwater.pieces.member import Declaration
 from headwater.pieces.names import class_name
 from headwater.pieces.signature import Signature
 from headwater.pieces.types import Elements, Given, Typing

@@ -1,23 +1,171 @@
-"""Codecs of tuples and frozensets.
+"""Codecs of containers without declared fields: tuples, frozensets, Mappings and Json.
 
-Owns how arrays are stored, how the next version of one is decoded from the one before, and how a write aligns
-with what is there. Never knows keys or fields: `objects` and `records` do. Invariant: decoding a version decodes
-only the elements whose raw objects are new; the others are found again by identity, wherever they moved.
+Arrays: decoding a new version decodes only the elements whose raw objects are new; the others are found again by
+identity, wherever they moved. A write is aligned with the stored array.
+
+Objects: `Entries` is a read-only Mapping over a stored object. It equals a dict with the same entries, decodes an
+entry when it is first read, and returns the same object for the same raw entry. Its cache belongs to all versions of
+one place: each cached entry has the raw object that it was made of, so that a new version reuses the unchanged
+entries. The cache is trimmed when it outgrows the stored object. Fields are in `records`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator, Mapping
 from operator import is_
-from typing import Any, TypeVar
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from headwater.cells.typecodec import Lazy, Mismatch, TypeCodec, is_known_to_msgspec
+from headwater.cells.codec_base import Lazy, Mismatch, TypeCodec, is_known_to_msgspec
+from headwater.cells.scalars import StrCodec, check_key, frozen
 from headwater.data.canonical import canonical
 from headwater.data.value import ABSENT, MaybeValue, Value
 
-__all__ = ["FixedTupleCodec", "FrozensetCodec", "TupleCodec", "align"]
+__all__ = [
+    "Cache",
+    "Entries",
+    "FixedTupleCodec",
+    "FrozensetCodec",
+    "JsonCodec",
+    "KeyCodec",
+    "MappingCodec",
+    "TupleCodec",
+    "align",
+    "decoded_entry",
+    "trimmed",
+]
+
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+Cache: TypeAlias = dict[str, tuple[Value, Any]]
+
+_SPARE: Final = 16
+_NUMBER: Final = re.compile(r"0|-?[1-9][0-9]{0,15}")
+
+
+class KeyCodec:
+    """Keys of a Mapping: text once stored, whatever they are in the program."""
+
+    __slots__ = ("_codec", "expected", "is_number", "is_text")
+
+    def __init__(self, codec: TypeCodec[Any]) -> None:
+        self._codec = codec
+        self.expected = codec.expected
+        self.is_text = codec.plain and codec.kinds == {str}  # the key is its own step
+        self.is_number = int in codec.kinds  # written in decimal digits
+
+    def step(self, key: object) -> str:
+        """The key as a step of a path. Raises Mismatch."""
+        raw = self._codec.enter(key, 0)
+        return check_key(raw) if type(raw) is str else str(raw)
+
+    def key(self, step: str) -> Any:
+        """The key of a stored step. Raises Mismatch."""
+        if not self.is_number:
+            return self._codec.leave(step)
+        if not _NUMBER.fullmatch(step):
+            raise Mismatch(f"expected {self.expected} as a key, found {step!r}")
+        return self._codec.leave(int(step))
+
+
+def decoded_entry(cache: Cache, step: str, raw: Value, codec: TypeCodec[Any]) -> Any:
+    """The value of one entry, from the cache where it was made of the same raw object."""
+    known = cache.get(step)
+    if known is None:
+        value = codec.leave(raw)
+    elif known[0] is raw:
+        return known[1]
+    else:
+        value = codec.again(known[0], known[1], raw)
+    cache[step] = (raw, value)
+    return value
+
+
+def trimmed(cache: Cache, raw: dict[str, Value]) -> Cache:
+    """`cache`, or the part of it that is still stored once more than half of it is not."""
+    if len(cache) <= 2 * len(raw) + _SPARE:
+        return cache
+    return {step: known for step, known in cache.items() if step in raw}
+
+
+class Entries(Mapping[K, V]):
+    """A Mapping that decodes its entries when they are looked at."""
+
+    __slots__ = ("_cache", "_codec", "_keys", "raw")
+
+    def __init__(self, raw: dict[str, Value], keys: KeyCodec, codec: TypeCodec[V], cache: Cache) -> None:
+        self.raw = raw
+        self._keys = keys
+        self._codec = codec
+        self._cache = cache
+
+    def is_of(self, keys: KeyCodec, codec: TypeCodec[Any]) -> bool:
+        """Whether it was made by these, so that what it stands on is already in their form."""
+        return self._keys is keys and self._codec is codec
+
+    def known(self, step: str, raw: MaybeValue) -> Any:
+        """What the entry was decoded to, if it was and is still made of `raw`; or ABSENT."""
+        known = self._cache.get(step)
+        return known[1] if known is not None and known[0] is raw else ABSENT
+
+    def next_version(self, raw: dict[str, Value]) -> Entries[K, V]:
+        """The same place, later."""
+        return Entries(raw, self._keys, self._codec, trimmed(self._cache, raw))
+
+    def _value(self, step: str) -> V:
+        try:
+            value: V = decoded_entry(self._cache, step, self.raw[step], self._codec)
+        except Mismatch as mismatch:
+            mismatch.steps.append(step)
+            raise mismatch.stored(()) from None
+        return value
+
+    def _step(self, key: object) -> str | None:
+        """Where the key would be stored; None for what cannot be a key here."""
+        if type(key) is str and self._keys.is_text:
+            return key
+        try:
+            return self._keys.step(key)
+        except Mismatch:
+            return None
+
+    def __getitem__(self, key: K) -> V:
+        step = self._step(key)
+        if step is None or step not in self.raw:
+            raise KeyError(key)
+        return self._value(step)
+
+    def __contains__(self, key: object) -> bool:
+        return self._step(key) in self.raw
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self.raw) if self._keys.is_text else map(self._key, self.raw)  # type: ignore[arg-type]
+
+    def _key(self, step: str) -> K:
+        try:
+            key: K = self._keys.key(step)
+        except Mismatch as mismatch:
+            raise mismatch.stored(()) from None
+        return key
+
+    def __len__(self) -> int:
+        return len(self.raw)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Entries) and other.raw is self.raw and other._codec is self._codec:
+            return True
+        return dict(self.items()) == dict(other.items()) if isinstance(other, Mapping) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # Like a dict: values may not be hashable.
+
+    def __repr__(self) -> str:
+        return repr(dict(self.items()))
+
 
 A = TypeVar("A")
 
@@ -272,3 +420,120 @@ class FrozensetCodec(TypeCodec[frozenset[Any]]):
 
     def accepts(self, value: object) -> bool:
         return isinstance(value, frozenset)
+
+
+class MappingCodec(TypeCodec[Mapping[Any, Any]]):
+    """`Mapping[K, V]`, an object. Reads as a Mapping that nobody can write to."""
+
+    __slots__ = ("element", "keys")
+
+    def __init__(self, keys: KeyCodec, element: TypeCodec[Any]) -> None:
+        super().__init__(f"Mapping[{keys.expected}, {element.expected}]", dict, hashable=False)
+        self.keys = keys
+        self.element = element
+
+    def enter(self, value: object, level: int) -> Value:
+        return self.join(ABSENT, value, ABSENT, level)
+
+    def join(self, old: MaybeValue, new: object, known: object, level: int) -> Value:
+        if isinstance(new, Lazy):
+            new = new.__whole__()
+        if not isinstance(new, Mapping):
+            return self.misfit(new)
+        is_ours = isinstance(new, Entries) and new.is_of(self.keys, self.element)
+        if is_ours and (new.raw is old or type(old) is not dict):  # type: ignore[attr-defined]
+            return new.raw  # type: ignore[attr-defined, no-any-return]  # It was stored in this form already.
+        self.room(level, len(new))
+        stored: dict[str, Value] = old if type(old) is dict else {}
+        past = known if isinstance(known, Entries) else None
+        made: dict[str, Value] = {}
+        same = len(stored) == len(new) and type(old) is dict
+        for key, value in new.items():
+            step = self._step(key)
+            before = stored.get(step, ABSENT)
+            then = past.known(step, before) if past is not None else ABSENT
+            try:
+                is_kept = then is value and then is not ABSENT
+                raw = before if is_kept else self.element.join(before, value, then, level + 1)
+            except Mismatch as mismatch:
+                mismatch.steps.append(step)
+                raise
+            made[step] = raw  # type: ignore[assignment]  # What was decoded is not ABSENT.
+            same = same and raw is before
+        return old if same else made  # type: ignore[return-value]
+
+    def _step(self, key: object) -> str:
+        if type(key) is str and self.keys.is_text:
+            return check_key(key)
+        try:
+            return self.keys.step(key)
+        except Mismatch as mismatch:
+            mismatch.problem = f"a key: {mismatch.problem}"
+            raise
+
+    def leave(self, raw: Value) -> Mapping[Any, Any]:
+        if type(raw) is not dict:
+            return self.misfit_stored(raw)
+        exact = self.element.exact
+        if exact is not None and self.keys.is_text and set(map(type, raw.values())) <= {exact}:
+            return MappingProxyType(raw)
+        return Entries(raw, self.keys, self.element, {})
+
+    def again(self, old: Value, known: Any, raw: Value) -> Mapping[Any, Any]:
+        if type(raw) is dict and type(known) is Entries:
+            return known.next_version(raw)
+        return self.leave(raw)
+
+    def accepts(self, value: object) -> bool:
+        return isinstance(value, Mapping)
+
+
+class JsonCodec(TypeCodec[Any]):
+    """`headwater.Json`: any value. Objects read as Mappings that nobody can write to, arrays as tuples."""
+
+    __slots__ = ("keys",)
+
+    def __init__(self) -> None:
+        super().__init__("Json", type(None), bool, int, float, str, tuple, dict, hashable=False)
+        self.keys = KeyCodec(StrCodec())
+
+    def enter(self, value: object, level: int) -> Value:
+        if isinstance(value, Lazy):
+            value = value.__whole__()
+        if isinstance(value, Entries) and value.is_of(self.keys, self):
+            return value.raw
+        if isinstance(value, Mapping):
+            self.room(level, len(value))
+            return {self.keys.step(key): self._enter_one(item, key, level) for key, item in value.items()}
+        if isinstance(value, tuple | list):
+            self.room(level, len(value))
+            return tuple([self._enter_one(item, index, level) for index, item in enumerate(value)])
+        return frozen(value)
+
+    def _enter_one(self, item: object, step: str | int, level: int) -> Value:
+        try:
+            return self.enter(item, level + 1)
+        except Mismatch as mismatch:
+            mismatch.steps.append(step)
+            raise
+
+    def leave(self, raw: Value) -> Any:
+        if type(raw) is dict:
+            return Entries(raw, self.keys, self, {})
+        if type(raw) is tuple:
+            return tuple([self.leave(item) if type(item) in (dict, tuple) else item for item in raw])
+        return raw
+
+    def again(self, old: Value, known: Any, raw: Value) -> Any:
+        if type(raw) is dict and type(known) is Entries:
+            return known.next_version(raw)
+        if type(raw) is tuple and type(old) is tuple:
+
+            def make(index: int, aligned: bool) -> Any:
+                return self.again(old[index], known[index], raw[index]) if aligned else self.leave(raw[index])
+
+            return align(raw, old, known, make)
+        return self.leave(raw)
+
+    def accepts(self, value: object) -> bool:
+        return True

@@ -1,24 +1,33 @@
-"""The host: what handles need from the runtime that they belong to. A port; the runtime implements it.
+"""The port from handles to their runtime, and the handles that only send.
 
-Reading costs one look at `current`; everything else about a handle goes through here.
+`Host` is implemented by the runtime. A read needs only its `current`; everything else that a handle does goes through
+its methods. `Stream` (events for one handler) and `Topic` (records for reactions) have an address and a type; they
+check a payload and pass it to the host, which refuses it in a run that may be repeated.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
+from headwater.cells.codec_base import TypeCodec
+from headwater.cells.handle_base import NotAValue
+from headwater.data.address import doc_text
 from headwater.data.link import Link
 from headwater.data.path import Path
 from headwater.data.value import MaybeValue, Value
 from headwater.replica.document import Document
 
 if TYPE_CHECKING:
+    from typing import Self
+
     from headwater.cells.cell import Cell
     from headwater.cells.handle import Input
-    from headwater.cells.run import Current
+    from headwater.cells.handle_base import Member
+    from headwater.cells.open_run import Current
     from headwater.cells.selector import Selector
-    from headwater.cells.sending import Stream, Topic
+
+__all__ = ["Stream", "Topic"]
 
 
 class Subscription:
@@ -83,3 +92,62 @@ class Host(Protocol):
 
     def emit(self, topic: Topic[Any], record: Value) -> None:
         """Emit a record. Refused where a run is repeated."""
+
+
+T = TypeVar("T")
+
+
+class _Sending(NotAValue, Generic[T]):
+    """A typed address."""
+
+    __slots__ = ("_codec", "_document", "_host")
+
+    def __init__(self, host: Host, document: Document, codec: TypeCodec[Any]) -> None:
+        self._host = host
+        self._document = document
+        self._codec = codec
+
+    @property
+    def document(self) -> Document:
+        return self._document
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {doc_text(self._document.key)}>"
+
+
+class Stream(_Sending[T]):
+    """Where events for one handler go."""
+
+    __slots__ = ()
+
+    def _instead(self) -> str:
+        return ".post(event) to send one"
+
+    def post(self, event: T, /) -> None:
+        """Send an event. Inside a handler it lives and dies with the handler's commit."""
+        self._host.post(self, self._codec.encode(event))
+
+
+class Topic(_Sending[T]):
+    """Where records for reactions go. `owner` is whose it is; None: nobody's, and no reaction hears of it."""
+
+    __slots__ = ("owner",)
+
+    def __init__(self, host: Host, document: Document, codec: TypeCodec[Any], owner: object | None = None) -> None:
+        super().__init__(host, document, codec)
+        self.owner = owner
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __get__(self, obj: None, owner: type[Any]) -> Member[T]: ...
+        @overload
+        def __get__(self, obj: object, owner: type[Any]) -> Self: ...
+        def __get__(self, obj: object | None, owner: type[Any]) -> Any: ...
+
+    def _instead(self) -> str:
+        return ".emit(record) to emit one"
+
+    def emit(self, record: T, /) -> None:
+        """Emit a record. It is stored with the commit that emitted it."""
+        self._host.emit(self, self._codec.encode(record))

@@ -22,7 +22,7 @@ import msgspec
 from headwater.pieces.fingerprints.classes import class_form
 from headwater.pieces.fingerprints.form import REFERENCE, Form, FormWriter, Unfingerprintable, atom
 from headwater.pieces.fingerprints.functions import function_form
-from headwater.pieces.fingerprints.origin import Origin, Origins
+from headwater.pieces.fingerprints.origin import Origin, Origins, name_of
 from headwater.pieces.fingerprints.values import MAX_LEVEL, container_form, pickled_form, scalar_form
 
 __all__ = ["HOOK", "Forms"]
@@ -148,13 +148,13 @@ class Forms:
         version = self.origins.stands_for(cls)
         if version is None:
             return Form(REFERENCE, (("", cls),))
-        return atom("class", f"{version} {cls.__module__}.{cls.__qualname__}", version)
+        return atom("class", f"{version} {name_of(cls.__module__, cls.__qualname__)}", version)
 
     def _function(self, function: types.FunctionType) -> Form:
         version = self.origins.stands_for(function)
         if version is None or function.__closure__:
             return Form(REFERENCE, (("", function),))
-        name = f"{function.__globals__.get('__name__')}.{function.__qualname__}"
+        name = name_of(function.__globals__.get("__name__"), function.__qualname__)
         return atom("function", f"{version} {name}", version)
 
     def _builtin(self, function: Any) -> Form:

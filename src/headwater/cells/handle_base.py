@@ -1,16 +1,21 @@
-"""What a handle is not: truth, elements, order, text and arithmetic belong to values, and each use says so.
+"""The base of all handles, and the name of a member on its class.
 
-Type checkers see only `__bool__`: they find the other mistakes better where they do not see a method. It never reads.
+`NotAValue` refuses every use of a handle as a value (truth, elements, order, text, arithmetic) with an error that says
+what to write. Type checkers see only `__bool__`: they report the other mistakes better without a method. Handles read
+nothing here.
+
+`Member` is `Cart.total` on the class: a name for tests and tools. It is defined below `pieces`, because handles declare
+its type for type checkers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar
 
 from headwater.errors import AuthoringError
 
-__all__ = ["NotAValue"]
+__all__ = ["Member", "NotAValue"]
 
 
 class NotAValue:
@@ -86,3 +91,38 @@ _REFUSED: Final = {
 for _what, _names in _REFUSED.items():
     for _name in _names:
         setattr(NotAValue, f"__{_name}__", _refusing(_what))
+
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Member(Generic[T_co]):
+    """What `Cart.total` is: a name, good for tests and tools. Only `cart.total` can be read."""
+
+    __slots__ = ("declaration", "owner")
+
+    def __init__(self, owner: type[Any], declaration: Any) -> None:
+        self.owner = owner
+        self.declaration = declaration
+
+    @property
+    def name(self) -> str:
+        return str(self.declaration.name)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Member):
+            return NotImplemented
+        return self.owner is other.owner and self.declaration is other.declaration
+
+    def __hash__(self) -> int:
+        return hash((id(self.owner), id(self.declaration)))
+
+    def __repr__(self) -> str:
+        return f"{self.owner.__name__}.{self.name}"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(
+                f"{self!r} is the name of a member; only a piece has something there: write piece.{self.name}.{name}"
+            )
