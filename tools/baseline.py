@@ -66,7 +66,7 @@ RESTART: Final = (
     "engine/observations",
     "engine/store/observation_sql.py",
     *_in("protocol", "mirrors observations"),
-    "replica/runs.py",
+    "replica/observation_queue.py",
     "scheduler/persistence.py",
     "pieces/fingerprints",
     *_in("server/commands", "foreign_reads nodes_json safe_copy"),

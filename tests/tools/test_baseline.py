@@ -54,7 +54,7 @@ def test_sizes_are_those_of_each_folder_and_empty_modules_are_not_counted(tmp_pa
         "inner": {"code_lines": 1, "modules": 1},
         "testing": {"code_lines": 1, "modules": 1},
     }
-    product = baseline.total(size for folder, size in sizes.items() if not baseline.is_apart(folder))
+    product = baseline.total(size for folder, size in sizes.items() if not source_tree.is_apart(folder))
     assert product == {"code_lines": 3, "modules": 2}
 
 
@@ -116,7 +116,7 @@ def test_a_long_chain_needs_no_recursion() -> None:
 
 def test_every_listed_path_of_this_project_exists() -> None:
     for listed in baseline.GROUPS.values():
-        assert baseline.group(baseline.PACKAGE, listed)["modules"] > 0
+        assert baseline.group(source_tree.PACKAGE, listed)["modules"] > 0
 
 
 def test_times_are_the_processors_and_one_that_could_not_be_had_says_why() -> None:

@@ -38,7 +38,7 @@ def test_handles_nodes_and_the_core_hold_as_native_code_too() -> None:
     variables = {**os.environ, "PYTHONPATH": str(compiled.TARGET), "HEADWATER_RANDOM_SCALE": "0.01"}
     variables.pop("HEADWATER_SEEDS", None)
     where = subprocess.run(
-        [sys.executable, "-c", "import headwater.scheduler.settle as module; print(module.__file__)"],
+        [sys.executable, "-c", "import headwater.scheduler.pass_ as module; print(module.__file__)"],
         cwd=compiled.TARGET,
         env=variables,
         capture_output=True,

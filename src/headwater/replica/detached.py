@@ -13,7 +13,7 @@ from headwater.data.value import ABSENT
 from headwater.protocol.verdict import Conflict
 from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.feed import Kind, Notification
-from headwater.replica.layer import Layer
+from headwater.replica.pending import Layer
 from headwater.replica.replica import Replica
 
 

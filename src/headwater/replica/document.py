@@ -15,9 +15,8 @@ from headwater.data.spots import Twig
 from headwater.data.value import MaybeValue
 
 if TYPE_CHECKING:
-    from headwater.replica.pending import Layer
+    from headwater.replica.pending import Layer, Written
     from headwater.replica.replica import Replica
-    from headwater.replica.written import Written
 
 
 class NotLoaded(enum.Enum):

@@ -10,7 +10,7 @@ from weakref import ref
 
 from headwater.data.address import DocKey
 from headwater.replica.document import NOT_HERE, Document
-from headwater.replica.loose import Loose, Referable
+from headwater.replica.weak_refs import Loose, Referable
 
 if TYPE_CHECKING:
     from headwater.replica.replica import Replica

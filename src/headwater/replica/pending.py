@@ -3,27 +3,369 @@
 A layer (`layer.Layer`) is shown from the moment it is committed until the engine's log covers it, or until it is known
 that it will not land. Then it is dead, and so is every layer that read it (C4), at once: nothing dead is shown, named
 or sent. What a step costs does not depend on how many layers are pending. Never talks to anybody; `Replica` does.
+
+Layers: local commits that the engine has not confirmed yet, each with what it did here and how far it is.
+
+Knows what it writes and what it stands on. Never decides what becomes of it; `Pending` and `Replica` do.
+
+Which pending layers wrote where in one document: asked by every read and every write that stands on them.
+
+Layers are added as they come, and are gone when nobody counts them as live any more: answers are cut to what is. So a
+question costs the depth of its path and the ranges that it finds, not the layers that are pending. Never decides what
+is shown. Inside an array every change of it counts (C2): places end at the outermost one.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import Enum
 from typing import Final, NamedTuple
 
 from headwater.data.address import DocKey
+from headwater.data.patch import PatchError, Touch, apply
 from headwater.data.path import Path, starts_with
-from headwater.data.value import MaybeValue
+from headwater.data.spots import Spot
+from headwater.data.value import ABSENT, MaybeValue
 from headwater.errors import InvariantViolation
+from headwater.protocol.commit import Commit
 from headwater.protocol.verdict import Conflict, Rejection
-from headwater.replica.difference import SAYS_IT, is_within
 from headwater.replica.document import Document
 from headwater.replica.documents import Documents
-from headwater.replica.layer import Fate, Layer, Settled
-from headwater.replica.spans import Span
-from headwater.replica.written import Written, number_of, outside_arrays
+from headwater.replica.minimal_patches import SAYS_ALL, SAYS_IT, is_within
+from headwater.replica.number_ranges import Named, Span, Spans, united, without
 
 __all__ = ["NOTHING", "Fate", "Layer", "Pending", "Settled", "Under"]
+
+
+SPARE: Final = 64
+"""Places beyond twice the layers that may be left over from layers that are gone."""
+
+
+def outside_arrays(path: Path) -> Path:
+    """The path up to the outermost array on it, since positions in an array shift."""
+    for place, step in enumerate(path):
+        if type(step) is int:
+            return path[:place]
+    return path
+
+
+class _Place:
+    """One place in the document: who wrote here, and who wrote below."""
+
+    __slots__ = ("below", "here", "under")
+
+    def __init__(self) -> None:
+        self.here: Spans | None = None
+        self.under: Spans | None = None
+        self.below: dict[str | int, _Place] | None = None
+
+
+class Written:
+    """The layers of one document by the places they write, and those of them that need a word more."""
+
+    __slots__ = ("_document", "_places", "_root", "_upto", "hidden", "local")
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+        self._root = _Place()
+        self._places = 0  # made since it was begun
+        self._upto = 0  # layers up to here are in it
+        self.hidden: tuple[int, ...] = ()  # layers that do not fit what is under them and so show nothing, rising
+        self.local: tuple[Layer, ...] = ()  # layers that stay here and are never named
+
+    def upto(self, before: int, holes: Sequence[int], oldest: int) -> None:
+        """Take in the layers with numbers below `before` that came since the last time."""
+        layers = self._document.layers
+        if self._upto >= before - 1 or not layers or layers[-1].local_seq <= self._upto:
+            return
+        if self._places > 2 * len(layers) + SPARE:
+            self._root, self._places, self._upto = _Place(), 0, 0  # Most of it is about layers that are gone.
+        begin = bisect_right(layers, self._upto, key=number_of)
+        end = bisect_left(layers, before, key=number_of)
+        key = self._document.key
+        for layer in layers[begin:end]:
+            if self.hidden and layer.says_all(key):
+                self.hidden = ()  # Whether those under it fit makes no difference any more.
+            for path in layer.written(key):
+                self._add(outside_arrays(path), layer.local_seq, holes, oldest)
+        if begin < end:
+            self._upto = layers[end - 1].local_seq
+
+    def _add(self, path: Path, number: int, holes: Sequence[int], oldest: int) -> None:
+        place = self._root
+        for step in path:
+            if place.under is None:
+                place.under = Spans()
+            place.under.add(number, holes, oldest)
+            if place.below is None:
+                place.below = {}
+            below = place.below.get(step)
+            if below is None:
+                below = place.below[step] = _Place()
+                self._places += 1
+            place = below
+        if place.here is None:
+            place.here = Spans()
+        place.here.add(number, holes, oldest)
+
+    def names(self, path: Path, low: int, high: int, holes: Sequence[int]) -> tuple[Span, ...]:
+        """C3: every layer from `low` on and below `high` that may have had a say in what is at a path."""
+        passed, place = self._way(path)
+        several = [above.here.within(low, high) for above in passed if above.here is not None]
+        if place is not None and place.under is not None:
+            several.append(place.under.within(low, high))
+        if not several:
+            return ()
+        found = without(united(several), holes)
+        return tuple(without(found, self.hidden) if self.hidden else found)
+
+    def repeated(self, path: Path, low: int, high: int, holes: Sequence[int]) -> tuple[bool, list[Path]]:
+        """Whether a layer wrote at a path or above it; if none did, the places below it where layers wrote."""
+        passed, place = self._way(path)
+        local = [
+            outside_arrays(written)
+            for layer in self.local
+            if layer.local_seq < high and layer.local_seq not in self.hidden
+            for written in layer.written(self._document.key)
+        ]
+        if any(starts_with(path, written) for written in local):
+            return True, []
+        if any(self._is_any(above.here, low, high, holes) for above in passed):
+            return True, []
+        below = {written: None for written in local if starts_with(written, path)}
+        waiting = [(place, path)] if place is not None else []
+        while waiting:
+            at, way = waiting.pop()
+            if at is not place and self._is_any(at.here, low, high, holes):
+                below[way] = None
+            if at.below and self._is_any(at.under, low, high, holes):
+                waiting.extend((further, (*way, step)) for step, further in at.below.items())
+        return False, list(below)
+
+    def _way(self, path: Path) -> tuple[list[_Place], _Place | None]:
+        """The places down to a path as far as there are any, and the one at its end."""
+        place = self._root
+        passed = [place]
+        for step in path:
+            below = place.below.get(step) if place.below else None
+            if below is None:
+                return passed, None
+            place = below
+            passed.append(place)
+        return passed, place
+
+    def _is_any(self, spans: Spans | None, low: int, high: int, holes: Sequence[int]) -> bool:
+        if spans is None or not spans.is_any_within(low, high):
+            return False
+        if not (holes or self.hidden):
+            return True
+        return bool(without(without(spans.within(low, high), holes), self.hidden))
+
+
+def number_of(layer: Layer) -> int:
+    return layer.local_seq
+
+
+Settled = Callable[["Layer", "Rejection | None"], object]
+
+
+class Fate(Enum):
+    """How far a layer is on its way."""
+
+    QUEUED = "queued"  # never left this process
+    SENT = "sent"  # on the wire; the engine may have it
+    ACCEPTED = "accepted"  # has a seq, which the confirmed state does not cover yet
+    LOCAL = "local"  # derived without the right to write: stays here and yields to any confirmed value
+    DEAD = "dead"  # will not land; if it was sent, its verdict is still to come
+
+
+_QUEUED: Final = Fate.QUEUED
+
+
+class Layer:
+    """One local commit, and what it did to the documents it wrote when it was applied here.
+
+    A layer that replaced one document (`Replica.write_whole`) is told as a commit later, with the rest of its wave:
+    nothing that it stands on changes in between.
+    """
+
+    __slots__ = (
+        "_commit",
+        "_named",
+        "_touched",
+        "after",
+        "basis",
+        "before",
+        "causes",
+        "derived",
+        "document",
+        "fate",
+        "frame",
+        "group",
+        "hops",
+        "local_seq",
+        "misfits",
+        "node",
+        "rejection",
+        "seq",
+        "settled",
+        "source",
+        "spots",
+        "waits",
+    )
+
+    def __init__(
+        self,
+        local_seq: int,
+        commit: Commit | None,
+        touched: dict[DocKey, tuple[Touch, ...]] | None,
+        source: object | None,
+        group: object | None,
+        causes: Mapping[Spot, object] | None = None,
+        document: Document | None = None,
+        before: MaybeValue = ABSENT,
+        after: MaybeValue = ABSENT,
+        spots: Sequence[Spot | None] = (),
+        basis: int = 0,
+        node: str = "",
+        derived: bool = False,
+    ) -> None:
+        self.local_seq = local_seq
+        self.source = source
+        self.group = group
+        self.causes = causes  # the spots whose change made its run; they come back if it is rejected
+        self.hops = 0  # as in its provenance; they come back with the causes
+        self.fate = _QUEUED
+        # Until it is told as a commit: what it replaces by what, what it looked at as of when, and whose run it was.
+        self.document = document
+        self.before = before
+        self.after = after
+        self.spots = spots
+        self.basis = basis
+        self.node = node
+        self.derived = derived
+        self.seq = 0
+        self.settled: list[Settled] | None = None
+        self.misfits: set[DocKey] | None = None  # documents that it does not fit as they are now
+        self._commit = commit
+        self._touched = touched
+        self._named: Named | None = None
+        self.frame = 0  # the first local_seq of the frame it was sent in
+        self.rejection: Rejection | None = None
+        self.waits: set[Layer] | None = None  # layers of other replicas: it is sent when those are accepted
+
+    @property
+    def commit(self) -> Commit:
+        """What it says to the engine."""
+        if self._commit is None:
+            raise InvariantViolation(f"layer {self.local_seq} was looked at before it was told")
+        return self._commit
+
+    def tell(self, commit: Commit, touched: dict[DocKey, tuple[Touch, ...]]) -> None:
+        """From now on it is this commit."""
+        self._commit, self._touched, self.document = commit, touched, None
+        self.spots = ()
+
+    @property
+    def touched(self) -> dict[DocKey, tuple[Touch, ...]]:
+        if self._touched is None:
+            raise InvariantViolation(f"layer {self.local_seq} was looked at before it was told")
+        return self._touched
+
+    @property
+    def named(self) -> Named:
+        """The layers it stands on."""
+        if self._named is None:
+            commit = self.commit
+            self._named = Named([commit.after, *[read.layers for read in commit.reads]])
+        return self._named
+
+    def stands(self) -> bool:
+        """Whether it stands on any."""
+        commit = self.commit
+        return bool(commit.after) or any(read.layers for read in commit.reads)
+
+    def docs(self) -> tuple[DocKey, ...]:
+        """The documents it writes."""
+        return (self.document.key,) if self.document is not None else tuple(self.touched)
+
+    def is_derived(self) -> bool:
+        return self.derived if self.document is not None else self.commit.provenance.derived
+
+    def send(self, commit: Commit, frame: int) -> None:
+        """It goes on the wire, as the commit it is from now on: what it stands on is what that says (C4)."""
+        self.fate, self.frame = Fate.SENT, frame
+        if commit is not self._commit:
+            self._commit, self._named = commit, None
+
+    def written(self, doc: DocKey) -> list[Path]:
+        """The paths of its patches to a document."""
+        if self.document is not None:
+            return [()] if self.document.key == doc else []
+        return [patch.path for op in self.commit.operations if op.doc == doc for patch in op.patches]
+
+    def meets(self, other: Layer) -> bool:
+        """Whether it writes where another one does, above or below."""
+        return any(
+            starts_with(path, place) or starts_with(place, path)
+            for doc in self.docs()
+            for place in other.written(doc)
+            for path in self.written(doc)
+        )
+
+    def says_all(self, doc: DocKey) -> bool:
+        """Whether a document is what this layer says, whatever is under it."""
+        if self.document is not None:
+            return False
+        for operation in self.commit.operations:
+            if operation.doc == doc:
+                first = operation.patches[0]
+                return first.kind == "add" and not first.path and len(operation.patches) == 1
+        return False
+
+    def covers(self, doc: DocKey, path: Path) -> bool:
+        """Whether what is at a path in a document is what this layer makes, whatever is under it."""
+        if self.document is not None:
+            return self.document.key == doc
+        return any(
+            patch.kind in SAYS_ALL and starts_with(path, patch.path)
+            for operation in self.commit.operations
+            if operation.doc == doc
+            for patch in operation.patches
+        )
+
+    def is_held(self) -> bool:
+        """Whether it is to be sent later: it stands on a commit of another space that is not accepted."""
+        # fault across.sent_at_once: return False
+        return bool(self.waits) and self.fate is Fate.QUEUED
+
+    def fits(self, doc: DocKey) -> bool:
+        """Whether it shows something in a document as that is now."""
+        # fault layer.misfit_named: return True
+        return self.misfits is None or doc not in self.misfits
+
+    def apply(self, doc: DocKey, value: MaybeValue) -> MaybeValue:
+        """The document with this layer on top.
+
+        A layer that does not fit what is under it shows nothing there, and no read may name it: by the time the
+        engine judges it, it may fit again, and then whoever read beside it has missed a write (C3).
+        """
+        shown = value
+        for operation in self.commit.operations:
+            if operation.doc == doc:
+                for patch in operation.patches:
+                    try:
+                        shown = apply(shown, patch).value
+                    except PatchError:
+                        self.misfits = self.misfits or set()
+                        self.misfits.add(doc)
+                        return value
+        if self.misfits is not None:
+            self.misfits.discard(doc)
+        return shown
+
+
 _ACCEPTED: Final = Fate.ACCEPTED
 
 

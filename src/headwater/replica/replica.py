@@ -3,34 +3,270 @@
 A local commit applies at once and is heard synchronously; its verdict confirms or reverts it later. Everything
 here happens on one thread, and every change of what is shown leaves through the feed (C9). The conversation with
 the engine is `session.Session`'s.
+
+What a local commit makes of what is shown when it is made. Decides nothing about its fate at the engine.
+
+Where in which documents something may be shown differently: told with a change, so that not all is compared.
+
+The transactions that are open. Each goes on with what it saw (C8), however long it lasts.
+
+Before a document is shown differently, every open transaction keeps what was. One that nobody refers to any more is
+forgotten.
+
+What the replica lets go, and what it sets aside because nobody tells its changes for now.
+
+A value that is set aside cannot be read (C3): its document has to arrive again, and then the difference is told.
+
+How a layer that replaced one document is told as a commit: minimal patches, and what its reads stood on.
+
+It is told later than it is made, in one go with the rest of its wave. In between nothing was heard from outside, so
+that the layers below it are the ones that were there when it was made (C3).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
+from weakref import ref
 
-from headwater.data.address import DocKey
+import msgspec
+
+from headwater.data.address import Depth, DocKey
 from headwater.data.diff import aligned
+from headwater.data.patch import Patch, PatchError, Touch, apply
 from headwater.data.path import Path
 from headwater.data.spots import Spot
 from headwater.data.value import ABSENT, MaybeValue, equal, same
 from headwater.errors import AuthoringError, InvariantViolation, LimitError
-from headwater.protocol.commit import MAIN
-from headwater.protocol.messages import State, Sync
-from headwater.protocol.verdict import Conflict, Rejection
+from headwater.protocol.commit import MAIN, Commit, Operation, Provenance, Read
+from headwater.protocol.messages import DocChange, Own, State, Sync
+from headwater.protocol.verdict import Collision, Conflict, Rejection
 from headwater.protocol.ways import ways_of
-from headwater.replica.applying import applied, stands_alone
-from headwater.replica.aside import Aside
 from headwater.replica.confirmed import Confirmed, NotHere
 from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.documents import Documents
 from headwater.replica.feed import Changed, Feed, Kind, Notification, notification
-from headwater.replica.opened import Opened
+from headwater.replica.minimal_patches import SAYS_ALL, difference
 from headwater.replica.pending import Fate, Layer, Pending, Settled
-from headwater.replica.places import Places, joined, places_of, unchanged
-from headwater.replica.telling import told
 from headwater.replica.transaction import Transaction, says_nothing
+
+
+def told(layer: Layer, replica: Replica) -> None:
+    """Make it the commit that it is from now on."""
+    # fault+ telling.basis_too_old: layer.basis = max(0, layer.basis - 1)
+    document, own, pending = layer.document, layer.local_seq, replica.pending
+    if document is None:
+        raise InvariantViolation(f"layer {own} was told twice")
+    repeated = pending.repeated(document, (), own)
+    if layer.fate is Fate.LOCAL:
+        repeated = (True, [])  # It says all of the document: what stayed here before it has given way.
+    patches, leaning = difference(layer.before, layer.after, [((), *repeated)], lambda _: layer.derived)
+    reads: dict[Read, None] = {}
+    # fault telling.reads_forgotten: for spot in ():
+    for spot in layer.spots:
+        if spot is None:
+            continue
+        seen = spot.document
+        # Another space's log does not check what this one stands on.
+        if isinstance(seen, Document) and seen.home is replica:
+            under = pending.under(seen, spot.path, own)
+            for local in under.local:
+                reads.update(dict.fromkeys(local.commit.reads))  # C1: it is a function of these.
+            # C3: the one seq that everything here was as of, and every layer that had a say.
+            reads[Read(seen.key, spot.path, spot.depth, layer.basis, under.spans)] = None
+    if layer.derived and any(patch.path or patch.kind not in SAYS_ALL for patch in patches):
+        # C1: a difference stands on what it is a difference to. Another runtime derives the same, and may have told it
+        # already: then this one is refused, and its node finds that nothing is to be written.
+        under = pending.under(document, (), own)
+        reads[Read(document.key, (), Depth.DEEP, layer.basis, under.spans)] = None
+    for path in leaning:
+        under = pending.under(document, path, own)
+        for local in under.local:
+            reads.update(dict.fromkeys(local.commit.reads))
+        reads[Read(document.key, path, Depth.SHAPE, layer.basis, under.spans)] = None
+    causes = tuple((spot.document.key, spot.path) for spot in layer.causes or () if isinstance(spot.document, Document))
+    commit = Commit(
+        own,
+        (Operation(document.key, patches),),
+        tuple(reads),
+        (),
+        replica.branch,
+        (),
+        (),
+        Provenance(layer.node, getattr(layer.source, "fingerprint", ""), causes, layer.derived, layer.hops),  # I8
+    )
+    layer.tell(commit, {document.key: tuple(Touch(patch.path, True) for patch in patches)})
+    if reads and own in pending.live_layers:
+        pending.stands(layer)
+
+
+class Aside:
+    """Documents whose value is not here any more, or not for now."""
+
+    __slots__ = ("_aside", "_changing", "_confirmed", "_documents", "returned")
+
+    def __init__(self, documents: Documents, confirmed: Confirmed, changing: Callable[[Document], object]) -> None:
+        self._documents = documents
+        self._confirmed = confirmed
+        self._changing = changing
+        self.returned: dict[Document, None] = {}  # here again after a gap, until whoever schedules has looked
+        self._aside: dict[Document, None] = {}  # shown before a gap; what did not come back is forgotten
+
+    def let_go(self, doc: DocKey) -> bool:
+        """Drop a value nobody needs now. False: a pending commit is on top of it."""
+        document = self._documents.get(doc)
+        if document is not None:
+            if document.layers:
+                return False
+            self._hide(document)
+            document.stale = NOT_HERE
+            self._documents.release(document)
+        return True
+
+    def set_aside(self, docs: Iterable[DocKey]) -> None:
+        """Nobody tells changes of these any more: they cannot be read before they have arrived again (C3)."""
+        for doc in docs:
+            document = self._documents.get(doc)
+            if document is not None and document.confirmed is not NOT_HERE:
+                document.stale = document.value
+                self._aside[document] = None
+                self._hide(document)
+
+    def forget(self) -> None:
+        """Everything that was asked for again is here: what did not come back is not known any more."""
+        for document in self._aside:
+            document.stale = NOT_HERE
+            if document.confirmed is NOT_HERE and not document.layers:
+                self._documents.release(document)
+        self._aside.clear()
+
+    def _hide(self, document: Document) -> None:
+        self._changing(document)
+        self._confirmed.drop(document)
+        document.value = NOT_HERE
+
+
+class Opened:
+    """Transactions between their beginning and their end."""
+
+    __slots__ = ("_open", "count")
+
+    def __init__(self) -> None:
+        self._open: dict[int, ref[Transaction]] = {}
+        self.count = 0
+
+    def add(self, transaction: Transaction) -> None:
+        number = id(transaction)
+        self._open[number] = ref(transaction, lambda _: self._forget(number))
+        self.count = len(self._open)
+
+    def end(self, transaction: Transaction) -> None:
+        transaction.finished = True
+        self._forget(id(transaction))
+
+    def _forget(self, number: int) -> None:
+        self._open.pop(number, None)
+        self.count = len(self._open)
+
+    def changing(self, document: Document) -> bool:
+        """C8: whoever looked already goes on with what was shown until now. Whether there is anybody."""
+        if not self._open:
+            return False
+        for opened in tuple(self._open.values()):
+            transaction = opened()
+            if transaction is not None:
+                transaction.keep(document)
+        return True
+
+    def oldest(self, default: int) -> int:
+        """The first layer that one of them may name."""
+        opened = [transaction() for transaction in self._open.values()]
+        return min((each.oldest for each in opened if each is not None), default=default)
+
+
+Places = dict[Document, "list[Path] | None"]
+"""Documents, and where in them something may differ; None: anywhere."""
+
+
+def places_of(layers: Iterable[Layer], documents: Documents) -> Places:
+    """Where layers wrote that are no longer there, each place once."""
+    places: dict[Document, dict[Path, None]] = {}
+    for layer in layers:
+        for doc in layer.docs():
+            places.setdefault(documents.of(doc), {}).update(dict.fromkeys(layer.written(doc)))
+    return {document: list(at) for document, at in places.items()}
+
+
+def joined(*several: Places) -> Places:
+    """All of these together."""
+    all_of_them: Places = {}
+    for places in several:
+        for document, at in places.items():
+            before = all_of_them.get(document, [])
+            all_of_them[document] = None if before is None or at is None else before + at
+    return all_of_them
+
+
+def unchanged(changes: Iterable[DocChange], seq: int, documents: Documents) -> list[Document]:
+    """The documents of which the log, up to `seq`, tells nothing but their own bottommost layers, in order.
+
+    Looked at before those layers are taken out. Each must have shown what it says: then what is on top stands on the
+    same as before, and nothing has to be applied again.
+    """
+    own: dict[DocKey, list[int]] = {}
+    others: set[DocKey] = set()
+    for change in changes:
+        if isinstance(change, Own):
+            own.setdefault(change.doc, []).append(change.local_seq)
+        else:
+            others.add(change.doc)
+    same = []
+    for doc, numbers in own.items():
+        document = documents.get(doc)
+        if document is None or doc in others:
+            continue
+        leaving, staying = document.layers[: len(numbers)], document.layers[len(numbers) : len(numbers) + 1]
+        if (
+            [layer.local_seq for layer in leaving] == numbers
+            and all(0 < layer.seq <= seq and layer.fits(doc) for layer in leaving)
+            and all(not 0 < layer.seq <= seq for layer in staying)
+            and not (document.wrote is not None and document.wrote.local)
+        ):
+            same.append(document)
+    return same
+
+
+def stands_alone(layer: Layer) -> None:
+    """A layer that stays here says what it puts where whether or not something is there: what is there may give way."""
+    commit = layer.commit
+    operations = [Operation(op.doc, tuple(map(_in_any_case, op.patches))) for op in commit.operations]
+    layer.tell(msgspec.structs.replace(commit, operations=tuple(operations)), layer.touched)
+
+
+def _in_any_case(patch: Patch) -> Patch:
+    """An element of an array is replaced where it is: nothing can be put at its place if it is not there."""
+    if patch.kind != "replace" or not all(type(step) is str for step in patch.path):
+        return patch
+    return patch._replace(kind="add")
+
+
+def applied(layer: Layer, documents: Documents, seq: int, values: dict[Document, MaybeValue]) -> Conflict | None:
+    """Apply a commit to what is shown now, into `values`. A patch that does not fit any more is a stale view."""
+    for operation in layer.commit.operations:
+        document = documents.of(operation.doc)
+        value = ABSENT if document.value is NOT_HERE else document.value
+        touched: tuple[Touch, ...] = ()
+        for patch in operation.patches:
+            try:
+                value, more = apply(value, patch)
+            except PatchError as error:
+                reason = f"cannot take {patch.kind!r} now: {error}"
+                return Conflict((Collision(operation.doc, patch.path, Depth.DEEP, seq, seq, "", "", reason),))
+            touched += more
+        layer.touched[operation.doc] = touched
+        values[document] = value
+    return None
+
 
 _ROOT: Final[tuple[Path, ...]] = ((),)
 _COMMIT: Final = Kind.COMMIT

@@ -3,17 +3,35 @@
 Whoever moves the bytes calls `connected`, `receive` and `lost`, and sends what `outgoing` holds. A session outlives
 its connections: what was sent without a verdict is replayed byte for byte, what never left is taken back and made
 again by whoever made it. It acknowledges what it has heard, so that the engine can let go.
+
+What a session remembers of the log, and says when it takes itself up again on another connection.
+
+A log may have been replaced meanwhile by an older state of it, as by restoring a backup, and have grown past what was
+seen here: then neither what is shown nor what was promised is in it, although every number looks right. So the engine
+names its log wherever it tells up to where it is (`chain`), and a session says the last name that it heard. Never
+decides what becomes of a session whose log is another one.
+
+Waves: computations of one pass that travel together, and the reads that need not travel with them.
+
+A read that lies inside an earlier plain write of the same frame saw exactly that write: nothing can come between two
+commits of one frame. Such a read is not sent; the commit says instead that it stands on the other (C4), which is
+all that is left to check.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from typing import Final
 
+import msgspec
+
 from headwater.data.address import DocKey
+from headwater.data.path import Path
+from headwater.data.value import size_of
 from headwater.errors import HeadwaterError, LoadError, ProtocolError, SessionExpiredError
+from headwater.protocol.commit import Commit, Read
 from headwater.protocol.messages import (
     VERSION,
     Ack,
@@ -34,13 +52,167 @@ from headwater.protocol.messages import (
     Welcome,
 )
 from headwater.protocol.verdict import Accepted, Conflict, Rejected, Rejection, RuleRefused
+from headwater.replica.number_ranges import ranges
+from headwater.replica.observation_queue import Runs
 from headwater.replica.pending import Fate, Layer
 from headwater.replica.queries import Queries, Reply
 from headwater.replica.replica import Replica
-from headwater.replica.resuming import EXPIRED, Seen, replayed
-from headwater.replica.runs import Runs
+from headwater.replica.transaction import PLAIN
 from headwater.replica.watches import Watches
-from headwater.replica.wave import size_of_commit, thinned
+
+
+def thinned(frame: list[Commit]) -> tuple[Commit, ...]:
+    """The same commits without the reads that the frame itself answers."""
+    if len(frame) < 2:
+        return tuple(frame)
+    sent: list[Commit] = []
+    earlier = _Earlier()
+    for commit in frame:
+        kept: list[Read] = []
+        after: set[int] = set()
+        for read in commit.reads:
+            writer = earlier.answer(read)
+            if writer is None:
+                kept.append(read)
+            else:
+                after.add(writer)
+        # fault wave.leans_on_nothing: sent.append(msgspec.structs.replace(commit, reads=tuple(kept)))
+        sent.append(
+            msgspec.structs.replace(commit, reads=tuple(kept), after=ranges(sorted(after))) if after else commit
+        )
+        earlier.add(commit)
+    return tuple(sent)
+
+
+def size_of_commit(commit: Commit) -> int:
+    """About how many bytes a commit is on the wire."""
+    size = 64
+    for read in commit.reads:
+        size += 40 + len(read.doc.id) + 12 * len(read.layers)
+        if read.path:
+            size += _size_of_path(read.path)
+    for doc, path in commit.provenance.causes:
+        size += 16 + len(doc.id) + _size_of_path(path)
+    for operation in commit.operations:
+        size += 32 + len(operation.doc.id)
+        for patch in operation.patches:
+            size += 16 + _size_of_path(patch.path) + size_of(patch.arg)
+    for event in commit.events:
+        size += 64 + size_of(event.payload)
+    for handled in commit.handled:
+        size += 8 + len(handled)
+    for record in commit.records:
+        size += 64 + size_of(record.payload)
+    for declared in commit.declared:
+        size += 32 + len(declared.reaction) + len(declared.topic)
+    return size
+
+
+def _size_of_path(path: Path) -> int:
+    return sum(4 + len(step) if isinstance(step, str) else 8 for step in path)
+
+
+class _Earlier:
+    """What the earlier commits of a frame wrote last, by place: a read is answered in the depth of its path."""
+
+    __slots__ = ("_below", "_here", "_order")
+
+    def __init__(self) -> None:
+        self._order = 0  # rises with every patch
+        self._here: dict[DocKey, dict[Path, tuple[int, int, bool]]] = {}  # order, commit and whether it is plain
+        self._below: dict[DocKey, dict[Path, int]] = {}  # the order of the last patch below a place
+
+    def add(self, commit: Commit) -> None:
+        for operation in commit.operations:
+            here = self._here.setdefault(operation.doc, {})
+            below = self._below.setdefault(operation.doc, {})
+            for patch in operation.patches:
+                self._order += 1
+                path = patch.path
+                here[path] = (self._order, commit.local_seq, patch.kind in PLAIN)
+                for length in range(len(path)):
+                    below[path[:length]] = self._order
+
+    def answer(self, read: Read) -> int | None:
+        """The commit whose plain write is all that the read saw, if there is one.
+
+        Over-approximated: an intent on an array reaches everything in it, a write everything below and above.
+        """
+        here = self._here.get(read.doc)
+        if here is None:
+            return None
+        # fault+ wave.thins_too_much: return next(iter(here.values()))[1]
+        path = read.path
+        last = here.get(())
+        for length in range(1, len(path) + 1):
+            found = here.get(path[:length])
+            if found is not None and (last is None or found > last):
+                last = found
+        if last is None:
+            return None
+        order, local_seq, is_plain = last
+        if not is_plain or self._below[read.doc].get(path, 0) > order:
+            return None
+        for first, end in read.layers:
+            if first <= local_seq <= end:
+                return local_seq  # its view stood on it
+        return None
+
+
+EXPIRED: Final = frozenset({"session_gone", "stale_token", "revoked"})
+"""Problems after which this session cannot be taken up again by us."""
+
+
+class Seen:
+    """The log as a session heard of it last: a seq and its name there, and the last commit that is said to be in it."""
+
+    __slots__ = ("_chain", "_landed", "_seq")
+
+    def __init__(self) -> None:
+        self._seq = 0
+        self._chain: int | None = None
+        self._landed = (0, 0)  # the local_seq and the seq of the last own commit that was accepted
+
+    def heard(self, seq: int, chain: int | None) -> None:
+        self._seq, self._chain = seq, chain
+
+    def accepted(self, local_seq: int, seq: int) -> None:
+        self._landed = max(self._landed, (local_seq, seq))
+
+    def chain_at(self, seq: int) -> int | None:
+        """What names the log at the seq that is shown. None: no engine has said it."""
+        return self._chain if seq == self._seq else None
+
+    def sent(self, layers: Iterable[Layer], seq: int) -> tuple[int, ...]:
+        """The commits to ask for: those without a verdict, and the last that landed, if what is shown lacks it."""
+        numbers = {layer.local_seq for layer in layers}
+        return tuple(sorted(numbers | {self._landed[0]} if self._landed[1] > seq else numbers))
+
+    def broken_promise(self, message: Opened, seq: int) -> Problem | None:
+        """Whether a commit that was accepted is not where it was: this is another log than the one that took it."""
+        if self._landed[1] <= seq or self._landed in message.landed:
+            return None
+        return Problem(
+            "session_gone",
+            f"commit {self._landed[0]} was accepted at seq {self._landed[1]}, and is not in the log any more. The "
+            "server was given an older state of it, as by restoring a backup. Open a new session.",
+        )
+
+
+def replayed(layers: Iterable[Layer]) -> Iterator[Transact]:
+    """C10: what was on the wire, byte for byte, and a frame as the frame it was: its commits lean on each other."""
+    frame: list[Layer] = []
+    # fault resuming.replays_reversed: for layer in [*layers][::-1]:
+    for layer in layers:
+        # fault resuming.waves_split: if frame:
+        if frame and layer.frame != frame[0].frame:
+            yield Transact(tuple([other.commit for other in frame]))
+            frame = []
+        # fault+ resuming.renumbered: layer.send(layer.commit.__replace__(local_seq=layer.local_seq + 999), layer.frame)
+        frame.append(layer)
+    if frame:
+        yield Transact(tuple([other.commit for other in frame]))
+
 
 MAX_WAVE: Final = 512  # commits in one frame
 MAX_WAVE_BYTES: Final = 1 << 20  # about, of one frame of several commits

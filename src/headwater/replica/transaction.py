@@ -32,12 +32,11 @@ from headwater.protocol.commit import (
     TopicRecord,
 )
 from headwater.replica.confirmed import NotHere
-from headwater.replica.difference import difference
 from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.documents import Documents
-from headwater.replica.pending import NOTHING, Fate, Layer, Under, having_a_say, is_written
-from headwater.replica.spans import ranges
-from headwater.replica.written import outside_arrays
+from headwater.replica.minimal_patches import difference
+from headwater.replica.number_ranges import ranges
+from headwater.replica.pending import NOTHING, Fate, Layer, Under, having_a_say, is_written, outside_arrays
 
 PLAIN = frozenset({"replace", "add", "remove"})
 """Kinds that say what the document is afterwards, whatever it was: these can be told as a difference."""

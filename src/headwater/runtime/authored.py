@@ -17,13 +17,12 @@ from headwater.data.spots import Spot
 from headwater.errors import AuthoringError
 from headwater.replica.confirmed import NotHere
 from headwater.replica.document import Document
-from headwater.replica.layer import Layer
-from headwater.replica.pending import Fate
+from headwater.replica.pending import Fate, Layer
 from headwater.replica.replica import Replica
 from headwater.replica.transaction import Transaction
+from headwater.scheduler.failures import INTERRUPTS, as_failure
 from headwater.scheduler.freshness import upstream_failed
 from headwater.scheduler.node import Node
-from headwater.scheduler.raised import INTERRUPTS, as_failure
 
 T = TypeVar("T")
 UNDECIDED: Final = frozenset({Fate.QUEUED, Fate.SENT})

@@ -26,7 +26,7 @@ from headwater.data.value import ABSENT, MaybeValue, Value
 from headwater.errors import AuthoringError, HeadwaterError, InvalidValueError, NotReadyError
 from headwater.protocol.verdict import Conflict
 from headwater.replica.document import NOT_HERE, Document
-from headwater.replica.layer import Layer
+from headwater.replica.pending import Layer
 from headwater.replica.replica import Replica
 from headwater.runtime.authored import Authored, check_computed
 from headwater.runtime.circles import circle
@@ -35,9 +35,9 @@ from headwater.runtime.observing import Observing
 from headwater.runtime.space import Channel, LocalSpace
 from headwater.runtime.timepiece import Timepiece
 from headwater.runtime.writing import Writing
+from headwater.scheduler.failures import INTERRUPTS, as_failure
 from headwater.scheduler.limits import SchedulerLimits
 from headwater.scheduler.node import Node, NodeKind
-from headwater.scheduler.raised import INTERRUPTS, as_failure
 from headwater.scheduler.registry import NodeSpec
 from headwater.scheduler.scheduler import Failure, Scheduler
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol, assert_never
 from headwater.protocol.verdict import Collision, Conflict, PreconditionFailed, Rejection, RuleRefused
 
 if TYPE_CHECKING:
-    from headwater.replica.layer import Layer
+    from headwater.replica.pending import Layer
     from headwater.replica.transaction import Transaction
 
 __all__ = ["Course", "Effort", "Outcome", "Stage", "classify"]

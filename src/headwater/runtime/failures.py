@@ -15,7 +15,7 @@ from typing import Final
 
 from headwater.cells.runtime_port import Subscription
 from headwater.errors import AuthoringError, UpstreamFailedError
-from headwater.scheduler.raised import INTERRUPTS, as_failure
+from headwater.scheduler.failures import INTERRUPTS, as_failure
 from headwater.scheduler.scheduler import Failure
 
 MAX_UNHEARD: Final = 1_000

@@ -20,8 +20,8 @@ from headwater.errors import AbsentError, AuthoringError, HeadwaterError, NotSet
 from headwater.replica.document import Document
 from headwater.replica.feed import Notification
 from headwater.replica.replica import Replica
+from headwater.scheduler.failures import INTERRUPTS, as_failure
 from headwater.scheduler.node import CLEAN, Node, NodeKind
-from headwater.scheduler.raised import INTERRUPTS, as_failure
 from headwater.scheduler.registry import NodeSpec
 
 if TYPE_CHECKING:

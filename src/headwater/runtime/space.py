@@ -14,7 +14,7 @@ from headwater.data.address import DocKey
 from headwater.errors import HeadwaterError, LimitError
 from headwater.protocol.verdict import Conflict
 from headwater.replica.document import NOT_HERE, Document
-from headwater.replica.layer import Layer
+from headwater.replica.pending import Layer
 from headwater.replica.replica import Replica
 from headwater.replica.transaction import Transaction
 

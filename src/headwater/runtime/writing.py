@@ -23,7 +23,7 @@ from headwater.replica.replica import Replica
 from headwater.replica.transaction import Transaction
 from headwater.runtime.authored import Authored, Elsewhere, Missing, call_in, may_fall, refuse_computed
 from headwater.runtime.standing import Hold, Standing, Turn, serial_of
-from headwater.scheduler.raised import INTERRUPTS, as_failure
+from headwater.scheduler.failures import INTERRUPTS, as_failure
 
 if TYPE_CHECKING:
     from headwater.runtime.core import Core

@@ -14,9 +14,9 @@ from headwater.data.spots import Spot
 from headwater.errors import UpstreamFailedError
 from headwater.replica.document import Document
 from headwater.scheduler.graph.graph import Graph
-from headwater.scheduler.loads import Loads
 from headwater.scheduler.node import CLEAN, Marks, Node
 from headwater.scheduler.suspension import Attempts, Suspend, Suspension, invalid_above
+from headwater.scheduler.waiting_nodes import Loads
 
 AFRESH: Sequence[Spot | None] = (None,)
 """What a run expects to read that is to look at every read anew."""

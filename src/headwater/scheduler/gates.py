@@ -11,9 +11,8 @@ from heapq import heapify, heappop, heappush
 
 from headwater.clock import Clock
 from headwater.errors import AuthoringError
-from headwater.scheduler.gate import Gate
 from headwater.scheduler.limits import SchedulerLimits
-from headwater.scheduler.node import Node, NodeKind
+from headwater.scheduler.node import Gate, Node, NodeKind
 
 
 class Gates:

@@ -16,9 +16,8 @@ from headwater.data.value import MAX_INT
 from headwater.replica.document import Document
 from headwater.replica.feed import FROM_OTHERS, Changed, Kind, Notification
 from headwater.scheduler.gates import Gates
-from headwater.scheduler.hops import UNKNOWN, hops_of
-from headwater.scheduler.loads import Loads
-from headwater.scheduler.node import CLEAN, INVALID, Marks, Node, NodeKind
+from headwater.scheduler.node import CLEAN, INVALID, UNKNOWN, Marks, Node, NodeKind, hops_of
+from headwater.scheduler.waiting_nodes import Loads
 
 ANY_TIME: Final = MAX_INT + 1
 """In the place of the seq that a document was last written at: it was here, and is another now."""

@@ -20,9 +20,9 @@ from headwater.data.spots import Spot
 from headwater.protocol.commit import Read
 from headwater.protocol.observations import About, Footprint, ForeignRead, Layers, Observed, Touched, encode_part
 from headwater.replica.document import NOT_HERE, Document
-from headwater.replica.layer import Fate, Layer
+from headwater.replica.observation_queue import Cause, Runs
+from headwater.replica.pending import Fate, Layer
 from headwater.replica.replica import Replica
-from headwater.replica.runs import Cause, Runs
 from headwater.scheduler.graph.graph import Graph
 from headwater.scheduler.node import CLEAN, INVALID, Node
 

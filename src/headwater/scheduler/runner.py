@@ -21,13 +21,13 @@ from headwater.errors import AuthoringError, InvariantViolation, NotSettlingErro
 from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.feed import Notification
 from headwater.replica.pending import Layer
+from headwater.scheduler.failures import INTERRUPTS, as_failure, check_plain
 from headwater.scheduler.freshness import AFRESH, Freshness
 from headwater.scheduler.gates import Gates
 from headwater.scheduler.graph.graph import Graph
-from headwater.scheduler.loads import Loads
 from headwater.scheduler.node import CLEAN, Marks, Node, NodeKind
-from headwater.scheduler.raised import INTERRUPTS, as_failure, check_plain
 from headwater.scheduler.suspension import Attempts, Suspend, Suspension
+from headwater.scheduler.waiting_nodes import Loads
 
 _EFFECT = NodeKind.EFFECT
 _SCALARS = frozenset({int, str, bool, float})

@@ -16,21 +16,21 @@ from headwater.protocol.verdict import Conflict
 from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.feed import Feed, Kind, Notification
 from headwater.replica.replica import Replica
-from headwater.scheduler.between import Between
-from headwater.scheduler.fates import Fates
+from headwater.scheduler.commit_verdicts import Fates
 from headwater.scheduler.gates import Gates
 from headwater.scheduler.graph.edges import readers_of
 from headwater.scheduler.graph.graph import Graph
 from headwater.scheduler.introspection.introspection import Introspection
 from headwater.scheduler.invalidation import Invalidation
 from headwater.scheduler.limits import SchedulerLimits
-from headwater.scheduler.loads import Loads
+from headwater.scheduler.nested_runs import Between
 from headwater.scheduler.node import CLEAN, INVALID, NEVER_RAN, Marks, Node, NodeKind
+from headwater.scheduler.pass_ import Settle
 from headwater.scheduler.persistence import Held, install, reconnect
 from headwater.scheduler.registry import NodeSpec, Registry
 from headwater.scheduler.runner import Runner
-from headwater.scheduler.settle import Settle
 from headwater.scheduler.suspension import Suspend
+from headwater.scheduler.waiting_nodes import Loads
 
 
 @dataclass(frozen=True, slots=True)

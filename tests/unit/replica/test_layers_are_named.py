@@ -13,11 +13,11 @@ from headwater.data.patch import PatchError, add, append, apply, increment, remo
 from headwater.data.path import Path, starts_with
 from headwater.data.value import ABSENT, MaybeValue, Value, equal
 from headwater.protocol.verdict import RuleRefused
-from headwater.replica import spans as spans_module
+from headwater.replica import number_ranges as spans_module
 from headwater.replica.document import NOT_HERE, Document
-from headwater.replica.layer import Fate, Layer
+from headwater.replica.number_ranges import Named, Spans, ranges, united, without
+from headwater.replica.pending import Fate, Layer
 from headwater.replica.replica import Replica
-from headwater.replica.spans import Named, Spans, ranges, united, without
 from tests.counts import scaled, seldom
 from tests.unit.replica.histories import DOCS, PLACES, History
 from tests.unit.replica.kit import doc

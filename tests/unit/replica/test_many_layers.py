@@ -17,10 +17,9 @@ from headwater.protocol.commit import encode_commit
 from headwater.protocol.messages import Ack, Own, Sync
 from headwater.protocol.verdict import Conflict, RuleRefused
 from headwater.replica import replica as replica_module
-from headwater.replica.layer import Fate, Layer
-from headwater.replica.pending import Pending
+from headwater.replica.number_ranges import MOST_SPANS
+from headwater.replica.pending import Fate, Layer, Pending
 from headwater.replica.replica import Replica
-from headwater.replica.spans import MOST_SPANS
 from headwater.replica.transaction import Transaction
 from tests.unit.replica.kit import Told, World, bump, doc, holding
 

@@ -7,7 +7,7 @@ import pytest
 from headwater.data.address import Depth, DocKey
 from headwater.data.patch import Patch, replace
 from headwater.protocol.commit import Read
-from headwater.replica.layer import Layer
+from headwater.replica.pending import Layer
 from headwater.replica.replica import Replica
 
 D, E = DocKey("space", "d"), DocKey("space", "e")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headwater.protocol.commit import Commit
 from headwater.protocol.messages import Transact
-from headwater.replica.runs import MOST_NOTED, MOST_WAITING, Runs
+from headwater.replica.observation_queue import MOST_NOTED, MOST_WAITING, Runs
 from tests.unit.replica.kit import World, doc
 
 

@@ -26,9 +26,9 @@ from headwater.protocol.commit import EntityAbsent, Operation, Read, SentEvent, 
 from headwater.protocol.messages import Patched, Sync, state_of
 from headwater.replica.confirmed import NotHere
 from headwater.replica.feed import Notification
+from headwater.replica.number_ranges import ranges
 from headwater.replica.pending import Layer
 from headwater.replica.replica import Replica
-from headwater.replica.spans import ranges
 from headwater.replica.transaction import Transaction
 from tests.unit.replica.kit import Told, Work, doc, holding
 

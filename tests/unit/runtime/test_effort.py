@@ -9,7 +9,7 @@ from headwater.clock import VirtualClock
 from headwater.data.address import Depth
 from headwater.protocol.commit import Commit
 from headwater.protocol.verdict import Collision, Conflict, PreconditionFailed, Rejection, RuleRefused
-from headwater.replica.layer import Layer
+from headwater.replica.pending import Layer
 from headwater.runtime.attempts import Attempts
 from headwater.runtime.effort import Effort, Outcome, Stage, classify
 from tests.unit.runtime.kit import doc

@@ -79,6 +79,6 @@ def _count_edges(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         counter[0] += 1
         return real(node)  # type: ignore[arg-type]
 
-    for module in ("suspension", "loads", "graph.heights", "graph.liveness", "settle"):
+    for module in ("suspension", "waiting_nodes", "graph.graph", "pass_"):
         monkeypatch.setattr(f"headwater.scheduler.{module}.writers_above", counted, raising=False)
     return counter

@@ -9,7 +9,7 @@ import pytest
 
 from headwater.data.trace import Failed, Invalidated, Ran, Registered, RunStarted, TraceEvent
 from headwater.errors import AuthoringError
-from headwater.scheduler.introspection.breakpoints import Pause
+from headwater.scheduler.introspection.introspection import Pause
 from headwater.scheduler.limits import SchedulerLimits
 from headwater.scheduler.node import INVALID, Node
 from headwater.testing.scheduler.kit import Handle, World

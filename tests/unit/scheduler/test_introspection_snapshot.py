@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.scheduler.introspection.dot import quoted
+from headwater.scheduler.introspection.introspection import quoted
 from headwater.testing.scheduler.kit import World
 from tests.unit.scheduler.introspection_kit import Inspected
 

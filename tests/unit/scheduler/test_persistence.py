@@ -11,7 +11,7 @@ from headwater.data.limits import ValueLimits
 from headwater.protocol.commit import Commit
 from headwater.protocol.messages import Transact
 from headwater.protocol.observations import Observation, decode_about, decode_footprint
-from headwater.replica.runs import Runs
+from headwater.replica.observation_queue import Runs
 from headwater.runtime.runtime import Runtime
 from headwater.scheduler.node import Node
 from headwater.scheduler.persistence import Account

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from headwater.scheduler import loads
+from headwater.scheduler import waiting_nodes
 from headwater.scheduler.graph import edges
 from headwater.scheduler.node import Node
 from headwater.testing.scheduler.checks import check_world
@@ -50,7 +50,7 @@ def test_what_many_wait_for_costs_each_of_them_once(end: str, monkeypatch: pytes
         steps[0] += 1
         return edges.readers_of(node)
 
-    monkeypatch.setattr(loads, "readers_of", counted)
+    monkeypatch.setattr(waiting_nodes, "readers_of", counted)
     world = World(lazy=True, traced=False)
     source = world.cell(0)
     parts = [world.absent_cell(f"part{index}") for index in range(500)]

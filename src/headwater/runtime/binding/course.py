@@ -25,7 +25,7 @@ from headwater.scheduler.node import CLEAN, Node
 if TYPE_CHECKING:
     from headwater.data.value import Value
     from headwater.replica.document import Document
-    from headwater.replica.layer import Layer
+    from headwater.replica.pending import Layer
     from headwater.replica.transaction import Transaction
     from headwater.runtime.binding.events import Event
     from headwater.runtime.binding.facet import Facet

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headwater.protocol.commit import Delivered
     from headwater.protocol.reactions import Hold
     from headwater.replica.document import Document
-    from headwater.replica.layer import Layer
+    from headwater.replica.pending import Layer
     from headwater.runtime.binding.advice import Seen
     from headwater.runtime.binding.facet import Facet
     from headwater.runtime.binding.handling import Handling

@@ -15,8 +15,7 @@ from headwater.data.path import Path, starts_with
 from headwater.data.spots import Spot
 from headwater.errors import NotSettlingError
 from headwater.replica.document import NOT_HERE, Document
-from headwater.replica.pending import is_written
-from headwater.replica.written import outside_arrays
+from headwater.replica.pending import is_written, outside_arrays
 from headwater.runtime.authored import UNDECIDED, Authored, Missing, has_read
 from headwater.scheduler.graph.edges import writers_above
 from headwater.scheduler.node import CLEAN, Node, NodeKind
@@ -24,7 +23,7 @@ from headwater.scheduler.registry import NodeSpec
 from headwater.scheduler.suspension import invalid_above
 
 if TYPE_CHECKING:
-    from headwater.replica.layer import Layer
+    from headwater.replica.pending import Layer
     from headwater.replica.replica import Replica
     from headwater.replica.transaction import Transaction
     from headwater.runtime.binding.events import Event

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from headwater.pieces.declarations import HandlerMember
     from headwater.pieces.handles import Options
     from headwater.replica.document import Document
-    from headwater.replica.layer import Layer
+    from headwater.replica.pending import Layer
     from headwater.runtime.binding.contexts import EventContext
     from headwater.runtime.binding.events import Event
     from headwater.runtime.binding.facet import Facet

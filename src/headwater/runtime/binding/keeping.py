@@ -14,7 +14,7 @@ from headwater.runtime.binding.lineage import Origin, Status
 from headwater.runtime.effort import Effort, Outcome, classify
 
 if TYPE_CHECKING:
-    from headwater.replica.layer import Layer
+    from headwater.replica.pending import Layer
     from headwater.replica.transaction import Transaction
     from headwater.runtime.binding.events import Event
     from headwater.runtime.core import Core

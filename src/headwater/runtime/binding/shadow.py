@@ -27,8 +27,8 @@ from headwater.runtime.binding.picture import Read, stand_in
 from headwater.runtime.binding.previewing import CLEAN, Known, fates_of, label_of, put_up
 from headwater.runtime.binding.standing import Standing, Stood
 from headwater.runtime.runtime import Runtime
+from headwater.scheduler.failures import INTERRUPTS
 from headwater.scheduler.node import Node, NodeKind
-from headwater.scheduler.raised import INTERRUPTS
 from headwater.scheduler.suspension import Suspend
 
 __all__ = ["Finding", "Report", "shadowed"]

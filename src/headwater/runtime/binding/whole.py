@@ -36,7 +36,7 @@ from headwater.scheduler.node import CLEAN, Node
 from headwater.scheduler.persistence import Account
 
 if TYPE_CHECKING:
-    from headwater.replica.runs import Runs
+    from headwater.replica.observation_queue import Runs
     from headwater.runtime.binding.home import Home
 
 

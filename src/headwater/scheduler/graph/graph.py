@@ -2,20 +2,231 @@
 
 Registration and read deltas are the only ways in. A delta that changes nothing costs a comparison (P6). It never
 reads a value, never marks and never runs: the matcher is `match`, and only `invalidation` is given it.
+
+Heights: a node is higher than everything whose output it reads, so that a pass runs in order (I9).
+
+They are exact where the graph has no cycle. An edge that closes a cycle cannot be in order; it is noticed when it
+comes, and left as it is. Heights order and never decide that something runs.
+
+Liveness: who is demanded. Granted by counting, withdrawn by counting where the graph has no cycle.
+
+A node is live if it is a demand source, has provisional demand, or a live node reads one of its outputs. In a graph
+without cycles a count of live readers is exact. Once a cycle was seen, a count could keep the cycle alive by itself, so
+that a withdrawal derives the region above the node anew: from the sources in it and the live readers outside of it.
+Both equal a full rebuild after every mutation. It never runs anything.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import heappop, heappush
 from typing import cast
 
 from headwater.data.path import starts_with
 from headwater.data.spots import NOBODY, Spot, Twig, detach
 from headwater.replica.document import Document
 from headwater.scheduler.graph.edges import readers_of, writers_above, writers_of
-from headwater.scheduler.graph.heights import Heights
-from headwater.scheduler.graph.liveness import Liveness
 from headwater.scheduler.node import CLEAN, Node
+
+
+class Liveness:
+    """Keeps `live` and `live_refs` of every node true."""
+
+    __slots__ = ("_on_live", "cyclic", "steps")
+
+    def __init__(self, on_live: Callable[[Node], object]) -> None:
+        self._on_live = on_live  # a node is demanded that was not
+        self.cyclic = False  # a cycle was seen: counts alone do not tell any more
+        self.steps = 0  # nodes written, for tests that count work
+
+    def gained(self, writer: Node) -> None:
+        """One more live node looks at one of its outputs."""
+        writer.live_refs += 1
+        if not writer.live:
+            self._spread(writer)
+
+    def lost(self, writers: list[Node]) -> None:
+        """One live node less looks at each of these."""
+        for writer in writers:
+            writer.live_refs -= 1
+        for writer in dict.fromkeys(writers):
+            self._reconsider(writer)
+
+    def set_root(self, node: Node, rooted: bool) -> None:
+        """It is, or is no more, a demand source of its own."""
+        node.rooted = rooted
+        self._set(node)
+
+    def set_provisional(self, node: Node, provisional: bool) -> None:
+        node.provisional = provisional
+        self._set(node)
+
+    def expired(self, nodes: list[Node]) -> list[Node]:
+        """A pass is over, and with it the provisional demand of those that ran. Who has it still?"""
+        here = [node for node in nodes if node.provisional and not node.removed]
+        for node in here:
+            if node.runs:
+                self.set_provisional(node, False)
+        return [node for node in here if not node.runs]
+
+    def _set(self, node: Node) -> None:
+        if not node.live and (node.rooted or node.provisional):
+            self._spread(node)
+        elif node.live:
+            self._reconsider(node)
+
+    def _spread(self, node: Node) -> None:
+        """It is live now, and with it everything above it."""
+        node.live = True
+        waiting = [node]
+        while waiting:
+            granted = waiting.pop()
+            self.steps += 1
+            self._on_live(granted)
+            for writer in writers_above(granted):
+                writer.live_refs += 1
+                if not writer.live:
+                    writer.live = True
+                    waiting.append(writer)
+
+    def _reconsider(self, node: Node) -> None:
+        """Some of its demand is gone. Is there other?"""
+        # fault liveness.demand_not_withdrawn: if True:
+        if not node.live:
+            return
+        if self.cyclic:
+            self._derive(node)
+            return
+        waiting = [node]
+        while waiting:
+            left = waiting.pop()
+            if left.rooted or left.provisional or left.live_refs > 0 or not left.live:
+                continue
+            left.live = False
+            self.steps += 1
+            for writer in writers_above(left):
+                writer.live_refs -= 1
+                waiting.append(writer)
+
+    def _derive(self, origin: Node) -> None:
+        """Everything live above it, anew: a cycle could otherwise live on by itself."""
+        region = dict.fromkeys(_live_above(origin))
+        for node in region:
+            node.live = False
+            node.live_refs = 0
+            self.steps += 1
+        seeds = []
+        for node in region:
+            node.live_refs = sum(1 for reader in readers_of(node) if reader.live and reader not in region)
+            if node.rooted or node.provisional or node.live_refs:
+                seeds.append(node)
+        for seed in seeds:
+            seed.live = True
+        while seeds:
+            granted = seeds.pop()
+            for writer in writers_above(granted):
+                if writer in region:
+                    writer.live_refs += 1
+                    if not writer.live:
+                        writer.live = True
+                        seeds.append(writer)
+
+
+def _live_above(origin: Node) -> Iterator[Node]:
+    """The node and every live node whose output reaches it."""
+    seen = {origin}
+    waiting = [origin]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        for writer in writers_above(node):
+            if writer.live and writer not in seen:
+                seen.add(writer)
+                waiting.append(writer)
+
+
+class Heights:
+    """Keeps every reader above what it reads."""
+
+    __slots__ = ("_on_cycle", "_on_raised", "is_cyclic")
+
+    def __init__(self, on_raised: Callable[[Node], object], on_cycle: Callable[[], object]) -> None:
+        self._on_raised = on_raised  # a node that may wait to run is higher than it was
+        self._on_cycle = on_cycle
+        self.is_cyclic = False
+
+    def place(self, node: Node) -> None:
+        """Its reads have changed: put it just above the highest of them, and whoever reads it above it."""
+        # fault+ heights.not_kept: return
+        highest = -1
+        for writer in writers_above(node):
+            highest = max(highest, writer.height)
+        if highest + 1 > node.height:
+            self._raise(node, highest + 1)
+        elif not self.is_cyclic:
+            node.height = highest + 1  # Lower is in order, too, and keeps heights small.
+
+    def below(self, writer: Node) -> None:
+        """A writer came: whoever reads it already is above it."""
+        for reader in set(readers_of(writer)):
+            if reader.height <= writer.height:
+                self._raise(reader, writer.height + 1)
+
+    def _raise(self, origin: Node, height: int) -> None:
+        """Raise a node and what reads it, as far as needed, each once. Coming back to it means a cycle.
+
+        Lowest first: whatever is above a node was above it before, so nothing is raised before all that it stands on.
+        """
+        needed = {origin: height}
+        waiting = [(origin.height, origin.order, origin)]
+        raised: set[Node] = set()
+        while waiting:
+            _, _, node = heappop(waiting)
+            raised.add(node)
+            at_least = node.height = needed[node]
+            if node.queued >= 0:
+                self._on_raised(node)
+            for reader in readers_of(node):
+                if reader.height > at_least:
+                    continue
+                if reader in raised:
+                    self._cycle()  # It stays where it is: round a cycle it would never end.
+                elif reader in needed:
+                    needed[reader] = max(needed[reader], at_least + 1)
+                else:
+                    needed[reader] = at_least + 1
+                    heappush(waiting, (reader.height, reader.order, reader))
+
+    def tidy(self, nodes: Iterable[Node]) -> bool:
+        """Edges were withdrawn while there was a cycle. True: there is none left, and everything is in order again."""
+        order = _in_order(nodes)
+        if order is None:
+            return False
+        for node in order:
+            height = 1 + max((writer.height for writer in writers_above(node)), default=-1)
+            if height > node.height and node.queued >= 0:
+                node.height = height
+                self._on_raised(node)
+            node.height = max(height, node.height) if node.queued >= 0 else height
+        self.is_cyclic = False
+        return True
+
+    def _cycle(self) -> None:
+        if not self.is_cyclic:
+            self.is_cyclic = True
+        self._on_cycle()
+
+
+def _in_order(nodes: Iterable[Node]) -> list[Node] | None:
+    """Every node after all that it reads; None: there is a cycle."""
+    missing = {node: sum(1 for _ in writers_above(node)) for node in nodes}
+    ready = [node for node, count in missing.items() if not count]
+    for node in ready:  # It grows while it is walked.
+        for reader in readers_of(node):
+            missing[reader] -= 1
+            if not missing[reader]:
+                ready.append(reader)
+    return ready if len(ready) == len(missing) else None
 
 
 class Graph:

@@ -25,12 +25,12 @@ from headwater.data.value import ABSENT, MaybeValue, freeze
 from headwater.errors import AuthoringError
 from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.pending import Layer
+from headwater.scheduler.failures import INTERRUPTS
 from headwater.scheduler.freshness import upstream_failed
 from headwater.scheduler.graph.edges import writers_of
 from headwater.scheduler.graph.graph import Graph
-from headwater.scheduler.introspection.taps import Taps
+from headwater.scheduler.introspection.listeners import Taps
 from headwater.scheduler.node import CLEAN, Node, NodeKind
-from headwater.scheduler.raised import INTERRUPTS
 from headwater.scheduler.suspension import Suspend
 
 __all__ = ["Finding", "Idempotency"]

@@ -2,32 +2,221 @@
 
 Everything here is read-only, or switches a diagnosis on and off; what is off costs nothing. Turning anything on changes
 no decision (P10): the same history gives the same runs and commits with and without.
+
+Breakpoints: somebody is called before an attempt of a node, in the middle of the pass, and may look at everything.
+
+Owns which nodes stop and who is called. The callback is called outside of any run, before the node is changed, and the
+attempt goes on when it returns; it cannot say no, so that a breakpoint decides nothing.
+
+A snapshot as a picture: text in the language of Graphviz.
+
+Owns shapes, colours and escaping. Nodes of the picture are called by numbers, never by ids: an id may hold anything,
+and inside quotes DOT cannot say that a backslash comes last. Ids and addresses are labels, and a label that can be
+printed is shown as it is.
+
+Traces for people: the newest events of the kinds that were switched on, bounded.
+
+Owns which kinds are kept. What is kept is in the order in which it happened, all kinds together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import count
+from typing import Final, TypeVar
 
 from headwater.cells.open_run import Current
-from headwater.data.trace import Trace, TraceEvent
+from headwater.data.trace import Recorder, RunStarted, Trace, TraceEvent
 from headwater.errors import AuthoringError
-from headwater.replica.layer import Layer
+from headwater.replica.pending import Layer
 from headwater.scheduler.gates import Gates
 from headwater.scheduler.graph.graph import Graph
-from headwater.scheduler.introspection.breakpoints import Breakpoints
 from headwater.scheduler.introspection.causes import Explanation, why
-from headwater.scheduler.introspection.dot import dot_text
 from headwater.scheduler.introspection.idempotency import Idempotency
+from headwater.scheduler.introspection.listeners import Taps
 from headwater.scheduler.introspection.non_settling import NonSettling, NonSettlingReport
-from headwater.scheduler.introspection.snapshot import GraphSnapshot, take
+from headwater.scheduler.introspection.snapshot import GraphSnapshot, NodeRecord, take
 from headwater.scheduler.introspection.stats import NodeStats, RunStats, Stats, totals
-from headwater.scheduler.introspection.taps import Taps
-from headwater.scheduler.introspection.traces import Traces
 from headwater.scheduler.limits import SchedulerLimits
 from headwater.scheduler.node import Node
+from headwater.scheduler.pass_ import Settle
 from headwater.scheduler.registry import Registry
 from headwater.scheduler.runner import Runner
-from headwater.scheduler.settle import Settle
+
+__all__ = ["Breakpoints", "Pause", "Traces", "dot_text", "kind_named", "quoted"]
+
+
+E = TypeVar("E", bound=TraceEvent)
+
+
+class Traces:
+    """A recorder that looks at some kinds only."""
+
+    __slots__ = ("_kinds", "_recorder", "_taps")
+
+    def __init__(self, taps: Taps, entries: int) -> None:
+        self._taps = taps
+        self._recorder = Recorder(entries)
+        self._kinds: frozenset[type[TraceEvent]] = frozenset()
+
+    @property
+    def kinds(self) -> frozenset[type[TraceEvent]]:
+        """What is switched on."""
+        return self._kinds
+
+    def switch(self, *kinds: type[TraceEvent] | str, on: bool) -> None:
+        """Keep events of these kinds from now on, or no more; of every kind if none is named."""
+        named = _resolved(kinds) if kinds else frozenset(_all_kinds().values())
+        self._kinds = self._kinds | named if on else self._kinds - named
+        self._taps.on_event(self._keep, bool(self._kinds))
+
+    def of(self, kind: type[E]) -> list[E]:
+        """The newest events of a kind, oldest first."""
+        return self._recorder.of(kind)
+
+    def events(self) -> list[TraceEvent]:
+        return list(self._recorder)
+
+    def runs(self) -> list[str]:
+        """Who completed a run, in order; as far as `Ran` and `Failed` are switched on."""
+        return self._recorder.runs()
+
+    def clear(self) -> None:
+        self._recorder.events.clear()
+
+    def _keep(self, event: TraceEvent) -> None:
+        if type(event) in self._kinds:
+            self._recorder.emit(event)
+
+
+def kind_named(name: str) -> type[TraceEvent]:
+    """The kind of event that is called so."""
+    kinds = _all_kinds()
+    if name not in kinds:
+        raise AuthoringError(f"there is no trace event {name!r}: it is one of {', '.join(sorted(kinds))}")
+    return kinds[name]
+
+
+def _resolved(kinds: Iterable[type[TraceEvent] | str]) -> frozenset[type[TraceEvent]]:
+    return frozenset(kind_named(kind) if isinstance(kind, str) else kind for kind in kinds)
+
+
+def _all_kinds() -> dict[str, type[TraceEvent]]:
+    return {kind.__name__: kind for kind in TraceEvent.__subclasses__()}
+
+
+_SHAPES: Final = {"computation": "ellipse", "effect": "box", "materializer": "hexagon"}
+_FILLS: Final = {"never-ran": "white", "clean": "palegreen", "invalid": "khaki"}
+_FAILED: Final = "lightcoral"
+_UNPRINTABLE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+def dot_text(snapshot: GraphSnapshot) -> str:
+    """The graph from left to right: what is written, who reads it. Dormant nodes are dashed."""
+    names = {record.id: f"n{record.number}" for record in snapshot.nodes}
+    lines = ["digraph headwater {", '  charset="UTF-8";', "  rankdir=LR;", "  node [style=filled];"]
+    sources: dict[str, str] = {}  # addresses that no node of the picture writes
+    edges: dict[tuple[str, str, str], None] = {}
+    for record in snapshot.nodes:
+        lines.append(_node_line(names[record.id], record))
+        for read in record.reads:
+            label = read.address if read.depth == "deep" else f"{read.address} ({read.depth})"
+            inside = [names[writer] for writer in read.writers if writer in names]
+            if not inside:
+                inside = [sources.setdefault(read.address, f"d{len(sources)}")]
+                label = "" if read.depth == "deep" else f"({read.depth})"
+            for writer in inside:
+                edges[writer, names[record.id], label] = None
+    for address, name in sources.items():
+        lines.append(f"  {name} [shape=note, fillcolor=white, label={quoted(address)}];")
+    for writer, reader, label in edges:
+        lines.append(f"  {writer} -> {reader} [label={quoted(label)}];")
+    for record in snapshot.nodes:
+        if record.parent is not None and record.parent in names:
+            lines.append(f"  {names[record.parent]} -> {names[record.id]} [style=dotted, arrowhead=none];")
+    return "\n".join([*lines, "}", ""])
+
+
+def _node_line(name: str, record: NodeRecord) -> str:
+    label = f"{record.id}\nheight {record.height}, {record.runs} runs"
+    if record.error is not None:
+        label += f"\n{record.error}"
+    style = "filled" if record.live else "filled,dashed"
+    fill = _FILLS[record.status] if record.error is None else _FAILED
+    shape = _SHAPES[record.kind]
+    return f'  {name} [shape={shape}, style="{style}", fillcolor={fill}, label={quoted(label)}];'
+
+
+def quoted(text: str) -> str:
+    """A label: between quotes, with nothing in it that DOT or its labels would take for something else."""
+    text = text.replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;").replace("\n", "\\n")
+    return f'"{_UNPRINTABLE.sub(_escaped, text)}"'
+
+
+def _escaped(found: re.Match[str]) -> str:
+    """A character that no picture shows, by its number."""
+    return f"\\\\u{ord(found[0]):04x}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """Where it stopped: before this attempt of this node. Its status and causes are those that make it run."""
+
+    node: Node
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Breakpoint:
+    node: str | None
+    chooses: Callable[[Node], bool] | None
+    callback: Callable[[Pause], object]
+
+    def stops_at(self, node: Node) -> bool:
+        return node.id == self.node if self.chooses is None else self.chooses(node)
+
+
+class Breakpoints:
+    """All breakpoints of a scheduler."""
+
+    __slots__ = ("_numbers", "_points", "_registry", "_taps")
+
+    def __init__(self, taps: Taps, registry: Registry) -> None:
+        self._taps = taps
+        self._registry = registry
+        self._points: dict[int, _Breakpoint] = {}
+        self._numbers = count(1)
+
+    def __len__(self) -> int:
+        return len(self._points)
+
+    def add(self, at: str | Callable[[Node], bool], callback: Callable[[Pause], object]) -> Callable[[], None]:
+        """Call before each attempt of the node with this id, registered or not yet; or of each node that a predicate
+        chooses. Ends when the returned function is called."""
+        number = next(self._numbers)
+        if isinstance(at, str):
+            self._points[number] = _Breakpoint(node=at, chooses=None, callback=callback)
+        else:
+            self._points[number] = _Breakpoint(node=None, chooses=at, callback=callback)
+        self._taps.on_event(self._stop, True)
+
+        def remove() -> None:
+            if self._points.pop(number, None) is not None and not self._points:
+                self._taps.on_event(self._stop, False)
+
+        return remove
+
+    def _stop(self, event: TraceEvent) -> None:
+        if type(event) is not RunStarted:
+            return
+        node = self._registry.get(event.node)
+        if node is None:
+            return
+        for point in tuple(self._points.values()):  # A callback may add and remove breakpoints.
+            if point.stops_at(node):
+                point.callback(Pause(node=node, attempt=event.attempt))
 
 
 class Introspection:

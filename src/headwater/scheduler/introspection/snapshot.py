@@ -12,9 +12,8 @@ from typing import Any, cast
 
 from headwater.data.address import doc_text
 from headwater.replica.document import Document
-from headwater.scheduler.gate import Gate
 from headwater.scheduler.graph.edges import readers_of, writers_above, writers_of
-from headwater.scheduler.node import STATUS, Node
+from headwater.scheduler.node import STATUS, Gate, Node
 
 __all__ = ["GateRecord", "GraphSnapshot", "NodeRecord", "ReadRecord", "record_of", "take"]
 

@@ -13,10 +13,10 @@ from typing import Final
 from headwater.data.trace import Failed, Parked, Ran, Rejected, Removed, RunStarted, Suspended, TraceEvent
 from headwater.scheduler.gates import Gates
 from headwater.scheduler.graph.graph import Graph
-from headwater.scheduler.introspection.taps import Taps
+from headwater.scheduler.introspection.listeners import Taps
 from headwater.scheduler.node import STATUS, Node, NodeKind
+from headwater.scheduler.pass_ import Settle
 from headwater.scheduler.registry import Registry
-from headwater.scheduler.settle import Settle
 
 __all__ = ["NodeStats", "RunStats", "Stats", "Tally", "totals"]
 

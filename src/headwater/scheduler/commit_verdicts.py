@@ -24,9 +24,8 @@ from headwater.replica.pending import Layer
 from headwater.replica.replica import Replica
 from headwater.scheduler.gates import Gates
 from headwater.scheduler.graph.graph import Graph
-from headwater.scheduler.hops import UNKNOWN, hops_of
-from headwater.scheduler.loads import Loads
-from headwater.scheduler.node import CLEAN, INVALID, NEVER_RAN, Marks, Node
+from headwater.scheduler.node import CLEAN, INVALID, NEVER_RAN, UNKNOWN, Marks, Node, hops_of
+from headwater.scheduler.waiting_nodes import Loads
 
 ANSWERED_HOPS: Final = 1
 """A node that reads the time runs for a changed result only if that came over at most so many sessions.

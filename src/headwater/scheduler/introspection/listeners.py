@@ -11,10 +11,10 @@ from typing import TypeVar
 
 from headwater.data.trace import Trace, TraceEvent
 from headwater.replica.pending import Layer
+from headwater.scheduler.failures import INTERRUPTS, as_failure
 from headwater.scheduler.node import Node
-from headwater.scheduler.raised import INTERRUPTS, as_failure
+from headwater.scheduler.pass_ import Settle
 from headwater.scheduler.runner import Runner
-from headwater.scheduler.settle import Settle
 
 __all__ = ["Taps"]
 

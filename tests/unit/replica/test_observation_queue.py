@@ -15,8 +15,8 @@ from headwater.protocol.observations import (
     Touched,
     encode_part,
 )
-from headwater.replica.layer import Layer
-from headwater.replica.runs import MOST_NOTED
+from headwater.replica.observation_queue import MOST_NOTED
+from headwater.replica.pending import Layer
 from tests.unit.engine.hub_kit import Raw, put
 from tests.unit.engine.observing_kit import clean, observed
 from tests.unit.replica.kit import Client, World, doc
