@@ -29,8 +29,8 @@ from headwater.engine.engine import Engine
 from headwater.engine.limits import DEFAULT_LIMITS
 from headwater.engine.store.database import Synchronous
 from headwater.engine.store.sqlite import SqliteStore
-from headwater.engine.sync.connection import Peer, PeerState
 from headwater.engine.sync.hub import Hub
+from headwater.engine.sync.peer import Peer, PeerState
 from headwater.protocol.messages import FromEngine, Hello, Welcome
 from headwater.protocol.verdict import Conflict
 from headwater.replica.detached import Detached

@@ -13,7 +13,7 @@ import pytest
 
 from headwater.clock import VirtualClock
 from headwater.engine import Limits
-from headwater.engine.store.port import NEVER, RecordRow, Standing, Store, TargetRow
+from headwater.engine.store.port import NEVER, RecordRow, Store, TargetPhase, TargetRow
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.engine.verify import verify_store
 from headwater.protocol.commit import Delivered, LeaseHeld, TopicRecord
@@ -573,13 +573,13 @@ def crowd(store: Store, count: int) -> None:
     """So many targets, one in a hundred of them due, each with a record. Emitting them would take minutes."""
     due = [f"k{n}" for n in range(0, count, 100)]
     store.begin()
-    store.delivery.add_targets([_target(f"k{n}", Standing.IDLE, NEVER) for n in range(count) if n % 100])
-    store.delivery.add_targets([_target(key, Standing.DUE, 1) for key in due])
+    store.delivery.add_targets([_target(f"k{n}", TargetPhase.IDLE, NEVER) for n in range(count) if n % 100])
+    store.delivery.add_targets([_target(key, TargetPhase.DUE, 1) for key in due])
     store.put_records(RecordRow(place + 1, 0, "orders", key, b"\x01", "", 1, 1) for place, key in enumerate(due))
     store.commit()
 
 
-def _target(key: str, state: Standing, due_us: int) -> TargetRow:
+def _target(key: str, state: TargetPhase, due_us: int) -> TargetRow:
     return TargetRow(1, key, 0, 0, state, due_us, 0, 0, 0, 0, 0, "", 1, 0, "")
 
 

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from headwater.engine.engine import Engine
     from headwater.engine.limits import DEFAULT_LIMITS, Limits
     from headwater.engine.log.history import Document, Logged, every
-    from headwater.engine.sync.connection import Peer, PeerState
     from headwater.engine.sync.error_codes import problem_code
+    from headwater.engine.sync.host import Host, InlineHost, ThreadHost
     from headwater.engine.sync.hub import Hub
-    from headwater.engine.sync.space_worker import Host, InlineHost, ThreadHost
+    from headwater.engine.sync.peer import Peer, PeerState
 
 __all__ = [
     "ACCESS",
@@ -49,19 +49,19 @@ __getattr__ = load_on_use(
         "ACCESS": "headwater.engine.admission.access",
         "Directory": "headwater.engine.directory",
         "Engine": "headwater.engine.engine",
-        "InlineHost": "headwater.engine.sync.space_worker",
+        "InlineHost": "headwater.engine.sync.host",
         "Hub": "headwater.engine.sync.hub",
         "DEFAULT_LIMITS": "headwater.engine.limits",
         "Limits": "headwater.engine.limits",
         "BranchDiff": "headwater.engine.admission.merge",
-        "Peer": "headwater.engine.sync.connection",
-        "PeerState": "headwater.engine.sync.connection",
+        "Peer": "headwater.engine.sync.peer",
+        "PeerState": "headwater.engine.sync.peer",
         "Document": "headwater.engine.log.history",
         "Logged": "headwater.engine.log.history",
         "Outcome": "headwater.engine.commit_group",
         "problem_code": "headwater.engine.sync.error_codes",
         "every": "headwater.engine.log.history",
-        "Host": "headwater.engine.sync.space_worker",
-        "ThreadHost": "headwater.engine.sync.space_worker",
+        "Host": "headwater.engine.sync.host",
+        "ThreadHost": "headwater.engine.sync.host",
     },
 )

@@ -19,15 +19,15 @@ from headwater.data.patch import Touch, replace
 from headwater.data.value import MAX_INT
 from headwater.engine.admission.access import ACCESS, Access, founding
 from headwater.engine.admission.admission import Admission, Planned
-from headwater.engine.delivery.outbox import Outgoing
+from headwater.engine.delivery.outbox import Outbox
 from headwater.engine.limits import Limits
 from headwater.engine.log.branches import Branch, Branches
 from headwater.engine.log.heads import Heads
 from headwater.engine.log.log import Log
-from headwater.engine.log.sessions import FOUNDER, MERGES, Landed, Session, Sessions
+from headwater.engine.log.sessions import FOUNDER, MERGES, AcceptedCommit, Session, Sessions
 from headwater.engine.log.snapshots import Snapshots
 from headwater.engine.observations.reader_index import ReaderIndex
-from headwater.engine.observations.writer import Observing, Remade
+from headwater.engine.observations.writer import ObservationWriter, ReplacedPieces
 from headwater.engine.store.port import Store
 from headwater.errors import LimitError, ProtocolError
 from headwater.protocol.commit import (
@@ -138,7 +138,7 @@ EVERYTHING: Final = (Touch((), True),)
 """What a commit with many touches is remembered to have touched: more than it did, never less (C2)."""
 
 
-class Group:
+class CommitGroup:
     """Judges frames inside one open store transaction and writes what was accepted."""
 
     __slots__ = (
@@ -170,8 +170,8 @@ class Group:
         sessions: Sessions,
         admission: Admission,
         snapshots: Snapshots,
-        outgoing: Outgoing,
-        observing: Observing,
+        outgoing: Outbox,
+        observing: ObservationWriter,
         readers: ReaderIndex,
         access: Access | None,
         clock: Clock,
@@ -186,7 +186,7 @@ class Group:
         self._snapshots = snapshots
         self._outgoing = outgoing
         self._observing = observing
-        self._remade = Remade(store, observing)
+        self._remade = ReplacedPieces(store, observing)
         self._readers = readers
         self._access = access
         self._clock = clock
@@ -455,7 +455,7 @@ class Group:
                 self._snapshots.keep_marks(branch, head)
             if 4 * head.patch_bytes > head.weight or 300 * head.marks.nodes > head.weight:
                 self._heads.reweigh(head)
-        self._sessions.accept(session, commit.local_seq, Landed(seq, branch.id, written))
+        self._sessions.accept(session, commit.local_seq, AcceptedCommit(seq, branch.id, written))
         if commit.events or commit.records or commit.handled or commit.delivered or commit.declared:
             # fault group.events_lost: pass
             self._outgoing.keep(session, branch, commit, seq, self._at_us)

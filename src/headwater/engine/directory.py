@@ -16,7 +16,7 @@ from headwater.data.address import check_space, is_space_name
 from headwater.engine.engine import Engine
 from headwater.engine.limits import DEFAULT_LIMITS, Limits
 from headwater.engine.store.database import Synchronous
-from headwater.engine.store.lazy_file import DeferredStore
+from headwater.engine.store.lazy_file import LazyFileStore
 from headwater.errors import DirectoryInUseError, MovedError, StorageError
 
 LOCK_FILE: Final = "owner.lock"
@@ -87,10 +87,10 @@ class Directory:
         check_space(space)
         return self._path / f"{space}{SUFFIX}"
 
-    def store_of(self, space: str, *, synchronous: Synchronous = "FULL") -> DeferredStore:
+    def store_of(self, space: str, *, synchronous: Synchronous = "FULL") -> LazyFileStore:
         """The store of a space, to be closed by the caller."""
         self.check()
-        return DeferredStore(self.file_of(space), synchronous=synchronous, check=self.check)
+        return LazyFileStore(self.file_of(space), synchronous=synchronous, check=self.check)
 
     def space(self, name: str) -> Engine:
         """The engine of a space, opened on first use. A new space has no file before its first commit."""

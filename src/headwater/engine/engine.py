@@ -24,7 +24,7 @@ from headwater.engine.log.heads import Head
 from headwater.engine.log.history import Document, Logged, Page
 from headwater.engine.log.sessions import Session, merge_session
 from headwater.engine.store.port import LeaseRow, Store
-from headwater.engine.wiring import Parts
+from headwater.engine.wiring import Wiring
 from headwater.errors import HeadwaterError, ProtocolError, StorageError
 from headwater.protocol.commit import MAIN, Commit, Frame, Read
 from headwater.protocol.messages import Looks, Seen
@@ -62,7 +62,7 @@ class Engine:
         self._store = store
         self._clock = clock or RealClock()
         self._broken = self._closed = False
-        self._parts = Parts(store, self._clock, limits, founders if access else None, observes)
+        self._parts = Wiring(store, self._clock, limits, founders if access else None, observes)
         self.delivery = self._parts.delivery
         self._parts.recovery.run()
         if not self._parts.branches.find(MAIN):

@@ -7,26 +7,26 @@ from headwater.engine.admission.access import Access, Founders
 from headwater.engine.admission.admission import Admission
 from headwater.engine.admission.merge import Merge
 from headwater.engine.admission.preconditions import Preconditions
-from headwater.engine.commit_group import Group
-from headwater.engine.delivery.facade import Delivery
+from headwater.engine.commit_group import CommitGroup
+from headwater.engine.delivery.facade import DeliveryFacade
 from headwater.engine.delivery.leases import Leases
-from headwater.engine.delivery.outbox import Outgoing
+from headwater.engine.delivery.outbox import Outbox
 from headwater.engine.limits import Limits
 from headwater.engine.log.branches import Branches
 from headwater.engine.log.compaction import Compaction
 from headwater.engine.log.heads import Heads
-from headwater.engine.log.history import Reads
+from headwater.engine.log.history import History
 from headwater.engine.log.log import Log
 from headwater.engine.log.recovery import Recovery
 from headwater.engine.log.sessions import Sessions
 from headwater.engine.log.snapshots import Snapshots
-from headwater.engine.observations.queries import Observed
+from headwater.engine.observations.queries import ObservationQueries
 from headwater.engine.observations.reader_index import ReaderIndex
-from headwater.engine.observations.writer import Observing
+from headwater.engine.observations.writer import ObservationWriter
 from headwater.engine.store.port import Store
 
 
-class Parts:
+class Wiring:
     """The parts of one engine, on one store."""
 
     __slots__ = (
@@ -55,18 +55,18 @@ class Parts:
         self.branches = branches = Branches(store, limits)
         self.heads = heads = Heads(store, log, branches, limits)
         self.sessions = sessions = Sessions(store, log, limits)
-        self.delivery = delivery = Delivery(store, log, clock, limits)
+        self.delivery = delivery = DeliveryFacade(store, log, clock, limits)
         preconditions = Preconditions(store, heads, sessions, delivery.targets)
         self.admission = admission = Admission(log, heads, sessions, preconditions, limits)
         snapshots = Snapshots(store, heads, limits)
         self.access = access = None if founders is None else Access(heads, branches, founders)
-        self.outgoing = outgoing = Outgoing(store, log, delivery, limits)
+        self.outgoing = outgoing = Outbox(store, log, delivery, limits)
         self.readers = readers = ReaderIndex(store)
-        self.observing = observing = Observing(store, log, heads, admission, readers, limits, is_on=observes)
-        self.observed = Observed(store, log, heads, admission, limits, is_on=observes)
+        self.observing = observing = ObservationWriter(store, log, heads, admission, readers, limits, is_on=observes)
+        self.observed = ObservationQueries(store, log, heads, admission, limits, is_on=observes)
         kept = (log, heads, branches, sessions, admission, snapshots, outgoing, observing, readers)
-        self.group = Group(store, *kept, access, clock, limits)
-        self.reads = reads = Reads(store, log, heads, branches, sessions, limits)
+        self.group = CommitGroup(store, *kept, access, clock, limits)
+        self.reads = reads = History(store, log, heads, branches, sessions, limits)
         self.leases = Leases(store, clock)
         self.merge = Merge(store, heads, branches, admission, reads, limits)
         self.compaction = Compaction(store, log, heads, branches, snapshots, limits)

@@ -17,7 +17,7 @@ from headwater.engine.engine import Engine
 from headwater.engine.limits import DEFAULT_LIMITS, Limits
 from headwater.engine.store.database import Synchronous
 from headwater.engine.sync.error_codes import LASTING
-from headwater.engine.sync.space_worker import ThreadHost
+from headwater.engine.sync.host import ThreadHost
 from headwater.errors import HeadwaterError, MovedError, StorageError
 from headwater.runtime.loopback import Loopback, LoopbackConnection
 from headwater.runtime.transport import Heard, Lost, Transport

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 
 from headwater.engine.limits import DEFAULT_LIMITS, Limits
 from headwater.engine.sync.error_codes import problem_code
-from headwater.engine.sync.space_worker import Host
+from headwater.engine.sync.host import Host
 from headwater.errors import HeadwaterError
 from headwater.protocol.messages import FromEngine, FromReplica, Problem
 from headwater.runtime.reception import Authenticate, Reception

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from headwater.data.address import check_space
 from headwater.engine.limits import Limits
-from headwater.engine.sync.connection import Peer, PeerState, Send
-from headwater.engine.sync.space_worker import Host
+from headwater.engine.sync.host import Host
+from headwater.engine.sync.peer import Peer, PeerState, Send
 from headwater.errors import AccessError, InvalidValueError, ProtocolError
 from headwater.protocol.messages import (
     VERSION,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headwater.data.address import DocKey
 from headwater.data.patch import replace
-from headwater.engine.sync.connection import Peer, PeerState
+from headwater.engine.sync.peer import Peer, PeerState
 from headwater.protocol.commit import MAIN, Commit, Operation
 from headwater.protocol.messages import (
     FromEngine,

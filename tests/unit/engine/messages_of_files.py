@@ -13,7 +13,7 @@ from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
 from headwater.engine.log.heads import snapshot_of
 from headwater.engine.log.log import Log
-from headwater.engine.observations.codec import Texts
+from headwater.engine.observations.codec import NameCache
 from headwater.engine.store.port import LogRow, Part
 from headwater.engine.store.row_checksum import row_seal
 from headwater.engine.store.schema import MIGRATIONS
@@ -269,12 +269,12 @@ def edited_name(folder: Path) -> str:
 def observation_without_a_name(folder: Path) -> str:
     path = observed_file(folder)
     execute(path, "DELETE FROM names WHERE number=2")
-    return raised(lambda: Texts(SqliteStore(path)).name(2))
+    return raised(lambda: NameCache(SqliteStore(path)).name(2))
 
 
 @case("a node is said to have read document 9, which has no name. Restore a backup.")
 def observation_of_a_document_without_a_name(folder: Path) -> str:
-    return raised(lambda: Texts(SqliteStore(observed_file(folder))).doc(9))
+    return raised(lambda: NameCache(SqliteStore(observed_file(folder))).doc(9))
 
 
 @case("the row of record 0 of commit 1 to 'topic' does not match its checksum", "restore a backup.")

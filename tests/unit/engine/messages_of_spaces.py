@@ -9,7 +9,7 @@ from headwater.engine.directory import Directory
 from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
 from headwater.engine.store.sqlite import SqliteStore
-from headwater.engine.sync.connection import Room
+from headwater.engine.sync.peer import AnswerBudget
 from tests.unit.engine.kit import Writer, doc, open_engine, write
 from tests.unit.engine.messages import ann_on, case, raised
 
@@ -190,4 +190,4 @@ def closed_directory(folder: Path) -> str:
     "the documents of one answer are over 10 bytes, which is the limit", "Ask for fewer or smaller documents at once."
 )
 def answer_without_room(_: Path) -> str:
-    return raised(lambda: Room(10).take(11))
+    return raised(lambda: AnswerBudget(10).take(11))

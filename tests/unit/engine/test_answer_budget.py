@@ -9,7 +9,7 @@ from headwater.data.link import Link
 from headwater.data.patch import replace
 from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
-from headwater.engine.sync.connection import PeerState, Room, size_of_patches
+from headwater.engine.sync.peer import AnswerBudget, PeerState, size_of_patches
 from headwater.errors import LimitError
 from headwater.protocol.messages import Ack, Answer, FromEngine, Open, Opened, Problem, Query, Sync, Watched, Whole
 from tests.unit.engine.hub_kit import Raw, put
@@ -51,20 +51,20 @@ def read_documents(world: World, monkeypatch: pytest.MonkeyPatch) -> list[DocKey
 
 class TestRoom:
     def test_what_fits_is_taken_and_what_does_not_is_refused(self) -> None:
-        room = Room(10)
+        room = AnswerBudget(10)
         room.take(4)
         room.take(6)
         with pytest.raises(LimitError, match="over 10 bytes"):
             room.take(1)
 
     def test_the_next_answer_has_all_the_room_again(self) -> None:
-        room = Room(10)
+        room = AnswerBudget(10)
         room.take(10)
         room.begin()
         room.take(10)
 
     def test_it_says_once_that_as_much_was_collected_as_one_answer_may_hold(self) -> None:
-        room = Room(10)
+        room = AnswerBudget(10)
         said = []
         for _ in range(6):
             room.begin()

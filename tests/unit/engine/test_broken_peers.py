@@ -11,8 +11,8 @@ from headwater.data.patch import replace
 from headwater.engine.engine import Engine
 from headwater.engine.limits import DEFAULT_LIMITS
 from headwater.engine.store.sqlite import SqliteStore
-from headwater.engine.sync.connection import Peer, PeerState
-from headwater.engine.sync.space_worker import InlineHost, ThreadHost
+from headwater.engine.sync.host import InlineHost, ThreadHost
+from headwater.engine.sync.peer import Peer, PeerState
 from headwater.protocol.commit import Commit, Operation
 from headwater.protocol.messages import (
     FromEngine,

@@ -8,7 +8,7 @@ from headwater.clock import VirtualClock
 from headwater.data.address import Depth, DocKey
 from headwater.data.patch import replace
 from headwater.engine.engine import Engine
-from headwater.engine.store.lazy_file import DeferredStore
+from headwater.engine.store.lazy_file import LazyFileStore
 from headwater.protocol.commit import Commit, Operation, Read
 from headwater.protocol.verdict import Rejected
 
@@ -16,7 +16,7 @@ D = DocKey("space", "d")
 
 
 def opened(path: Path) -> Engine:
-    return Engine(DeferredStore(path), clock=VirtualClock(seed=1))
+    return Engine(LazyFileStore(path), clock=VirtualClock(seed=1))
 
 
 def test_a_rejection_that_no_accepted_frame_carried_along_is_kept_by_an_orderly_close(tmp_path: Path) -> None:

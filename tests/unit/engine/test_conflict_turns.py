@@ -5,8 +5,8 @@ from __future__ import annotations
 from headwater.data.address import Depth, DocKey
 from headwater.data.patch import increment
 from headwater.engine.limits import DEFAULT_LIMITS
-from headwater.engine.sync.conflict_turns import LINE, LONGEST_US, QUIET_US, TURN_US, Arrived, Turns
-from headwater.engine.sync.connection import Peer
+from headwater.engine.sync.conflict_turns import LINE, LONGEST_US, QUIET_US, TURN_US, Arrived, ConflictTurns
+from headwater.engine.sync.peer import Peer
 from headwater.protocol.commit import Commit, Operation, Read
 from headwater.protocol.messages import Ack, Transact
 from headwater.protocol.verdict import Accepted
@@ -18,8 +18,8 @@ def peers(count: int) -> list[Peer]:
     return [Peer(lambda message: None, DEFAULT_LIMITS) for _ in range(count)]
 
 
-def lined_up(count: int) -> tuple[Turns, list[Peer]]:
-    turns, all_ = Turns(), peers(count)
+def lined_up(count: int) -> tuple[ConflictTurns, list[Peer]]:
+    turns, all_ = ConflictTurns(), peers(count)
     for peer in all_:
         turns.lost(peer, D, 0)
     return turns, all_
@@ -57,7 +57,7 @@ def test_a_turn_that_is_not_used_passes_on_and_is_over_for_good() -> None:
 
 
 def test_a_turn_is_as_long_as_those_who_had_it_took_within_bounds() -> None:
-    turns, now_us = Turns(), 0
+    turns, now_us = ConflictTurns(), 0
     assert turns.turn_us == TURN_US
     for took_us, bound in ((LONGEST_US, LONGEST_US), (10, TURN_US)):
         for _ in range(40):
@@ -71,7 +71,7 @@ def test_a_turn_is_as_long_as_those_who_had_it_took_within_bounds() -> None:
 
 
 def test_a_peer_stands_in_one_line_and_lines_of_two_documents_do_not_wait_for_each_other() -> None:
-    turns, (a, b) = Turns(), peers(2)
+    turns, (a, b) = ConflictTurns(), peers(2)
     turns.lost(a, D, 0)
     turns.lost(b, E, 0)
     assert turns.give(0) == [a, b]

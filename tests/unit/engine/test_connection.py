@@ -5,7 +5,7 @@ from __future__ import annotations
 from headwater.data.address import DocKey
 from headwater.data.patch import increment
 from headwater.engine.limits import Limits
-from headwater.engine.sync.connection import Peer, PeerState
+from headwater.engine.sync.peer import Peer, PeerState
 from headwater.protocol.messages import Own, Patched, Selector
 
 D, E = DocKey("space", "d"), DocKey("space", "e")

@@ -17,7 +17,7 @@ from headwater.data.patch import add, append, increment, replace
 from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
 from headwater.engine.log.heads import snapshot_of
-from headwater.engine.log.write_index import Marks
+from headwater.engine.log.write_index import WriteIndex
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.engine.verify.history import Violation, verify_file
 from headwater.errors import AbsentError, CorruptionError, NewerVersionError, StorageError
@@ -275,7 +275,7 @@ def test_a_write_index_that_takes_another_session_for_the_writer_is_found(space:
     body = connection.execute("SELECT body FROM marks WHERE branch=1 AND doc=1").get
     connection.close()
     assert isinstance(body, bytes)
-    marks = Marks.decode(body, 10**6)
+    marks = WriteIndex.decode(body, 10**6)
     marks.root.below_by = 2
     forge(space, f"UPDATE marks SET body=X'{marks.encode().hex()}' WHERE branch=1 AND doc=1")
     found = violation(space)

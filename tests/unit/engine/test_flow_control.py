@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from headwater.engine.limits import DEFAULT_LIMITS
-from headwater.engine.sync.connection import Peer, Windows
+from headwater.engine.sync.peer import Peer, SyncWindows
 
 
 def test_a_late_acknowledgement_opens_the_window_for_what_it_covers_only() -> None:
-    windows, peer = Windows(), Peer(lambda message: None, DEFAULT_LIMITS)
+    windows, peer = SyncWindows(), Peer(lambda message: None, DEFAULT_LIMITS)
     for seq in (1, 2, 2, 5):
         windows.sent(peer, seq)
     assert peer.unacked == 4

@@ -7,8 +7,8 @@ import pytest
 from headwater.data.patch import append, replace
 from headwater.engine.limits import Limits
 from headwater.engine.log.sessions import token_digest
-from headwater.engine.sync.connection import PeerState
 from headwater.engine.sync.hub import Hub
+from headwater.engine.sync.peer import PeerState
 from headwater.protocol.commit import Commit
 from headwater.protocol.messages import (
     Ack,

@@ -14,7 +14,7 @@ from headwater.data.value import ABSENT
 from headwater.engine.admission.access import ACCESS
 from headwater.engine.engine import Engine
 from headwater.engine.store.sqlite import SqliteStore
-from headwater.engine.sync.connection import PeerState
+from headwater.engine.sync.peer import PeerState
 from headwater.errors import StorageError
 from headwater.protocol.commit import Commit, EntityAbsent, Operation
 from headwater.protocol.messages import (

@@ -10,7 +10,7 @@ from headwater.data.address import Depth, DocKey
 from headwater.data.link import Link
 from headwater.data.patch import add, append, increment, replace
 from headwater.engine.limits import Limits
-from headwater.engine.sync.connection import PeerState
+from headwater.engine.sync.peer import PeerState
 from headwater.errors import StorageError
 from headwater.protocol.commit import MAIN, Commit, Operation, Read
 from headwater.protocol.messages import (

@@ -8,7 +8,7 @@ from headwater.data.address import DocKey
 from headwater.data.link import Link
 from headwater.data.patch import replace
 from headwater.engine.limits import Limits
-from headwater.engine.sync.connection import PeerState
+from headwater.engine.sync.peer import PeerState
 from headwater.protocol.messages import (
     Answer,
     FromEngine,

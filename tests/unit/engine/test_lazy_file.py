@@ -12,7 +12,7 @@ from headwater.data.value import ABSENT
 from headwater.engine.directory import Directory
 from headwater.engine.engine import Engine
 from headwater.engine.store.database import Database
-from headwater.engine.store.lazy_file import DeferredStore
+from headwater.engine.store.lazy_file import LazyFileStore
 from headwater.engine.verify.history import verify_file
 from headwater.errors import ProtocolError, StorageError
 from headwater.protocol.commit import MAIN, Commit, Operation
@@ -73,11 +73,11 @@ def test_a_branch_or_a_lease_makes_the_file_since_it_must_survive(tmp_path: Path
 def test_a_space_that_is_there_is_opened_as_it_is(tmp_path: Path) -> None:
     file = tmp_path / "shop.space"
     for number in (1, 2, 3):
-        engine = Engine(DeferredStore(file))
+        engine = Engine(LazyFileStore(file))
         engine.open_session("s")
         engine.submit("s", write(number, number))
         engine.close()
-    engine = Engine(DeferredStore(file))
+    engine = Engine(LazyFileStore(file))
     assert engine.last_seq == 3
     engine.close()
 

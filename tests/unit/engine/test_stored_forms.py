@@ -13,7 +13,7 @@ from headwater.data.link import Link
 from headwater.data.patch import Touch, append, replace
 from headwater.data.value import Value
 from headwater.engine.log.heads import restored, snapshot_of
-from headwater.engine.log.write_index import Marks
+from headwater.engine.log.write_index import WriteIndex
 from headwater.engine.observations.codec import (
     Body,
     MirrorBody,
@@ -124,11 +124,11 @@ def test_a_snapshot() -> None:
 
 
 def test_a_write_index() -> None:
-    marks = Marks(0, 100)
+    marks = WriteIndex(0, 100)
     marks.record((Touch(("k", 0), True), Touch((), False)), 3, 1)
     marks.record((Touch(("k", "x"), False),), 4, 2)
     assert marks.encode().hex() == MARKS
-    again = Marks.decode(bytes.fromhex(MARKS), 100)
+    again = WriteIndex.decode(bytes.fromhex(MARKS), 100)
     assert again.encode().hex() == MARKS
     assert [again.latest(("k",), Depth.DEEP, by) for by in (0, 1, 2)] == [4, 4, 3]
 

@@ -14,7 +14,7 @@ from headwater.data.patch import replace
 from headwater.engine.engine import Engine
 from headwater.engine.store.database import CHECKPOINT_PAGES
 from headwater.engine.store.sqlite import SqliteStore
-from headwater.engine.store.wal import FIRST, LogRoom
+from headwater.engine.store.wal import FIRST, WalPreallocation
 from headwater.engine.verify.history import verify_file
 from headwater.errors import StorageError
 from headwater.protocol.commit import Commit
@@ -93,7 +93,7 @@ def test_once_a_pass_has_all_its_room_there_is_nothing_left_to_do(tmp_path: Path
     connection = apsw.Connection(str(path))
     for statement in ("PRAGMA journal_mode=WAL", "PRAGMA wal_autocheckpoint=40", "CREATE TABLE t (x)"):
         connection.execute(statement).fetchall()
-    room = LogRoom(connection, None, 4_096, 40, 32_768)
+    room = WalPreallocation(connection, None, 4_096, 40, 32_768)
     grown = []
     for number in range(MANY):
         connection.execute("INSERT INTO t VALUES (?)", ("x" * 4_000 + str(number),))

@@ -11,8 +11,8 @@ from headwater.data.link import Link
 from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
 from headwater.engine.log.history import Document
-from headwater.engine.sync.connection import Peer
-from headwater.engine.sync.watch_table import Watching
+from headwater.engine.sync.peer import Peer
+from headwater.engine.sync.watch_table import WatchTable
 from headwater.errors import CorruptionError
 from headwater.protocol.commit import Commit
 from headwater.protocol.messages import Problem, Selector, Sync, Transact, Unwatch, Watch, Watched
@@ -107,10 +107,10 @@ def test_a_connection_whose_catching_up_fails_leaves_nothing_behind(monkeypatch:
     world.hub.lost(first.peer)
     second = Raw(world)
 
-    def failing(self: Watching, peer: Peer, seen: int) -> None:
+    def failing(self: WatchTable, peer: Peer, seen: int) -> None:
         raise CorruptionError("a row is gone")
 
-    monkeypatch.setattr(Watching, "catch_up", failing)
+    monkeypatch.setattr(WatchTable, "catch_up", failing)
     second.open("s", first.token)
     assert isinstance(second.heard[-1], Problem)
     world.later(60_000_000)

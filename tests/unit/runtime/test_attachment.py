@@ -54,7 +54,7 @@ def test_the_loop_does_the_engine_s_work_while_the_disk_is_quick(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, disk: str
 ) -> None:
     """Waking a thread costs as much as the work. A slow disk must not stop an event loop, though."""
-    monkeypatch.setattr("headwater.engine.sync.space_worker.SLOW_US", 10**9 if disk == "quick" else 0)
+    monkeypatch.setattr("headwater.engine.sync.host.SLOW_US", 10**9 if disk == "quick" else 0)
     threads: list[int] = []
     process: Callable[..., None] = Hub.process
 

@@ -16,9 +16,9 @@ from headwater.data.patch import replace
 from headwater.engine.engine import Engine
 from headwater.engine.limits import DEFAULT_LIMITS
 from headwater.engine.store.sqlite import SqliteStore
-from headwater.engine.sync.connection import Peer, PeerState
+from headwater.engine.sync.host import Host, InlineHost, ThreadHost
 from headwater.engine.sync.hub import Hub
-from headwater.engine.sync.space_worker import Host, InlineHost, ThreadHost
+from headwater.engine.sync.peer import Peer, PeerState
 from headwater.errors import LimitError, StorageError
 from headwater.protocol.commit import Commit, Operation, Read
 from headwater.protocol.messages import (

@@ -10,7 +10,7 @@ from headwater.data.link import Link
 from headwater.data.patch import replace
 from headwater.engine.engine import Engine
 from headwater.engine.store.sqlite import SqliteStore
-from headwater.engine.sync.space_worker import Host, ThreadHost
+from headwater.engine.sync.host import Host, ThreadHost
 from headwater.errors import HeadwaterError
 from headwater.replica.replica import Replica
 from headwater.replica.session import Session

@@ -13,9 +13,9 @@ from headwater.clock import RealClock
 from headwater.data.patch import replace
 from headwater.engine.engine import Engine
 from headwater.engine.limits import DEFAULT_LIMITS
-from headwater.engine.sync.connection import Peer
+from headwater.engine.sync.host import ThreadHost
 from headwater.engine.sync.hub import Hub
-from headwater.engine.sync.space_worker import ThreadHost
+from headwater.engine.sync.peer import Peer
 from headwater.errors import LimitError, StorageError
 from headwater.protocol.commit import Commit, Operation
 from headwater.protocol.messages import Ack

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headwater.engine.admission.admission import Admission
-from headwater.engine.log.history import Reads
+from headwater.engine.log.history import History
 from headwater.engine.verify import NaiveSpace
 from headwater.errors import CorruptionError
 from headwater.testing.differential.harness import main, play, replay, run
@@ -44,7 +44,7 @@ def test_error_of_the_engine_is_a_disagreement_with_its_cause(monkeypatch: pytes
         except ZeroDivisionError:
             raise CorruptionError("nothing can be read") from None
 
-    monkeypatch.setattr(Reads, "read", damaged)
+    monkeypatch.setattr(History, "read", damaged)
     failure = play(7)
     assert failure is not None
     assert (

@@ -12,7 +12,7 @@ from headwater.engine.admission.access import ACCESS
 from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
 from headwater.engine.store.sqlite import SqliteStore
-from headwater.engine.sync.connection import Peer, PeerState
+from headwater.engine.sync.peer import Peer, PeerState
 from headwater.protocol.commit import Commit, Operation
 from headwater.protocol.messages import State, Sync, Verdicts, Watched
 from headwater.protocol.verdict import Accepted, Rejected, RuleRefused

@@ -9,8 +9,8 @@ import pytest
 
 from headwater.data.address import DocKey
 from headwater.data.patch import append, increment, replace
-from headwater.engine.sync.connection import Peer
 from headwater.engine.sync.hub import Hub
+from headwater.engine.sync.peer import Peer
 from headwater.errors import AuthoringError
 from headwater.protocol.messages import DocChange
 from headwater.testing.simulation.attempts import CheckedTransaction

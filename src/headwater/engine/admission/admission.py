@@ -23,7 +23,7 @@ from headwater.engine.log.branches import Branch
 from headwater.engine.log.heads import Head, Heads
 from headwater.engine.log.log import Log
 from headwater.engine.log.sessions import Session, Sessions
-from headwater.engine.log.write_index import NOBODY
+from headwater.engine.log.write_index import NO_SESSION_ID
 from headwater.errors import InvalidValueError
 from headwater.protocol.commit import Commit, Read
 from headwater.protocol.verdict import Collision, Conflict, Rejection, RuleRefused
@@ -89,7 +89,7 @@ class Admission:
                 seq, lost = self._latest_beside_layers(session, branch, head, read)
                 expired = expired or lost
             else:
-                seq = self._latest(branch, head, read, NOBODY)
+                seq = self._latest(branch, head, read, NO_SESSION_ID)
             if seq > read.seq:
                 if seq not in writers:
                     writers[seq] = self._writer(seq)
@@ -217,7 +217,7 @@ class Admission:
     def _inapplicable(self, branch: Branch, head: Head, patch: Patch, error: PatchError) -> Collision:
         """It applied where it was written, so the document has changed: a stale view, worth a retry."""
         read = Read(head.key, patch.path, Depth.DEEP, 0)
-        seq = self._latest(branch, head, read, NOBODY)
+        seq = self._latest(branch, head, read, NO_SESSION_ID)
         return msgspec.structs.replace(self.collision(read, seq), reason=f"cannot take {patch.kind!r} now: {error}")
 
     def _refused_document(self, head: Head, value: MaybeValue, size: int) -> RuleRefused | None:

@@ -17,9 +17,9 @@ from headwater.engine.admission.admission import Admission
 from headwater.engine.limits import Limits
 from headwater.engine.log.branches import Branch, Branches
 from headwater.engine.log.heads import Heads
-from headwater.engine.log.history import Reads
+from headwater.engine.log.history import History
 from headwater.engine.log.sessions import Session, merge_session
-from headwater.engine.log.write_index import NOBODY
+from headwater.engine.log.write_index import NO_SESSION_ID
 from headwater.engine.store.port import HeadRow, Store
 from headwater.errors import AuthoringError, CorruptionError, LimitError
 from headwater.protocol.commit import Commit, Operation, Provenance, Read
@@ -56,7 +56,7 @@ class Merge:
         heads: Heads,
         branches: Branches,
         admission: Admission,
-        reads: Reads,
+        reads: History,
         limits: Limits,
     ) -> None:
         self._admission = admission
@@ -145,7 +145,7 @@ class Merge:
         marks = self._heads.complete_marks(parent, head)
         found = []
         for patch in patches:
-            seq = marks.latest(patch.path, Depth.DEEP, merges.session if merges is not None else NOBODY)
+            seq = marks.latest(patch.path, Depth.DEEP, merges.session if merges is not None else NO_SESSION_ID)
             if seq > branch.fork_seq:
                 found.append(self._admission.collision(Read(key, patch.path, Depth.DEEP, branch.fork_seq), seq))
         return found

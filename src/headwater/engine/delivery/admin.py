@@ -10,19 +10,19 @@ from collections.abc import Sequence
 from typing import Final, Literal
 
 from headwater.data.value import MAX_INT
-from headwater.engine.delivery.results import Outcomes
+from headwater.engine.delivery.results import DeliveryResults
 from headwater.engine.delivery.subscriptions import Subscriptions
-from headwater.engine.delivery.targets import FAILED, KEPT, Steady, Targets
+from headwater.engine.delivery.targets import FAILED, KEPT, NonDecreasingClock, Targets
 from headwater.engine.limits import Limits
 from headwater.engine.log.branches import MAIN_ID
 from headwater.engine.store.port import (
     AttemptRow,
-    Listening,
     ParkedRow,
-    Passed,
-    Standing,
+    ParkedState,
     Store,
     SubscriptionRow,
+    SubscriptionState,
+    TargetPhase,
     TargetRow,
 )
 from headwater.errors import LimitError, ProtocolError
@@ -46,7 +46,7 @@ PAGES: Final = 100
 """Of targets that are due, which are looked through for what was emitted up to a commit. More of them are much."""
 
 
-class Operating:
+class DeliveryAdmin:
     """An operator's side of the reactions of one space."""
 
     __slots__ = ("_clock", "_limits", "_outcomes", "_store", "_subscriptions", "_targets", "served")
@@ -56,8 +56,8 @@ class Operating:
         store: Store,
         subscriptions: Subscriptions,
         targets: Targets,
-        outcomes: Outcomes,
-        clock: Steady,
+        outcomes: DeliveryResults,
+        clock: NonDecreasingClock,
         limits: Limits,
     ) -> None:
         self._store = store
@@ -86,8 +86,12 @@ class Operating:
                 return self._each(wish, row)
 
     def _listens(self, wish: Operate, row: SubscriptionRow) -> Operated:
-        state = {"pause": Listening.PAUSED, "resume": Listening.LIVE, "retire": Listening.RETIRED}[wish.does]
-        if row.state == Listening.RETIRED and wish.does != "retire":
+        state = {
+            "pause": SubscriptionState.PAUSED,
+            "resume": SubscriptionState.LIVE,
+            "retire": SubscriptionState.RETIRED,
+        }[wish.does]
+        if row.state == SubscriptionState.RETIRED and wish.does != "retire":
             raise ProtocolError(f"reaction {row.name!r} was retired: a worker that declares it takes it up again")
         self._subscriptions.put(row._replace(state=state))
         return Operated(wish.id, int(row.state != state))
@@ -118,7 +122,7 @@ class Operating:
     def _changed(self, wish: Operate, row: SubscriptionRow, target: TargetRow) -> TargetRow:
         match wish.does:
             case "unblock":
-                if target.state != Standing.BLOCKED:
+                if target.state != TargetPhase.BLOCKED:
                     return target
                 return self._outcomes.settled(row, target._replace(attempt=0, failures=0, lost=0))
             case "reset":
@@ -135,12 +139,12 @@ class Operating:
     def _skipped(self, row: SubscriptionRow, target: TargetRow) -> TargetRow:
         """Go on without the record that it is at. Whoever has it is too late."""
         place = self._next_record(row, target)
-        return target if place is None else self._outcomes.passed(row, target, place, Passed.SKIPPED)
+        return target if place is None else self._outcomes.passed(row, target, place, ParkedState.SKIPPED)
 
     def _next_record(self, row: SubscriptionRow, target: TargetRow) -> tuple[int, int] | None:
         """The record that a target is at: one that is to be replayed, or the first one behind its position."""
         tables = self._store.delivery
-        again = tables.parked_of(target.reaction, target.key, Passed.REPLAY, 1) if target.replays else []
+        again = tables.parked_of(target.reaction, target.key, ParkedState.REPLAY, 1) if target.replays else []
         if again:
             return again[0].seq, again[0].ordinal
         records = tables.records_of(row.topic, MAIN_ID, target.key, target.position, 1)
@@ -153,7 +157,7 @@ class Operating:
         rows = tables.parked_after(row.reaction, begin, self._limits.page)
         last = rows[-1] if len(rows) == self._limits.page and wish.key in (None, rows[-1].key) else None
         meant = [each for each in rows if _is_meant(wish, each)]
-        wanted = [each for each in meant if each.state != Passed.REPLAY]
+        wanted = [each for each in meant if each.state != ParkedState.REPLAY]
         for each in wanted:
             self._again(row, each)
         if last is None:
@@ -165,9 +169,9 @@ class Operating:
         target = tables.target(passed.reaction, passed.key)
         if target is None:
             return
-        tables.put_parked(passed._replace(state=Passed.REPLAY))
+        tables.put_parked(passed._replace(state=ParkedState.REPLAY))
         target = target._replace(replays=target.replays + 1)
-        if target.state == Standing.IDLE:
+        if target.state == TargetPhase.IDLE:
             target = self._outcomes.settled(row, target._replace(since_us=self._clock.now_us()))
         tables.put_targets([target])
 
@@ -186,12 +190,16 @@ class Operating:
         next_us = self._targets.next_us([row])
         tally = self._targets.tally(row.reaction)
         unserved = None
-        if next_us == 0 and row.state == Listening.LIVE and oldest is not None:
+        if next_us == 0 and row.state == SubscriptionState.LIVE and oldest is not None:
             unserved = min(self._clock.age_us(self.served.get(row.name, 0)), self._clock.age_us(oldest))
         return ReactionState(
             row.name,
             row.topic,
-            "live" if row.state == Listening.LIVE else "paused" if row.state == Listening.PAUSED else "retired",
+            "live"
+            if row.state == SubscriptionState.LIVE
+            else "paused"
+            if row.state == SubscriptionState.PAUSED
+            else "retired",
             row.lane,
             row.priority,
             tables.count_due(row.reaction, most),
@@ -210,7 +218,7 @@ class Operating:
         """Whether nothing is left to be delivered, of what was emitted up to a seq or of all. What is much is not."""
         tables, most = self._store.delivery, PAGES * self._limits.page
         for row in self._subscriptions.all().values():
-            if row.state != Listening.LIVE:
+            if row.state != SubscriptionState.LIVE:
                 continue  # Nothing of it is delivered, however long one waits.
             due = tables.count_due(row.reaction, most)
             if row.is_filling or due == most or (due and through is None):
@@ -279,15 +287,15 @@ class Operating:
 
 
 _HOW: Final[dict[int, Literal["parked", "skipped", "replay"]]] = {
-    Passed.PARKED: "parked",
-    Passed.SKIPPED: "skipped",
-    Passed.REPLAY: "replay",
+    ParkedState.PARKED: "parked",
+    ParkedState.SKIPPED: "skipped",
+    ParkedState.REPLAY: "replay",
 }
 _STATES: Final[dict[int, State]] = {
-    Standing.IDLE: "idle",
-    Standing.DUE: "due",
-    Standing.LEASED: "leased",
-    Standing.BLOCKED: "blocked",
+    TargetPhase.IDLE: "idle",
+    TargetPhase.DUE: "due",
+    TargetPhase.LEASED: "leased",
+    TargetPhase.BLOCKED: "blocked",
 }
 
 
@@ -345,8 +353,8 @@ def _is_meant(wish: Operate, passed: ParkedRow) -> bool:
     return wish.fingerprint is None or passed.fingerprint == wish.fingerprint
 
 
-def _shown(target: TargetRow, clock: Steady) -> TargetState:
-    is_waiting = target.state in (Standing.DUE, Standing.LEASED)
+def _shown(target: TargetRow, clock: NonDecreasingClock) -> TargetState:
+    is_waiting = target.state in (TargetPhase.DUE, TargetPhase.LEASED)
     return TargetState(
         target.key,
         _STATES[target.state],
@@ -356,6 +364,6 @@ def _shown(target: TargetRow, clock: Steady) -> TargetState:
         target.lost,
         target.holder,
         max(0, target.due_us - clock.now_us()) if is_waiting else 0,
-        clock.age_us(target.since_us) if target.state != Standing.IDLE else 0,
+        clock.age_us(target.since_us) if target.state != TargetPhase.IDLE else 0,
         target.fingerprint,
     )

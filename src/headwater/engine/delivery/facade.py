@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import assert_never
 
 from headwater.clock import Clock
-from headwater.engine.delivery.admin import Operating
-from headwater.engine.delivery.results import Outcomes
+from headwater.engine.delivery.admin import DeliveryAdmin
+from headwater.engine.delivery.results import DeliveryResults
 from headwater.engine.delivery.subscriptions import Subscriptions
-from headwater.engine.delivery.targets import Steady, Targets
+from headwater.engine.delivery.targets import NonDecreasingClock, Targets
 from headwater.engine.limits import Limits
 from headwater.engine.log.log import Log
 from headwater.engine.store.port import Store
@@ -38,7 +38,7 @@ from headwater.protocol.reactions import (
 from headwater.protocol.verdict import RuleRefused
 
 
-class Delivery:
+class DeliveryFacade:
     """The reactions of one space."""
 
     __slots__ = ("_clock", "_log", "_operating", "_store", "offers", "outcomes", "subscriptions", "targets")
@@ -47,11 +47,11 @@ class Delivery:
         self._store = store
         self._log = log
         self.subscriptions = Subscriptions(store, log, clock, limits)
-        self._clock = steady = Steady(clock, lambda: self.targets.last_known_us())
+        self._clock = steady = NonDecreasingClock(clock, lambda: self.targets.last_known_us())
         self.targets = Targets(store, self.subscriptions, steady, limits)
         self.offers = self.targets.offers
-        self.outcomes = Outcomes(store, self.subscriptions, self.targets, steady, limits)
-        self._operating = Operating(store, self.subscriptions, self.targets, self.outcomes, steady, limits)
+        self.outcomes = DeliveryResults(store, self.subscriptions, self.targets, steady, limits)
+        self._operating = DeliveryAdmin(store, self.subscriptions, self.targets, self.outcomes, steady, limits)
 
     def forget(self) -> None:
         """What is in memory may not be on the disk."""

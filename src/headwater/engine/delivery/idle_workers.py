@@ -20,7 +20,7 @@ LANES: Final = 64
 
 
 @dataclass(slots=True, eq=False)
-class Offer:
+class IdleWorker:
     """Room that a worker has."""
 
     by: Hashable
@@ -31,14 +31,14 @@ class Offer:
 
 
 @dataclass(slots=True, eq=False)
-class Given:
+class GivenTarget:
     """What one worker was given, and is to be told."""
 
     at_us: int
     grants: list[Grant]
 
 
-class Offers:
+class IdleWorkers:
     """Those who wait in one space."""
 
     __slots__ = ("_by_reaction", "_bytes", "_clock", "_given", "_offers", "_silent", "_tells", "is_more")
@@ -46,9 +46,9 @@ class Offers:
     def __init__(self, clock: Clock, most_bytes: int) -> None:
         self._clock = clock
         self._bytes = most_bytes
-        self._offers: dict[Hashable, dict[str, Offer]] = {}
-        self._by_reaction: dict[str, dict[Offer, None]] = {}
-        self._given: dict[Hashable, Given] = {}
+        self._offers: dict[Hashable, dict[str, IdleWorker]] = {}
+        self._by_reaction: dict[str, dict[IdleWorker, None]] = {}
+        self._given: dict[Hashable, GivenTarget] = {}
         self._silent: dict[Hashable, int] = {}  # who was told something, and has said nothing since: by which telling
         self._tells = 0
         self.is_more = False  # something became due, since this was taken, that nobody was given
@@ -65,13 +65,13 @@ class Offers:
             del lanes[question.lane]
             self._withdraw(former)
         if room > 0 and len(lanes) < LANES:
-            offer = lanes[question.lane] = Offer(by, question, names, room, self._bytes)
+            offer = lanes[question.lane] = IdleWorker(by, question, names, room, self._bytes)
             for name in names:
                 self._by_reaction.setdefault(name, {})[offer] = None
         if not lanes:
             del self._offers[by]
 
-    def _withdraw(self, offer: Offer) -> None:
+    def _withdraw(self, offer: IdleWorker) -> None:
         for name in offer.reactions:
             others = self._by_reaction[name]
             del others[offer]
@@ -102,7 +102,7 @@ class Offers:
         self._silent.clear()
         self.is_more = True
 
-    def find(self, reaction: str, size: int) -> Offer | None:
+    def find(self, reaction: str, size: int) -> IdleWorker | None:
         """Somebody with room for records of so many bytes; whoever was given something comes last.
 
         Those who answered all that they were told come first, then whoever was silent for the shortest time.
@@ -115,7 +115,7 @@ class Offers:
             offer = max(waiting, key=lambda each: self._silent[each.by])
         return offer if offer.bytes >= size else None
 
-    def give(self, offer: Offer, grant: Grant, size: int, now_us: int) -> None:
+    def give(self, offer: IdleWorker, grant: Grant, size: int, now_us: int) -> None:
         """C7: it was given in the open store transaction, and is told when that is on the disk."""
         offer.room -= 1
         offer.bytes -= size
@@ -126,11 +126,11 @@ class Offers:
             self.put(offer.by, offer.question, 0)
         given = self._given.get(offer.by)
         if given is None:
-            self._given[offer.by] = Given(now_us, [grant])
+            self._given[offer.by] = GivenTarget(now_us, [grant])
         else:
             given.grants.append(grant)
 
-    def take(self) -> tuple[dict[Hashable, Given], bool]:
+    def take(self) -> tuple[dict[Hashable, GivenTarget], bool]:
         """What was given and is to be told now; and whether there is more that nobody was given."""
         given, self._given = self._given, {}
         is_more, self.is_more = self.is_more, False
@@ -139,6 +139,6 @@ class Offers:
                 offer.bytes = self._bytes
         return given, is_more
 
-    def ago_us(self, given: Given) -> int:
+    def ago_us(self, given: GivenTarget) -> int:
         """For how long somebody has had what was given."""
         return max(0, self._clock.now_us() - given.at_us)

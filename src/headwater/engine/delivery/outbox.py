@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from headwater.data.codec import decode, encode
 from headwater.data.value import MAX_INT, size_of
-from headwater.engine.delivery.facade import Delivery
+from headwater.engine.delivery.facade import DeliveryFacade
 from headwater.engine.limits import Limits
 from headwater.engine.log.branches import MAIN_ID, Branch
 from headwater.engine.log.log import KEPT_SUM, Log, number_in_meta
@@ -38,12 +38,12 @@ class EventPage:
     next_due_us: int | None
 
 
-class Outgoing:
+class Outbox:
     """What was sent and is not handled yet. Writes inside the open store transaction."""
 
     __slots__ = ("_delivery", "_limits", "_log", "_store")
 
-    def __init__(self, store: Store, log: Log, delivery: Delivery, limits: Limits) -> None:
+    def __init__(self, store: Store, log: Log, delivery: DeliveryFacade, limits: Limits) -> None:
         self._store = store
         self._log = log
         self._delivery = delivery

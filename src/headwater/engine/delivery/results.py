@@ -11,22 +11,31 @@ from collections.abc import Iterable
 
 from headwater.data.value import MAX_INT
 from headwater.engine.delivery.subscriptions import Subscriptions
-from headwater.engine.delivery.targets import FAILED, Steady, Targets
+from headwater.engine.delivery.targets import FAILED, NonDecreasingClock, Targets
 from headwater.engine.limits import Limits
 from headwater.engine.log.branches import MAIN_ID
-from headwater.engine.store.port import NEVER, ParkedRow, Passed, Place, Standing, Store, SubscriptionRow, TargetRow
+from headwater.engine.store.port import (
+    NEVER,
+    ParkedRow,
+    ParkedState,
+    Place,
+    Store,
+    SubscriptionRow,
+    TargetPhase,
+    TargetRow,
+)
 from headwater.errors import InvariantViolation, LimitError, ProtocolError
 from headwater.protocol.commit import Delivered
 from headwater.protocol.reactions import Failure, Finish, Hold, Outcome
 
 
-class Outcomes:
+class DeliveryResults:
     """Moves the targets of one space on."""
 
     __slots__ = ("_clock", "_limits", "_store", "_subscriptions", "_targets")
 
     def __init__(
-        self, store: Store, subscriptions: Subscriptions, targets: Targets, clock: Steady, limits: Limits
+        self, store: Store, subscriptions: Subscriptions, targets: Targets, clock: NonDecreasingClock, limits: Limits
     ) -> None:
         self._store = store
         self._subscriptions = subscriptions
@@ -68,7 +77,7 @@ class Outcomes:
         if place > target.position:
             return True
         passed = self._store.delivery.parked(target.reaction, target.key, place)
-        return passed is not None and passed.state == Passed.REPLAY
+        return passed is not None and passed.state == ParkedState.REPLAY
 
     def is_given(self, each: Delivered) -> bool:
         """Whether somebody can have been given this record: it is the target's, after its position or passed over."""
@@ -121,7 +130,7 @@ class Outcomes:
         """A record that was passed over is delivered, or passed over once more by whoever puts it back."""
         # fault+ targets.commit_ignores_lease: return target
         passed = self._store.delivery.parked(target.reaction, target.key, place)
-        if passed is None or passed.state != Passed.REPLAY:
+        if passed is None or passed.state != ParkedState.REPLAY:
             raise InvariantViolation(f"{place} of target {target.key!r} is not to be delivered")
         self._store.delivery.drop_parked(passed)
         return target._replace(replays=target.replays - 1)
@@ -139,15 +148,17 @@ class Outcomes:
         self._targets.attempted(target, place, number, FAILED, now_us, failure.message, failure.error)
         match failure.then:
             case "retry":
-                return target._replace(state=Standing.DUE, due_us=now_us + failure.wait_us, holder="", began_us=now_us)
+                return target._replace(
+                    state=TargetPhase.DUE, due_us=now_us + failure.wait_us, holder="", began_us=now_us
+                )
             case "block":
-                return target._replace(state=Standing.BLOCKED, due_us=NEVER, holder="")
+                return target._replace(state=TargetPhase.BLOCKED, due_us=NEVER, holder="")
             case "park":
-                return self.passed(row, target, place, Passed.PARKED)
+                return self.passed(row, target, place, ParkedState.PARKED)
             case "skip":
-                return self.passed(row, target, place, Passed.SKIPPED)
+                return self.passed(row, target, place, ParkedState.SKIPPED)
 
-    def passed(self, row: SubscriptionRow, target: TargetRow, place: Place, how: Passed) -> TargetRow:
+    def passed(self, row: SubscriptionRow, target: TargetRow, place: Place, how: ParkedState) -> TargetRow:
         """Go on without a record, which is kept as one that was passed over."""
         if place <= target.position:
             target = self.replayed(target, place)
@@ -163,8 +174,8 @@ class Outcomes:
         next_us = self._store.delivery.next_emitted(row.topic, MAIN_ID, target.key, target.position)
         # fault outcomes.more_records_ignored: if True:
         if next_us is None and not target.replays:
-            return target._replace(state=Standing.IDLE, due_us=NEVER, holder="")
+            return target._replace(state=TargetPhase.IDLE, due_us=NEVER, holder="")
         now_us = self._clock.now_us()
         # By the clock of targets, as all that a target says: the log's may be ahead of it.
         since_us = target.since_us if next_us is None else now_us - self._clock.age_us(next_us)
-        return target._replace(state=Standing.DUE, due_us=now_us, holder="", since_us=since_us, began_us=now_us)
+        return target._replace(state=TargetPhase.DUE, due_us=now_us, holder="", since_us=since_us, began_us=now_us)

@@ -15,7 +15,7 @@ from headwater.data.address import NAME_LENGTH
 from headwater.data.value import MAX_INT
 from headwater.engine.limits import Limits
 from headwater.engine.log.log import Log
-from headwater.engine.store.port import Listening, Place, Store, SubscriptionRow
+from headwater.engine.store.port import Place, Store, SubscriptionRow, SubscriptionState
 from headwater.errors import AbsentError, LimitError, ProtocolError
 from headwater.protocol.commit import Commit, Declared
 from headwater.protocol.reactions import Subscribe
@@ -53,7 +53,7 @@ class Subscriptions:
     def _index(self, rows: dict[str, SubscriptionRow]) -> None:
         self._by_topic = {}
         for row in rows.values():
-            if row.state != Listening.RETIRED:
+            if row.state != SubscriptionState.RETIRED:
                 self._by_topic.setdefault(row.topic, []).append(row)
 
     def get(self, name: str) -> SubscriptionRow:
@@ -94,15 +94,17 @@ class Subscriptions:
         else:
             known = rows[wish.reaction]
             row = known._replace(lane=wish.lane, priority=wish.priority)
-            if known.state == Listening.RETIRED and isinstance(wish, Declared):
+            if known.state == SubscriptionState.RETIRED and isinstance(wish, Declared):
                 return (
                     False  # Somebody retired it. A program that is to deliver it takes it up; one that emits does not.
                 )
-            if known.state == Listening.RETIRED:
+            if known.state == SubscriptionState.RETIRED:
                 # What was emitted meanwhile has no targets: it is looked through again. Targets keep their positions.
                 is_new = True
                 seq, ordinal = _cursor(until)
-                row = row._replace(state=Listening.LIVE, cursor_seq=seq, cursor_ordinal=ordinal, until_seq=until)
+                row = row._replace(
+                    state=SubscriptionState.LIVE, cursor_seq=seq, cursor_ordinal=ordinal, until_seq=until
+                )
             if row != known:
                 self.put(row)
         self.news += is_new
@@ -142,7 +144,7 @@ class Subscriptions:
             number,
             wish.reaction,
             wish.topic,
-            Listening.LIVE,
+            SubscriptionState.LIVE,
             wish.lane,
             wish.priority,
             *start,

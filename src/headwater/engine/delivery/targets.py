@@ -21,7 +21,7 @@ from typing import Final
 from headwater.clock import Clock, Random
 from headwater.data.codec import decode
 from headwater.data.value import MAX_INT
-from headwater.engine.delivery.idle_workers import Offers
+from headwater.engine.delivery.idle_workers import IdleWorkers
 from headwater.engine.delivery.subscriptions import Subscriptions
 from headwater.engine.limits import Limits
 from headwater.engine.log.branches import MAIN_ID
@@ -30,20 +30,20 @@ from headwater.engine.store.port import (
     CLAIMS_EPOCH,
     NEVER,
     AttemptRow,
-    Listening,
-    Passed,
+    ParkedState,
     Place,
     RecordRow,
-    Standing,
     Store,
     SubscriptionRow,
+    SubscriptionState,
+    TargetPhase,
     TargetRow,
 )
 from headwater.errors import ProtocolError
 from headwater.protocol.reactions import Claim, Grant, Granted, Hold, RenewLeases, target_of
 
 
-class Steady:
+class NonDecreasingClock:
     """A clock for durations that outlive the process."""
 
     __slots__ = ("_ahead_us", "_clock", "_last_known_us", "_opened_us")
@@ -100,8 +100,8 @@ class Targets:
 
     __slots__ = ("_clock", "_epoch", "_given", "_limits", "_store", "_subscriptions", "offers", "tallies")
 
-    def __init__(self, store: Store, subscriptions: Subscriptions, clock: Steady, limits: Limits) -> None:
-        self.offers = Offers(clock, limits.claim_bytes)
+    def __init__(self, store: Store, subscriptions: Subscriptions, clock: NonDecreasingClock, limits: Limits) -> None:
+        self.offers = IdleWorkers(clock, limits.claim_bytes)
         self._store = store
         self._subscriptions = subscriptions
         self._clock = clock
@@ -147,13 +147,13 @@ class Targets:
         tables = self._store.delivery
         known = tables.target(row.reaction, key)
         # fault+ targets.known_target_not_marked: if known is not None: return
-        if known is not None and known.state != Standing.IDLE:
+        if known is not None and known.state != TargetPhase.IDLE:
             self.offers.is_more = True
             return
         due = (
-            TargetRow(row.reaction, key, *row.start, Standing.DUE, due_us, 0, 0, 0, 0, 0, "", since_us, 0, "")
+            TargetRow(row.reaction, key, *row.start, TargetPhase.DUE, due_us, 0, 0, 0, 0, 0, "", since_us, 0, "")
             if known is None
-            else known._replace(state=Standing.DUE, due_us=due_us, since_us=since_us)
+            else known._replace(state=TargetPhase.DUE, due_us=due_us, since_us=since_us)
         )
         held = self._offered(row, due, records, due_us) if records and not row.is_filling else None
         if held is None:
@@ -165,7 +165,7 @@ class Targets:
 
     def _offered(self, row: SubscriptionRow, due: TargetRow, records: list[RecordRow], now_us: int) -> TargetRow | None:
         """The same, given to a worker that waits for it. C7: that is on the disk with the commit, or neither is."""
-        if row.state != Listening.LIVE or due.attempt or due.replays:
+        if row.state != SubscriptionState.LIVE or due.attempt or due.replays:
             return None
         records = _fitting(records[: self._limits.claim_records], self._limits.claim_bytes)
         size = sum([len(record.payload) for record in records])
@@ -201,7 +201,7 @@ class Targets:
         check_lease(question.lease_us)
         rows = self._subscriptions.all()
         live = [rows[name] for name in dict.fromkeys(question.reactions) if name in rows]
-        live = [row for row in live if row.state == Listening.LIVE]
+        live = [row for row in live if row.state == SubscriptionState.LIVE]
         filling = [row for row in live if self.fill(row)]
         limit = min(question.limit, self._limits.claim_targets)
         now_us = self._clock.now_us()
@@ -212,12 +212,12 @@ class Targets:
             target = due
             records, is_replay = self._records(row, target, question.records)
             if not records:
-                taken.append(target._replace(state=Standing.IDLE, due_us=NEVER, holder=""))
+                taken.append(target._replace(state=TargetPhase.IDLE, due_us=NEVER, holder=""))
                 continue
             room -= sum([len(record.payload) for record in records])
             if room < 0 and grants:
                 break
-            if target.state == Standing.LEASED:
+            if target.state == TargetPhase.LEASED:
                 target = self._lost(target, records[0], now_us)
             held, grant = self._given_to(question, row, target, records, now_us, is_replay=is_replay)
             taken.append(held)
@@ -236,7 +236,7 @@ class Targets:
         is_replay: bool = False,
     ) -> tuple[TargetRow, Grant]:
         held = target._replace(
-            state=Standing.LEASED,
+            state=TargetPhase.LEASED,
             due_us=now_us + question.lease_us,
             attempt=target.attempt + 1,
             token=self._new_token(),
@@ -264,7 +264,7 @@ class Targets:
         """
         tables = self._store.delivery
         if target.replays:
-            for passed in tables.parked_of(target.reaction, target.key, Passed.REPLAY, 1):
+            for passed in tables.parked_of(target.reaction, target.key, ParkedState.REPLAY, 1):
                 record = tables.record(row.topic, (passed.seq, passed.ordinal))
                 if record is not None:
                     return [record], True
@@ -312,7 +312,7 @@ class Targets:
 
     def next_us(self, rows: Iterable[SubscriptionRow]) -> int | None:
         """How long until something of these reactions may be claimed. None: nothing is to be delivered."""
-        dues = [self._store.delivery.next_due(row.reaction) for row in rows if row.state == Listening.LIVE]
+        dues = [self._store.delivery.next_due(row.reaction) for row in rows if row.state == SubscriptionState.LIVE]
         known = [due for due in dues if due is not None]
         return max(0, min(known) - self._clock.now_us()) if known else None
 
@@ -336,8 +336,8 @@ class Targets:
         """The target of a lease, if it is still the one with this token."""
         row = self._subscriptions.all().get(hold.reaction)
         target = self._store.delivery.target(row.reaction, hold.key) if row is not None else None
-        # fault targets.lost_lease_moves: if target is None or target.state != Standing.LEASED:
-        if target is None or target.token != hold.token or target.state != Standing.LEASED:
+        # fault targets.lost_lease_moves: if target is None or target.state != TargetPhase.LEASED:
+        if target is None or target.token != hold.token or target.state != TargetPhase.LEASED:
             return None
         return target
 
@@ -348,7 +348,7 @@ class Targets:
             raise ProtocolError(f"{lease!r} is the lease of no target")
         row = self._subscriptions.all().get(named[0])
         target = self._store.delivery.target(row.reaction, named[1]) if row is not None else None
-        if target is None or target.state != Standing.LEASED:
+        if target is None or target.state != TargetPhase.LEASED:
             return ""
         return None if target.token == token else target.holder
 

@@ -21,7 +21,7 @@ from headwater.data.value import ABSENT, Absent, MaybeValue
 from headwater.engine.limits import Limits
 from headwater.engine.log.branches import Branch, Branches
 from headwater.engine.log.log import Log, Revision
-from headwater.engine.log.write_index import Marks
+from headwater.engine.log.write_index import WriteIndex
 from headwater.engine.store.port import HEADS_SEQ, HeadRow, MarksRow, SnapshotRow, Store
 from headwater.errors import CorruptionError
 
@@ -48,7 +48,7 @@ class Head:
         "weight",
     )
 
-    def __init__(self, branch: int, doc: int, key: DocKey, value: MaybeValue, marks: Marks) -> None:
+    def __init__(self, branch: int, doc: int, key: DocKey, value: MaybeValue, marks: WriteIndex) -> None:
         self.branch = branch
         self.doc = doc  # 0 until the document is first written in this space
         self.absent_of = 0  # how many documents there were, and one, when this one was looked for in vain
@@ -244,7 +244,7 @@ class Heads:
         if doc is None:
             return self._missing(branch, key)
         value, written = self._inherited(branch, key, doc)
-        head = Head(branch.id, doc, key, value, Marks(branch.fork_seq, self._limits.marks_per_document))
+        head = Head(branch.id, doc, key, value, WriteIndex(branch.fork_seq, self._limits.marks_per_document))
         head.inherited_seq = written
         return head
 
@@ -254,14 +254,14 @@ class Heads:
         if row.base_seq and (base is None or base.seq != row.base_seq):
             raise CorruptionError(f"the snapshot of {key.scope}:{key.id} at seq {row.base_seq} is missing")
         value = self._folded(branch, key, row.doc, base, pending)
-        head = Head(branch.id, row.doc, key, value, Marks(row.seq, self._limits.marks_per_document))
+        head = Head(branch.id, row.doc, key, value, WriteIndex(row.seq, self._limits.marks_per_document))
         head.seq = row.seq
         head.base_seq, head.base_bytes = row.base_seq, row.base_bytes
         head.patches, head.patch_bytes, head.ordinal = row.patches, row.patch_bytes, row.ordinal
         return head
 
     def _missing(self, branch: Branch, key: DocKey) -> Head:
-        head = Head(branch.id, 0, key, ABSENT, Marks(0, self._limits.marks_per_document))
+        head = Head(branch.id, 0, key, ABSENT, WriteIndex(0, self._limits.marks_per_document))
         head.absent_of = self.next_doc
         return head
 
@@ -314,25 +314,25 @@ class Heads:
 
     # ---- the write index -------------------------------------------------------------------------
 
-    def complete_marks(self, branch: Branch, head: Head) -> Marks:
+    def complete_marks(self, branch: Branch, head: Head) -> WriteIndex:
         """The write index from the beginning of history, read from the disk if only its end is in memory."""
         if head.marks.since and head.seq:
             head.marks = self._load_marks(branch, head)
             self.reweigh(head)
         return head.marks
 
-    def _decoded_marks(self, head: Head, stored: MarksRow) -> Marks:
+    def _decoded_marks(self, head: Head, stored: MarksRow) -> WriteIndex:
         try:
-            return Marks.decode(stored.body, self._limits.marks_per_document)
+            return WriteIndex.decode(stored.body, self._limits.marks_per_document)
         except (msgspec.MsgspecError, TypeError) as error:
             raise CorruptionError(
                 f"the write index of {head.key.scope}:{head.key.id} cannot be read: {error}"
             ) from error
 
-    def _load_marks(self, branch: Branch, head: Head) -> Marks:
+    def _load_marks(self, branch: Branch, head: Head) -> WriteIndex:
         stored = self._store.marks(branch.id, head.doc)
         if stored is None:
-            marks, since = Marks(0, self._limits.marks_per_document), 0
+            marks, since = WriteIndex(0, self._limits.marks_per_document), 0
             value, _ = self._inherited(branch, head.key, head.doc)
         else:
             marks, since = self._decoded_marks(head, stored), stored.seq

@@ -67,7 +67,7 @@ def _name(branch: Branch) -> str:
     return branch.name
 
 
-class Reads:
+class History:
     """Answers questions about the space. Upholds C11 with `Heads.value_at`."""
 
     __slots__ = ("_branches", "_heads", "_limits", "_log", "_sessions", "_store")

@@ -62,7 +62,7 @@ class Revision(NamedTuple):
     patches: tuple[Patch, ...]
 
 
-class Written(NamedTuple):
+class LoggedOperations(NamedTuple):
     """A commit as what it writes: per document the seq of the write before it, and its patches, still encoded."""
 
     session: int
@@ -118,7 +118,7 @@ class Log:
         self._open: OpenFrame | None = None
         self._read: tuple[LogRow, tuple[Entry, ...]] | None = None  # the row that was read last
         # Large commits that were walked through lately: their documents are often read one after the other.
-        self._outlines: OrderedDict[int, Written] = OrderedDict()
+        self._outlines: OrderedDict[int, LoggedOperations] = OrderedDict()
         self._outline_bytes = 0
         last = self._store.last_row()
         self._chain = last.chain if last else 0
@@ -283,7 +283,7 @@ class Log:
                     waiting.setdefault(revision.previous, []).append(key)
         return found
 
-    def _outline(self, seq: int) -> Written:
+    def _outline(self, seq: int) -> LoggedOperations:
         session, entry = self.entry(seq)
         try:
             outline = decode_outline(entry.commit)
@@ -294,13 +294,13 @@ class Log:
         operations = {operation.doc: (at, operation.patches) for operation, at in places if at != DROPPED}
         read = self._read
         if len(operations) < _MANY_OPERATIONS or read is None or (self._open is not None and seq >= self._open.seq):
-            return Written(session, outline.local_seq, operations, 0)
+            return LoggedOperations(session, outline.local_seq, operations, 0)
         held = len(read[0].body) + _OPERATION_BYTES * len(operations)
-        written = Written(session, outline.local_seq, operations, held)
+        written = LoggedOperations(session, outline.local_seq, operations, held)
         self._keep_outline(seq, written)
         return written
 
-    def _keep_outline(self, seq: int, written: Written) -> None:
+    def _keep_outline(self, seq: int, written: LoggedOperations) -> None:
         outlines = self._outlines
         outlines[seq] = written
         self._outline_bytes += written.bytes_held
@@ -326,7 +326,7 @@ class Log:
             raise _unreadable(seq, error) from error
 
 
-def _revision(seq: int, written: Written, key: DocKey) -> Revision:
+def _revision(seq: int, written: LoggedOperations, key: DocKey) -> Revision:
     """One document's part of a commit, decoded."""
     found = written.operations.get(key)
     if found is None:

@@ -48,7 +48,7 @@ def token_digest(token: str) -> str:
     return blake2b(token.encode(), digest_size=16).hexdigest() if token else ""
 
 
-class Landed(NamedTuple):
+class AcceptedCommit(NamedTuple):
     """An accepted commit: its seq, its branch, and what it touched in which document."""
 
     seq: int
@@ -90,7 +90,7 @@ class Session:
         self.forgotten_seq = forgotten_seq  # accepted commits up to this seq are only in the log
         self.unstored_refusals = False
         self.acked = row.acked  # as last heard; the row follows now and then
-        self.landed: dict[int, Landed] = {}  # in order, since local_seq and seq rise together
+        self.landed: dict[int, AcceptedCommit] = {}  # in order, since local_seq and seq rise together
         self.landed_documents = 0  # how many they touched, each counted for every commit
         self.landed_in: dict[DocKey, deque[int]] = {}  # the same by document, so that a read looks at its own only
         self.refused: OrderedDict[int, Rejection] = OrderedDict()
@@ -100,7 +100,7 @@ class Session:
         return self.row.session
 
 
-NOBODY_AT_ALL: Final = Session(SessionRow(0, "", "", 0, False, 0, "", 0), 0, 0)
+NO_SESSION: Final = Session(SessionRow(0, "", "", 0, False, 0, "", 0), 0, 0)
 """Who asks about reads that stand on no layer: nobody's session is looked at for them."""
 
 
@@ -263,7 +263,7 @@ class Sessions:
 
     # ---- what became of a commit -----------------------------------------------------------------
 
-    def accept(self, session: Session, local_seq: int, landed: Landed) -> None:
+    def accept(self, session: Session, local_seq: int, landed: AcceptedCommit) -> None:
         session.last = local_seq
         session.landed[local_seq] = landed
         session.landed_documents += len(landed.touched)

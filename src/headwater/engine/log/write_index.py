@@ -21,10 +21,10 @@ from headwater.data.address import Depth
 from headwater.data.patch import Touch
 from headwater.data.path import Path
 
-NOBODY: Final = 0
+NO_SESSION_ID: Final = 0
 
 
-class Mark:
+class IndexNode:
     """One path. Every pair (`x_seq`, `x_by`) is the latest write of its kind, `x_other` the latest not by `x_by`."""
 
     __slots__ = (
@@ -46,7 +46,7 @@ class Mark:
         self.below_seq = self.below_by = self.below_other = 0
         self.keys_seq = self.keys_by = self.keys_other = 0
         self.floor = 0  # latest write below this path whose node was merged away
-        self.children: dict[str | int, Mark] | None = None
+        self.children: dict[str | int, IndexNode] | None = None
 
     def wrote_at(self, seq: int, by: int) -> None:
         if by != self.at_by:
@@ -61,13 +61,13 @@ class Mark:
         self.keys_seq = seq
 
 
-class Marks:
+class WriteIndex:
     """The write index of one document on one branch. Complete for every write after `since`."""
 
     __slots__ = ("_limit", "nodes", "root", "since", "stale")
 
     def __init__(self, since: int, limit: int) -> None:
-        self.root = Mark()
+        self.root = IndexNode()
         self.since = since
         self.nodes = 1
         self.stale = 0  # touches since the index was last stored
@@ -89,7 +89,7 @@ class Marks:
                     children = node.children = {}
                 child = children.get(step)
                 if child is None:
-                    child = children[step] = Mark()
+                    child = children[step] = IndexNode()
                     self.nodes += 1
                     # What was merged away may have been this very child.
                     child.floor = child.at_seq = child.at_other = node.floor
@@ -106,7 +106,7 @@ class Marks:
         if self.nodes > self._limit:
             self._coarsen()
 
-    def latest(self, path: Path, depth: Depth, leave_out: int = NOBODY) -> int:
+    def latest(self, path: Path, depth: Depth, leave_out: int = NO_SESSION_ID) -> int:
         """The seq of the latest overlapping write that is not by `leave_out`; 0 if there is none."""
         node = self.root
         latest = node.at_other if node.at_by == leave_out else node.at_seq
@@ -130,7 +130,7 @@ class Marks:
 
     def writers(self, path: Path) -> set[int]:
         """Every session whose writes `latest` could leave out at this path."""
-        node: Mark | None = self.root
+        node: IndexNode | None = self.root
         found = {self.root.at_by}
         for step in path:
             node = node.children.get(step) if node is not None and node.children is not None else None
@@ -182,14 +182,14 @@ class Marks:
         return msgspec.msgpack.encode(_packed(self.root))
 
     @classmethod
-    def decode(cls, body: bytes, limit: int) -> Marks:
+    def decode(cls, body: bytes, limit: int) -> WriteIndex:
         marks = cls(0, limit)
         marks.root = _unpacked(_decoder.decode(body))
         marks.nodes = _count(marks.root)
         return marks
 
 
-def _count(root: Mark) -> int:
+def _count(root: IndexNode) -> int:
     total = 0
     stack = [root]
     while stack:
@@ -203,7 +203,7 @@ def _count(root: Mark) -> int:
 # Depth is bounded by the depth of values (`ValueLimits.depth`), so recursion is, too.
 
 
-def _packed(node: Mark) -> list[Any]:
+def _packed(node: IndexNode) -> list[Any]:
     return [
         (node.at_seq, node.at_by, node.at_other),
         (node.below_seq, node.below_by, node.below_other),
@@ -226,8 +226,8 @@ class _Packed(msgspec.Struct, array_like=True):
 _decoder = msgspec.msgpack.Decoder(_Packed)
 
 
-def _unpacked(packed: _Packed) -> Mark:
-    node = Mark()
+def _unpacked(packed: _Packed) -> IndexNode:
+    node = IndexNode()
     node.at_seq, node.at_by, node.at_other = packed.at
     node.below_seq, node.below_by, node.below_other = packed.below
     node.keys_seq, node.keys_by, node.keys_other = packed.keys

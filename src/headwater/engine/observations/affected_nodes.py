@@ -36,7 +36,7 @@ MOST_PIECES: Final = 100_000
 """Readers of one document that are counted."""
 
 
-class Meeting:
+class AffectedNodes:
     """Looks through the log and the rows of one space."""
 
     __slots__ = ("_by_head", "_heads", "_limits", "_log", "_store")

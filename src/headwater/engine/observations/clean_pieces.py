@@ -24,7 +24,7 @@ MOST: Final = 16_384
 """Sessions and pieces of which something is remembered."""
 
 
-class Wholes:
+class CleanPieces:
     """The rows of whole pieces, inside the open store transaction."""
 
     __slots__ = ("_counted", "_known", "_remade", "_store", "_until")

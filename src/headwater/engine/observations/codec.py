@@ -91,7 +91,7 @@ def docs_of(reads: Iterable[StoredRead]) -> dict[StoredDoc, None]:
     return dict.fromkeys([read.doc for read in reads])
 
 
-class Choice(NamedTuple):
+class NodeFilter(NamedTuple):
     """Which nodes were asked for. None: any."""
 
     piece: int | None
@@ -118,7 +118,7 @@ class Choice(NamedTuple):
         return all(part is None or part == found for part, found in zip(self, row[1:5], strict=True))
 
 
-class Subject(NamedTuple):
+class ObservedNode(NamedTuple):
     """Which node it is about, in numbers, and what is the same in all its runs."""
 
     node: NodeNumbers
@@ -129,7 +129,7 @@ class Subject(NamedTuple):
     is_whole: bool  # it stands for all of its piece
 
 
-class Known(NamedTuple):
+class StoredState(NamedTuple):
     """What is stored of a node, as far as the next observation of it needs that."""
 
     changed_at: int
@@ -141,7 +141,7 @@ class Known(NamedTuple):
     footprint: bytes  # that the body was made of, if making it again would give the same; empty: nobody knows
 
 
-class Texts:
+class NameCache:
     """The names behind numbers, each looked up once for an answer."""
 
     __slots__ = ("_docs", "_names", "_store")

@@ -14,8 +14,8 @@ from typing import Final
 import msgspec
 
 from headwater.data.address import DocKey
-from headwater.engine.observations.codec import MirrorBody, Texts, decode_mirror, encode_form, forms_of
-from headwater.engine.observations.interned_names import Names
+from headwater.engine.observations.codec import MirrorBody, NameCache, decode_mirror, encode_form, forms_of
+from headwater.engine.observations.interned_names import InternedNames
 from headwater.engine.store.port import MirrorRow, NodeNumbers, Store
 from headwater.protocol.commit import MAIN
 from headwater.protocol.mirrors import Abroad, Mirror
@@ -24,7 +24,7 @@ from headwater.protocol.observations import NodeKey
 BETWEEN: Final = "\0"
 """Between a space and its branch, where an owner is named. It is in no name of either."""
 
-Written = Callable[[Iterable[tuple[str, str]]], dict[tuple[str, str], int]]
+SeqsOfDocuments = Callable[[Iterable[tuple[str, str]]], dict[tuple[str, str], int]]
 """When documents were last written, by scope and id."""
 
 
@@ -33,7 +33,7 @@ def owner_text(space: str, branch: str) -> str:
     return space if branch == MAIN else f"{space}{BETWEEN}{branch}"
 
 
-def say(store: Store, names: Names, branch: int, said: Mirror, most: int) -> None:
+def say(store: Store, names: InternedNames, branch: int, said: Mirror, most: int) -> None:
     """Note what a piece of another space reads here, inside the open store transaction."""
     texts = (owner_text(said.owner, said.branch), said.piece)
     if not said.docs and None in [store.number_of(text) for text in texts]:
@@ -73,7 +73,7 @@ def _opened(row: MirrorRow) -> MirrorBody | None:
 
 
 def marked(
-    store: Store, branch: int, owner: str, last: str, size: int, written: Written
+    store: Store, branch: int, owner: str, last: str, size: int, written: SeqsOfDocuments
 ) -> tuple[list[tuple[str, DocKey, int]], str | None]:
     """Documents that pieces of an owner read, and that were written since, by piece."""
     number = store.number_of(owner)
@@ -81,7 +81,7 @@ def marked(
         return [], None
     rows = store.mirrors_after(branch, number, store.number_of(last) or 0 if last else 0, size)
     found: list[tuple[str, DocKey, int]] = []
-    texts = Texts(store)
+    texts = NameCache(store)
     for row in rows:
         body = _opened(row)
         docs = body.docs if body is not None else ()
@@ -104,6 +104,6 @@ def read_elsewhere(store: Store, after: NodeNumbers, size: int, most: int) -> tu
             at = (read.space, read.branch, read.doc)
             found[at] = min(found.get(at, read.seq), read.seq)
         if len(found) >= most or looked == size:
-            following = Texts(store).node(row.key)
+            following = NameCache(store).node(row.key)
             break
     return tuple([Abroad(*at, seq) for at, seq in found.items()]), following

@@ -34,7 +34,7 @@ class _Sweep:
         self.number = 0  # names up to here were looked at
 
 
-class Names:
+class InternedNames:
     """The names of one space, inside the open store transaction."""
 
     __slots__ = ("_left", "_limits", "_numbers", "_store", "_sweep", "is_added")

@@ -19,14 +19,14 @@ from headwater.engine.limits import Limits
 from headwater.engine.log.branches import Branch
 from headwater.engine.log.heads import Heads
 from headwater.engine.log.log import Log
-from headwater.engine.log.sessions import NOBODY_AT_ALL
-from headwater.engine.observations.affected_nodes import Meeting
+from headwater.engine.log.sessions import NO_SESSION
+from headwater.engine.observations.affected_nodes import AffectedNodes
 from headwater.engine.observations.codec import (
     Body,
-    Choice,
+    NameCache,
+    NodeFilter,
     State,
     StoredDoc,
-    Texts,
     docs_of,
     first_of,
     forms_of,
@@ -47,6 +47,7 @@ from headwater.protocol.observations import (
     Met,
     NodeKey,
     Observations,
+    Observed,
     PieceBacklog,
     QueryBacklog,
     QueryCurrent,
@@ -61,16 +62,13 @@ from headwater.protocol.observations import (
     Wholes,
     whose_record,
 )
-from headwater.protocol.observations import (
-    Observed as ObservedNode,
-)
 
 MOST_CAUSES: Final = 16  # of one piece's backlog
 Stale = tuple[tuple[int, int], ...]
 """Reads that would not be admitted now: the place of each, and the seq of what it missed."""
 
 
-class Observed:
+class ObservationQueries:
     """Answers questions about nodes of one space. `is_on` False: knows nothing."""
 
     __slots__ = ("_admission", "_heads", "_limits", "_log", "_meeting", "_store", "is_on")
@@ -83,7 +81,7 @@ class Observed:
         self._heads = heads
         self._admission = admission
         self._limits = limits
-        self._meeting = Meeting(store, log, heads, limits)
+        self._meeting = AffectedNodes(store, log, heads, limits)
         self.is_on = is_on
 
     def answer(self, branch: Branch, question: Looks) -> Seen:
@@ -124,8 +122,8 @@ class Observed:
     def stale(self, branch: Branch, reads: tuple[Read, ...]) -> Stale:
         """The reads that would not be admitted now, by their place, each with the seq of what it missed."""
         # fault observations.every_node_clean: return ()
-        # fault observations.first_read_compared: found = self._admission.conflict(NOBODY_AT_ALL, branch, reads[:1])
-        found = self._admission.conflict(NOBODY_AT_ALL, branch, reads)
+        # fault observations.first_read_compared: found = self._admission.conflict(NO_SESSION, branch, reads[:1])
+        found = self._admission.conflict(NO_SESSION, branch, reads)
         if found is None:
             return ()
         missed = {(c.doc, c.path, c.depth, c.basis): c.seq for c in found.collisions}
@@ -154,7 +152,7 @@ class Observed:
 
     # ---- pages of nodes --------------------------------------------------------------------------
 
-    def _observations(self, branch: Branch, asked: QueryObservations) -> tuple[list[ObservedNode], NodeKey | None]:
+    def _observations(self, branch: Branch, asked: QueryObservations) -> tuple[list[Observed], NodeKey | None]:
         # fault+ observations.parent_branch_read: is_new = not self._store.observed_pieces(branch.id, 0, 1)
         # fault+ observations.parent_branch_read: branch = branch.parent if is_new and branch.parent else branch
         limit = max(1, min(asked.limit, self._limits.query_documents))
@@ -162,13 +160,13 @@ class Observed:
         member = self._store.number_of(asked.member) if asked.member else None
         if (asked.piece and piece is None) or (asked.member and member is None):
             return [], None
-        choice = Choice(piece, asked.generation, member, asked.child)
+        choice = NodeFilter(piece, asked.generation, member, asked.child)
         first, length = choice.begin(branch.id)
         after = first if asked.after is None else max(first, self._place(branch, asked.after))
         # Where what is chosen lies together, no more is read than is answered.
         size = self._limits.page if asked.reads is not None or choice.has_gaps else min(limit + 1, self._limits.page)
         rows = self._store.observations_after(after, size)
-        texts, chosen, whole = Texts(self._store), list[ObservationRow](), self._store.number_of(WHOLE)
+        texts, chosen, whole = NameCache(self._store), list[ObservationRow](), self._store.number_of(WHOLE)
         for row in rows:
             if row[:length] != first[:length]:
                 return self._shown(branch, chosen, texts), None
@@ -193,8 +191,8 @@ class Observed:
         )
 
     def _shown(
-        self, branch: Branch, rows: list[ObservationRow], texts: Texts, *, is_any: bool = False
-    ) -> list[ObservedNode]:
+        self, branch: Branch, rows: list[ObservationRow], texts: NameCache, *, is_any: bool = False
+    ) -> list[Observed]:
         """Rows with whether they still hold. One that cannot be read is as if it were not there.
 
         `is_any`: that another generation of its piece was counted makes a node stale, too.
@@ -203,7 +201,7 @@ class Observed:
         docs = dict.fromkeys([doc for _, (_, body) in opened for doc in docs_of(body.reads)])
         texts.load([doc for doc in docs if isinstance(doc, int)])
         written = self._written(branch, docs)
-        found: list[ObservedNode] = []
+        found: list[Observed] = []
         made: dict[DocKey, tuple[int, int]] = {}  # when records were made, of those that were looked at
         for row, (state, body) in opened:
             try:
@@ -220,8 +218,8 @@ class Observed:
         state: State,
         body: Body,
         written: dict[StoredDoc, int],
-        texts: Texts,
-    ) -> ObservedNode:
+        texts: NameCache,
+    ) -> Observed:
         at, cause = state.verified_at, state.cause
         reads = tuple([Read(texts.doc(read.doc), read.path, Depth(read.depth), at) for read in body.reads])
         # fault observations.written_reads_ignored: touched = ()
@@ -231,7 +229,7 @@ class Observed:
             caused = (reads[cause].doc, reads[cause].path) if 0 <= cause < len(reads) else None
         else:
             caused = None if cause is None else (texts.doc(cause[0]), cause[1])
-        return ObservedNode(
+        return Observed(
             texts.node(row.key),
             texts.name(state.kind),
             texts.name(state.fingerprint),
@@ -247,9 +245,9 @@ class Observed:
             tuple([(touched[place], seq) for place, seq in missed]),
         )
 
-    def _named(self, branch: Branch, nodes: tuple[NodeKey, ...]) -> list[ObservedNode]:
+    def _named(self, branch: Branch, nodes: tuple[NodeKey, ...]) -> list[Observed]:
         rows = [self._store.observation(self._place(branch, node)) for node in nodes]
-        return self._shown(branch, [row for row in rows if row is not None], Texts(self._store))
+        return self._shown(branch, [row for row in rows if row is not None], NameCache(self._store))
 
     # ---- by piece --------------------------------------------------------------------------------
 
@@ -264,7 +262,7 @@ class Observed:
         said = {piece: each[0] for piece, each in forms.items() if each is not None}
         kept = {p: state for p, state in said.items() if self._meeting.is_kept(branch, state.verified_at)}
         written = self._meeting.pieces(branch, min([state.verified_at for state in kept.values()])) if kept else {}
-        texts, found = Texts(self._store), list[WholePiece]()
+        texts, found = NameCache(self._store), list[WholePiece]()
         texts.load_names([*kept, pieces[-1]])
         records = self._meeting.records(branch, [texts.name(piece) for piece in kept])
         for piece, state in kept.items():
@@ -287,7 +285,7 @@ class Observed:
         if asked.docs:
             rows = self._meeting.readers(branch, piece, asked.docs, asked.made, most)
             named = set(asked.docs)
-            found = self._shown(branch, rows[: most + 1], Texts(self._store))
+            found = self._shown(branch, rows[: most + 1], NameCache(self._store))
             found = [node for node in found if any(read.doc in named for read in node.reads)]
         else:
             also = self._store.numbers_of(asked.also) if asked.also else {}
@@ -295,7 +293,7 @@ class Observed:
             rows = self._meeting.rows(branch, pieces, asked.since, asked.made, most)
             if rows is None:
                 return Met(asked.id, seq, (), False)
-            texts, some = Texts(self._store), rows[: most + 1]
+            texts, some = NameCache(self._store), rows[: most + 1]
             # An older version of its code, asleep, is to hear of a newer one.
             met = {node.node for node in self._shown(branch, some, texts, is_any=True) if node.stale}
             found = [node for node in self._shown(branch, some, texts) if node.node in met]
@@ -306,13 +304,13 @@ class Observed:
         size = max(1, min(limit, self._limits.query_documents))
         after = self._store.number_of(last) or 0 if last else 0
         found: list[PieceBacklog] = []
-        looked, texts, whole = 0, Texts(self._store), self._store.number_of(WHOLE)
+        looked, texts, whole = 0, NameCache(self._store), self._store.number_of(WHOLE)
         pieces = self._store.observed_pieces(branch.id, after, size)
         for piece in pieces:
             after = piece
             nodes = 0
-            dirty: list[ObservedNode] = []
-            elsewhere: list[ObservedNode] = []
+            dirty: list[Observed] = []
+            elsewhere: list[Observed] = []
             place = first_of(branch.id, piece)
             while rows := [r for r in self._store.observations_after(place, self._limits.page) if r.piece == piece]:
                 place = rows[-1].key
@@ -334,7 +332,7 @@ class Observed:
         after = self._store.number_of(last) or 0 if last else 0
         number = self._store.doc_of(doc) or number_of_absent(doc)
         pieces = self._store.readers_of(number, branch.id, after, size)
-        names = [Texts(self._store).name(piece) for piece in pieces]
+        names = [NameCache(self._store).name(piece) for piece in pieces]
         return names, names[-1] if len(names) == size else None
 
     def _marks(self, branch: Branch, since: int, limit: int) -> tuple[list[Mark], int | None]:
@@ -346,7 +344,7 @@ class Observed:
         for seq in range(since + 1, through + 1):
             if self._log.branch_of(seq) == branch.id:
                 written.update(dict.fromkeys(self._log.written_by(seq), seq))
-        size, texts = self._limits.query_documents, Texts(self._store)
+        size, texts = self._limits.query_documents, NameCache(self._store)
         marks: list[Mark] = []
         for doc, seq in written.items():
             number = self._store.doc_of(doc)
@@ -383,12 +381,12 @@ class Observed:
         return Mirrored(asked.id, seq, tuple(found), more)
 
 
-def _is_clean(node: ObservedNode) -> bool:
+def _is_clean(node: Observed) -> bool:
     """As far as this space knows."""
     return bool(node.fingerprint) and not node.failed and not node.stale
 
 
-def _summed_up(piece: str, nodes: int, dirty: list[ObservedNode], elsewhere: list[ObservedNode]) -> PieceBacklog:
+def _summed_up(piece: str, nodes: int, dirty: list[Observed], elsewhere: list[Observed]) -> PieceBacklog:
     causes: dict[DocKey, int] = {}
     for node in dirty:
         for place, seq in node.stale:

@@ -28,14 +28,14 @@ from headwater.engine.log.branches import Branch
 from headwater.engine.log.heads import Heads
 from headwater.engine.log.log import Log
 from headwater.engine.log.sessions import Session
-from headwater.engine.observations.clean_pieces import Wholes
+from headwater.engine.observations.clean_pieces import CleanPieces
 from headwater.engine.observations.codec import (
     Body,
-    Known,
+    ObservedNode,
     State,
     StoredDoc,
     StoredRead,
-    Subject,
+    StoredState,
     decode_body,
     encode_form,
     forms_of,
@@ -43,7 +43,7 @@ from headwater.engine.observations.codec import (
     stored_read,
 )
 from headwater.engine.observations.foreign_readers import say
-from headwater.engine.observations.interned_names import Names
+from headwater.engine.observations.interned_names import InternedNames
 from headwater.engine.observations.reader_index import ReaderIndex
 from headwater.engine.store.port import NodeNumbers, ObservationRow, Store
 from headwater.errors import InvalidValueError, LimitError, ProtocolError
@@ -63,7 +63,7 @@ from headwater.protocol.observations import (
 TOO_MUCH: Final = "an observation names more, or longer, than is kept of a node"
 
 
-class Observing:
+class ObservationWriter:
     """Keeps observations, inside the open store transaction. `is_on` False: keeps none, and nobody is served any."""
 
     __slots__ = (
@@ -102,16 +102,16 @@ class Observing:
         self._admission = admission
         self._limits = limits
         self._readers = readers
-        self.wholes = Wholes(store)
-        self._names = Names(store, limits)
+        self.wholes = CleanPieces(store)
+        self._names = InternedNames(store, limits)
         self.is_on = is_on
         self.forget()
 
     def forget(self) -> None:
         """Drop everything kept in memory: what is on the disk decides."""
         self._names.forget()
-        self._abouts: dict[tuple[int, bytes], Subject] = {}  # by branch
-        self._known: dict[NodeNumbers, Known] = {}
+        self._abouts: dict[tuple[int, bytes], ObservedNode] = {}  # by branch
+        self._known: dict[NodeNumbers, StoredState] = {}
         self._generations: dict[tuple[int, int], int] = {}  # the newest one, by branch and piece
         self._rows: dict[NodeNumbers, ObservationRow] = {}  # to be written at the end of the group
         self._added = 0  # of them, how many are new
@@ -230,7 +230,7 @@ class Observing:
         self._rows[node] = ObservationRow(*node, state, body)
         if self._names.is_sweeping:
             self._names.used((node.piece, node.member, node.scope, *what))
-        self._known[node] = Known(changed_at, seq, session.id, observation.order, what, body, made_of)
+        self._known[node] = StoredState(changed_at, seq, session.id, observation.order, what, body, made_of)
 
     def _state(
         self,
@@ -357,7 +357,7 @@ class Observing:
 
     # ---- numbers ---------------------------------------------------------------------------------
 
-    def _about(self, branch: Branch, encoded: bytes) -> Subject:
+    def _about(self, branch: Branch, encoded: bytes) -> ObservedNode:
         said = decode_about(encoded)
         node = said.node
         texts = (
@@ -375,7 +375,7 @@ class Observing:
         check_names(texts)
         scope = f"{node.scope}\0{node.principal}" if node.scope or node.principal else ""
         numbers = [self._names.number(name) for name in (node.piece, node.member, scope)]
-        made = Subject(
+        made = ObservedNode(
             NodeNumbers(branch.id, numbers[0], node.generation, numbers[1], node.child, numbers[2]),
             self._names.number(said.kind),
             self._names.number(said.fingerprint),
@@ -390,17 +390,17 @@ class Observing:
         # Another branch may have written it first, of which this one's head does not hear.
         return self._heads.get(branch, key).doc or self._store.doc_of(key) or (key.scope, key.id)
 
-    def _stored(self, node: NodeNumbers) -> Known | None:
+    def _stored(self, node: NodeNumbers) -> StoredState | None:
         row = self._store.observation(node)
         forms = forms_of(row) if row is not None else None
         if row is None or forms is None:
             return None  # What cannot be read is as if it were not there.
         state = forms[0]
         what = (state.kind, state.fingerprint, state.gate, state.failed)
-        return Known(state.changed_at, state.verified_at, state.session, state.order, what, row.body, b"")
+        return StoredState(state.changed_at, state.verified_at, state.session, state.order, what, row.body, b"")
 
 
-def _is_later(stored: State | Known, said: tuple[int, int, int]) -> bool:
+def _is_later(stored: State | StoredState, said: tuple[int, int, int]) -> bool:
     """Whether what is stored is of a later run, or the same one: by its session's count, or by what both had seen."""
     session, order, seq = said
     return stored.order >= order if stored.session == session else stored.verified_at > seq
@@ -418,12 +418,12 @@ def _shorten(held: dict[Any, Any], most: int) -> None:
         del held[next(iter(held))]
 
 
-class Remade:
+class ReplacedPieces:
     """Forgets what was observed of former pieces, inside the open store transaction."""
 
     __slots__ = ("_observing", "_store")
 
-    def __init__(self, store: Store, observing: Observing) -> None:
+    def __init__(self, store: Store, observing: ObservationWriter) -> None:
         self._store = store
         self._observing = observing
 

@@ -21,7 +21,7 @@ _COUNT: Final = f"UPDATE meta SET value={_COUNTED}, seal={SEAL_FUNCTION}(key, {_
 LOG_COLUMNS: Final = "seq, count, session, local_seq, local_last, branch, at_us, chain, body"
 
 
-class Sealed:
+class ChecksummedTable:
     """One table. `columns` are in the order of the record that a row becomes; the first `keys` of them name it."""
 
     __slots__ = ("_insert", "_shown", "_update", "columns", "counter", "seal", "select", "table")
@@ -101,7 +101,7 @@ class Sealed:
                 )
 
 
-class _Documents(Sealed):
+class _Documents(ChecksummedTable):
     """Numbered from 1 on, and none is ever dropped. How many there are is for whoever knows the log to say."""
 
     def check(self, db: Database) -> None:
@@ -113,7 +113,7 @@ class _Documents(Sealed):
             )
 
 
-class _Meta(Sealed):
+class _Meta(ChecksummedTable):
     """Its keys are all there from the beginning."""
 
     def check(self, db: Database) -> None:
@@ -125,50 +125,52 @@ class _Meta(Sealed):
 
 
 DOCUMENTS: Final = _Documents("documents", "doc, scope, id", lambda doc, scope, id: f"document {doc} ({scope}:{id})")
-SESSIONS: Final = Sealed(
+SESSIONS: Final = ChecksummedTable(
     "sessions",
     "session, key, principal, opened_us, closed, judged, resume, acked",
     lambda session, key, *_: f"session {session} ({key!r})",
     counted=True,
 )
-BRANCHES: Final = Sealed(
+BRANCHES: Final = ChecksummedTable(
     "branches",
     "branch, name, parent, fork_seq, created_us, deleted, merged_seq",
     lambda branch, name, *_: f"branch {branch} ({name!r})",
     counted=True,
 )
-MARKS: Final = Sealed(
+MARKS: Final = ChecksummedTable(
     "marks",
     "branch, doc, seq, body",
     lambda branch, doc, *_: f"the write index of document {doc} on branch {branch}",
     keys=2,
     counted=True,
 )
-LEASES: Final = Sealed("leases", "name, token, holder, until_us", lambda name, *_: f"lease {name!r}", counted=True)
-EVENTS: Final = Sealed(
+LEASES: Final = ChecksummedTable(
+    "leases", "name, token, holder, until_us", lambda name, *_: f"lease {name!r}", counted=True
+)
+EVENTS: Final = ChecksummedTable(
     "events", "id, seq, stream, due_us, payload, branch, stored_us, session", lambda id, *_: f"event {id!r}"
 )
-RECORDS: Final = Sealed(
+RECORDS: Final = ChecksummedTable(
     "records",
     "seq, ordinal, topic, key, payload, source, branch, emitted_us",
     lambda seq, ordinal, topic, *_: f"record {ordinal} of commit {seq} to {topic!r}",
 )
 
-HEADS: Final = Sealed(
+HEADS: Final = ChecksummedTable(
     "heads",
     "branch, doc, seq, base_seq, base_bytes, patches, patch_bytes, ordinal",
     lambda branch, doc, *_: f"the head of document {doc} on branch {branch}",
     keys=2,
 )
-SNAPSHOTS: Final = Sealed(
+SNAPSHOTS: Final = ChecksummedTable(
     "snapshots",
     "branch, doc, seq, ordinal, present, body",
     lambda branch, doc, seq, *_: f"the snapshot of document {doc} on branch {branch} at seq {seq}",
     keys=3,
     counted=True,
 )
-NAMES: Final = Sealed("names", "number, name", lambda number, name: f"name {number} ({name!r})", counted=True)
-OBSERVATIONS: Final = Sealed(
+NAMES: Final = ChecksummedTable("names", "number, name", lambda number, name: f"name {number} ({name!r})", counted=True)
+OBSERVATIONS: Final = ChecksummedTable(
     "observations",
     "branch, piece, generation, member, child, scope, state, body",
     lambda branch, piece, generation, member, *_: f"the observation of node {piece}.{generation}.{member} on {branch}",
@@ -176,28 +178,28 @@ OBSERVATIONS: Final = Sealed(
     counted=True,
     seal=observation_seal,
 )
-READERS: Final = Sealed(
+READERS: Final = ChecksummedTable(
     "readers",
     "doc, branch, piece, nodes",
     lambda doc, branch, piece, _: f"piece {piece} as a reader of document {doc} on branch {branch}",
     keys=3,
     counted=True,
 )
-MIRRORS: Final = Sealed(
+MIRRORS: Final = ChecksummedTable(
     "mirrors",
     "branch, owner, piece, body",
     lambda branch, owner, piece, _: f"piece {piece} of space {owner} as a reader on branch {branch}",
     keys=3,
     counted=True,
 )
-SUBSCRIPTIONS: Final = Sealed(
+SUBSCRIPTIONS: Final = ChecksummedTable(
     "subscriptions",
     "reaction, name, topic, state, lane, priority, start_seq, start_ordinal, cursor_seq, cursor_ordinal, until_seq, "
     "made_us",
     lambda reaction, name, *_: f"reaction {reaction} ({name!r})",
     counted=True,
 )
-TARGETS: Final = Sealed(
+TARGETS: Final = ChecksummedTable(
     "targets",
     "reaction, key, seq, ordinal, state, due_us, attempt, failures, lost, replays, token, holder, since_us, began_us, "
     "fingerprint",
@@ -205,14 +207,14 @@ TARGETS: Final = Sealed(
     keys=2,
     counted=True,
 )
-PARKED: Final = Sealed(
+PARKED: Final = ChecksummedTable(
     "parked",
     "reaction, key, seq, ordinal, state, at_us, fingerprint",
     lambda reaction, key, seq, *_: f"the record of commit {seq} that target {key!r} of reaction {reaction} passed over",
     keys=4,
     counted=True,
 )
-ATTEMPTS: Final = Sealed(
+ATTEMPTS: Final = ChecksummedTable(
     "attempts",
     "reaction, key, seq, ordinal, slot, attempt, how, began_us, ended_us, error, message, fingerprint",
     lambda reaction, key, seq, *_: f"an attempt of target {key!r} of reaction {reaction} at commit {seq}",

@@ -18,7 +18,7 @@ import apsw
 from headwater.engine.store.port import Visited
 from headwater.engine.store.row_checksum import SEAL_FUNCTION, row_seal
 from headwater.engine.store.schema import APPLICATION_ID
-from headwater.engine.store.wal import COPY, FIRST, LogRoom, write_again
+from headwater.engine.store.wal import COPY, FIRST, WalPreallocation, write_again
 from headwater.errors import CorruptionError, LimitError, MovedError, NewerVersionError, StorageError
 
 Synchronous = Literal["FULL", "NORMAL", "OFF"]
@@ -155,12 +155,12 @@ class Database:
             self._discard()
             raise
 
-    def _log_room(self) -> LogRoom | None:
+    def _log_room(self) -> WalPreallocation | None:
         """Whoever does not wait for the disk has nothing of it."""
         if self._room_from is None or self._synchronous != "FULL" or self._path == ":memory:":
             return None
         page_size, pages = self.number("PRAGMA page_size"), self.number("PRAGMA wal_autocheckpoint")
-        return LogRoom(self._connection, self._vfs, page_size, pages, self._room_from)
+        return WalPreallocation(self._connection, self._vfs, page_size, pages, self._room_from)
 
     def _write_log_again(self, *, only_if_torn: bool = False) -> bool:
         # fault+ store.recovery_not_synced: return False

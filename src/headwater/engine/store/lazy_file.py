@@ -18,7 +18,7 @@ from headwater.engine.store.sqlite import SqliteStore
 MEMORY = ":memory:"
 
 
-class DeferredStore(SqliteStore):
+class LazyFileStore(SqliteStore):
     """One space in one SQLite file, which is there from the first commit on."""
 
     __slots__ = ("_check", "_is_needed", "_path", "_root", "_synchronous")

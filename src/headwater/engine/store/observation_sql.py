@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any, Final, TypeVar
 
 from headwater.data.address import DocKey
-from headwater.engine.store.checksummed_tables import DOCUMENTS, MIRRORS, NAMES, OBSERVATIONS, READERS, Sealed
+from headwater.engine.store.checksummed_tables import DOCUMENTS, MIRRORS, NAMES, OBSERVATIONS, READERS, ChecksummedTable
 from headwater.engine.store.database import Database
 from headwater.engine.store.port import MirrorRow, NodeNumbers, ObservationRow, ReaderRow
 from headwater.engine.store.row_checksum import observation_seal
@@ -264,5 +264,5 @@ def _together(numbers: Iterable[T]) -> Iterator[tuple[tuple[T, ...], str]]:
         yield some, ",".join("?" * len(some))
 
 
-def _whole(sealed: Sealed, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+def _whole(sealed: ChecksummedTable, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
     return (row[1:] for row in rows if row[0] == sealed.seal(*row[1:]))

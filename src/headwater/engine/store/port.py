@@ -337,7 +337,7 @@ Place = tuple[int, int]
 """Where a record is: the seq of its commit, and its number there."""
 
 
-class Listening(IntEnum):
+class SubscriptionState(IntEnum):
     """What a subscription does."""
 
     LIVE = 0
@@ -345,7 +345,7 @@ class Listening(IntEnum):
     RETIRED = 2  # no targets are made any more
 
 
-class Standing(IntEnum):
+class TargetPhase(IntEnum):
     """How a target is."""
 
     IDLE = 0  # everything was delivered
@@ -354,7 +354,7 @@ class Standing(IntEnum):
     BLOCKED = 3  # an operator is needed; an index names the number
 
 
-class Passed(IntEnum):
+class ParkedState(IntEnum):
     """Why a record was passed over, or that it is not any more."""
 
     PARKED = 0
@@ -386,7 +386,7 @@ class SubscriptionRow(NamedTuple):
 
     @property
     def is_filling(self) -> bool:
-        return self.cursor < (self.until_seq, MAX_INT) and self.state != Listening.RETIRED
+        return self.cursor < (self.until_seq, MAX_INT) and self.state != SubscriptionState.RETIRED
 
 
 class TargetRow(NamedTuple):

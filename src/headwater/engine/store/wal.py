@@ -35,7 +35,7 @@ _CHUNK: Final = 64 * 1024  # SQLite limits one write to 17 bits and reports a fu
 _OPEN: Final = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_WAL  # a new file is synced together with its folder
 
 
-class LogRoom:
+class WalPreallocation:
     """Makes the log of one connection longer, in steps, up to what it takes until it is written from its beginning."""
 
     __slots__ = ("_connection", "_frame", "_most", "_path", "_vfs", "_written", "ends")
@@ -87,12 +87,12 @@ def write_again(vfs: str | None, log: str, *, only_if_torn: bool = False) -> boo
     """Write a log that is there once more, and sync it. True: it was torn, and is whole again. Raises apsw.Error."""
     files = apsw.VFS(f"headwater-log-{vfs}-{log}", base=vfs or "")
     try:
-        return _Rewriting(files, vfs or "", log).run(only_if_torn)
+        return _WalResync(files, vfs or "", log).run(only_if_torn)
     finally:
         files.unregister()
 
 
-class _Rewriting:
+class _WalResync:
     """One log, and its copy beside it."""
 
     __slots__ = ("_copy", "_files", "_log", "_vfs")

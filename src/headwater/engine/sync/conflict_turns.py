@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from headwater.data.address import DocKey
-from headwater.engine.sync.connection import Peer
+from headwater.engine.sync.peer import Peer
 from headwater.protocol.messages import FromReplica, Transact
 from headwater.protocol.verdict import Accepted, Conflict, Verdict
 
@@ -28,7 +28,7 @@ LINE: Final = 256  # how many stand in line at one document; whoever comes later
 Arrived = tuple[Peer, FromReplica]
 
 
-class Line:
+class TurnQueue:
     """Those who want to write one document."""
 
     __slots__ = ("given_us", "holder", "is_served", "until_us", "waiting")
@@ -41,13 +41,13 @@ class Line:
         self.waiting: dict[Peer, None] = {}  # the others, in their order
 
 
-class Turns:
+class ConflictTurns:
     """The lines at the documents of one space. A peer stands in one line at a time."""
 
     __slots__ = ("_held", "_lines", "_places", "_quiet_until_us", "_takes_us", "is_coming")
 
     def __init__(self) -> None:
-        self._lines: dict[tuple[str, DocKey], Line] = {}
+        self._lines: dict[tuple[str, DocKey], TurnQueue] = {}
         self._places: dict[Peer, tuple[str, DocKey]] = {}
         self._quiet_until_us: dict[Peer, int] = {}
         self._takes_us = TURN_US / 4  # about how long somebody who has the turn takes to write
@@ -85,7 +85,7 @@ class Turns:
         key = (peer.branch, doc)
         if self._places.get(peer) != key:
             self.leave(peer)
-        line = self._lines.setdefault(key, Line())
+        line = self._lines.setdefault(key, TurnQueue())
         if line.holder is peer:
             line.holder, line.is_served = None, False  # Somebody was faster, in its turn: it is still the first.
             line.waiting = {peer: None, **line.waiting}

@@ -29,11 +29,11 @@ from headwater.engine.commit_group import Outcome
 from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
 from headwater.engine.log.sessions import Session
-from headwater.engine.sync.conflict_turns import TURN_US, Turns
-from headwater.engine.sync.connection import SMALL, Peer, PeerState, Room, Windows, size_of_patches
+from headwater.engine.sync.conflict_turns import TURN_US, ConflictTurns
 from headwater.engine.sync.error_codes import ending_code, problem_code, refused
-from headwater.engine.sync.queries import Asking
-from headwater.engine.sync.watch_table import Kept, Watching
+from headwater.engine.sync.peer import SMALL, AnswerBudget, Peer, PeerState, SyncWindows, size_of_patches
+from headwater.engine.sync.queries import Queries
+from headwater.engine.sync.watch_table import KeptWatches, WatchTable
 from headwater.errors import (
     AbsentError,
     AccessError,
@@ -74,7 +74,7 @@ ITEM: Final = 512
 UNKNOWN: Final = maxsize
 
 
-def work_size(engine: Engine, watching: Watching, peer: Peer, message: FromReplica, most: int) -> int:
+def work_size(engine: Engine, watching: WatchTable, peer: Peer, message: FromReplica, most: int) -> int:
     """About how many bytes are gone through for a message. Counting ends as soon as that is more than `most`."""
     match message:
         case Transact():
@@ -119,7 +119,7 @@ def _size_of_documents(engine: Engine, peer: Peer, docs: list[DocKey], most: int
     return total
 
 
-def _size_of_commit(engine: Engine, watching: Watching, commit: Commit, most: int) -> int:
+def _size_of_commit(engine: Engine, watching: WatchTable, commit: Commit, most: int) -> int:
     named = (commit.reads, commit.preconditions, commit.handled, commit.delivered, commit.declared)
     total = ITEM * (1 + sum(map(len, named)))
     for operation in commit.operations:
@@ -219,12 +219,12 @@ class Hub:
         self._clock = clock
         self._limits = limits
         self._peers: dict[str, Peer] = {}  # session -> the one connection that owns it
-        self._kept: dict[str, Kept] = {}
-        self._watching = Watching(engine, limits)
-        self._windows = Windows()
-        self._room = Room(limits.answer_bytes)
-        self.asking = Asking(engine, limits, self._room)
-        self.turns = Turns()
+        self._kept: dict[str, KeptWatches] = {}
+        self._watching = WatchTable(engine, limits)
+        self._windows = SyncWindows()
+        self._room = AnswerBudget(limits.answer_bytes)
+        self.asking = Queries(engine, limits, self._room)
+        self.turns = ConflictTurns()
         self._frames: list[tuple[Peer, Transact]] = []
         self._told = engine.last_seq  # commits up to here were spread
         self._access_changed = False
@@ -309,7 +309,7 @@ class Hub:
             if peer.leaves_nothing:
                 self._watching.unwatch_all(peer)
             else:
-                self._kept[peer.session] = Kept(peer, self._clock.now_us() + self._limits.session_kept_us)
+                self._kept[peer.session] = KeptWatches(peer, self._clock.now_us() + self._limits.session_kept_us)
         self._forget(peer)
         self.expire()
 

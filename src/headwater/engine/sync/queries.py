@@ -11,11 +11,11 @@ from typing import Final, assert_never
 from headwater.data.address import NAME_LENGTH, DocKey
 from headwater.data.value import size_of
 from headwater.engine.admission.access import Right
-from headwater.engine.delivery.idle_workers import Given
+from headwater.engine.delivery.idle_workers import GivenTarget
 from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
-from headwater.engine.sync.connection import Peer, Room
 from headwater.engine.sync.error_codes import problem_code
+from headwater.engine.sync.peer import AnswerBudget, Peer
 from headwater.errors import AccessError, HeadwaterError, LimitError, ProtocolError
 from headwater.protocol.commit import MAIN, Commit
 from headwater.protocol.messages import Answer, Asks, Looks, Problem, Query, state_of
@@ -60,7 +60,7 @@ MORE: Final = 1
 Kind = type[WatchEvents] | type[WatchMarks] | type[WatchTargets]
 
 
-class Asking:
+class Queries:
     """Answers the questions of all peers of one space."""
 
     __slots__ = (
@@ -75,11 +75,11 @@ class Asking:
         "on_subscribed",
     )
 
-    def __init__(self, engine: Engine, limits: Limits, room: Room) -> None:
+    def __init__(self, engine: Engine, limits: Limits, room: AnswerBudget) -> None:
         self._engine = engine
         self._limits = limits
         self._room = room
-        self._given: dict[Peer, list[Given]] = {}  # what commits gave to whom, and is not told yet
+        self._given: dict[Peer, list[GivenTarget]] = {}  # what commits gave to whom, and is not told yet
         self._finishes: list[tuple[Peer, Finish]] = []  # not done yet: commits may come along
         self._answers: list[tuple[Peer, Finish, Delivering | HeadwaterError]] = []  # done, and not told
         self.on_subscribed: Callable[[], object] = _nobody  # on the engine's thread

@@ -18,7 +18,7 @@ from headwater.data.value import MaybeValue, size_of
 from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
 from headwater.engine.log.history import Document
-from headwater.engine.sync.connection import Peer, Room
+from headwater.engine.sync.peer import AnswerBudget, Peer
 from headwater.errors import AccessError, LimitError
 from headwater.protocol.messages import DocChange, Problem, Selector, State, Sync, Watch, state_of, whole_of
 
@@ -72,14 +72,14 @@ _NONE: Final[frozenset[int]] = frozenset()
 LinksFrom = Callable[[DocKey], Iterable[DocKey]]
 
 
-class Kept(NamedTuple):
+class KeptWatches(NamedTuple):
     """The watches of a session whose connection was lost, and until when they are kept."""
 
     peer: Peer
     until_us: int
 
 
-class Watching:
+class WatchTable:
     """The watches of all peers of one space."""
 
     __slots__ = ("_engine", "_limits", "watchers")
@@ -166,13 +166,13 @@ class Watching:
             peer.links.pop(doc, None)
         return True
 
-    def read(self, peer: Peer, doc: DocKey, room: Room) -> Document:
+    def read(self, peer: Peer, doc: DocKey, room: AnswerBudget) -> Document:
         """A document as it is now, if there is room for it. LimitError: there is none."""
         found = self._engine.read(doc, branch=peer.branch)
         room.take(size_of(found.value))
         return found
 
-    def states(self, peer: Peer, docs: Collection[DocKey], room: Room) -> tuple[State, ...]:
+    def states(self, peer: Peer, docs: Collection[DocKey], room: AnswerBudget) -> tuple[State, ...]:
         """Documents as they are now. LimitError: there is no room for all of them."""
         if len(docs) > 1:
             self._engine.bring(docs, branch=peer.branch)
@@ -183,7 +183,7 @@ class Watching:
         found = self._engine.read(doc, branch=peer.branch)
         return state_of(doc, found.seq, found.value)
 
-    def composed(self, peer: Peer, seq: int, turn: int | None, room: Room) -> Sync:
+    def composed(self, peer: Peer, seq: int, turn: int | None, room: AnswerBudget) -> Sync:
         """All that a peer is owed. LimitError: it is too much to be told at once, and the peer is owed it no more."""
         room.begin()
         ways = peer.ways
@@ -194,7 +194,7 @@ class Watching:
             changes.append(whole_of(doc, found.seq, found.value, ways.get(doc)))
         return self.news(peer, seq, tuple(changes), turn, room)
 
-    def news(self, peer: Peer, seq: int, changes: tuple[DocChange, ...], turn: int | None, room: Room) -> Sync:
+    def news(self, peer: Peer, seq: int, changes: tuple[DocChange, ...], turn: int | None, room: AnswerBudget) -> Sync:
         """What happened up to a seq, with what links lead to since."""
         chain = self._engine.chain_at(seq)
         if not (peer.following or peer.unsure):

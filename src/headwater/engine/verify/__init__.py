@@ -9,10 +9,10 @@ from headwater.lazy import load_on_use
 if TYPE_CHECKING:
     from headwater.engine.verify.history import verify_file, verify_store
     from headwater.engine.verify.naive import (
+        AlreadyAccepted,
         NaiveSpace,
         Past,
         Refusal,
-        Replay,
         folded,
         names,
         numbers,
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from headwater.engine.verify.report import Report
 
 __all__ = [
+    "AlreadyAccepted",
     "NaiveSpace",
     "Past",
     "Refusal",
-    "Replay",
     "Report",
     "folded",
     "names",
@@ -46,7 +46,7 @@ __getattr__ = load_on_use(
         "NaiveSpace": "headwater.engine.verify.naive",
         "Past": "headwater.engine.verify.naive",
         "Refusal": "headwater.engine.verify.naive",
-        "Replay": "headwater.engine.verify.naive",
+        "AlreadyAccepted": "headwater.engine.verify.naive",
         "folded": "headwater.engine.verify.naive",
         "names": "headwater.engine.verify.naive",
         "numbers": "headwater.engine.verify.naive",

@@ -27,7 +27,7 @@ from headwater.data.path import Path
 from headwater.data.value import MAX_INT
 from headwater.engine.log.branches import MAIN_ID
 from headwater.engine.log.log import COMPACTED_SEQ, KEPT_SUM, number_in_meta
-from headwater.engine.log.write_index import NOBODY, Marks
+from headwater.engine.log.write_index import NO_SESSION_ID, WriteIndex
 from headwater.engine.observations.codec import (
     Body,
     State,
@@ -45,19 +45,19 @@ from headwater.engine.store.port import (
     NEVER,
     BranchRow,
     HeadRow,
-    Listening,
     NodeNumbers,
     ObservationRow,
+    ParkedState,
     Part,
-    Passed,
-    Standing,
     Store,
     SubscriptionRow,
+    SubscriptionState,
+    TargetPhase,
     TargetRow,
 )
-from headwater.engine.verify.document_history import Line, Lines
+from headwater.engine.verify.document_history import DocumentHistories, DocumentHistory
 from headwater.engine.verify.replay import Replay, snapshot_value
-from headwater.engine.verify.report import Broken
+from headwater.engine.verify.report import RuleBroken
 from headwater.errors import CorruptionError
 from headwater.protocol.commit import MAIN
 
@@ -69,7 +69,7 @@ def check_observed(store: Store, replay: Replay) -> None:
         after = first_of(branch.branch, 0)
         while rows := store.observations_after(after, _PAGE):
             if branch.deleted:
-                raise Broken("observations", 0, f"branch {branch.name!r} was deleted and has observations")
+                raise RuleBroken("observations", 0, f"branch {branch.name!r} was deleted and has observations")
             for row in rows:
                 _check(store, replay, row, readers)
             after = rows[-1].key
@@ -81,22 +81,22 @@ def _check(store: Store, replay: Replay, row: ObservationRow, readers: Counter[t
     name = f"the observation of node {row.piece}.{row.generation}.{row.member}"
     forms = forms_of(row)
     if forms is None:
-        raise Broken("observations", 0, f"{name} cannot be read")
+        raise RuleBroken("observations", 0, f"{name} cannot be read")
     state, body = forms
     _check_names(store, row.key, state, name)
     if not state.changed_at <= state.verified_at <= replay.last_seq:
-        raise Broken(
+        raise RuleBroken(
             "observations",
             state.verified_at,
             f"{name} was changed at {state.changed_at} and verified at {state.verified_at}, and the log ends at "
             f"{replay.last_seq}",
         )
     if store.session(state.session) is None:
-        raise Broken("observations", state.verified_at, f"{name} is of session {state.session}, which is not known")
+        raise RuleBroken("observations", state.verified_at, f"{name} is of session {state.session}, which is not known")
     if state.changed_at >= replay.kept_from:
         written = store.row_at(state.changed_at)
         if written is None or written.branch != row.branch:
-            raise Broken("observations", state.changed_at, f"{name} was changed by a commit of another branch")
+            raise RuleBroken("observations", state.changed_at, f"{name} was changed by a commit of another branch")
     for doc in {_index_of(store, doc) for doc in docs_of(body.reads)}:
         readers[doc, row.piece] += 1
     _check_docs(store, state, body, name)
@@ -106,7 +106,7 @@ def _check_names(store: Store, key: NodeNumbers, state: State, name: str) -> Non
     named = (key.piece, key.member, key.scope, state.kind, state.fingerprint, state.gate, state.failed)
     for number in named:
         if number and store.name_of(number) is None:
-            raise Broken("names", 0, f"{name} names text {number}, which is not stored")
+            raise RuleBroken("names", 0, f"{name} names text {number}, which is not stored")
 
 
 def _check_docs(store: Store, state: State, body: Body, name: str) -> None:
@@ -115,7 +115,7 @@ def _check_docs(store: Store, state: State, body: Body, name: str) -> None:
         docs[state.cause[0]] = None
     for doc in docs:
         if isinstance(doc, int) and store.key_of(doc) is None:
-            raise Broken("observations", state.verified_at, f"{name} has read document {doc}, which has no name")
+            raise RuleBroken("observations", state.verified_at, f"{name} has read document {doc}, which has no name")
 
 
 def _index_of(store: Store, doc: StoredDoc) -> int:
@@ -127,10 +127,12 @@ def _check_readers(store: Store, branch: int, readers: Counter[tuple[int, int]])
     for (doc, piece), nodes in readers.items():
         found = store.reader(doc, branch, piece)
         if found != nodes:
-            raise Broken("readers", 0, f"{nodes} nodes of piece {piece} read document {doc}, the index says {found}")
+            raise RuleBroken(
+                "readers", 0, f"{nodes} nodes of piece {piece} read document {doc}, the index says {found}"
+            )
     listed = store.count_readers(branch)
     if listed != len(readers):
-        raise Broken("readers", 0, f"the index lists {listed} readers on branch {branch}, there are {len(readers)}")
+        raise RuleBroken("readers", 0, f"the index lists {listed} readers on branch {branch}, there are {len(readers)}")
 
 
 def _check_mirrors(store: Store, branch: int, last_seq: int) -> None:
@@ -141,12 +143,14 @@ def _check_mirrors(store: Store, branch: int, last_seq: int) -> None:
                 try:
                     docs = decode_mirror(row.body).docs
                 except (msgspec.MsgspecError, ValueError) as error:
-                    raise Broken("mirrors", 0, f"what piece {row.piece} of another space reads: {error}") from error
+                    raise RuleBroken("mirrors", 0, f"what piece {row.piece} of another space reads: {error}") from error
                 for doc, seq in docs:
                     if seq > last_seq:
-                        raise Broken("mirrors", seq, f"{doc_text(doc)} is read at {seq}, the log ends at {last_seq}")
+                        raise RuleBroken(
+                            "mirrors", seq, f"{doc_text(doc)} is read at {seq}, the log ends at {last_seq}"
+                        )
                 if store.name_of(row.owner) is None or store.name_of(row.piece) is None:
-                    raise Broken("names", 0, f"piece {row.piece} of space {row.owner} has no name")
+                    raise RuleBroken("names", 0, f"piece {row.piece} of space {row.owner} has no name")
             after = rows[-1].piece
 
 
@@ -158,8 +162,13 @@ def check_delivered(store: Store, replay: Replay) -> None:
     rows = store.delivery.subscriptions()
     _check_declared({row.name: row for row in rows}, replay)
     for row in rows:
-        if row.state not in tuple(Listening) or max(row.until_seq, row.cursor_seq, row.start_seq) > replay.last_seq:
-            raise Broken("subscriptions", row.until_seq, f"reaction {row.name!r} is at a place that the log has not")
+        if (
+            row.state not in tuple(SubscriptionState)
+            or max(row.until_seq, row.cursor_seq, row.start_seq) > replay.last_seq
+        ):
+            raise RuleBroken(
+                "subscriptions", row.until_seq, f"reaction {row.name!r} is at a place that the log has not"
+            )
         _check_records(store, row)
         _check_targets(store, row, replay.last_seq)
         _check_passed(store, row)
@@ -170,12 +179,14 @@ def _check_declared(rows: dict[str, SubscriptionRow], replay: Replay) -> None:
     for name, (seq, topic) in replay.declared.items():
         row = rows.get(name)
         if row is None or row.topic != topic or row.start > (seq - 1, MAX_INT):
-            raise Broken("subscriptions", seq, f"reaction {name!r} was declared for {topic!r}, and is stored as {row}")
+            raise RuleBroken(
+                "subscriptions", seq, f"reaction {name!r} was declared for {topic!r}, and is stored as {row}"
+            )
 
 
 def _check_records(store: Store, row: SubscriptionRow) -> None:
     """C7: what was emitted has its target with the commit that emitted it, or once it was looked through."""
-    if row.state == Listening.RETIRED:
+    if row.state == SubscriptionState.RETIRED:
         return
     after, known = row.start, set[str]()
     while records := store.records_after(row.topic, after, _PAGE):
@@ -185,7 +196,7 @@ def _check_records(store: Store, row: SubscriptionRow) -> None:
             if record.branch != MAIN_ID or not is_due or record.key in known:
                 continue
             if store.delivery.target(row.reaction, record.key) is None:
-                raise Broken(
+                raise RuleBroken(
                     "targets", record.seq, f"reaction {row.name!r} has no target for {record.key!r}, which was emitted"
                 )
             known.add(record.key)
@@ -199,25 +210,32 @@ def _check_targets(store: Store, row: SubscriptionRow, last_seq: int) -> None:
         for target in targets:
             name = f"target {target.key!r} of reaction {row.name!r}"
             if why := _impossible(target, last_seq, epoch):
-                raise Broken("targets", target.seq, f"{name} {why}")
-            again = store.delivery.parked_of(row.reaction, target.key, Passed.REPLAY, MAX_INT)
+                raise RuleBroken("targets", target.seq, f"{name} {why}")
+            again = store.delivery.parked_of(row.reaction, target.key, ParkedState.REPLAY, MAX_INT)
             if len(again) != target.replays:
-                raise Broken(
+                raise RuleBroken(
                     "parked", target.seq, f"{name} has {len(again)} records to be tried again, it says {target.replays}"
                 )
             is_behind = store.delivery.has_record(row.topic, MAIN_ID, target.key, target.position)
-            if target.state == Standing.IDLE and is_behind and row.state != Listening.RETIRED and not row.is_filling:
-                raise Broken("targets", target.seq, f"{name} has something to deliver, and nobody would be given it")
+            if (
+                target.state == TargetPhase.IDLE
+                and is_behind
+                and row.state != SubscriptionState.RETIRED
+                and not row.is_filling
+            ):
+                raise RuleBroken(
+                    "targets", target.seq, f"{name} has something to deliver, and nobody would be given it"
+                )
         after = targets[-1].key
 
 
 def _impossible(target: TargetRow, last_seq: int, epoch: int) -> str:
-    if target.state not in tuple(Standing):
+    if target.state not in tuple(TargetPhase):
         return f"is in state {target.state}, which there is not"
-    if (target.due_us == NEVER) != (target.state in (Standing.IDLE, Standing.BLOCKED)):
-        return f"is due at {target.due_us} and in state {Standing(target.state).name}"
-    if bool(target.holder) != (target.state == Standing.LEASED):
-        return f"is with {target.holder!r} and in state {Standing(target.state).name}"
+    if (target.due_us == NEVER) != (target.state in (TargetPhase.IDLE, TargetPhase.BLOCKED)):
+        return f"is due at {target.due_us} and in state {TargetPhase(target.state).name}"
+    if bool(target.holder) != (target.state == TargetPhase.LEASED):
+        return f"is with {target.holder!r} and in state {TargetPhase(target.state).name}"
     if target.seq > last_seq:
         return f"is at record {target.position}, and the log ends at {last_seq}"
     if target.token // _EPOCH > epoch:
@@ -235,16 +253,20 @@ def _check_passed(store: Store, row: SubscriptionRow) -> None:
                 store.delivery.record(row.topic, (each.seq, each.ordinal)),
             )
             is_known = target is not None and record is not None and record.key == each.key
-            if target is None or not is_known or each.state not in tuple(Passed):
-                raise Broken("parked", each.seq, f"{row.name!r} passed over a record that {each.key!r} does not have")
+            if target is None or not is_known or each.state not in tuple(ParkedState):
+                raise RuleBroken(
+                    "parked", each.seq, f"{row.name!r} passed over a record that {each.key!r} does not have"
+                )
             if (each.seq, each.ordinal) > target.position:
-                raise Broken("parked", each.seq, f"{row.name!r} passed over a record that {each.key!r} comes to yet")
+                raise RuleBroken(
+                    "parked", each.seq, f"{row.name!r} passed over a record that {each.key!r} comes to yet"
+                )
         places = (parked[-1].key, parked[-1].seq, parked[-1].ordinal)
     slots = ("", -1, -1, -1)
     while attempts := store.delivery.attempts_after(row.reaction, slots, _PAGE):
         for tried in attempts:
             if store.delivery.target(row.reaction, tried.key) is None:
-                raise Broken(
+                raise RuleBroken(
                     "attempts", tried.seq, f"{row.name!r} tried to deliver to {tried.key!r}, which has no target"
                 )
         slots = (attempts[-1].key, attempts[-1].seq, attempts[-1].ordinal, attempts[-1].slot)
@@ -254,18 +276,18 @@ _PAGE = 500
 _DERIVED = (Part.HEADS, Part.SNAPSHOTS, Part.META)  # what the log says of them is said first, since it says more
 
 
-def begin(store: Store, last_seq: int) -> Lines:
+def begin(store: Store, last_seq: int) -> DocumentHistories:
     """The names and branches, checked, and every document as it was where the kept history begins."""
     _check_seals(store, (part for part in Part if part not in _DERIVED))
     rows = {row.branch: row for row in store.branches()}
     kept_from = number_in_meta(store, COMPACTED_SEQ, 1)
-    lines = Lines(rows)
+    lines = DocumentHistories(rows)
     for row in rows.values():
         _check_branch(rows, row, last_seq)
         if not row.parent or (row.fork_seq >= kept_from - 1 and row.parent not in lines.unknown):
             continue
         if not row.deleted:
-            raise Broken("branch", row.fork_seq, f"branch {row.name!r} begins before the kept history")
+            raise RuleBroken("branch", row.fork_seq, f"branch {row.name!r} begins before the kept history")
         lines.unknown.add(row.branch)
     if kept_from > 1:
         for row in rows.values():
@@ -280,26 +302,26 @@ def _check_seals(store: Store, parts: Iterable[Part]) -> None:
         try:
             store.check(part)
         except CorruptionError as error:
-            raise Broken(part.value, 0, str(error)) from error
+            raise RuleBroken(part.value, 0, str(error)) from error
 
 
 def _check_branch(rows: dict[int, BranchRow], row: BranchRow, last_seq: int) -> None:
     if (row.branch == MAIN_ID) != (row.name == MAIN) or (row.branch == MAIN_ID) != (row.parent == 0):
-        raise Broken("branch", 0, f"branch {row.branch} is called {row.name!r} and has parent {row.parent}")
+        raise RuleBroken("branch", 0, f"branch {row.branch} is called {row.name!r} and has parent {row.parent}")
     if row.branch == MAIN_ID:
         if row.deleted or row.fork_seq:
-            raise Broken("branch", 0, f"branch {MAIN!r} is deleted or forked")
+            raise RuleBroken("branch", 0, f"branch {MAIN!r} is deleted or forked")
         return
     parent = rows.get(row.parent)
     if parent is None or row.parent >= row.branch:
-        raise Broken("branch", 0, f"branch {row.name!r} has no parent {row.parent}")
+        raise RuleBroken("branch", 0, f"branch {row.name!r} has no parent {row.parent}")
     if not parent.fork_seq <= row.fork_seq <= last_seq or row.merged_seq > last_seq:
-        raise Broken("branch", 0, f"branch {row.name!r} is forked at {row.fork_seq}, outside its parent")
+        raise RuleBroken("branch", 0, f"branch {row.name!r} is forked at {row.fork_seq}, outside its parent")
     if parent.deleted and not row.deleted:
-        raise Broken("branch", 0, f"branch {row.name!r} stands on {parent.name!r}, which was deleted")
+        raise RuleBroken("branch", 0, f"branch {row.name!r} stands on {parent.name!r}, which was deleted")
 
 
-def _take_up_bases(store: Store, lines: Lines, branch: int, kept_from: int) -> None:
+def _take_up_bases(store: Store, lines: DocumentHistories, branch: int, kept_from: int) -> None:
     """What compaction left of each document is a snapshot; whether there is a head for it is to be seen."""
     after = 0
     while docs := store.docs_with_snapshots(branch, after, _PAGE):
@@ -309,8 +331,8 @@ def _take_up_bases(store: Store, lines: Lines, branch: int, kept_from: int) -> N
                 continue
             key = store.key_of(doc)
             if key is None:
-                raise Broken("documents", base.seq, f"document {doc} has a snapshot and no name")
-            line = Line(doc, snapshot_value(base), base.seq)
+                raise RuleBroken("documents", base.seq, f"document {doc} has a snapshot and no name")
+            line = DocumentHistory(doc, snapshot_value(base), base.seq)
             line.snapshots = dict(store.snapshot_seqs(branch, doc))
             lines.begin(branch, key, line)
         after = docs[-1]
@@ -329,7 +351,7 @@ def check(store: Store, replay: Replay) -> None:
     live = [row.branch for row in lines.branches.values() if not row.deleted]
     heads_seq = number_in_meta(store, HEADS_SEQ, 0)
     if heads_seq > replay.last_seq:
-        raise Broken("heads", heads_seq, f"heads are written up to {heads_seq}, the log ends at {replay.last_seq}")
+        raise RuleBroken("heads", heads_seq, f"heads are written up to {heads_seq}, the log ends at {replay.last_seq}")
     heads = {(branch, row.doc): row for branch in live for row in _heads(store, branch)}
     for branch, key, line in lines.items():
         if branch in live:
@@ -338,42 +360,42 @@ def check(store: Store, replay: Replay) -> None:
             _check_snapshots(line, name)
             _check_marks(store, branch, line, name)
     for (branch, doc), head in heads.items():
-        raise Broken("heads", head.seq, f"document {doc} has a head on branch {branch} that no commit wrote")
+        raise RuleBroken("heads", head.seq, f"document {doc} has a head on branch {branch} that no commit wrote")
     for row in lines.branches.values():
         if row.deleted and store.heads_of_branch(row.branch, 0, 1):
-            raise Broken("heads", 0, f"branch {row.name!r} was deleted and has heads")
+            raise RuleBroken("heads", 0, f"branch {row.name!r} was deleted and has heads")
     _check_counts(store, replay, heads_seq)
     check_observed(store, replay)
     check_delivered(store, replay)
     _check_seals(store, _DERIVED)
 
 
-def _check_head(store: Store, line: Line, head: HeadRow | None, heads_seq: int, name: str) -> None:
+def _check_head(store: Store, line: DocumentHistory, head: HeadRow | None, heads_seq: int, name: str) -> None:
     """The row as it must have been when heads were last written back."""
     written = line.written_at(heads_seq)
     if head is None:
         if written:
-            raise Broken("heads", written, f"{name} was written and has no head")
+            raise RuleBroken("heads", written, f"{name} was written and has no head")
         return
     if head.seq != written:
-        raise Broken("heads", head.seq, f"{name} was written at {written}, its head says {head.seq}")
+        raise RuleBroken("heads", head.seq, f"{name} was written at {written}, its head says {head.seq}")
     # A snapshot may have been thinned away since; then there are newer ones, which recovery finds.
     thinned = max(line.snapshots, default=0) > heads_seq
     if head.base_seq and head.base_seq not in line.snapshots and not thinned:
-        raise Broken("heads", head.seq, f"{name} stands on a snapshot at {head.base_seq}, which is missing")
+        raise RuleBroken("heads", head.seq, f"{name} stands on a snapshot at {head.base_seq}, which is missing")
     since = list(line.between(head.base_seq, head.seq))
     found = (head.patches, head.patch_bytes)
     expected = (len(since), sum(write.size for write in since))
     # Earlier versions charged a document the whole of each commit that wrote it.
     most = sum(write.commit_size for write in since)
     if head.patches != expected[0] or not expected[1] <= head.patch_bytes <= most:
-        raise Broken("heads", head.seq, f"the head of {name} counts {found} patches and bytes, not {expected}")
+        raise RuleBroken("heads", head.seq, f"the head of {name} counts {found} patches and bytes, not {expected}")
     if head.base_seq in line.snapshots:
         base = store.snapshot_at_or_before(head.branch, head.doc, head.base_seq)
         size = len(base.body) if base is not None else 0
         ordinal = line.snapshots[head.base_seq] or head.ordinal  # one that compaction made is outside the numbering
         if (head.base_bytes, head.ordinal) != (size, ordinal):
-            raise Broken(
+            raise RuleBroken(
                 "heads",
                 head.seq,
                 f"the head of {name} stands on snapshot {head.ordinal} of {head.base_bytes} bytes, which is number "
@@ -381,25 +403,25 @@ def _check_head(store: Store, line: Line, head: HeadRow | None, heads_seq: int, 
             )
 
 
-def _check_snapshots(line: Line, name: str) -> None:
+def _check_snapshots(line: DocumentHistory, name: str) -> None:
     for seq in line.snapshots:
         if seq != line.base_seq and line.written_at(seq) != seq:
-            raise Broken("snapshot", seq, f"{name} has a snapshot at {seq}, where nothing wrote it")
+            raise RuleBroken("snapshot", seq, f"{name} has a snapshot at {seq}, where nothing wrote it")
 
 
-def _check_marks(store: Store, branch: int, line: Line, name: str) -> None:
+def _check_marks(store: Store, branch: int, line: DocumentHistory, name: str) -> None:
     """C2: the stored index may know of more writes than there were, never of fewer."""
     row = store.marks(branch, line.doc)
     if row is None:
         if line.base_seq:
-            raise Broken("marks", line.base_seq, f"{name} was compacted and has no write index")
+            raise RuleBroken("marks", line.base_seq, f"{name} was compacted and has no write index")
         return
     try:
-        marks = Marks.decode(row.body, 2**62)
+        marks = WriteIndex.decode(row.body, 2**62)
     except (msgspec.MsgspecError, ValueError, TypeError, IndexError) as error:
-        raise Broken("marks", row.seq, f"the write index of {name} cannot be read: {error}") from error
+        raise RuleBroken("marks", row.seq, f"the write index of {name} cannot be read: {error}") from error
     if marks.newest() > row.seq:
-        raise Broken("marks", row.seq, f"the write index of {name} names seq {marks.newest()}, which is after it")
+        raise RuleBroken("marks", row.seq, f"the write index of {name} names seq {marks.newest()}, which is after it")
     latest: dict[tuple[Path, Depth], dict[int, int]] = defaultdict(dict)
     for write in reversed(list(line.between(0, row.seq))):
         for path, keyset in write.changed:
@@ -410,14 +432,14 @@ def _check_marks(store: Store, branch: int, line: Line, name: str) -> None:
                 latest[path[:-1], Depth.SHAPE][write.session] = write.seq
     for (path, depth), by_session in latest.items():
         first, *others = sorted(by_session.items(), key=lambda item: -item[1])
-        second = others[0] if others else (NOBODY, 0)
+        second = others[0] if others else (NO_SESSION_ID, 0)
         # C3: a session that the index takes for the writer is left out, so it must be asked about, too.
-        named = {NOBODY, first[0], second[0], *marks.writers(path)}
+        named = {NO_SESSION_ID, first[0], second[0], *marks.writers(path)}
         for leave_out in named:
             seq = second[1] if leave_out == first[0] else first[1]
             known = marks.latest(path, depth, leave_out)
             if known < seq:
-                raise Broken(
+                raise RuleBroken(
                     "marks", seq, f"the write index of {name} says {known} for {path}, leaving out {leave_out}"
                 )
 
@@ -425,33 +447,35 @@ def _check_marks(store: Store, branch: int, line: Line, name: str) -> None:
 def _check_counts(store: Store, replay: Replay, heads_seq: int) -> None:
     """Nothing is stored that no commit wrote or sent. What was before the kept history is as it was kept."""
     if number_in_meta(store, KEPT_SUM, 0) != store.sum_before(replay.kept_from):
-        raise Broken(
+        raise RuleBroken(
             "kept",
             0,
             f"what was kept from before seq {replay.kept_from} (rows, events, records) was edited, or lacks some",
         )
     written = len({line.doc for _, _, line in replay.lines.items()})
     if replay.kept_from == 1 and store.last_doc() != written:
-        raise Broken("documents", 0, f"{store.last_doc()} documents are listed, {written} were written")
+        raise RuleBroken("documents", 0, f"{store.last_doc()} documents are listed, {written} were written")
     # Commits on branches that were deleted are never later than the heads: both are written together.
     since = [line.doc for _, _, line in replay.lines.items() if line.last_seq > heads_seq]
     made = max([number_in_meta(store, DOCUMENTS_MADE, 0), *since])
     if store.last_doc() != made:
-        raise Broken("documents", 0, f"{store.last_doc()} documents are listed, {made} were made")
+        raise RuleBroken("documents", 0, f"{store.last_doc()} documents are listed, {made} were made")
     after = (replay.kept_from - 1, "\U0010ffff")
     stored = 0
     while events := store.events_after(after, _PAGE):
         for event in events:
             expected = replay.events.get(event.id)
             if expected is None:
-                raise Broken("events", event.seq, f"event {event.id!r} is stored, and was not sent or is handled")
+                raise RuleBroken("events", event.seq, f"event {event.id!r} is stored, and was not sent or is handled")
             if expected != event:
-                raise Broken("events", event.seq, f"event {event.id!r} is stored as {event[1:]}, not {expected[1:]}")
+                raise RuleBroken(
+                    "events", event.seq, f"event {event.id!r} is stored as {event[1:]}, not {expected[1:]}"
+                )
         stored += len(events)
         after = (events[-1].seq, events[-1].id)
     if stored != len(replay.events):
         missing = next(event for id, event in replay.events.items() if store.event(id) is None)
-        raise Broken("events", missing.seq, f"event {missing.id!r} was sent, is not handled, and is not stored")
+        raise RuleBroken("events", missing.seq, f"event {missing.id!r} was sent, is not handled, and is not stored")
     for topic, sent in replay.records.items():
         place = (replay.kept_from - 1, 2**62)
         found = 0
@@ -459,4 +483,4 @@ def _check_counts(store: Store, replay: Replay, heads_seq: int) -> None:
             found += len(records)
             place = (records[-1].seq, records[-1].ordinal)
         if found != sent:
-            raise Broken("records", 0, f"topic {topic!r} holds {found} records, {sent} were emitted")
+            raise RuleBroken("records", 0, f"topic {topic!r} holds {found} records, {sent} were emitted")

@@ -32,7 +32,7 @@ class Write(NamedTuple):
     changed: tuple[Touch, ...]
 
 
-class Line:
+class DocumentHistory:
     """One document on one branch."""
 
     __slots__ = ("_at", "_below", "_keys", "base", "base_seq", "doc", "kept", "seqs", "snapshots", "value", "writes")
@@ -84,7 +84,7 @@ class Line:
             yield self.writes[place]
 
 
-class Lines:
+class DocumentHistories:
     """Every document of a space, on every branch."""
 
     __slots__ = ("_by_branch", "_forks", "branches", "unknown")
@@ -92,24 +92,24 @@ class Lines:
     def __init__(self, branches: dict[int, BranchRow]) -> None:
         self.branches = branches
         self.unknown: set[int] = set()  # branches whose beginning was compacted away
-        self._by_branch: dict[tuple[int, DocKey], Line] = {}
+        self._by_branch: dict[tuple[int, DocKey], DocumentHistory] = {}
         self._forks: dict[int, list[int]] = {}
         for row in branches.values():
             self._forks.setdefault(row.parent, []).append(row.fork_seq)
         for forks in self._forks.values():
             forks.sort()
 
-    def items(self) -> Iterator[tuple[int, DocKey, Line]]:
+    def items(self) -> Iterator[tuple[int, DocKey, DocumentHistory]]:
         for (branch, key), line in self._by_branch.items():
             yield branch, key, line
 
-    def find(self, branch: int, key: DocKey) -> Line | None:
+    def find(self, branch: int, key: DocKey) -> DocumentHistory | None:
         return self._by_branch.get((branch, key))
 
-    def begin(self, branch: int, key: DocKey, line: Line) -> None:
+    def begin(self, branch: int, key: DocKey, line: DocumentHistory) -> None:
         self._by_branch[branch, key] = line
 
-    def record(self, branch: int, line: Line, write: Write, value: MaybeValue) -> None:
+    def record(self, branch: int, line: DocumentHistory, write: Write, value: MaybeValue) -> None:
         """The commit was accepted: this is what the branch shows now."""
         last = line.last_seq
         if last:

@@ -16,7 +16,7 @@ from headwater.engine.store.port import Store
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.engine.verify import derived_tables
 from headwater.engine.verify.replay import Progress, Replay
-from headwater.engine.verify.report import Broken, Report, Violation
+from headwater.engine.verify.report import Report, RuleBroken, Violation
 from headwater.errors import AbsentError, CorruptionError, StorageError
 
 __all__ = ["Progress", "Report", "Violation", "verify_file", "verify_store"]
@@ -52,7 +52,7 @@ def verify_store(store: Store, progress: Progress | None = None) -> Report:
         replay = Replay(store, lines, progress)
         replay.run()
         derived_tables.check(store, replay)
-    except Broken as broken:
+    except RuleBroken as broken:
         return _report(replay, broken.violation)
     return _report(replay, None)
 

@@ -47,7 +47,7 @@ class Past(NamedTuple):
     commit: Commit
 
 
-class Line(NamedTuple):
+class NaiveBranch(NamedTuple):
     """One branch: where it came from, and up to which seq it shows that."""
 
     parent: str | None
@@ -66,7 +66,7 @@ class Refusal(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
+class AlreadyAccepted:
     """The commit was accepted before, at this seq."""
 
     seq: int
@@ -80,7 +80,7 @@ class NaiveSpace:
     def __init__(self) -> None:
         self.history: list[Past] = []
         self.frame_seq = 1  # the first seq that a commit of the present frame can have
-        self.branches: dict[str, Line] = {MAIN: Line(None, 0)}
+        self.branches: dict[str, NaiveBranch] = {MAIN: NaiveBranch(None, 0)}
         self.deleted: set[str] = set()
         self.judged: dict[str, int] = {}  # per session, the highest local_seq that has a verdict
         self.acked: dict[str, int] = {}  # per session, up to where the client said that it has the verdicts
@@ -113,7 +113,7 @@ class NaiveSpace:
         self.judged = dict(judged)
 
     def fork(self, name: str, parent: str, at: int) -> None:
-        self.branches[name] = Line(parent, at)
+        self.branches[name] = NaiveBranch(parent, at)
 
     def delete_branch(self, name: str) -> None:
         self.deleted.add(name)
@@ -194,11 +194,11 @@ class NaiveSpace:
 
     # ---- the commit ------------------------------------------------------------------------------
 
-    def judge(self, session: str, commit: Commit) -> Replay | tuple[Refusal, ...]:
+    def judge(self, session: str, commit: Commit) -> AlreadyAccepted | tuple[Refusal, ...]:
         """A replay, or every reason against the commit at the first stage that has any. Empty: admissible."""
         seq = self.seq_of(session, commit.local_seq)
         if seq is not None:
-            return Replay(seq)  # C10: before anything else, preconditions included
+            return AlreadyAccepted(seq)  # C10: before anything else, preconditions included
         if commit.local_seq < self._turn(session):
             return (Refusal("C5", "conflict", "its turn is over: it, or a later commit, has a verdict"),)
         return (

@@ -22,9 +22,9 @@ from headwater.data.value import Absent, MaybeValue, equal
 from headwater.engine.log.heads import restored
 from headwater.engine.log.log import COMPACTED_CHAIN, COMPACTED_SEQ, chained, number_in_meta
 from headwater.engine.store.port import EventRow, LogRow, SnapshotRow, Store
-from headwater.engine.verify.document_history import Line, Lines, Write, differences
+from headwater.engine.verify.document_history import DocumentHistories, DocumentHistory, Write, differences
 from headwater.engine.verify.naive import names, numbers, same
-from headwater.engine.verify.report import Broken
+from headwater.engine.verify.report import RuleBroken
 from headwater.errors import CorruptionError, HeadwaterError
 from headwater.protocol.commit import (
     Commit,
@@ -65,7 +65,7 @@ class Replay:
         "unchecked",
     )
 
-    def __init__(self, store: Store, lines: Lines, progress: Progress | None) -> None:
+    def __init__(self, store: Store, lines: DocumentHistories, progress: Progress | None) -> None:
         self._store = store
         self._progress = progress
         self._sessions: set[int] = set()
@@ -116,32 +116,32 @@ class Replay:
     def _check_chain(self, before: int, row: LogRow) -> int:
         chain = chained(before, row)
         if chain != row.chain:
-            raise Broken("chain", row.seq, f"the row's checksum is {row.chain}, its content gives {chain}")
+            raise RuleBroken("chain", row.seq, f"the row's checksum is {row.chain}, its content gives {chain}")
         return chain
 
     def _check_row(self, row: LogRow) -> None:
         if row.seq != self.expected:
-            raise Broken("gap", row.seq, f"the log goes on at seq {row.seq}, {self.expected} is missing")
+            raise RuleBroken("gap", row.seq, f"the log goes on at seq {row.seq}, {self.expected} is missing")
         self._chain = self._check_chain(self._chain, row)
         if row.session not in self._sessions:
             if self._store.session(row.session) is None:
-                raise Broken("session", row.seq, f"session {row.session} is not known")
+                raise RuleBroken("session", row.seq, f"session {row.session} is not known")
             self._sessions.add(row.session)
         branch = self.lines.branches.get(row.branch)
         if branch is None or row.seq <= branch.fork_seq:
-            raise Broken("branch", row.seq, f"it is on branch {row.branch}, which does not exist then")
+            raise RuleBroken("branch", row.seq, f"it is on branch {row.branch}, which does not exist then")
         self.expected = row.seq + row.commits
 
     def _entries(self, row: LogRow) -> Sequence[Entry]:
         try:
             entries = decode_record(row.body)
         except (msgspec.MsgspecError, ValueError) as error:
-            raise Broken("record", row.seq, f"the row cannot be read: {error}") from error
+            raise RuleBroken("record", row.seq, f"the row cannot be read: {error}") from error
         if len(entries) != row.commits or not entries:
-            raise Broken("record", row.seq, f"the row holds {len(entries)} commits and says {row.commits}")
+            raise RuleBroken("record", row.seq, f"the row holds {len(entries)} commits and says {row.commits}")
         first, last = self._decoded(entries[0], row.seq), self._decoded(entries[-1], row.seq)
         if (first.local_seq, last.local_seq) != (row.local_seq, row.local_last):
-            raise Broken(
+            raise RuleBroken(
                 "record",
                 row.seq,
                 f"the row says commits {row.local_seq} to {row.local_last}, it holds {first.local_seq} to "
@@ -153,14 +153,14 @@ class Replay:
         try:
             return decode_commit(entry.commit)
         except (msgspec.MsgspecError, ValueError, HeadwaterError) as error:
-            raise Broken("record", seq, f"the commit cannot be read: {error}") from error
+            raise RuleBroken("record", seq, f"the commit cannot be read: {error}") from error
 
     # ---- commits ---------------------------------------------------------------------------------
 
     def _replay(self, row: LogRow, seq: int, entry: Entry) -> None:
         commit = self._decoded(entry, seq)
         if commit.branch != self.lines.branches[row.branch].name:
-            raise Broken("branch", seq, f"its row is on branch {row.branch}, it says {commit.branch!r}")
+            raise RuleBroken("branch", seq, f"its row is on branch {row.branch}, it says {commit.branch!r}")
         self._check_turn(row, seq, commit)
         if row.branch in self.lines.unknown:
             self.unchecked["commits on deleted branches that began before the kept history"] += 1
@@ -178,7 +178,7 @@ class Replay:
         key = (row.session, 0)
         last = self._seqs.get(key, (0, 0))[0]
         if commit.local_seq <= last:
-            raise Broken(
+            raise RuleBroken(
                 "C5", seq, f"commit {commit.local_seq} of session {row.session} comes after {last}: out of order"
             )
         self._seqs[key] = (commit.local_seq, 0)  # No commit has the number 0, so the place is free.
@@ -196,7 +196,7 @@ class Replay:
                 case _:
                     assert_never(precondition)
             if not holds:
-                raise Broken("precondition", seq, f"{precondition} did not hold")
+                raise RuleBroken("precondition", seq, f"{precondition} did not hold")
 
     def _is_lost(self, row: LogRow, local_seq: int) -> bool:
         """Whether that commit's row may have been dropped by compaction."""
@@ -215,25 +215,25 @@ class Replay:
         named = [layer for read in commit.reads if read.layers for layer in numbers(read.layers)]
         for layer in (*named, *numbers(commit.after)) if commit.after else named:
             if not 0 < layer < commit.local_seq:
-                raise Broken("C3", seq, f"it names layer {layer}, which is no earlier commit of its session")
+                raise RuleBroken("C3", seq, f"it names layer {layer}, which is no earlier commit of its session")
             place = self._seqs.get((row.session, layer))
             if place is None:
                 if not self._is_lost(row, layer):
-                    raise Broken("C4", seq, f"it stands on layer {layer}, which was not accepted")
+                    raise RuleBroken("C4", seq, f"it stands on layer {layer}, which was not accepted")
             elif not self.lines.shows(row.branch, place[1], place[0]):
-                raise Broken("C4", seq, f"it stands on layer {layer}, which its branch does not show")
+                raise RuleBroken("C4", seq, f"it stands on layer {layer}, which its branch does not show")
         for layer in numbers(commit.after):
             if self._seqs.get((row.session, layer), (0, 0))[0] < row.seq:
-                raise Broken("C4", seq, f"it stands on layer {layer} without a read, which is not of its frame")
+                raise RuleBroken("C4", seq, f"it stands on layer {layer} without a read, which is not of its frame")
 
     def _check_read(self, row: LogRow, seq: int, read: Read) -> None:
         if not 0 <= read.seq < row.seq:
-            raise Broken("C3", seq, f"{_shown(read)} has a basis that was not there yet")
+            raise RuleBroken("C3", seq, f"{_shown(read)} has a basis that was not there yet")
         if read.seq < self.kept_from - 1:
             self.unchecked["reads whose basis lies before the kept history: writes up to there"] += 1
         missed = self._missed(row, read)
         if missed:
-            raise Broken("C1", seq, f"{_shown(read)} missed the write at seq {missed}")
+            raise RuleBroken("C1", seq, f"{_shown(read)} missed the write at seq {missed}")
         if read.layers and not self._sees_all_of_array(row, read):
             self._check_view(row, seq, read)
 
@@ -266,7 +266,7 @@ class Replay:
                 except PatchError:
                     return  # No client can have had this view, so there is nothing to compare.
         if not same(view, self.lines.value(row.branch, read.doc)[0], read):
-            raise Broken("C1", seq, f"{_shown(read)} saw what the branch does not show")
+            raise RuleBroken("C1", seq, f"{_shown(read)} saw what the branch does not show")
 
     def _folded(self, branch: int, key: DocKey, at: int) -> MaybeValue:
         """A document in the past, from the log. Slow, and hardly ever needed."""
@@ -283,7 +283,7 @@ class Replay:
     def _with(self, value: MaybeValue, key: DocKey, seq: int) -> MaybeValue:
         row = self._store.row_at(seq)
         if row is None:
-            raise Broken("gap", seq, "the row has vanished while it was verified")
+            raise RuleBroken("gap", seq, "the row has vanished while it was verified")
         commit = self._decoded(self._entries(row)[seq - row.seq], seq)
         for operation in commit.operations:
             if operation.doc == key:
@@ -294,9 +294,9 @@ class Replay:
 
     def _write(self, row: LogRow, seq: int, commit: Commit, entry: Entry) -> None:
         if len(entry.previous) != len(commit.operations):
-            raise Broken("previous", seq, f"it has {len(entry.previous)} back pointers")
+            raise RuleBroken("previous", seq, f"it has {len(entry.previous)} back pointers")
         if len({operation.doc for operation in commit.operations}) < len(commit.operations):
-            raise Broken("C7", seq, "it names a document in two operations")
+            raise RuleBroken("C7", seq, "it names a document in two operations")
         sizes = charged_bytes(entry.commit, len(commit.operations))
         for operation, previous, size in zip(commit.operations, entry.previous, sizes, strict=True):
             key = operation.doc
@@ -304,14 +304,14 @@ class Replay:
             try:
                 after = _applied(before, operation.patches)
             except PatchError as error:
-                raise Broken("C7", seq, f"its write to {doc_text(key)} does not apply: {error}") from error
+                raise RuleBroken("C7", seq, f"its write to {doc_text(key)} does not apply: {error}") from error
             if previous == DROPPED:
                 if not equal(before, after):
-                    raise Broken("previous", seq, f"it changes {doc_text(key)} and says that it does not write it")
+                    raise RuleBroken("previous", seq, f"it changes {doc_text(key)} and says that it does not write it")
                 continue
             line = self.lines.find(row.branch, key) or self._begun(row.branch, key, seq, before)
             if previous != line.last_seq:
-                raise Broken(
+                raise RuleBroken(
                     "previous",
                     seq,
                     f"the write to {doc_text(key)} before it was at {line.last_seq}, it says {previous}",
@@ -321,20 +321,20 @@ class Replay:
             if seq in line.snapshots:
                 self._check_snapshot(row.branch, key, line)
 
-    def _begun(self, branch: int, key: DocKey, seq: int, value: MaybeValue) -> Line:
+    def _begun(self, branch: int, key: DocKey, seq: int, value: MaybeValue) -> DocumentHistory:
         doc = self._store.doc_of(key)
         if doc is None:
-            raise Broken("documents", seq, f"{doc_text(key)} is written and not among the documents")
-        line = Line(doc, value, 0)
+            raise RuleBroken("documents", seq, f"{doc_text(key)} is written and not among the documents")
+        line = DocumentHistory(doc, value, 0)
         line.snapshots = dict(self._store.snapshot_seqs(branch, doc))
         self.lines.begin(branch, key, line)
         return line
 
-    def _check_snapshot(self, branch: int, key: DocKey, line: Line) -> None:
+    def _check_snapshot(self, branch: int, key: DocKey, line: DocumentHistory) -> None:
         seq = line.last_seq
         stored = self._store.snapshot_at_or_before(branch, line.doc, seq)
         if stored is None or stored.seq != seq or not equal(snapshot_value(stored), line.value):
-            raise Broken("snapshot", seq, f"the stored snapshot of {doc_text(key)} is not what folding gives")
+            raise RuleBroken("snapshot", seq, f"the stored snapshot of {doc_text(key)} is not what folding gives")
 
     # ---- what it sent ----------------------------------------------------------------------------
 
@@ -345,7 +345,7 @@ class Replay:
         for event in commit.events:
             if event.id in sent or event.id in self.events:
                 before = self.events[event.id].seq if event.id in self.events else seq
-                raise Broken("events", seq, f"event {event.id!r} was sent at {before}, too")
+                raise RuleBroken("events", seq, f"event {event.id!r} was sent at {before}, too")
             sent[event.id] = EventRow(
                 event.id, seq, event.stream, event.due_us, encode(event.payload), row.branch, row.at_us, row.session
             )
@@ -364,7 +364,7 @@ class Replay:
             payload = encode(record.payload)
             expected = (seq, place, record.topic, record.key, payload, record.source, row.branch, row.at_us)
             if stored is None or tuple(stored) != expected:
-                raise Broken("records", seq, f"record {place} to {record.topic!r} is stored as {stored}")
+                raise RuleBroken("records", seq, f"record {place} to {record.topic!r} is stored as {stored}")
 
 
 def last_token(store: Store, lease: str) -> int:
@@ -383,7 +383,7 @@ def snapshot_value(row: SnapshotRow) -> MaybeValue:
     try:
         return restored(row)
     except CorruptionError as error:
-        raise Broken("snapshot", row.seq, str(error)) from error
+        raise RuleBroken("snapshot", row.seq, str(error)) from error
 
 
 def _applied(value: MaybeValue, patches: tuple[Patch, ...]) -> MaybeValue:

@@ -32,7 +32,7 @@ class Report:
         return self.violation is None
 
 
-class Broken(Exception):
+class RuleBroken(Exception):
     """Travels from the place that found the first violation to the report. Nothing is looked at after it."""
 
     def __init__(self, rule: str, seq: int, message: str) -> None:

@@ -22,7 +22,7 @@ from prometheus_client.registry import Collector
 from headwater.clock import Clock
 from headwater.engine.engine import Engine
 from headwater.engine.sync.hub import Hub
-from headwater.engine.sync.space_worker import ThreadHost
+from headwater.engine.sync.host import ThreadHost
 from headwater.errors import StorageError
 from headwater.protocol.messages import FromEngine, Problem, Verdicts
 from headwater.protocol.reactions import QueryReactions, Reactions, ReactionState

@@ -24,8 +24,8 @@ from headwater.data.address import check_space
 from headwater.engine.admission.access import ANYONE, Founders
 from headwater.engine.directory import Directory
 from headwater.engine.engine import Engine
+from headwater.engine.sync.host import ThreadHost
 from headwater.engine.sync.hub import Hub
-from headwater.engine.sync.space_worker import ThreadHost
 from headwater.errors import InvalidValueError, LimitError, MovedError, ProtocolError, StorageError
 from headwater.protocol.messages import FromEngine, Sync
 from headwater.server.operation.limits import ServerLimits

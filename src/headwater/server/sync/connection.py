@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 
 from headwater.engine.sync.error_codes import ending_code
-from headwater.engine.sync.space_worker import ThreadHost
+from headwater.engine.sync.host import ThreadHost
 from headwater.errors import AccessError, HeadwaterError, LimitError, ProtocolError
 from headwater.protocol.framing import framed
 from headwater.protocol.messages import (

@@ -18,7 +18,7 @@ from typing import assert_never
 from headwater.data.address import Depth, DocKey
 from headwater.data.path import Path
 from headwater.engine import Limits
-from headwater.engine.verify import NaiveSpace, Refusal, Replay
+from headwater.engine.verify import AlreadyAccepted, NaiveSpace, Refusal
 from headwater.protocol.commit import Commit, Frame, OriginCommitted, Read
 from headwater.protocol.verdict import (
     Accepted,
@@ -123,7 +123,7 @@ class Agreement:
         judgement = self._naive.judge(session, commit)
         if verdict.local_seq != commit.local_seq:
             raise Disagreement(f"the verdict on {commit.local_seq} names {verdict.local_seq}")
-        if isinstance(judgement, Replay):
+        if isinstance(judgement, AlreadyAccepted):
             self._counts["replayed"] += 1
             if verdict != Accepted(commit.local_seq, judgement.seq, replayed=True):
                 raise Disagreement(f"C10: {session} {commit} was accepted at {judgement.seq}: {verdict}")

@@ -10,7 +10,7 @@ from headwater.data.change import changed_touches, overlaps
 from headwater.data.patch import add, apply, increment
 from headwater.data.value import ABSENT, MaybeValue
 from headwater.engine.store.port import BranchRow
-from headwater.engine.verify.document_history import Line, Lines, Write, differences
+from headwater.engine.verify.document_history import DocumentHistories, DocumentHistory, Write, differences
 from headwater.engine.verify.naive import NaiveSpace
 from headwater.protocol.commit import Commit
 from headwater.testing.differential import draws
@@ -59,7 +59,7 @@ def test_a_branch_shows_what_folding_shows() -> None:
             row = branch(number, parent.branch, rng.randrange(parent.fork_seq, last + 1))
             rows[number] = row
             naive.fork(row.name, parent.name, row.fork_seq)
-        lines = Lines(rows)
+        lines = DocumentHistories(rows)
         for seq in range(1, last + 1):
             row = rng.choice([row for row in rows.values() if row.fork_seq < seq])
             before, _ = lines.value(row.branch, A)
@@ -67,7 +67,7 @@ def test_a_branch_shows_what_folding_shows() -> None:
             after = apply(before, patch)[0]
             line = lines.find(row.branch, A)
             if line is None:
-                line = Line(1, before, 0)
+                line = DocumentHistory(1, before, 0)
                 lines.begin(row.branch, A, line)
             lines.record(row.branch, line, Write(seq, 1, seq, 10, 10, differences(before, after)), after)
             naive.accept("s", Commit(seq, (write("a", patch),), branch=row.name))
@@ -85,7 +85,7 @@ def test_a_branch_shows_what_folding_shows() -> None:
 def test_what_changed_last_at_a_path_is_the_last_overlapping_write() -> None:
     for seed in range(scaled(500)):
         rng = VirtualClock(seed=seed).randomness("paths")
-        line = Line(1, ABSENT, 0)
+        line = DocumentHistory(1, ABSENT, 0)
         for seq in range(1, 15):
             after = apply(line.value, draws.patch(rng, line.value, A))[0]
             line.add(Write(seq, 1, seq, 10, 10, differences(line.value, after)), after)

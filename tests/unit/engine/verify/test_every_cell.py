@@ -19,7 +19,7 @@ from headwater.data.address import Depth
 from headwater.data.patch import add, append, increment, remove, replace
 from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
-from headwater.engine.store.lazy_file import DeferredStore
+from headwater.engine.store.lazy_file import LazyFileStore
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.engine.verify.history import verify_file, verify_store
 from headwater.errors import CorruptionError
@@ -127,7 +127,7 @@ def compacted(path: Path) -> None:
 
 def deferred(path: Path) -> None:
     """The file is made by the first commit, out of what was in memory."""
-    engine = Engine(DeferredStore(path, synchronous="OFF"), clock=VirtualClock(), limits=LIMITS)
+    engine = Engine(LazyFileStore(path, synchronous="OFF"), clock=VirtualClock(), limits=LIMITS)
     engine.open_session("looks", "user looks")
     worked(engine)
     engine.close()

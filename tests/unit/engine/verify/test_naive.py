@@ -7,7 +7,7 @@ import pytest
 from headwater.data.address import DocKey
 from headwater.data.patch import add, append, increment, remove, remove_value, replace
 from headwater.data.value import ABSENT
-from headwater.engine.verify.naive import NaiveSpace, Refusal, Replay, same
+from headwater.engine.verify.naive import AlreadyAccepted, NaiveSpace, Refusal, same
 from headwater.protocol.commit import (
     Commit,
     EntityAbsent,
@@ -32,8 +32,8 @@ def space(*commits: tuple[str, Commit]) -> NaiveSpace:
     return naive
 
 
-def rules(found: Replay | tuple[Refusal, ...]) -> list[str]:
-    assert not isinstance(found, Replay)
+def rules(found: AlreadyAccepted | tuple[Refusal, ...]) -> list[str]:
+    assert not isinstance(found, AlreadyAccepted)
     return [refusal.rule for refusal in found]
 
 
@@ -181,7 +181,7 @@ def test_a_view_that_nobody_can_have_had_is_not_compared() -> None:
 def test_a_commit_sent_twice_is_one_commit_and_that_comes_before_preconditions() -> None:
     commit = Commit(1, (write("a", add((), 1)),), preconditions=(EntityAbsent(A),))
     naive = space(("s", commit))
-    assert naive.judge("s", commit) == Replay(1)
+    assert naive.judge("s", commit) == AlreadyAccepted(1)
     assert naive.objection("s", (commit,)) is None
     assert naive.objection("s", (Commit(1),)) == "C10: a commit was accepted with other content"
 
@@ -202,7 +202,7 @@ def test_what_was_acknowledged_is_not_replayed() -> None:
     naive = space(BASE)
     naive.acknowledge("s", 3)
     assert naive.objection("s", (Commit(2),)) == "C10: a commit is replayed although its verdict was acknowledged"
-    assert naive.judge("s", BASE[1]) == Replay(1)
+    assert naive.judge("s", BASE[1]) == AlreadyAccepted(1)
 
 
 @pytest.mark.parametrize(

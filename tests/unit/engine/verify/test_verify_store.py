@@ -21,7 +21,7 @@ from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
 from headwater.engine.log.heads import snapshot_of
 from headwater.engine.log.log import COMPACTED_CHAIN, COMPACTED_SEQ, chained
-from headwater.engine.log.write_index import Marks
+from headwater.engine.log.write_index import WriteIndex
 from headwater.engine.store.port import LogRow
 from headwater.engine.store.row_checksum import row_seal
 from headwater.engine.store.sqlite import SqliteStore
@@ -252,7 +252,7 @@ def edit_a_row_kept_for_its_session(file: File) -> None:
 
 def drop_the_index_of_b(file: File) -> None:
     """Rewrite the stored write index as if nothing had ever been written."""
-    file.forged("UPDATE marks SET body=? WHERE branch=1 AND doc=2", (Marks(0, 10).encode(),))
+    file.forged("UPDATE marks SET body=? WHERE branch=1 AND doc=2", (WriteIndex(0, 10).encode(),))
 
 
 def compacted(file: File, before: int = 8) -> None:

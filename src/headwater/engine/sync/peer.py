@@ -35,7 +35,7 @@ from headwater.protocol.ways import way_of, ways_of
 SMALL: Final = 256  # bytes of a change that is not worth counting: how many there may be is bounded as well
 
 
-class Room:
+class AnswerBudget:
     """The room of one answer at a time."""
 
     __slots__ = ("_held", "_left", "_limit")
@@ -228,7 +228,7 @@ def _nowhere(_: FromEngine) -> None:
     """For a connection that broke."""
 
 
-class Windows:
+class SyncWindows:
     """The frames that peers have not acknowledged yet, by their seqs. Keeps `Peer.unacked`."""
 
     __slots__ = ("_sent",)

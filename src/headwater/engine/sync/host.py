@@ -26,8 +26,8 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 from headwater.clock import Clock, RealClock
 from headwater.engine.engine import Engine
 from headwater.engine.limits import DEFAULT_LIMITS, Limits
-from headwater.engine.sync.connection import Peer, PeerState
 from headwater.engine.sync.hub import Hub
+from headwater.engine.sync.peer import Peer, PeerState
 from headwater.errors import InvariantViolation, LimitError, StorageError
 from headwater.protocol.messages import FromReplica, Problem, Transact
 
