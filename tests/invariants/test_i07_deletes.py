@@ -43,7 +43,7 @@ class Counter(Piece, name="i07.Counter"):
 
 def _known(engine: Engine) -> tuple[bool, set[str]]:
     """Whether the piece is there, and of which nodes of its name something is known."""
-    page = engine.looked(QueryObservations(0, "a"))
+    page = engine.query_observations(QueryObservations(0, "a"))
     assert isinstance(page, Observations)
     is_there = engine.read(DocKey("space", "a:@")).value is not ABSENT
     return is_there, {each.node.member for each in page.observed}

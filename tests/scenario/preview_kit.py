@@ -113,7 +113,7 @@ def _observed(engine: Any) -> list[Observed]:
     found: list[Observed] = []
     after = None
     while True:
-        page = engine.looked(QueryObservations(0, "", None, "", None, after, 1_000))
+        page = engine.query_observations(QueryObservations(0, "", None, "", None, after, 1_000))
         assert isinstance(page, Observations)
         found += page.observed
         after = page.next

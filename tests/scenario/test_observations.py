@@ -59,7 +59,9 @@ async def observed(data: Embedded, steps: Steps = nothing) -> dict[str, Observed
         await steps(rt, till)
         await rt.settled()
     host = await data.host("s")
-    answer = await asyncio.to_thread(host.call, lambda engine, hub: engine.looked(QueryObservations(1, "t")))
+    answer = await asyncio.to_thread(
+        host.call, lambda engine, hub: engine.query_observations(QueryObservations(1, "t"))
+    )
     assert isinstance(answer, Observations)
     assert len({each.node for each in answer.observed}) == len(answer.observed), "one entry for each node"
     return {each.node.member: each for each in answer.observed}
@@ -158,7 +160,9 @@ def test_write_of_another_session_makes_exactly_its_readers_stale(tmp_path: Path
             async with Runtime(data, observe=False) as rt:
                 rt.cell("s", "t:other", int).set(1)
             host = await data.host("s")
-            answer = await asyncio.to_thread(host.call, lambda engine, hub: engine.looked(QueryObservations(1, "t")))
+            answer = await asyncio.to_thread(
+                host.call, lambda engine, hub: engine.query_observations(QueryObservations(1, "t"))
+            )
             assert isinstance(answer, Observations)
             assert {each.node.member for each in answer.observed if each.stale} == {"sign", "tidy"}
 

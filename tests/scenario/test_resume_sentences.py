@@ -189,7 +189,10 @@ def test_what_a_materializer_may_write_is_nothing_that_it_reads(tmp_path: Path) 
                 await other.space.transact(partial(handle.set, value))
             with Directory(tmp_path) as directory:
                 engine = directory.space(SPACE)
-                marks, readers = engine.looked(QueryMarks(0, seq)), engine.looked(QueryReaders(0, _doc(name)))
+                marks, readers = (
+                    engine.query_observations(QueryMarks(0, seq)),
+                    engine.query_observations(QueryReaders(0, _doc(name))),
+                )
                 assert isinstance(marks, Marks)
                 assert isinstance(readers, Readers)
                 assert ("p" in [each for mark in marks.marks for each in mark.pieces]) is is_marked

@@ -74,7 +74,7 @@ class Eye:
         self.running: str | None = None
         self.waiting: list[tuple[str, Reading]] = []  # attempts that wait where they are for the one that is running
         self.attempts = 0
-        self.looked = 0
+        self.query_observations = 0
         self.wanted: dict[str, None] = {}  # documents that an attempt read or was to write
         self.rejected = 0
         self.runs: Counter[str] = Counter()
@@ -139,7 +139,7 @@ class Eye:
     def looks(self, look: Look) -> None:
         """An attempt is about to look somewhere."""
         assert self.reading is not None
-        self.looked += 1
+        self.query_observations += 1
         places = walk(look, self.runtime.shown)[0]
         self.reading.places.update(places)
         self.wanted.update(dict.fromkeys(place.name for place in places))

@@ -136,7 +136,7 @@ class Runtime:
         maker = self.plan.effects.get(name.partition(" ")[0])
         is_effect = maker is not None
         outputs = () if is_effect else (self.document(name), *([self.document(rule.side)] if rule.side else ()))
-        before = (self.wire.asked, self.eye.attempts, self.eye.looked)
+        before = (self.wire.asked, self.eye.attempts, self.eye.query_observations)
         node = self.kernel.register(
             NodeSpec(
                 id=name,
@@ -148,7 +148,7 @@ class Runtime:
                 parent=parent,
             )
         )
-        if before != (self.wire.asked, self.eye.attempts, self.eye.looked):
+        if before != (self.wire.asked, self.eye.attempts, self.eye.query_observations):
             self.eye.wrong("I2", f"registering {name} read, fetched or ran something")
         self.eye.entered(node)
         return node

@@ -155,7 +155,7 @@ class CommitGroup:
         "_observing",
         "_outgoing",
         "_readers",
-        "_remade",
+        "_replaced",
         "_sessions",
         "_snapshots",
         "_store",
@@ -186,7 +186,7 @@ class CommitGroup:
         self._snapshots = snapshots
         self._outgoing = outgoing
         self._observing = observing
-        self._remade = ReplacedPieces(store, observing)
+        self._replaced = ReplacedPieces(store, observing)
         self._readers = readers
         self._access = access
         self._clock = clock
@@ -204,10 +204,10 @@ class CommitGroup:
         """
         try:
             if not (isinstance(frame, Checked) and frame.limits is self._limits.values):
-                frame = self._checked(frame)
+                frame = self._validate(frame)
             # fault group.replays_judged_again: known = []
-            # fault group.replayed_waves_judged_again: known = self._replayed(session, frame) if len(frame) == 1 else []
-            known = self._replayed(session, frame)
+            # fault group.replayed_waves_judged_again: known = self._replays(session, frame) if len(frame) == 1 else []
+            known = self._replays(session, frame)
             fresh = frame[len(known) :] if known else frame
             encoded = [encode_commit(commit) for commit in fresh]
             if sum(map(len, encoded)) > self._limits.frame_bytes:
@@ -218,29 +218,29 @@ class CommitGroup:
             return tuple(known)
         if not alone:
             self._store.savepoint()
-        verdicts = self._judged(session, fresh, encoded, observed)
+        verdicts = self._judge_commits(session, fresh, encoded, observed)
         # fault+ observations.stored_first: if alone: self._observing.flush(), self._store.commit(), self._store.begin()
         if self._log.close_frame():
             self._accepted = True
             self._sessions.keep_judged(session)
             self._sessions.trim(session)
         # fault+ remade.forgotten_later: if alone: self._store.commit(), self._store.begin()
-        # fault+ remade.forgotten_later: [self._remade.look(self._branches.find(each.branch), each) for each in fresh]
+        # fault+ remade.forgotten_later: [self._replaced.forget(self._branches.find(c.branch), c) for c in fresh]
         if not alone:
             self._store.release()
         return (*known, *verdicts) if known else tuple(verdicts)
 
-    def _checked(self, frame: Frame) -> Frame:
+    def _validate(self, frame: Frame) -> Frame:
         """A frame made in this process, perhaps of anything: what cannot be read back must not be written down."""
         try:
             frame = checked_frame(frame, self._limits.values)
         except UNWRITABLE as error:
             raise ProtocolError(f"the frame is not a sequence of commits: {error}") from error
-        return decode_frame(_written_down(frame), self._limits.values)
+        return decode_frame(_encode_for_check(frame), self._limits.values)
 
     def begin(self) -> None:
         """All frames of a group have one time: when it was begun."""
-        self._at_us = self._log.later(self._clock.now_us())
+        self._at_us = self._log.next_time(self._clock.now_us())
         self._accepted = False
         self._dropped.clear()
 
@@ -277,7 +277,7 @@ class CommitGroup:
 
     # ---- replay ----------------------------------------------------------------------------------
 
-    def _replayed(self, session: Session, frame: Frame) -> list[Verdict]:
+    def _replays(self, session: Session, frame: Frame) -> list[Verdict]:
         """C10: commits that already have a verdict get it again, before anything else is looked at."""
         if len(frame) == 1 and session.last < frame[0].local_seq <= MAX_INT:
             check_commit(frame[0], self._log.next_seq - 1, self._limits)
@@ -336,12 +336,12 @@ class CommitGroup:
 
     # ---- judging and accepting -------------------------------------------------------------------
 
-    def _judged(
+    def _judge_commits(
         self, session: Session, frame: Frame, encodings: list[bytes], observed: tuple[Observation, ...]
     ) -> list[Verdict]:
         branch = self._branches.find(frame[0].branch)
         if branch is None:
-            return [self._refused(session, commit, _no_branch(commit.branch)) for commit in frame]
+            return [self._refused(session, commit, _branch_missing(commit.branch)) for commit in frame]
         runs = self.observe(session, branch, observed) if observed else {}
         self._log.open_frame(session.id, branch.id, self._at_us)
         verdicts: list[Verdict] = []
@@ -365,7 +365,7 @@ class CommitGroup:
                 self._dropped[seq] = frozenset([head.key for head, _, touched in plan if not touched])
             self._apply(session, branch, commit, seq, plan, sizes)
             # fault remade.forgotten_later:
-            self._remade.look(branch, self.effective(seq, commit))
+            self._replaced.forget(branch, self.effective(seq, commit))
             run = runs.get(commit.local_seq)
             if run is not None:
                 # I5: as of its own commit, so that what it wrote itself does not make it dirty.
@@ -385,7 +385,7 @@ class CommitGroup:
                 self._observing.noted(session, branch, run)
         return runs
 
-    def observe_alone(self, session: Session, branch_name: str, observed: tuple[Observation, ...]) -> Outcome:
+    def observe_without_commits(self, session: Session, branch_name: str, observed: tuple[Observation, ...]) -> Outcome:
         """The same without a frame: nothing is judged, so that there is no verdict."""
         branch = self._branches.find(branch_name)
         if branch is not None:
@@ -448,11 +448,11 @@ class CommitGroup:
             head.marks.record(touched, seq, session.id)
             written.append((head.key, touched if len(touched) <= MANY_TOUCHES else EVERYTHING))
             if not head.changed:
-                self._heads.changed(head)
+                self._heads.mark_changed(head)
             if self._snapshots.is_due(head):
                 self._snapshots.take(branch, head)
-            if head.marks.stale >= self._limits.marks_patches and self._snapshots.marks_are_due(head):
-                self._snapshots.keep_marks(branch, head)
+            if head.marks.stale >= self._limits.marks_patches and self._snapshots.index_is_due(head):
+                self._snapshots.store_index(branch, head)
             if 4 * head.patch_bytes > head.weight or 300 * head.marks.nodes > head.weight:
                 self._heads.reweigh(head)
         self._sessions.accept(session, commit.local_seq, AcceptedCommit(seq, branch.id, written))
@@ -473,7 +473,7 @@ class CommitGroup:
         return doc
 
 
-def _written_down(frame: Frame) -> bytes:
+def _encode_for_check(frame: Frame) -> bytes:
     """The frame as bytes, or which of its commits has something that no bytes can say."""
     try:
         return encode_frame(frame)
@@ -489,5 +489,5 @@ def _written_down(frame: Frame) -> bytes:
         raise
 
 
-def _no_branch(name: str) -> RuleRefused:
+def _branch_missing(name: str) -> RuleRefused:
     return RuleRefused("branch", f"branch {name!r} does not exist or was deleted")

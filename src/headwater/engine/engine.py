@@ -43,7 +43,7 @@ _NONE: Final[Runs] = (MAIN, ())
 class Engine:
     """One space. Accepts exactly the commits it should, durably, at a cost that does not grow with history."""
 
-    __slots__ = ("_broken", "_clock", "_closed", "_parts", "_store", "delivery")
+    __slots__ = ("_broken", "_clock", "_closed", "_store", "_wiring", "delivery")
 
     def __init__(
         self,
@@ -62,49 +62,49 @@ class Engine:
         self._store = store
         self._clock = clock or RealClock()
         self._broken = self._closed = False
-        self._parts = Wiring(store, self._clock, limits, founders if access else None, observes)
-        self.delivery = self._parts.delivery
-        self._parts.recovery.run()
-        if not self._parts.branches.find(MAIN):
+        self._wiring = Wiring(store, self._clock, limits, founders if access else None, observes)
+        self.delivery = self._wiring.delivery
+        self._wiring.recovery.run()
+        if not self._wiring.branches.find(MAIN):
             with self._transaction():
-                self._parts.branches.ensure_main(self._clock.now_us())
+                self._wiring.branches.ensure_main(self._clock.now_us())
 
     # ---- writing ---------------------------------------------------------------------------------
 
     def open_session(self, key: str, principal: str = "") -> Session:
         """Make the session, or take it up again with everything it is still owed."""
         with self._transaction():
-            session = self._parts.sessions.open(key, principal, self._clock.now_us())
-            self._parts.sessions.evict()
+            session = self._wiring.sessions.open(key, principal, self._clock.now_us())
+            self._wiring.sessions.evict()
             return session
 
     def resume_session(self, key: str, principal: str, resume: str, following: str) -> Session:
         """Open a session for a connection, which must hold its token if it has one, and names the next."""
         with self._transaction():
-            session = self._parts.sessions.open(key, principal, self._clock.now_us())
-            self._parts.sessions.take_over(session, resume, following)
-            self._parts.sessions.evict()
+            session = self._wiring.sessions.open(key, principal, self._clock.now_us())
+            self._wiring.sessions.take_over(session, resume, following)
+            self._wiring.sessions.evict()
             return session
 
     def close_session(self, key: str, acked: int) -> None:
         with self._transaction():
-            self._parts.sessions.close(self._parts.sessions.get_foreign(key), acked)
+            self._wiring.sessions.close(self._wiring.sessions.get_foreign(key), acked)
 
     def acknowledge(self, key: str, local_seq: int) -> None:
         with self._transaction():
-            self._parts.sessions.acknowledge(self._parts.sessions.get_foreign(key), local_seq)
+            self._wiring.sessions.acknowledge(self._wiring.sessions.get_foreign(key), local_seq)
 
     def note_acknowledged(self, key: str, local_seq: int) -> None:
         """Hear an acknowledgement; it is stored with some later accepted frame."""
-        self._parts.sessions.note_acknowledged(self.session(key), local_seq)
+        self._wiring.sessions.note_acknowledged(self.session(key), local_seq)
 
-    def _written(self, session: Session, commit: Commit) -> tuple[Verdict, ...]:
+    def _commit_own(self, session: Session, commit: Commit) -> tuple[Verdict, ...]:
         """A commit of the engine's own, inside the open transaction."""
-        self._parts.group.begin()
-        outcome = self._parts.group.take(session, (commit,))
+        self._wiring.group.begin()
+        outcome = self._wiring.group.take(session, (commit,))
         if isinstance(outcome, Exception):
             raise outcome
-        self._parts.group.finish()
+        self._wiring.group.finish()
         return outcome
 
     def submit(self, session: str, *frame: Commit) -> tuple[Verdict, ...]:
@@ -123,8 +123,8 @@ class Engine:
         observed with a frame, by its place; such a frame may be empty. `first` is done before, with the same fsync, and
         answers whether it was anything.
         """
-        self._mend()
-        store, group = self._store, self._parts.group
+        self._reopen_if_broken()
+        store, group = self._store, self._wiring.group
         try:
             # fault engine.groups_not_synced: store.begin(synced=len(batch) == 1)
             # fault engine.waves_not_synced: store.begin(synced=all(len(frame) < 2 for _, frame in batch))
@@ -132,7 +132,7 @@ class Engine:
             group.begin()
             is_written = first()
             alone = len(batch) == 1 and not founds
-            take = self._take_founding if founds else self._take
+            take = self._judge_and_found if founds else self._judge
             runs = observed or {}
             outcomes = [take(key, frame, alone, runs.get(at, _NONE)) for at, (key, frame) in enumerate(batch)]
             if group.finish() or is_written:
@@ -143,56 +143,56 @@ class Engine:
             # C6: something may have been admitted in memory that the disk does not have.
             self._recover(error, admitted=True)
             raise
-        self._parts.heads.trim()
+        self._wiring.heads.trim()
         return outcomes
 
-    def _take(self, key: str, frame: Frame, alone: bool, runs: Runs) -> Outcome:
+    def _judge(self, key: str, frame: Frame, alone: bool, runs: Runs) -> Outcome:
         try:
-            session = self._parts.sessions.get_foreign(key)
+            session = self._wiring.sessions.get_foreign(key)
         except ProtocolError as error:
             return error
         if not frame and runs[1]:
-            return self._parts.group.observe_alone(session, *runs)
-        return self._parts.group.take(session, frame, alone=alone, observed=runs[1])
+            return self._wiring.group.observe_without_commits(session, *runs)
+        return self._wiring.group.take(session, frame, alone=alone, observed=runs[1])
 
-    def _take_founding(self, key: str, frame: Frame, alone: bool, runs: Runs) -> Outcome:
-        outcome = self._take(key, frame, alone, runs)
-        self._parts.group.found_space(key, outcome)
+    def _judge_and_found(self, key: str, frame: Frame, alone: bool, runs: Runs) -> Outcome:
+        outcome = self._judge(key, frame, alone, runs)
+        self._wiring.group.found_space(key, outcome)
         return outcome
 
     # ---- reading ---------------------------------------------------------------------------------
 
     @property
     def last_seq(self) -> int:
-        self._mend()
-        return self._parts.log.last_seq
+        self._reopen_if_broken()
+        return self._wiring.log.last_seq
 
     @property
     def kept_from(self) -> int:
         """The first seq whose commit is kept: everything from the moment before it on can be read."""
-        self._mend()
-        return self._parts.log.kept_from
+        self._reopen_if_broken()
+        return self._wiring.log.kept_from
 
     def chain_at(self, seq: int) -> int | None:
         """What names the log up to its end, if that is where it ends."""
-        self._mend()
-        return self._parts.log.chain_at(seq)
+        self._reopen_if_broken()
+        return self._wiring.log.chain_at(seq)
 
-    def may_have_been(self, seq: int, chain: int) -> bool:
+    def may_have_ended_at(self, seq: int, chain: int) -> bool:
         """Whether somebody can have seen this log end so. False: it was another one, before a backup was restored."""
-        return self._reading(lambda: self._parts.log.may_have_been(seq, chain))
+        return self._read(lambda: self._wiring.log.may_have_ended_at(seq, chain))
 
     def read(self, doc: DocKey, *, branch: str = MAIN, at: int | None = None) -> Document:
         """A document now, or as it was at a seq. Its value is shared with the engine: look, do not change."""
         check_scope(doc.scope)
         check_id(doc.id)
-        found = self._reading(lambda: self._parts.reads.read(doc, branch, at))
-        self._parts.heads.trim()
+        found = self._read(lambda: self._wiring.reads.read(doc, branch, at))
+        self._wiring.heads.trim()
         return found
 
-    def bring(self, docs: Iterable[DocKey], *, branch: str = MAIN) -> None:
+    def prefetch(self, docs: Iterable[DocKey], *, branch: str = MAIN) -> None:
         """Rebuild documents that are about to be read, together, as far as memory for them goes."""
-        self._reading(lambda: self._parts.heads.bring(self._parts.branches.get(branch), docs))
+        self._read(lambda: self._wiring.heads.prefetch(self._wiring.branches.get(branch), docs))
 
     def documents(
         self,
@@ -204,53 +204,53 @@ class Engine:
         most_bytes: int | None = None,
     ) -> Page[Document]:
         """The present documents of a scope, by id; a page holds one of them, or more of up to `most_bytes`."""
-        return self._reading(lambda: self._parts.reads.documents(scope, branch, after, limit, most_bytes))
+        return self._read(lambda: self._wiring.reads.documents(scope, branch, after, limit, most_bytes))
 
     def changes(self, *, since: int = 0, branch: str | None = None, limit: int | None = None) -> Page[Logged]:
         """The accepted commits after a seq, oldest first, of one branch or of all."""
-        return self._reading(lambda: self._parts.reads.changes(since, branch, limit))
+        return self._read(lambda: self._wiring.reads.changes(since, branch, limit))
 
     def session(self, key: str) -> Session:
         """A session that was opened before."""
-        return self._reading(lambda: self._parts.sessions.get(key))
+        return self._read(lambda: self._wiring.sessions.get(key))
 
-    def landed(self, session: str, local_seqs: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    def find_accepted(self, session: str, local_seqs: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
         """Which of these commits of a session were accepted, with their seqs."""
         owner = self.session(session)
-        places = ((each, self._parts.sessions.place_of(owner, each)) for each in local_seqs if 0 < each <= owner.last)
+        places = ((each, self._wiring.sessions.place_of(owner, each)) for each in local_seqs if 0 < each <= owner.last)
         # fault engine.judged_is_landed: return tuple((n, place[0] if place else self.last_seq) for n, place in places)
         return tuple((local_seq, place[0]) for local_seq, place in places if place is not None)
 
     def effective(self, seq: int, commit: Commit) -> Commit:
         """A commit of the last group without the operations that changed nothing. Watchers are not told of these."""
-        return self._parts.group.effective(seq, commit)
+        return self._wiring.group.effective(seq, commit)
 
     @property
     def is_founded(self) -> bool:
         """Whether it needs no owner, or has one."""
-        return self._parts.access is None or self._reading(self._parts.access.is_founded)
+        return self._wiring.access is None or self._read(self._wiring.access.is_founded)
 
     def may_see(self, doc: DocKey, principal: str, session: str) -> bool:
         """Whether a user may read a document of this space, in that session."""
-        access = self._parts.access
-        return access is None or self._reading(lambda: access.may_see(doc, principal, session))
+        access = self._wiring.access
+        return access is None or self._read(lambda: access.may_see(doc, principal, session))
 
     @property
     def access_advice(self) -> str:
         """How a user gets a right that is missing here."""
-        return "" if self._parts.access is None else self._parts.access.advice
+        return "" if self._wiring.access is None else self._wiring.access.advice
 
     def is_current(self, session: Session, reads: tuple[Read, ...], *, branch: str = MAIN) -> bool:
         """Whether these reads would be admitted now: the one definition of "nothing I read has changed"."""
-        parts = self._parts
-        current = self._reading(lambda: parts.admission.conflict(session, parts.branches.get(branch), reads) is None)
+        parts = self._wiring
+        current = self._read(lambda: parts.admission.conflict(session, parts.branches.get(branch), reads) is None)
         parts.heads.trim()
         return current
 
     def right_of(self, principal: str) -> Right:
         """The most that a user may do in this space."""
-        access = self._parts.access
-        return Right.OWN if access is None else self._reading(lambda: access.right_of(principal))
+        access = self._wiring.access
+        return Right.OWN if access is None else self._read(lambda: access.right_of(principal))
 
     # ---- stored events ---------------------------------------------------------------------------
 
@@ -258,19 +258,19 @@ class Engine:
         self, *, branch: str = MAIN, due_by_us: int = MAX_INT, after: EventPlace = (0, ""), limit: int | None = None
     ) -> EventPage:
         """Events that were sent on a branch and are not handled yet, in the order of the log, if they are due."""
-        size, parts = self._parts.reads.page_size(limit), self._parts
-        return self._reading(lambda: parts.outgoing.page(parts.branches.get(branch), due_by_us, after, size))
+        size, parts = self._wiring.reads.page_size(limit), self._wiring
+        return self._read(lambda: parts.outgoing.page(parts.branches.get(branch), due_by_us, after, size))
 
     def newest_event(self, branch: str = MAIN) -> int:
         """The seq of the newest stored event of a branch; 0: there is none."""
-        return self._reading(lambda: self._parts.outgoing.newest(self._parts.branches.get(branch)))
+        return self._read(lambda: self._wiring.outgoing.newest(self._wiring.branches.get(branch)))
 
-    def looked(self, question: Looks, *, branch: str = MAIN) -> Seen:
+    def query_observations(self, question: Looks, *, branch: str = MAIN) -> Seen:
         """What is known of nodes on a branch, and who reads what. What a mirror says is stored."""
         if isinstance(question, Mirror):
             with self._transaction():
-                self._parts.observing.mirror(self._parts.branches.get(branch), question)
-        return self._reading(lambda: self._parts.observed.answer(self._parts.branches.get(branch), question))
+                self._wiring.observing.mirror(self._wiring.branches.get(branch), question)
+        return self._read(lambda: self._wiring.observed.answer(self._wiring.branches.get(branch), question))
 
     def deliver(self, question: Delivers) -> Delivering:
         """What a worker or an operator asks of reactions, and what they are told."""
@@ -280,93 +280,93 @@ class Engine:
     # ---- branches --------------------------------------------------------------------------------
 
     def has_branch(self, name: str) -> bool:
-        return self._reading(lambda: self._parts.branches.find(name) is not None)
+        return self._read(lambda: self._wiring.branches.find(name) is not None)
 
     def branches(self, *, after: str = "", limit: int | None = None) -> Page[Branch]:
         """The branches that were not deleted, by name."""
-        return self._reading(lambda: self._parts.reads.branches(after, limit))
+        return self._read(lambda: self._wiring.reads.branches(after, limit))
 
     def fork(self, name: str, *, parent: str = MAIN, at: int | None = None) -> Branch:
         """A new branch that begins as the parent was at a seq, by default now. One row."""
         with self._transaction():
-            source = self._parts.branches.get(parent)
-            # fault engine.fork_too_late: seq = self._parts.log.last_seq
-            seq = self._parts.reads.checked_seq(source, at)
-            return self._parts.branches.fork(name, source, seq, self._clock.now_us())
+            source = self._wiring.branches.get(parent)
+            # fault engine.fork_too_late: seq = self._wiring.log.last_seq
+            seq = self._wiring.reads.checked_seq(source, at)
+            return self._wiring.branches.fork(name, source, seq, self._clock.now_us())
 
     def diff(self, branch: str, *, after: str = "", limit: int | None = None) -> BranchDiff:
         """What a branch changed since its fork or last merge, and what of it collides with its parent."""
         with self._transaction():
-            return self._parts.merge.diff(self._parts.branches.get(branch), after, limit)
+            return self._wiring.merge.diff(self._wiring.branches.get(branch), after, limit)
 
     def merge(self, branch: str) -> tuple[BranchDiff, Verdict | None]:
         """Write a branch's changes to its parent in one commit; with collisions nothing is written."""
         with self._transaction():
-            child = self._parts.branches.get(branch)
-            session = self._parts.sessions.open_own(merge_session(child.name), self._clock.now_us())
-            diff, commit = self._parts.merge.prepared(child, session)
+            child = self._wiring.branches.get(branch)
+            session = self._wiring.sessions.open_own(merge_session(child.name), self._clock.now_us())
+            diff, commit = self._wiring.merge.prepare_commit(child, session)
             if commit is None:
                 return diff, None
-            outcome = self._written(session, commit)
-            self._parts.merge.finished(child, outcome[0], diff)
-            self._parts.observing.forget_branch(child)
+            outcome = self._commit_own(session, commit)
+            self._wiring.merge.record_merge(child, outcome[0], diff)
+            self._wiring.observing.forget_branch(child)
         return diff, outcome[0]
 
     def delete_branch(self, name: str) -> None:
         with self._transaction():
-            self._parts.heads.write_back()
-            branch = self._parts.branches.get(name)
-            self._parts.branches.delete(branch)
-            self._parts.outgoing.forget_branch(branch)
-            self._parts.observing.forget_branch(branch)
-        self._parts.heads.forget()
+            self._wiring.heads.write_back()
+            branch = self._wiring.branches.get(name)
+            self._wiring.branches.delete(branch)
+            self._wiring.outgoing.forget_branch(branch)
+            self._wiring.observing.forget_branch(branch)
+        self._wiring.heads.forget()
 
     # ---- leases and upkeep -----------------------------------------------------------------------
 
     def acquire_lease(self, name: str, holder: str, duration_us: int) -> LeaseRow | None:
         with self._transaction():
-            return self._parts.leases.acquire(name, holder, duration_us)
+            return self._wiring.leases.acquire(name, holder, duration_us)
 
     def renew_lease(self, name: str, token: int, duration_us: int) -> bool:
         with self._transaction():
-            return self._parts.leases.renew(name, token, duration_us)
+            return self._wiring.leases.renew(name, token, duration_us)
 
     def release_lease(self, name: str, token: int) -> bool:
         with self._transaction():
-            return self._parts.leases.release(name, token)
+            return self._wiring.leases.release(name, token)
 
     def compact(self, before: int) -> int:
         """Give up history before a seq, as far as no branch or session needs it. Answers the seq it kept from."""
         with self._transaction():
-            kept_from = self._parts.compaction.run(before)
-        self._parts.log.reload()
-        self._parts.sessions.forget_row()
+            kept_from = self._wiring.compaction.run(before)
+        self._wiring.log.reload()
+        self._wiring.sessions.forget_row()
         return kept_from
 
     def drop_caches(self) -> None:
         """Let go of every document in memory; it is read again when it is needed."""
         with self._transaction():
-            self._parts.heads.write_back()
-        self._parts.heads.forget()
+            self._wiring.heads.write_back()
+        self._wiring.heads.forget()
 
     def size_in_memory(self, doc: DocKey, *, branch: str = MAIN) -> int | None:
         """About how many bytes a document has; 0: it is not there. None: the disk would have to be asked."""
-        head = self._in_memory(doc, branch)
+        head = self._head_in_memory(doc, branch)
         return None if head is None else head.base_bytes + head.patch_bytes
 
     def seqs_behind(self, doc: DocKey, seq: int, *, branch: str = MAIN) -> int | None:
         """How far behind the last write of a document a seq is, as far as memory tells what was written since."""
-        head = self._in_memory(doc, branch)
+        head = self._head_in_memory(doc, branch)
         if head is None or (head.seq > seq and head.marks.since > seq):
             return None
         return max(0, head.seq - seq)
 
-    def _in_memory(self, doc: DocKey, branch: str) -> Head | None:
-        at = None if self._broken else self._parts.branches.find(branch)
+    def _head_in_memory(self, doc: DocKey, branch: str) -> Head | None:
+        at = None if self._broken else self._wiring.branches.find(branch)
         if at is None:
             return None
         try:
-            head = self._parts.heads.in_memory(at, doc)
+            head = self._wiring.heads.in_memory(at, doc)
         except HeadwaterError:
             return None  # Unknown. The work itself meets the error of the disk and raises it.
         return None if head is None or (head.inherited_seq and not head.seq) else head
@@ -374,53 +374,53 @@ class Engine:
     @property
     def bytes_held(self) -> int:
         """An estimate of the memory that cached documents take; `Limits.cache_bytes` bounds it."""
-        return self._parts.heads.bytes_held
+        return self._wiring.heads.bytes_held
 
     def close(self) -> None:
         """Write back what opening would otherwise have to find in the log, and let the store go."""
         if self._closed:
             return
         try:
-            log, sessions = self._parts.log, self._parts.sessions
+            log, sessions = self._wiring.log, self._wiring.sessions
             if not self._broken and (log.last_seq > log.written_back or sessions.has_unstored()):
                 with self._transaction():
                     sessions.keep_all_judged()
-                    self._parts.heads.write_back()
+                    self._wiring.heads.write_back()
         finally:
             self._closed = True
             self._store.close()
 
     # ---- failure ---------------------------------------------------------------------------------
 
-    def _reading(self, read: Callable[[], T]) -> T:
-        self._mend()
+    def _read(self, read: Callable[[], T]) -> T:
+        self._reopen_if_broken()
         return read()
 
     @contextmanager
     def _transaction(self, *, synced: bool = True) -> Iterator[None]:
-        self._mend()
-        seq, written_back = self._parts.log.last_seq, self._parts.log.written_back
+        self._reopen_if_broken()
+        seq, written_back = self._wiring.log.last_seq, self._wiring.log.written_back
         try:
             self._store.begin(synced=synced)
             yield
             self._store.commit()
         except BaseException as error:
-            moved = written_back != self._parts.log.written_back
-            self._recover(error, admitted=seq != self._parts.log.last_seq, documents=moved)
+            moved = written_back != self._wiring.log.written_back
+            self._recover(error, admitted=seq != self._wiring.log.last_seq, documents=moved)
             raise
 
     def _recover(self, error: BaseException, *, admitted: bool, documents: bool = False) -> None:
         """C6: whatever failed, nothing in memory may claim more than the disk holds."""
-        # fault+ engine.failed_commit_believed: return self._store.rollback(), self._parts.log.reload()
+        # fault+ engine.failed_commit_believed: return self._store.rollback(), self._wiring.log.reload()
         self._broken = True  # C6: until the disk has been asked again, nobody gets an answer from memory.
-        self._parts.observing.forget()
-        self._parts.delivery.forget()
+        self._wiring.observing.forget()
+        self._wiring.delivery.forget()
         if isinstance(error, StorageError) or not isinstance(error, HeadwaterError):
-            self._mend()
+            self._reopen_if_broken()
             return
         # A caller's mistake. As long as nothing was admitted, sessions keep what they remember.
         self._store.rollback()
-        sessions = self._parts.sessions
+        sessions = self._wiring.sessions
         if admitted:
             sessions.forget()
         else:
@@ -429,7 +429,7 @@ class Engine:
             self._reload_documents()
         self._broken = False
 
-    def _mend(self) -> None:
+    def _reopen_if_broken(self) -> None:
         """Reopen after a failure. If that fails too, this and every later call raises until it succeeds."""
         if self._closed:
             raise StorageError("this engine is closed. Open the space again.")
@@ -439,13 +439,13 @@ class Engine:
 
     def _reload(self) -> None:
         # fault engine.memory_kept_after_failure:
-        self._parts.sessions.forget()
+        self._wiring.sessions.forget()
         # fault engine.memory_kept_after_failure: self._broken = False
         self._reload_documents()
 
     def _reload_documents(self) -> None:
-        self._parts.log.reload()
-        self._parts.branches.reload()
-        self._parts.heads.forget()
-        self._parts.recovery.run()
+        self._wiring.log.reload()
+        self._wiring.branches.reload()
+        self._wiring.heads.forget()
+        self._wiring.recovery.run()
         self._broken = False

@@ -40,7 +40,7 @@ class Step:
     end: End
 
 
-def chain(engine: Engine, doc: DocKey, path: Path, *, most: int = MOST) -> tuple[Step, ...]:
+def trace_provenance(engine: Engine, doc: DocKey, path: Path, *, most: int = MOST) -> tuple[Step, ...]:
     """The commits that made a document what it is, the last one first, each followed by what made it."""
     found: list[Step] = []
     seen: set[int] = set()

@@ -190,5 +190,5 @@ class _ToHost:
         except HeadwaterError as error:
             # It is told, and tried again: a disk may be mended while the program runs.
             raise ConnectionError(f"space {self._space!r} cannot be opened: {error}") from error
-        host.work_here(asyncio.get_running_loop().call_soon)  # As long as the disk is quick: no thread is woken.
+        host.lend_thread(asyncio.get_running_loop().call_soon)  # As long as the disk is quick: no thread is woken.
         return await Loopback(lambda _: host).connect(heard, lost)

@@ -53,7 +53,7 @@ def _mirrors(folder: Path, space: str) -> dict[str, set[str]]:
         written = tuple(Operation(DocKey("space", id), (replace((), 9),)) for id in READ[space])
         (verdict,) = engine.submit("probe", Commit(1, written))
         assert isinstance(verdict, Accepted)
-        answer = engine.looked(QueryMirrors(0, HERE, "", 1_000))
+        answer = engine.query_observations(QueryMirrors(0, HERE, "", 1_000))
         assert isinstance(answer, Mirrored)
         found: dict[str, set[str]] = {}
         for piece, doc, _ in answer.marked:
@@ -108,7 +108,7 @@ class TestMirrors:
         async def story() -> None:
             await first_start(tmp_path)
             async with embedded(tmp_path) as data:
-                await asked(data, lambda engine: engine.looked(Mirror(0, HERE, "v", ())), STOCK)
+                await asked(data, lambda engine: engine.query_observations(Mirror(0, HERE, "v", ())), STOCK)
                 assert _mirrors(tmp_path, STOCK) == {}
                 async with site(data) as again:
                     await total_of(await open_view(again), again)
@@ -147,7 +147,7 @@ async def _marked(data: Embedded) -> dict[str, set[str]]:
     """The pieces of the first space that read a document which was written since, and the spaces in which it was."""
     found: dict[str, set[str]] = {}
     for space in (STOCK, RATES):
-        answer = await asked(data, lambda engine: engine.looked(QueryMirrors(0, HERE)), space)
+        answer = await asked(data, lambda engine: engine.query_observations(QueryMirrors(0, HERE)), space)
         for piece, _, _ in answer.marked:
             found.setdefault(piece, set()).add(space)
     return found
@@ -185,7 +185,7 @@ def test_piece_is_found_by_every_write_elsewhere_that_lets_it_run(tmp_path: Path
 async def _check_mirrors(at: Path) -> None:
     """A write to any document that the piece reads in another space finds the piece there."""
     async with embedded(at) as data:
-        answer = await asked(data, lambda engine: engine.looked(QueryElsewhere(0, "v")), HERE)
+        answer = await asked(data, lambda engine: engine.query_observations(QueryElsewhere(0, "v")), HERE)
         assert isinstance(answer, ReadElsewhere)
         for name in (STOCK, RATES):
             read = {each.doc: each.seq for each in answer.docs if each.space == name}
@@ -202,7 +202,7 @@ def _late(engine: Engine, read: dict[DocKey, int]) -> set[DocKey]:
 
 def _found(engine: Engine) -> set[DocKey]:
     """By which documents that were written since the piece is found."""
-    answer = engine.looked(QueryMirrors(0, HERE))
+    answer = engine.query_observations(QueryMirrors(0, HERE))
     assert isinstance(answer, Mirrored)
     return {doc for piece, doc, _ in answer.marked if piece == "v"}
 

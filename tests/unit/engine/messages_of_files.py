@@ -76,13 +76,13 @@ def unreadable_commit(_: Path) -> str:
 
 @case("commit 1 does not write space:other, though its head says so")
 def foreign_commit(_: Path) -> str:
-    return raised(lambda: list(log_with(log_row()).back_from(1, doc("other"), down_to=0)))
+    return raised(lambda: list(log_with(log_row()).history(1, doc("other"), down_to=0)))
 
 
 @case("commit 1 names 1 as the write before it")
 def circular_history(_: Path) -> str:
     body = encode_record([(encode_commit(Commit(1, (Operation(doc("d"), ()),))), (1,))])
-    return raised(lambda: list(log_with(log_row(body=body)).back_from(1, doc("d"), down_to=0)))
+    return raised(lambda: list(log_with(log_row(body=body)).history(1, doc("d"), down_to=0)))
 
 
 @case("the log jumps from seq 1 to 5: rows are missing", "Run `headwater verify`, and restore a backup.")
@@ -240,7 +240,7 @@ def observed_file(folder: Path) -> Path:
     runner = Runner(engine)
     runner.send(Commit(1, (write("d", replace((), 1)),)))
     runner.observe(runner.run("p.total", looked("d", seq=1)))
-    engine.looked(Mirror(1, "other", "p", ((doc("d"), 1),)))
+    engine.query_observations(Mirror(1, "other", "p", ((doc("d"), 1),)))
     engine.close()
     return path
 

@@ -96,7 +96,7 @@ def observed(engine: Engine, piece: str = "", *, branch: str = MAIN, limit: int 
     found: list[Observed] = []
     after: NodeKey | None = None
     while True:
-        page = engine.looked(QueryObservations(1, piece, after=after, limit=limit), branch=branch)
+        page = engine.query_observations(QueryObservations(1, piece, after=after, limit=limit), branch=branch)
         assert isinstance(page, Observations)
         assert len(page.observed) <= limit
         found += page.observed
@@ -117,7 +117,7 @@ def backlog(engine: Engine, branch: str = MAIN, *, limit: int = 100) -> dict[str
     found: dict[str, PieceBacklog] = {}
     after: str | None = ""
     while after is not None:
-        page = engine.looked(QueryBacklog(1, after, limit), branch=branch)
+        page = engine.query_observations(QueryBacklog(1, after, limit), branch=branch)
         assert isinstance(page, Backlog)
         found |= {each.piece: each for each in page.pieces}
         after = page.next
@@ -128,7 +128,7 @@ def readers(engine: Engine, id: str, branch: str = MAIN, *, limit: int = 100) ->
     found: list[str] = []
     after: str | None = ""
     while after is not None:
-        page = engine.looked(QueryReaders(1, doc(id), after, limit), branch=branch)
+        page = engine.query_observations(QueryReaders(1, doc(id), after, limit), branch=branch)
         assert isinstance(page, Readers)
         found += page.pieces
         after = page.next
@@ -141,7 +141,7 @@ def marked(
     found: list[tuple[str, str, int]] = []
     after: str | None = ""
     while after is not None:
-        page = engine.looked(QueryMirrors(1, owner, after, limit, owner_branch), branch=branch)
+        page = engine.query_observations(QueryMirrors(1, owner, after, limit, owner_branch), branch=branch)
         assert isinstance(page, Mirrored)
         found += [(piece, key.id, seq) for piece, key, seq in page.marked]
         after = page.next

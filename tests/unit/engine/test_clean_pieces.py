@@ -52,14 +52,14 @@ def _whole(runner: Runner, seq: int, piece: str = "p", fingerprint: str = "all")
 
 
 def _wholes(engine: Engine) -> dict[str, tuple[int, bool]]:
-    answer = engine.looked(QueryWholes(1))
+    answer = engine.query_observations(QueryWholes(1))
     assert isinstance(answer, Wholes)
     return {each.piece: (each.as_of, each.met) for each in answer.pieces}
 
 
 def _met(engine: Engine, since: int, *docs: str, made: tuple[str, ...] = (), limit: int = 100) -> list[str] | None:
     question = QueryMet(1, "p", since, tuple(map(doc, docs)), tuple(map(doc, made)), limit)
-    answer = engine.looked(question)
+    answer = engine.query_observations(question)
     assert isinstance(answer, Met)
     return sorted([each.node.member for each in answer.observed]) if answer.all else None
 
@@ -70,7 +70,7 @@ class TestSaying:
         runner.observe(runner.run("p.n", looked("a", seq=1)))
         runner.send(Commit(2, (write("b", replace((), 1)),)))
         runner.observe(_whole(runner, 1))
-        answer = engine.looked(QueryWholes(1))
+        answer = engine.query_observations(QueryWholes(1))
         assert answer == Wholes(1, 2, (WholePiece("p", "all", 1, False, 1),))
         assert [each.node.member for each in observed(engine)] == ["n"]
         assert backlog(engine) == {}
@@ -289,7 +289,7 @@ class TestMeeting:
     def _of_all(
         self, engine: Engine, *also: str, first: str = "p", made: tuple[str, ...] = (), since: int = 1
     ) -> list[str]:
-        answer = engine.looked(QueryMet(1, first, since, (), tuple(map(doc, made)), 100, also))
+        answer = engine.query_observations(QueryMet(1, first, since, (), tuple(map(doc, made)), 100, also))
         assert isinstance(answer, Met)
         assert answer.all
         return sorted([f"{each.node.piece}.{each.node.member}" for each in answer.observed])
@@ -297,7 +297,7 @@ class TestMeeting:
     def test_nodes_are_asked_for_by_name(self, engine: Engine) -> None:
         runner = _started(engine, a=1)
         runner.observe(runner.run("p.n", looked("a", seq=1)), runner.run("p.m", looked("a", seq=1)))
-        answer = engine.looked(QueryNodes(1, (node("p.n"), node("p.unknown"), node("q.n"))))
+        answer = engine.query_observations(QueryNodes(1, (node("p.n"), node("p.unknown"), node("q.n"))))
         assert isinstance(answer, Observations)
         assert [each.node.member for each in answer.observed] == ["n"]
 
@@ -316,10 +316,10 @@ class TestAwake:
     def test_what_has_to_be_there_nevertheless_is_answered_as_it_was_said(self, engine: Engine) -> None:
         runner = _started(engine, a=1)
         runner.observe(runner.run("p.n", looked("a", seq=1)), self._said(runner, 1, "n", "m"))
-        answer = engine.looked(QueryWholes(1))
+        answer = engine.query_observations(QueryWholes(1))
         assert answer == Wholes(1, 1, (WholePiece("p", "all", 1, False, 1, ("n", "m")),))
         runner.observe(self._said(runner, 1))
-        assert engine.looked(QueryWholes(1)) == Wholes(1, 1, (WholePiece("p", "all", 1, False, 1),))
+        assert engine.query_observations(QueryWholes(1)) == Wholes(1, 1, (WholePiece("p", "all", 1, False, 1),))
 
     @pytest.mark.parametrize("names", [("n",) * (MOST_AWAKE + 1), ("n" * 5_000,)], ids=["many", "long"])
     def test_what_cannot_be_kept_leaves_nothing_that_was_said_before(

@@ -71,7 +71,7 @@ def worked(engine: Engine) -> None:
     runner = Runner(engine, "cid")
     for n in range(60):
         runner.observe(runner.run(f"piece{n}.total", *[looked(f"{id}{n}", "k" * 9, seq=28) for id in "abcd"]))
-        engine.looked(Mirror(1, "other", f"piece{n}", ((DocKey("space", "x" * 40), 1),)))
+        engine.query_observations(Mirror(1, "other", f"piece{n}", ((DocKey("space", "x" * 40), 1),)))
 
 
 @pytest.fixture

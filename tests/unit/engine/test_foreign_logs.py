@@ -60,6 +60,6 @@ class TestAnotherLog:
 
 
 def stale(engine: Engine, seq: int, chain: int, id: str = "a") -> tuple[tuple[int, int], ...]:
-    answer = engine.looked(QueryCurrent(1, (looked(id, seq=seq),), ((seq, chain),)))
+    answer = engine.query_observations(QueryCurrent(1, (looked(id, seq=seq),), ((seq, chain),)))
     assert isinstance(answer, Current)
     return answer.stale

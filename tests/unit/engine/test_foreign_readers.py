@@ -36,7 +36,7 @@ def engine(store: SqliteStore) -> Engine:
 
 def say(engine: Engine, docs: dict[str, int], *, at: int | None = None, piece: str = "p", branch: str = "main") -> None:
     read = tuple((doc(id), seq) for id, seq in docs.items())
-    assert isinstance(engine.looked(Mirror(1, "other", piece, read, branch, at)), Mirrored)
+    assert isinstance(engine.query_observations(Mirror(1, "other", piece, read, branch, at)), Mirrored)
 
 
 def written(engine: Engine, *ids: str) -> Runner:
@@ -104,7 +104,7 @@ class TestWhatIsSaid:
     def test_a_branch_that_is_deleted_takes_what_was_read_of_it_along(self, engine: Engine, store: SqliteStore) -> None:
         written(engine, "a")
         engine.fork("draft")
-        engine.looked(Mirror(1, "other", "p", ((doc("a"), 1),)), branch="draft")
+        engine.query_observations(Mirror(1, "other", "p", ((doc("a"), 1),)), branch="draft")
         say(engine, {"a": 0})
         Runner(engine, "t", branch="draft").send(Commit(1, (write("a", replace((), 2)),), branch="draft"))
         assert marked(engine, "other", "draft") == [("p", "a", 2)]
@@ -167,7 +167,7 @@ def elsewhere(engine: Engine, piece: str, limit: int = 100) -> set[Abroad]:
     found: dict[tuple[str, str, object], Abroad] = {}
     after: NodeKey | None = None
     while True:
-        page = engine.looked(QueryElsewhere(1, piece, after, limit))
+        page = engine.query_observations(QueryElsewhere(1, piece, after, limit))
         assert isinstance(page, ReadElsewhere)
         for each in page.docs:
             known = found.get(each_key := (each.space, each.branch, each.doc))

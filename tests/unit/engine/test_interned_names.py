@@ -94,7 +94,7 @@ class TestSweeping:
                 )
             )
             if time == 500:
-                engine.looked(mirror)
+                engine.query_observations(mirror)
         check_whole(store)
         runner.send(Commit(2, (write("a", replace((), 2)),)))
         assert [piece for piece, _, _ in marked(engine, "other", owner_branch="draft")] == ["far"]

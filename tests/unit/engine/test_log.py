@@ -71,7 +71,7 @@ def test_commits_of_the_open_frame_can_already_be_looked_up(log: Log) -> None:
     commit = Commit(1, (write("d", append((), [1])),), provenance=Provenance("N"))
     seq = log.admit(1, encode_commit(commit), (1,))
     assert log.writer_of(seq) == (4, "N")
-    assert [revision.seq for revision in log.back_from(seq, doc("d"), down_to=0)] == [2, 1]
+    assert [revision.seq for revision in log.history(seq, doc("d"), down_to=0)] == [2, 1]
 
 
 def test_a_commit_outside_a_frame_is_a_bug_of_ours(log: Log) -> None:
@@ -121,11 +121,11 @@ def test_a_document_s_history_is_walked_back_over_unrelated_commits(log: Log) ->
     frame(log, (Commit(2, (write("other", replace((), 1)),)), (0,)))
     frame(log, (Commit(3, (write("other", replace((), 2)), write("d", append((), [1])))), (2, 1)))
     frame(log, (Commit(4, (write("d", append((), [2])),)), (3,)))
-    walk = [(r.seq, r.previous, r.local_seq) for r in log.back_from(4, doc("d"), down_to=0)]
+    walk = [(r.seq, r.previous, r.local_seq) for r in log.history(4, doc("d"), down_to=0)]
     assert walk == [(4, 3, 4), (3, 1, 3), (1, 0, 1)]
-    assert [r.seq for r in log.back_from(4, doc("d"), down_to=1)] == [4, 3]
-    assert [r.seq for r in log.back_from(3, doc("other"), down_to=0)] == [3, 2]
-    assert list(log.back_from(0, doc("d"), down_to=0)) == []
+    assert [r.seq for r in log.history(4, doc("d"), down_to=1)] == [4, 3]
+    assert [r.seq for r in log.history(3, doc("other"), down_to=0)] == [3, 2]
+    assert list(log.history(0, doc("d"), down_to=0)) == []
 
 
 def test_the_writer_of_a_seq_is_its_session_and_node(log: Log) -> None:
@@ -172,7 +172,7 @@ class TestDamage:
         with pytest.raises(CorruptionError, match=r"commit 1 in the log cannot be read: .*no document can hold"):
             log.decoded(1, log.entry(1)[1].commit)
         with pytest.raises(CorruptionError, match=r"commit 1 in the log cannot be read: nan at the root"):
-            list(log.back_from(1, doc("a"), down_to=0))
+            list(log.history(1, doc("a"), down_to=0))
 
     def test_a_commit_whose_operations_cannot_be_read(self, log: Log) -> None:
         log.open_frame(1, 1, 0)
@@ -181,23 +181,23 @@ class TestDamage:
         log.close_frame()
         for seq in (1, 2):
             with pytest.raises(CorruptionError, match=f"commit {seq} in the log cannot be read: "):
-                list(log.back_from(seq, doc("a"), down_to=0))
+                list(log.history(seq, doc("a"), down_to=0))
 
     def test_a_commit_with_fewer_pointers_than_operations(self, log: Log) -> None:
         frame(log, (Commit(1, (write("a", replace((), 1)), write("b", replace((), 1)))), (0,)))
-        assert len(list(log.back_from(1, doc("a"), down_to=0))) == 1
+        assert len(list(log.history(1, doc("a"), down_to=0))) == 1
         with pytest.raises(CorruptionError, match="commit 1 does not write space:b, though its head says so"):
-            list(log.back_from(1, doc("b"), down_to=0))
+            list(log.history(1, doc("b"), down_to=0))
 
     def test_a_commit_that_does_not_write_the_document(self, log: Log) -> None:
         frame(log, (Commit(1, (write("a", replace((), 1)),)), (0,)))
         with pytest.raises(CorruptionError, match="commit 1 does not write space:b, though its head says so"):
-            list(log.back_from(1, doc("b"), down_to=0))
+            list(log.history(1, doc("b"), down_to=0))
 
     def test_a_commit_that_names_itself_as_the_one_before(self, log: Log) -> None:
         frame(log, (Commit(1, (Operation(doc("a"), ()),)), (1,)))
         with pytest.raises(CorruptionError, match="commit 1 names 1 as the write before it"):
-            list(log.back_from(1, doc("a"), down_to=0))
+            list(log.history(1, doc("a"), down_to=0))
 
     def test_missing_rows_at_the_end_are_found_at_open(self, log: Log, store: SqliteStore) -> None:
         frame(log, (Commit(1), ()))

@@ -209,7 +209,7 @@ class TestKeeping:
         engine = Engine(SqliteStore(path, synchronous="OFF"), observes=False)
         runner = Runner(engine, "t")
         runner.observe(runner.run("p.n", looked("a", seq=1)))
-        engine.looked(Mirror(1, "other", "p", ((doc("a"), 1),)))
+        engine.query_observations(Mirror(1, "other", "p", ((doc("a"), 1),)))
         assert (observed(engine), backlog(engine), readers(engine, "a"), marked(engine, "other")) == ([], {}, [], [])
         engine.close()
         engine = open_engine(path)
@@ -275,7 +275,7 @@ class TestComparing:
         runner = started(engine, a={"x": 1, "y": 1})
         runner.send(Commit(2, (write("a", replace(("x",), 2)),)))
         reads = (looked("a", "x", seq=1), looked("a", "y", seq=1), looked("a", "x", seq=2), looked("none", seq=0))
-        current = engine.looked(QueryCurrent(3, reads))
+        current = engine.query_observations(QueryCurrent(3, reads))
         assert (current.id, current.seq, current.stale) == (3, 2, ((0, 2),))  # type: ignore[union-attr]
 
     def test_reads_of_another_log_are_not_current_whatever_their_numbers_say(self, engine: Engine) -> None:
@@ -286,7 +286,7 @@ class TestComparing:
         reads = (looked("a", seq=1), looked("a", seq=2), looked("a", seq=99))
 
         def stale(*chains: tuple[int, int]) -> object:
-            return engine.looked(QueryCurrent(1, reads, chains)).stale  # type: ignore[union-attr]
+            return engine.query_observations(QueryCurrent(1, reads, chains)).stale  # type: ignore[union-attr]
 
         assert stale() == ((2, 2),), "this log does not go that far"
         assert stale((1, chain)) == ((2, 2),)
@@ -345,7 +345,7 @@ class TestPieces:
         runner.observe(*[runner.run(key, looked("a", seq=1)) for key in keys])
 
         def chosen(**asked: object) -> list[tuple[str, str, str]]:
-            page = engine.looked(QueryObservations(1, **asked))  # type: ignore[arg-type]
+            page = engine.query_observations(QueryObservations(1, **asked))  # type: ignore[arg-type]
             return [(e.node.piece, e.node.member, e.node.child) for e in page.observed]  # type: ignore[union-attr]
 
         assert chosen(piece="p", member="m", child="k2") == [("p", "m", "k2")]
@@ -363,7 +363,7 @@ class TestPieces:
         runner = started(engine, a=1)
         runner.observe(*[runner.run(node("p.m", child=f"k{n:03}"), looked("a", seq=1)) for n in range(500)])
         before = store.visited.rows
-        page = engine.looked(QueryObservations(1, "p", 1, "m", "k250", None, 5))
+        page = engine.query_observations(QueryObservations(1, "p", 1, "m", "k250", None, 5))
         assert [each.node.child for each in page.observed] == ["k250"]  # type: ignore[union-attr]
         assert store.visited.rows - before < 20
 
@@ -372,10 +372,10 @@ class TestPieces:
         ids = ("a", "b", "never")
         runner.observe(*[runner.run(f"p.{id}{n}", looked(id, seq=1)) for id in ids for n in range(3)])
         for id in ids:
-            page = engine.looked(QueryObservations(1, "p", reads=doc(id)))
+            page = engine.query_observations(QueryObservations(1, "p", reads=doc(id)))
             assert [e.node.member for e in page.observed] == [f"{id}{n}" for n in range(3)]  # type: ignore[union-attr]
         runner.send(Commit(2, (write("never", replace((), 1)),)))
-        page = engine.looked(QueryObservations(1, reads=doc("never")))
+        page = engine.query_observations(QueryObservations(1, reads=doc("never")))
         assert len(page.observed) == 3  # type: ignore[union-attr]
 
     def test_what_is_known_of_a_generation_is_known_of_a_newer_one_and_the_older_is_not_observed_any_more(
@@ -388,7 +388,7 @@ class TestPieces:
         runner.observe(runner.run(old[1], looked("a", seq=1)))
         assert [(e.node.piece, e.node.generation) for e in observed(engine)] == [("p", 2)] * 3 + [("q", 1)]
         assert (readers(engine, "a"), readers(engine, "b")) == (["p", "q"], ["p"])
-        assert engine.looked(QueryObservations(1, "p", 1)).observed == ()  # type: ignore[union-attr]
+        assert engine.query_observations(QueryObservations(1, "p", 1)).observed == ()  # type: ignore[union-attr]
 
     def test_a_node_and_a_piece_can_be_gone(self, engine: Engine) -> None:
         runner = started(engine, a=1)
@@ -438,12 +438,12 @@ class TestMarks:
             found: dict[tuple[str, int], tuple[str, ...]] = {}
             through: int | None = 1
             while through is not None and through < engine.last_seq:
-                page = engine.looked(QueryMarks(1, through, limit))
+                page = engine.query_observations(QueryMarks(1, through, limit))
                 assert isinstance(page, Marks)
                 found |= {(mark.doc.id, mark.seq): mark.pieces for mark in page.marks}
                 through = page.through
             assert found == expected
-        assert engine.looked(QueryMarks(1, engine.last_seq)) == Marks(1, 5, (), 5)
+        assert engine.query_observations(QueryMarks(1, engine.last_seq)) == Marks(1, 5, (), 5)
 
     def test_a_mark_is_there_whoever_ran_since(self, engine: Engine) -> None:
         """Marks only point: what is clean by now is for comparison to say."""
@@ -451,7 +451,7 @@ class TestMarks:
         runner.observe(runner.run("p.x", looked("a", seq=1)))
         runner.send(Commit(2, (write("a", replace((), 2)),)))
         runner.observe(runner.run("p.x", looked("a", seq=2)))
-        page = engine.looked(QueryMarks(1, 1))
+        page = engine.query_observations(QueryMarks(1, 1))
         assert [mark.doc.id for mark in page.marks] == ["a"]  # type: ignore[union-attr]
         assert clean(engine) == {"p.x": True}
 
@@ -461,17 +461,17 @@ class TestMarks:
             runner.send(Commit(number, (write("a", replace((), number)),)))
         engine.acknowledge("s", 8)
         assert engine.compact(5) == 5
-        assert engine.looked(QueryMarks(1, 3)) == Marks(1, 8, (), None)
-        assert engine.looked(QueryMarks(1, 4)) == Marks(1, 8, (), 8)
+        assert engine.query_observations(QueryMarks(1, 3)) == Marks(1, 8, (), None)
+        assert engine.query_observations(QueryMarks(1, 4)) == Marks(1, 8, (), 8)
         engine.fork("side")
-        assert engine.looked(QueryMarks(1, 4), branch="side") == Marks(1, 8, (), None)
+        assert engine.query_observations(QueryMarks(1, 4), branch="side") == Marks(1, 8, (), None)
 
     def test_a_document_with_many_readers_says_that_there_are_more(self) -> None:
         engine = open_engine(limits=Limits(query_documents=2))
         runner = started(engine, a=1)
         runner.observe(*[runner.run(f"p{n}.x", looked("a", seq=1)) for n in range(3)])
         runner.send(Commit(2, (write("a", replace((), 2)),)))
-        page = engine.looked(QueryMarks(1, 1))
+        page = engine.query_observations(QueryMarks(1, 1))
         assert [(mark.pieces, mark.more) for mark in page.marks] == [(("p0", "p1"), True)]  # type: ignore[union-attr]
 
 
@@ -526,23 +526,23 @@ class TestAcrossSpaces:
         assert (known.stale, marked(other, "owner")) == ((), []), "neither space alone knows"
         (read,) = known.foreign
         asked = QueryCurrent(1, (looked("x", seq=read.seq),), ((read.seq, read.chain or 0),))
-        assert other.looked(asked).stale == ((0, 2),)  # type: ignore[union-attr]
-        other.looked(Mirror(1, "owner", "p", ((doc("x"), read.seq),)))
+        assert other.query_observations(asked).stale == ((0, 2),)  # type: ignore[union-attr]
+        other.query_observations(Mirror(1, "owner", "p", ((doc("x"), read.seq),)))
         assert marked(other, "owner") == [("p", "x", 2)], "a mirror that is written late marks what it missed"
 
     def test_a_mirror_says_which_pieces_of_another_space_are_marked_by_a_write_here(self, engine: Engine) -> None:
         runner = started(engine, a=1, b=1)
-        engine.looked(Mirror(1, "other", "p", ((doc("a"), 1), (doc("none"), 1))))
-        engine.looked(Mirror(1, "other", "q", ((doc("b"), 1),)))
-        engine.looked(Mirror(1, "third", "p", ((doc("a"), 1),)))
+        engine.query_observations(Mirror(1, "other", "p", ((doc("a"), 1), (doc("none"), 1))))
+        engine.query_observations(Mirror(1, "other", "q", ((doc("b"), 1),)))
+        engine.query_observations(Mirror(1, "third", "p", ((doc("a"), 1),)))
         assert marked(engine, "other") == []
         runner.send(Commit(2, (write("a", replace((), 2)), write("none", replace((), 1)))))
         for limit in (1, 2, 9):
             assert marked(engine, "other", limit=limit) == [("p", "a", 2), ("p", "none", 2)]
         assert marked(engine, "third") == [("p", "a", 2)]
-        engine.looked(Mirror(1, "other", "p", ((doc("none"), 2),)))
+        engine.query_observations(Mirror(1, "other", "p", ((doc("none"), 2),)))
         assert marked(engine, "other") == [], "it says what it reads now, and as of when"
-        engine.looked(Mirror(1, "third", "p", ()))
+        engine.query_observations(Mirror(1, "third", "p", ()))
         runner.send(Commit(3, (write("a", replace((), 3)), write("b", replace((), 2)))))
         assert marked(engine, "third") == [], "a space that is not read any more has no mirror"
         assert marked(engine, "other") == [("q", "b", 3)]

@@ -7,7 +7,7 @@ from pathlib import Path
 from headwater.data.patch import replace
 from headwater.engine.directory import Directory
 from headwater.engine.engine import Engine
-from headwater.engine.provenance import End, chain
+from headwater.engine.provenance import End, trace_provenance
 from headwater.protocol.commit import Commit, Provenance
 from tests.unit.engine.kit import doc, read, write
 
@@ -30,7 +30,7 @@ def made(path: Path, *commits: Commit) -> Engine:
 def shown(engine: Engine, id: str, most: int = 100) -> list[tuple[int, str, int | None, End]]:
     return [
         (step.level, step.doc.id, None if step.commit is None else step.commit.seq, step.end)
-        for step in chain(engine, doc(id), (), most=most)
+        for step in trace_provenance(engine, doc(id), (), most=most)
     ]
 
 

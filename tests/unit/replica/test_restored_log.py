@@ -279,10 +279,10 @@ def test_a_log_knows_its_own_past_at_the_ends_of_its_rows_only(shop: Shop) -> No
         assert chain is not None
         names[shop.engine.last_seq] = chain
     for seq, chain in names.items():
-        assert shop.engine.may_have_been(seq, chain)
-        assert not shop.engine.may_have_been(seq, chain ^ 1)
-        assert not shop.engine.may_have_been(seq - 1, chain)
-    assert not shop.engine.may_have_been(shop.engine.last_seq + 1, names[shop.engine.last_seq])
+        assert shop.engine.may_have_ended_at(seq, chain)
+        assert not shop.engine.may_have_ended_at(seq, chain ^ 1)
+        assert not shop.engine.may_have_ended_at(seq - 1, chain)
+    assert not shop.engine.may_have_ended_at(shop.engine.last_seq + 1, names[shop.engine.last_seq])
     assert shop.engine.chain_at(shop.engine.last_seq - 1) is None
 
 

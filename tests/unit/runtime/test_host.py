@@ -294,7 +294,7 @@ class Desk:
 
     def __init__(self, host: ThreadHost) -> None:
         self.asked: list[Callable[[], object]] = []
-        host.work_here(self.asked.append)
+        host.lend_thread(self.asked.append)
 
     def work(self) -> None:
         asked, self.asked[:] = list(self.asked), []

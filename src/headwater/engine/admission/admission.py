@@ -122,7 +122,7 @@ class Admission:
         if head.seq > read.seq:
             marks = head.marks
             if marks.since > read.seq:
-                marks = self._heads.complete_marks(branch, head)
+                marks = self._heads.complete_index(branch, head)
             latest = marks.latest(read.path, read.depth, leave_out)
         if branch.parent is not None and read.seq < branch.fork_seq:
             inherited = self._heads.get(branch.parent, read.doc)
@@ -163,7 +163,7 @@ class Admission:
         at: Branch | None = branch
         start = head.seq
         while at is not None:
-            for revision in self._log.back_from(start, read.doc, down_to=read.seq):
+            for revision in self._log.history(start, read.doc, down_to=read.seq):
                 walked += 1
                 if walked > self._limits.scan_commits:
                     return 0, True

@@ -68,7 +68,7 @@ class Merge:
 
     def diff(self, branch: Branch, after: str, limit: int | None) -> BranchDiff:
         """A page of changed documents, in the order in which the space first wrote them."""
-        return self._diff(branch, _place(after), self._reads.page_size(limit))
+        return self._diff(branch, _number_of_cursor(after), self._reads.page_size(limit))
 
     def _diff(self, branch: Branch, after: int, size: int | None) -> BranchDiff:
         parent = branch.parent
@@ -105,7 +105,7 @@ class Merge:
             next=following,
         )
 
-    def prepared(self, branch: Branch, session: Session) -> tuple[BranchDiff, Commit | None]:
+    def prepare_commit(self, branch: Branch, session: Session) -> tuple[BranchDiff, Commit | None]:
         """The diff, and the commit that would merge it: None if it is empty or collides."""
         found = self._diff(branch, 0, None)  # one commit, or nothing: a merge has no pages
         if found.collisions or not found.changes:
@@ -123,10 +123,10 @@ class Merge:
             provenance=Provenance(f"merge of {branch.name}"),
         )
 
-    def finished(self, branch: Branch, verdict: Verdict, merged: BranchDiff) -> None:
+    def record_merge(self, branch: Branch, verdict: Verdict, merged: BranchDiff) -> None:
         """Remember what the parent has now, so that the next merge brings only what is newer."""
         if isinstance(verdict, Accepted):
-            self._branches.merged(branch, merged.through)
+            self._branches.record_merge(branch, merged.through)
 
     def _changed(self, branch: Branch, since: int, after: int) -> Iterator[HeadRow]:
         while rows := self._store.heads_of_branch(branch.id, after, self._limits.page):
@@ -142,7 +142,7 @@ class Merge:
         if head.seq <= branch.fork_seq:
             return []
         merges = self._store.session_of(merge_session(branch.name))
-        marks = self._heads.complete_marks(parent, head)
+        marks = self._heads.complete_index(parent, head)
         found = []
         for patch in patches:
             seq = marks.latest(patch.path, Depth.DEEP, merges.session if merges is not None else NO_SESSION_ID)
@@ -151,7 +151,7 @@ class Merge:
         return found
 
 
-def _place(cursor: str) -> int:
+def _number_of_cursor(cursor: str) -> int:
     """Where a page of a difference begins: after this document's number."""
     if not cursor:
         return 0

@@ -129,7 +129,7 @@ class Branches:
         self._store.put_branch(row)
         return self._remember(row)
 
-    def merged(self, branch: Branch, through: int) -> None:
+    def record_merge(self, branch: Branch, through: int) -> None:
         branch.row = branch.row._replace(merged_seq=through)
         self._store.put_branch(branch.row)
 

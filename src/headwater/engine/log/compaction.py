@@ -85,10 +85,10 @@ class Compaction:
         head = self._heads.get(branch, key)
         if head.base_seq < written:
             self._snapshots.take(branch, head)
-            self._heads.changed(head)
+            self._heads.mark_changed(head)
         marks = self._store.marks(branch.id, row.doc)
         if marks is None or marks.seq < written:
-            self._snapshots.keep_marks(branch, head)
+            self._snapshots.store_index(branch, head)
         for seq, _ in self._store.snapshot_seqs(branch.id, row.doc):
             if seq <= written:
                 self._store.drop_snapshot(branch.id, row.doc, seq)

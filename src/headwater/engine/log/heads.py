@@ -159,10 +159,10 @@ class Heads:
         for place, key in enumerate(keys):
             if (branch.id, key) not in self._cache:
                 # fault heads.brought_one_by_one: pass
-                self.bring(branch, keys[place:])
+                self.prefetch(branch, keys[place:])
             yield self.get(branch, key)
 
-    def bring(self, branch: Branch, keys: Iterable[DocKey]) -> None:
+    def prefetch(self, branch: Branch, keys: Iterable[DocKey]) -> None:
         """Rebuild those of many documents that are not in memory, up to half of the cache's budget.
 
         Each commit of the log is looked through once for all of them. Rebuilding them one by one would look through a
@@ -182,7 +182,7 @@ class Heads:
             else:
                 rows[key] = row
                 held += 1_000 + 4 * (row.base_bytes + row.patch_bytes)
-        pending = self._log.back_together({key: (row.seq, row.base_seq) for key, row in rows.items()})
+        pending = self._log.histories({key: (row.seq, row.base_seq) for key, row in rows.items()})
         for key, row in rows.items():
             self._put(self._rebuilt(branch, key, row, pending.pop(key)))
 
@@ -197,7 +197,7 @@ class Heads:
             self._pinned += weight - head.weight
         head.weight = weight
 
-    def changed(self, head: Head) -> None:
+    def mark_changed(self, head: Head) -> None:
         """Its row is not true any more: pin it until the next write-back."""
         if not head.changed:
             head.changed = True
@@ -237,7 +237,7 @@ class Heads:
         row = self._store.head(branch.id, doc) if doc is not None else None
         if row is None:
             return self._never_written(branch, key, doc)
-        return self._rebuilt(branch, key, row, list(self._log.back_from(row.seq, key, down_to=row.base_seq)))
+        return self._rebuilt(branch, key, row, list(self._log.history(row.seq, key, down_to=row.base_seq)))
 
     def _never_written(self, branch: Branch, key: DocKey, doc: int | None) -> Head:
         """A document that its branch did not write: absent, or as the branch found it at its fork."""
@@ -284,12 +284,12 @@ class Heads:
                 if start > seq:
                     start = self._store.snapshot_seq_after(at.id, doc, seq) or newest
                 written = start
-                for revision in self._log.back_from(start, key, down_to=seq):
+                for revision in self._log.history(start, key, down_to=seq):
                     written = revision.previous
                 if written:
                     base = self._store.snapshot_at_or_before(at.id, doc, written)
                     base_seq = base.seq if base is not None else 0
-                    pending = list(self._log.back_from(written, key, down_to=base_seq))
+                    pending = list(self._log.history(written, key, down_to=base_seq))
                     return self._folded(at, key, doc, base, pending), written
             seq = min(seq, at.fork_seq)
             at = at.parent
@@ -314,14 +314,14 @@ class Heads:
 
     # ---- the write index -------------------------------------------------------------------------
 
-    def complete_marks(self, branch: Branch, head: Head) -> WriteIndex:
+    def complete_index(self, branch: Branch, head: Head) -> WriteIndex:
         """The write index from the beginning of history, read from the disk if only its end is in memory."""
         if head.marks.since and head.seq:
-            head.marks = self._load_marks(branch, head)
+            head.marks = self._load_index(branch, head)
             self.reweigh(head)
         return head.marks
 
-    def _decoded_marks(self, head: Head, stored: MarksRow) -> WriteIndex:
+    def _decode_index(self, head: Head, stored: MarksRow) -> WriteIndex:
         try:
             return WriteIndex.decode(stored.body, self._limits.marks_per_document)
         except (msgspec.MsgspecError, TypeError) as error:
@@ -329,15 +329,15 @@ class Heads:
                 f"the write index of {head.key.scope}:{head.key.id} cannot be read: {error}"
             ) from error
 
-    def _load_marks(self, branch: Branch, head: Head) -> WriteIndex:
+    def _load_index(self, branch: Branch, head: Head) -> WriteIndex:
         stored = self._store.marks(branch.id, head.doc)
         if stored is None:
             marks, since = WriteIndex(0, self._limits.marks_per_document), 0
             value, _ = self._inherited(branch, head.key, head.doc)
         else:
-            marks, since = self._decoded_marks(head, stored), stored.seq
+            marks, since = self._decode_index(head, stored), stored.seq
             value, _ = self.value_at(branch, head.key, head.doc, since)
-        pending = list(self._log.back_from(head.seq, head.key, down_to=since))
+        pending = list(self._log.history(head.seq, head.key, down_to=since))
         for revision in reversed(pending):
             value, touched = fold(value, revision, head.key)
             marks.record(touched, revision.seq, revision.session)

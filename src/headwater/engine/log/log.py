@@ -151,7 +151,7 @@ class Log:
         """What names this log and all that is in it up to its end. None: that is not where it ends."""
         return self._chain if seq == self.last_seq else None
 
-    def may_have_been(self, seq: int, chain: int) -> bool:
+    def may_have_ended_at(self, seq: int, chain: int) -> bool:
         """Whether somebody can have seen this log end with a seq, and with that chain. Unknown: it can.
 
         A file that was restored from a backup, or begun anew, and has grown since, is another log from there on.
@@ -165,7 +165,7 @@ class Log:
 
     # ---- appending -------------------------------------------------------------------------------
 
-    def later(self, now_us: int) -> int:
+    def next_time(self, now_us: int) -> int:
         """A time that is not before the last commit's, whatever a clock that was set back says."""
         self._at_us = max(self._at_us, now_us)
         return self._at_us
@@ -249,7 +249,7 @@ class Log:
         except (msgspec.MsgspecError, ValueError, HeadwaterError) as error:
             raise _unreadable(seq, error) from error
 
-    def back_from(self, seq: int, key: DocKey, *, down_to: int) -> Iterator[Revision]:
+    def history(self, seq: int, key: DocKey, *, down_to: int) -> Iterator[Revision]:
         """The writes to one document after `down_to`, latest first, beginning with the one at `seq`.
 
         Of a commit that writes other documents, too, only the part that is asked for is decoded.
@@ -259,7 +259,7 @@ class Log:
             yield revision
             seq = revision.previous
 
-    def back_together(self, spans: Mapping[DocKey, tuple[int, int]]) -> dict[DocKey, list[Revision]]:
+    def histories(self, spans: Mapping[DocKey, tuple[int, int]]) -> dict[DocKey, list[Revision]]:
         """For each document the same as `back_from` from the first to the second seq of its span.
 
         The walk visits commits from the latest to the oldest, so that each is looked through once for all documents.

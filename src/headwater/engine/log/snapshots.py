@@ -49,14 +49,14 @@ class Snapshots:
         self._store.put_snapshot(row)
         self._thin(head)
 
-    def marks_are_due(self, head: Head) -> bool:
+    def index_is_due(self, head: Head) -> bool:
         """What storing the index costs stays proportional to what it recorded since."""
         stale = head.marks.stale
         return stale >= self._limits.marks_patches and stale * MARKS_SHARE >= head.marks.nodes
 
-    def keep_marks(self, branch: Branch, head: Head) -> None:
+    def store_index(self, branch: Branch, head: Head) -> None:
         """Store the write index of the document, in place of the one before."""
-        marks = self._heads.complete_marks(branch, head)
+        marks = self._heads.complete_index(branch, head)
         self._store.put_marks(MarksRow(branch.id, head.doc, head.seq, marks.encode()))
 
     def put_base(self, branch: Branch, doc: int, seq: int, value: MaybeValue) -> None:

@@ -101,7 +101,7 @@ class AffectedNodes:
             # A node that makes a result looks at it, too: with one reader, that is the one.
             makes = {piece for piece in counts if key in made and (len(pieces) == 1 or _is_of(key, pieces[piece]))}
             read = [piece for piece, nodes in counts.items() if nodes > int(piece in makes)]
-            parts = dict.fromkeys(self._parts(key, self._places(key, seq, since))) if read else {}
+            parts = dict.fromkeys(self._search_keys(key, self._places(key, seq, since))) if read else {}
             for piece in read:
                 by_piece.setdefault(piece, {}).update(parts)
         alike: dict[tuple[bytes, ...], list[int]] = {}
@@ -109,7 +109,7 @@ class AffectedNodes:
             alike.setdefault(tuple(held), []).append(piece)
         found: list[ObservationRow] = []
         for held_by, some in alike.items():  # Those that read the same are looked through at once.
-            found += self._with(branch, some, [*held_by], most)
+            found += self._rows_containing(branch, some, [*held_by], most)
         return found
 
     def _written(self, branch: Branch, since: int) -> dict[DocKey, int] | None:
@@ -126,13 +126,13 @@ class AffectedNodes:
     def _places(self, key: DocKey, last: int, since: int) -> set[Path]:
         """Where a document was written since. Beyond some writes: anywhere."""
         found: set[Path] = set()
-        for number, revision in enumerate(self._log.back_from(last, key, down_to=since)):
+        for number, revision in enumerate(self._log.history(last, key, down_to=since)):
             if number >= MOST_REVISIONS:
                 return {()}
             found.update([patch.path for patch in revision.patches])
         return found
 
-    def excused(self, branch: Branch, node: Observed, made: dict[DocKey, tuple[int, int]]) -> Observed:
+    def ignore_generation(self, branch: Branch, node: Observed, made: dict[DocKey, tuple[int, int]]) -> Observed:
         """A node without the number of its piece's generation among what it missed.
 
         Every run reads it. It stands for code, which whoever has the code compares. It is a reason to run only if what
@@ -155,7 +155,7 @@ class AffectedNodes:
         """When a document was last written as a whole, or removed, after a seq, or may have been. 0: it was not."""
         before = self._heads.get(branch, key).seq
         kept = max(self._log.kept_from - 1, branch.fork_seq)
-        for number, revision in enumerate(self._log.back_from(before, key, down_to=max(since, kept))):
+        for number, revision in enumerate(self._log.history(before, key, down_to=max(since, kept))):
             if number >= MOST_REVISIONS or any(not patch.path for patch in revision.patches):
                 return revision.seq
             before = revision.previous
@@ -166,21 +166,25 @@ class AffectedNodes:
     ) -> list[ObservationRow]:
         """The rows of a piece that may have read anything of these documents."""
         read = [key for key in docs if self._is_read(branch, piece, key, made)]
-        return self._with(branch, [piece], [part for key in read for part in self._parts(key, {()})], most)
+        return self._rows_containing(
+            branch, [piece], [part for key in read for part in self._search_keys(key, {()})], most
+        )
 
     def _is_read(self, branch: Branch, piece: int, key: DocKey, made: tuple[DocKey, ...]) -> bool:
         """Whether a node reads it, besides the one that makes it: a result is among what its node looked at."""
         doc = self._store.doc_of(key) or number_of_absent(key)
         return self._store.reader(doc, branch.id, piece) > int(key in made)
 
-    def _with(self, branch: Branch, pieces: list[int], parts: list[bytes], most: int) -> list[ObservationRow]:
+    def _rows_containing(
+        self, branch: Branch, pieces: list[int], parts: list[bytes], most: int
+    ) -> list[ObservationRow]:
         found: dict[tuple[object, ...], ObservationRow] = {}
         for first in range(0, len(parts), MOST_PARTS):
             rows = self._store.observations_holding(branch.id, pieces, most + 1, parts[first : first + MOST_PARTS])
             found.update({row.key: row for row in rows})
         return [*found.values()]
 
-    def _parts(self, key: DocKey, paths: set[Path]) -> list[bytes]:
+    def _search_keys(self, key: DocKey, paths: set[Path]) -> list[bytes]:
         """What the bytes of whoever reads at, above or below one of these places hold."""
         names: list[StoredDoc] = [(key.scope, key.id)]  # as long as it had no number
         doc = self._store.doc_of(key)

@@ -33,7 +33,7 @@ def owner_text(space: str, branch: str) -> str:
     return space if branch == MAIN else f"{space}{BETWEEN}{branch}"
 
 
-def say(store: Store, names: InternedNames, branch: int, said: Mirror, most: int) -> None:
+def store_reader(store: Store, names: InternedNames, branch: int, said: Mirror, most: int) -> None:
     """Note what a piece of another space reads here, inside the open store transaction."""
     texts = (owner_text(said.owner, said.branch), said.piece)
     if not said.docs and None in [store.number_of(text) for text in texts]:
@@ -72,7 +72,7 @@ def _opened(row: MirrorRow) -> MirrorBody | None:
         return None
 
 
-def marked(
+def readers_changed_since(
     store: Store, branch: int, owner: str, last: str, size: int, written: SeqsOfDocuments
 ) -> tuple[list[tuple[str, DocKey, int]], str | None]:
     """Documents that pieces of an owner read, and that were written since, by piece."""

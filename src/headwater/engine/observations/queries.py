@@ -32,7 +32,7 @@ from headwater.engine.observations.codec import (
     forms_of,
     number_of_absent,
 )
-from headwater.engine.observations.foreign_readers import marked, owner_text, read_elsewhere
+from headwater.engine.observations.foreign_readers import owner_text, read_elsewhere, readers_changed_since
 from headwater.engine.store.port import NodeNumbers, ObservationRow, Store
 from headwater.errors import CorruptionError
 from headwater.protocol.commit import Read
@@ -107,7 +107,7 @@ class ObservationQueries:
                 marks, through = self._marks(branch, since, limit) if self.is_on else ([], seq)
                 return Marks(id, seq, tuple(marks), through)
             case QueryCurrent(id, reads, chains):
-                return Current(id, seq, self._of_this_log(branch, reads, dict(chains)))
+                return Current(id, seq, self._check_log(branch, reads, dict(chains)))
             case QueryElsewhere():
                 return self._elsewhere(branch, question, seq)
             case QueryMirrors():
@@ -130,13 +130,15 @@ class ObservationQueries:
         at = [missed.get((read.doc, read.path, read.depth, read.seq), 0) for read in reads]
         return tuple([(place, seq) for place, seq in enumerate(at) if seq])
 
-    def _of_this_log(
+    def _check_log(
         self, branch: Branch, reads: tuple[Read, ...], chains: dict[int, int]
     ) -> tuple[tuple[int, int], ...]:
         """The same for reads that somebody brings from elsewhere: what another log said is not current in this one."""
         last_seq, kept_from = self._log.last_seq, self._log.kept_from
         # Nothing is left of what was compacted away that could tell which log it was: then it is as if it were another.
-        others = {at for at, chain in chains.items() if 0 < at < kept_from or not self._log.may_have_been(at, chain)}
+        others = {
+            at for at, chain in chains.items() if 0 < at < kept_from or not self._log.may_have_ended_at(at, chain)
+        }
         strange = [place for place, read in enumerate(reads) if read.seq > last_seq or read.seq in others]
         stale = dict(self.stale(branch, reads)) | dict.fromkeys(strange, last_seq)
         return tuple(sorted(stale.items()))
@@ -162,27 +164,27 @@ class ObservationQueries:
             return [], None
         choice = NodeFilter(piece, asked.generation, member, asked.child)
         first, length = choice.begin(branch.id)
-        after = first if asked.after is None else max(first, self._place(branch, asked.after))
+        after = first if asked.after is None else max(first, self._cursor(branch, asked.after))
         # Where what is chosen lies together, no more is read than is answered.
         size = self._limits.page if asked.reads is not None or choice.has_gaps else min(limit + 1, self._limits.page)
         rows = self._store.observations_after(after, size)
         texts, chosen, whole = NameCache(self._store), list[ObservationRow](), self._store.number_of(WHOLE)
         for row in rows:
             if row[:length] != first[:length]:
-                return self._shown(branch, chosen, texts), None
+                return self._to_answers(branch, chosen, texts), None
             if len(chosen) == limit:
-                return self._shown(branch, chosen, texts), texts.node(after)
+                return self._to_answers(branch, chosen, texts), texts.node(after)
             after = row.key
             if row.member != whole and choice.has(row) and (asked.reads is None or self._does_read(row, asked.reads)):
                 chosen.append(row)
-        return self._shown(branch, chosen, texts), None if len(rows) < size else texts.node(after)
+        return self._to_answers(branch, chosen, texts), None if len(rows) < size else texts.node(after)
 
     def _does_read(self, row: ObservationRow, doc: DocKey) -> bool:
         forms = forms_of(row)
         named = (self._store.doc_of(doc), (doc.scope, doc.id))
         return forms is not None and any(read.doc in named for read in forms[1].reads)
 
-    def _place(self, branch: Branch, node: NodeKey) -> NodeNumbers:
+    def _cursor(self, branch: Branch, node: NodeKey) -> NodeNumbers:
         """Where a page goes on: after a node that was on the page before."""
         scope = f"{node.scope}\0{node.principal}" if node.scope or node.principal else ""
         piece, member = self._store.number_of(node.piece) or 0, self._store.number_of(node.member) or 0
@@ -190,7 +192,7 @@ class ObservationQueries:
             branch.id, piece, node.generation, member, node.child, self._store.number_of(scope) or 0 if scope else 0
         )
 
-    def _shown(
+    def _to_answers(
         self, branch: Branch, rows: list[ObservationRow], texts: NameCache, *, is_any: bool = False
     ) -> list[Observed]:
         """Rows with whether they still hold. One that cannot be read is as if it were not there.
@@ -205,13 +207,13 @@ class ObservationQueries:
         made: dict[DocKey, tuple[int, int]] = {}  # when records were made, of those that were looked at
         for row, (state, body) in opened:
             try:
-                one = self._one(branch, row, state, body, written, texts)
-                found.append(one if is_any or not one.stale else self._meeting.excused(branch, one, made))
+                one = self._to_answer(branch, row, state, body, written, texts)
+                found.append(one if is_any or not one.stale else self._meeting.ignore_generation(branch, one, made))
             except CorruptionError:
                 continue  # Verifying says what is wrong with it; whoever resumes runs the node.
         return found
 
-    def _one(
+    def _to_answer(
         self,
         branch: Branch,
         row: ObservationRow,
@@ -246,8 +248,8 @@ class ObservationQueries:
         )
 
     def _named(self, branch: Branch, nodes: tuple[NodeKey, ...]) -> list[Observed]:
-        rows = [self._store.observation(self._place(branch, node)) for node in nodes]
-        return self._shown(branch, [row for row in rows if row is not None], NameCache(self._store))
+        rows = [self._store.observation(self._cursor(branch, node)) for node in nodes]
+        return self._to_answers(branch, [row for row in rows if row is not None], NameCache(self._store))
 
     # ---- by piece --------------------------------------------------------------------------------
 
@@ -285,7 +287,7 @@ class ObservationQueries:
         if asked.docs:
             rows = self._meeting.readers(branch, piece, asked.docs, asked.made, most)
             named = set(asked.docs)
-            found = self._shown(branch, rows[: most + 1], NameCache(self._store))
+            found = self._to_answers(branch, rows[: most + 1], NameCache(self._store))
             found = [node for node in found if any(read.doc in named for read in node.reads)]
         else:
             also = self._store.numbers_of(asked.also) if asked.also else {}
@@ -295,8 +297,8 @@ class ObservationQueries:
                 return Met(asked.id, seq, (), False)
             texts, some = NameCache(self._store), rows[: most + 1]
             # An older version of its code, asleep, is to hear of a newer one.
-            met = {node.node for node in self._shown(branch, some, texts, is_any=True) if node.stale}
-            found = [node for node in self._shown(branch, some, texts) if node.node in met]
+            met = {node.node for node in self._to_answers(branch, some, texts, is_any=True) if node.stale}
+            found = [node for node in self._to_answers(branch, some, texts) if node.node in met]
         return Met(asked.id, seq, tuple(found), len(rows) <= most)
 
     def _backlog(self, branch: Branch, last: str, limit: int) -> tuple[list[PieceBacklog], str | None]:
@@ -316,12 +318,12 @@ class ObservationQueries:
                 place = rows[-1].key
                 rows = [row for row in rows if row.member != whole]
                 nodes += len(rows)
-                shown = [(node, _is_clean(node)) for node in self._shown(branch, rows, texts)]
+                shown = [(node, _is_clean(node)) for node in self._to_answers(branch, rows, texts)]
                 dirty += [node for node, is_clean in shown if not is_clean]
                 elsewhere += [node for node, is_clean in shown if is_clean and node.foreign]
             looked += nodes
             if dirty or elsewhere:
-                found.append(_summed_up(texts.name(piece), nodes, dirty, elsewhere))
+                found.append(_merge_causes(texts.name(piece), nodes, dirty, elsewhere))
             if looked >= self._limits.page:
                 break
         more = len(pieces) == size or bool(pieces and after != pieces[-1])
@@ -363,7 +365,7 @@ class ObservationQueries:
         piece = self._store.number_of(asked.piece) if self.is_on else None
         if piece is None:
             return ReadElsewhere(asked.id, seq)
-        after = first_of(branch.id, piece) if asked.after is None else self._place(branch, asked.after)
+        after = first_of(branch.id, piece) if asked.after is None else self._cursor(branch, asked.after)
         size = max(1, min(asked.limit, self._limits.page))
         return ReadElsewhere(asked.id, seq, *read_elsewhere(self._store, after, size, self._limits.query_documents))
 
@@ -377,7 +379,7 @@ class ObservationQueries:
             seqs = self._written(branch, docs)
             return {doc: at for doc, at in seqs.items() if not isinstance(doc, int)}
 
-        found, more = marked(self._store, branch.id, owner, asked.after, size, written)
+        found, more = readers_changed_since(self._store, branch.id, owner, asked.after, size, written)
         return Mirrored(asked.id, seq, tuple(found), more)
 
 
@@ -386,7 +388,7 @@ def _is_clean(node: Observed) -> bool:
     return bool(node.fingerprint) and not node.failed and not node.stale
 
 
-def _summed_up(piece: str, nodes: int, dirty: list[Observed], elsewhere: list[Observed]) -> PieceBacklog:
+def _merge_causes(piece: str, nodes: int, dirty: list[Observed], elsewhere: list[Observed]) -> PieceBacklog:
     causes: dict[DocKey, int] = {}
     for node in dirty:
         for place, seq in node.stale:

@@ -42,7 +42,7 @@ from headwater.engine.observations.codec import (
     pages_of,
     stored_read,
 )
-from headwater.engine.observations.foreign_readers import say
+from headwater.engine.observations.foreign_readers import store_reader
 from headwater.engine.observations.interned_names import InternedNames
 from headwater.engine.observations.reader_index import ReaderIndex
 from headwater.engine.store.port import NodeNumbers, ObservationRow, Store
@@ -353,7 +353,7 @@ class ObservationWriter:
     def mirror(self, branch: Branch, said: Mirror) -> None:
         """Note what a piece of another space reads here, in place of what was noted before."""
         if self.is_on:
-            say(self._store, self._names, branch.id, said, self._limits.commit_reads)
+            store_reader(self._store, self._names, branch.id, said, self._limits.commit_reads)
 
     # ---- numbers ---------------------------------------------------------------------------------
 
@@ -427,7 +427,7 @@ class ReplacedPieces:
         self._store = store
         self._observing = observing
 
-    def look(self, branch: Branch, commit: Commit) -> None:
+    def forget(self, branch: Branch, commit: Commit) -> None:
         """A commit was admitted, and what was observed of its own run is not kept yet."""
         # fault+ remade.observations_kept: return
         for operation in commit.operations:

@@ -235,7 +235,7 @@ class ThreadHost:
         """The bug or the damage that stopped this host, if one did."""
         return self._failed
 
-    def work_here(self, soon: Callable[[Callable[[], object]], object]) -> None:
+    def lend_thread(self, soon: Callable[[Callable[[], object]], object]) -> None:
         """Lend the calling thread: what it posts may be processed by it, when `soon` calls what it was given."""
         with self._lock:
             self._here, self._soon = threading.get_ident(), soon
@@ -252,7 +252,7 @@ class ThreadHost:
                 return
             if self._waits_us < SLOW_US and threading.get_ident() == self._here:
                 self._is_scheduled = True
-                self._soon(self._run_here)
+                self._soon(self._run_on_lent_thread)
             else:
                 self._inbox.wake()
 
@@ -319,7 +319,7 @@ class ThreadHost:
 
     # ---- on the thread that was lent -------------------------------------------------------------------
 
-    def _run_here(self) -> None:
+    def _run_on_lent_thread(self) -> None:
         """Process what has arrived, unless the host's own thread does, or has to."""
         if self._busy.acquire(blocking=False):
             try:
@@ -383,9 +383,9 @@ class ThreadHost:
         self._expire()
         if not self._take():
             self._hub.process(())  # Turns pass on, and what was kept back for them is told.
-            self._told()
+            self._flush_outgoing()
         while self._taken:
-            self._gather()
+            self._wait_for_group()
             if not self._process_taken():
                 return False
             self._take()
@@ -395,7 +395,7 @@ class ThreadHost:
         self._taken.extend(self._inbox.take(self._limits.group_commits))
         return bool(self._taken)
 
-    def _gather(self) -> None:
+    def _wait_for_group(self) -> None:
         """Those who came together are expected to come together again, and waited for, for a moment."""
         until_us = self._clock.monotonic_us() + GATHER_US
         while len(self._taken) < self._limits.group_commits:
@@ -415,7 +415,7 @@ class ThreadHost:
             if isinstance(item, Message):
                 if item.peer not in self._peers:
                     self._peers[item.peer] = None
-                    item.peer.on_broken = self._broke
+                    item.peer.on_broken = self._mark_broken
                 batch.append(item)
                 continue
             if batch:
@@ -423,16 +423,16 @@ class ThreadHost:
                 self._process(batch)
                 batch = []
                 continue
-            self._hub.settle()  # what is kept back came before it
+            self._hub.release_held()  # what is kept back came before it
             if item is None:
-                self._told()
+                self._flush_outgoing()
                 return False
             if isinstance(item, Work):
                 item.run()
             else:
                 self._peers.pop(item.peer, None)
                 self._hub.lost(item.peer)
-            self._told()
+            self._flush_outgoing()
         self._process(batch)
         return True
 
@@ -444,11 +444,11 @@ class ThreadHost:
         self.batches += 1
         self._expected = len({peer for peer, message in batch if isinstance(message, Transact)})
         self._hub.process(batch)
-        self._told()
+        self._flush_outgoing()
         waited_us = min(self._clock.monotonic_us() - began_us - MESSAGE_US * len(batch), LONGEST_US)
         self._waits_us += (max(waited_us, 0) - self._waits_us) / 8
 
-    def _told(self) -> None:
+    def _flush_outgoing(self) -> None:
         """A step is done: what was said leaves. Whoever could not be told is gone, and its session comes back."""
         self._on_processed()
         while self._broken:
@@ -457,7 +457,7 @@ class ThreadHost:
             self._hub.lost(peer)
             self._on_peer_failed(error)
 
-    def _broke(self, peer: Peer, error: Exception) -> None:
+    def _mark_broken(self, peer: Peer, error: Exception) -> None:
         self._broken.append((peer, error))
 
     def _expire(self) -> None:
@@ -479,7 +479,7 @@ class ThreadHost:
             if peer.state is not PeerState.CLOSED:
                 peer.send(Problem("storage", "this space stopped working; connect again"))
         try:
-            self._told()
+            self._flush_outgoing()
         finally:
             if self._on_failed is not None:
                 self._on_failed(error)

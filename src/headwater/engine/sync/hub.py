@@ -171,7 +171,7 @@ def opened(engine: Engine, peer: Peer, message: Open, limits: Limits) -> Session
         peer.send(Problem("session_gone", ends, fatal=False))
         return None
     # fault opening.restored_log_accepted: if False:
-    if message.chain is not None and not engine.may_have_been(message.seen, message.chain):
+    if message.chain is not None and not engine.may_have_ended_at(message.seen, message.chain):
         # It was, and has grown past what this replica shows: no commit of that may be judged by this log (C1).
         other = f"it has seen another log up to seq {message.seen}: this space was restored from a backup since"
         peer.send(Problem("session_gone", other, fatal=False))
@@ -256,15 +256,15 @@ class Hub:
             batch, after = self.turns.in_order(batch, self._clock.monotonic_us())
             if not (batch or after or is_tick):
                 return  # All of it is kept back.
-        self._take(batch)
-        if self.pass_turns():
+        self._process_messages(batch)
+        if self.grant_turns():
             self.on_answered()
         if after:
-            self._take(after)
-            self.pass_turns()
+            self._process_messages(after)
+            self.grant_turns()
         self.flush()
 
-    def _take(self, batch: Sequence[tuple[Peer, FromReplica]]) -> None:
+    def _process_messages(self, batch: Sequence[tuple[Peer, FromReplica]]) -> None:
         for peer, message in batch:
             if peer.is_closed():
                 continue
@@ -274,20 +274,20 @@ class Hub:
                 if not peer.is_closed():  # by the failure of what it had sent before
                     self._handle(peer, message)
             except HeadwaterError as error:
-                self._refuse(peer, error)
+                self._reject_open(peer, error)
             if len(self._frames) >= self._limits.group_commits:
                 self._commit()
             if self._room.is_spent():
                 self.on_answered()
         self._commit()
 
-    def pass_turns(self) -> bool:
+    def grant_turns(self) -> bool:
         """Whose turn it is to try again after a conflict is told so, with the news that it needs for that."""
         for peer in (given := self.turns.give(self._clock.monotonic_us()) if len(self.turns) else []):
-            self._tell(peer, 0)
+            self._send_news(peer, 0)
         return bool(given)
 
-    def told(self) -> None:
+    def changed_outside(self) -> None:
         """Somebody may have changed something without a message: whoever watches hears of it."""
         self.asking.targets_due()
         self.process(())
@@ -296,7 +296,7 @@ class Hub:
         """How large the work is that a message makes, or anything over `most`: see `work_size`."""
         return work_size(self._engine, self._watching, peer, message, most)
 
-    def settle(self) -> None:
+    def release_held(self) -> None:
         """Wait for nobody who has a turn: what was kept back is judged now."""
         if self.turns.held:
             self.turns.release()
@@ -359,7 +359,7 @@ class Hub:
             raise ProtocolError("open a session first")
         return peer
 
-    def _refuse(self, peer: Peer, error: HeadwaterError) -> None:
+    def _reject_open(self, peer: Peer, error: HeadwaterError) -> None:
         """C6: a problem that leaves the peer's work undecided ends the connection; it replays on the next."""
         peer.send(Problem(ending_code(error), str(error)))
         self.lost(peer)
@@ -380,7 +380,7 @@ class Hub:
         # fault hub.resumes_one_late: resumed = self._take_over(peer, message.seen + 1, message.watching)
         resumed = self._take_over(peer, message.seen, message.watching)
         # fault hub.landed_not_told: landed = ()
-        landed = self._engine.landed(session.key, message.sent)
+        landed = self._engine.find_accepted(session.key, message.sent)
         following = tuple(sorted(peer.unsure))
         peer.owes_seq = peer.owes_seq or bool(peer.unsure)
         try:
@@ -436,7 +436,7 @@ class Hub:
             # Rejections were forgotten with it, so everybody starts over, not only those with a frame in it.
             for peer in {**dict.fromkeys(self._peers.values()), **{peer: None for peer, _ in frames}}:
                 if not peer.is_closed():
-                    self._refuse(peer, error)
+                    self._reject_open(peer, error)
             self._catch_up()  # recovery may have found that some of it landed
             return
         self.asking.finished()
@@ -454,7 +454,7 @@ class Hub:
             for logged in page.items:
                 # fault hub.commits_passed_over: pass
                 commit = without(logged.commit, logged.dropped) if logged.dropped else logged.commit
-                self._spread(logged.session, commit, logged.seq)
+                self._notify_watchers(logged.session, commit, logged.seq)
             through = int(page.next) if page.next is not None else self._engine.last_seq
             if through <= self._told:
                 raise InvariantViolation(
@@ -470,13 +470,13 @@ class Hub:
         for peer in peers:
             if not self._engine.may_see(ACCESS, peer.principal, peer.session):
                 peer.leaves_nothing = True
-                self._refuse(peer, AccessError(f"{peer.principal!r} may not read this space any more"))
+                self._reject_open(peer, AccessError(f"{peer.principal!r} may not read this space any more"))
 
     def _answer(self, peer: Peer, frame: tuple[Commit, ...], outcome: Outcome) -> None:
         if isinstance(outcome, LimitError):
             outcome = refused(frame, outcome)
         if isinstance(outcome, HeadwaterError):
-            self._refuse(peer, outcome)
+            self._reject_open(peer, outcome)
             return
         owner = self._peers.get(peer.session, peer)  # the session may have a new connection by now
         is_there = not owner.is_closed()  # if not, it hears of it when it replays
@@ -490,12 +490,12 @@ class Hub:
                 self._owed[owner] = None
                 self.turns.judged(owner, verdict, self._clock.monotonic_us())
             if isinstance(verdict, Accepted) and verdict.seq == self._told + 1:
-                self._spread(owner.session, self._engine.effective(verdict.seq, commit), verdict.seq)
+                self._notify_watchers(owner.session, self._engine.effective(verdict.seq, commit), verdict.seq)
                 self._told = verdict.seq  # what comes after the founding of the space is spread from the log
 
-    def _spread(self, author: str, commit: Commit, seq: int) -> None:
+    def _notify_watchers(self, author: str, commit: Commit, seq: int) -> None:
         """C9: everyone who watches hears of it, in the order of the log."""
-        self.asking.spread(author, commit, seq)
+        self.asking.note_commits(author, commit, seq)
         for operation in commit.operations:
             self._access_changed = self._access_changed or operation.doc == ACCESS
             # fault hub.branches_told_to_main: watchers = self._watching.watchers.get(("main", operation.doc))
@@ -528,7 +528,7 @@ class Hub:
             peer.send(Problem(problem_code(error), str(error), False, message.id))
             return
         # fault hub.watch_without_sync: pass
-        self._flush(peer, at_least_seq=True, past_window=True)  # so that everything else is as of the same seq
+        self._send_sync(peer, at_least_seq=True, past_window=True)  # so that everything else is as of the same seq
         self._watching.begin(peer, message, docs)
         seq = self._told
         peer.sent_seq = seq
@@ -538,28 +538,28 @@ class Hub:
 
     def flush(self) -> None:
         """Tell every peer what it is owed, as far as its window allows."""
-        self.asking.tell()
+        self.asking.send_news()
         owed, self._owed = self._owed, {}
         now_us = self._clock.monotonic_us() if len(self.turns) else 0
         for peer in owed:
             if now_us and self._keeps_time and self.turns.may_wait(peer, now_us):
                 self._owed[peer] = None
             elif peer.is_owed():
-                self._tell(peer, self.turns.before(peer) if now_us else None)
+                self._send_news(peer, self.turns.before(peer) if now_us else None)
                 if self._room.is_spent():
                     self.on_answered()
 
-    def _tell(self, peer: Peer, turn: int | None) -> None:
+    def _send_news(self, peer: Peer, turn: int | None) -> None:
         if peer.state is PeerState.OPEN:
             try:
-                self._flush(peer, turn=turn)
+                self._send_sync(peer, turn=turn)
             except HeadwaterError as error:
                 # On its next connection that is read again from its last seq; or, if it was too much, all it watches.
                 peer.sent_seq = min(peer.sent_seq, peer.heard_seq)
                 peer.leaves_nothing = isinstance(error, LimitError)
-                self._refuse(peer, error)
+                self._reject_open(peer, error)
 
-    def _flush(
+    def _send_sync(
         self, peer: Peer, *, at_least_seq: bool = False, past_window: bool = False, turn: int | None = None
     ) -> None:
         if peer.unacked >= self._limits.sync_window and not (past_window or turn == 0):

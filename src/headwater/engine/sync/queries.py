@@ -103,16 +103,16 @@ class Queries:
                     self._watch(peer, question)
                 case QueryCurrent(reads=reads):
                     self._check_may_ask([read.doc for read in reads], peer)
-                    self._look(peer, question)
+                    self._answer_about_nodes(peer, question)
                 case Mirror() | QueryMirrors():
                     self._check_may_write(peer, "mirrors")
-                    self._look(peer, question)
+                    self._answer_about_nodes(peer, question)
                 case QueryObservations() | QueryNodes() | QueryWholes() | QueryMet():
                     self._check_owns(peer)
-                    self._look(peer, question)
+                    self._answer_about_nodes(peer, question)
                 case QueryBacklog() | QueryReaders() | QueryMarks() | QueryElsewhere():
                     self._check_owns(peer)
-                    self._look(peer, question)
+                    self._answer_about_nodes(peer, question)
                 case Finish():
                     self._check_may_deliver(peer, question)
                     self._engine.delivery.offers.heard(peer)
@@ -135,7 +135,7 @@ class Queries:
 
     # ---- what is known of nodes ------------------------------------------------------------------
 
-    def _look(self, peer: Peer, question: Looks) -> None:
+    def _answer_about_nodes(self, peer: Peer, question: Looks) -> None:
         if isinstance(question, QueryCurrent) and len(question.reads) > self._limits.commit_reads:
             raise LimitError(f"one question is about at most {self._limits.commit_reads} reads. Ask several.")
         if isinstance(question, QueryNodes) and len(question.nodes) > self._limits.query_documents:
@@ -146,7 +146,7 @@ class Queries:
             raise LimitError(f"one piece reads at most {self._limits.commit_reads} documents of a space")
         if isinstance(question, Mirror) and _is_long(question):
             raise LimitError(f"a mirror has a name that is over {NAME_LENGTH} long")
-        peer.send(self._engine.looked(question, branch=peer.branch))
+        peer.send(self._engine.query_observations(question, branch=peer.branch))
 
     def _check_may_ask(self, docs: Iterable[DocKey], peer: Peer) -> None:
         for doc in docs:
@@ -190,7 +190,9 @@ class Queries:
             for record in grant.records:
                 self._room.take(size_of(record.payload))
         if isinstance(answer, Claimed) and peer in self._given:
-            self._tell(WatchTargets, peer, self._news[WatchTargets].pop(peer, 0))  # Whoever closes hears of it before.
+            self._send_news(
+                WatchTargets, peer, self._news[WatchTargets].pop(peer, 0)
+            )  # Whoever closes hears of it before.
         peer.send(answer)
         if isinstance(answer, Claimed) and isinstance(question, Claim) and peer in self._watching[WatchTargets]:
             room = min(question.limit, self._limits.claim_targets) - len(answer.grants)
@@ -271,7 +273,7 @@ class Queries:
         else:
             self._check_may_write(peer)
 
-    def spread(self, author: str, commit: Commit, seq: int) -> None:
+    def note_commits(self, author: str, commit: Commit, seq: int) -> None:
         """A commit stored events, or wrote what nodes read: whoever asked is told, but not of one's own events."""
         for peer in self._watching[WatchEvents] if commit.events else ():
             if peer.session != author and peer.branch == commit.branch:
@@ -308,18 +310,18 @@ class Queries:
         if any(whose_record(operation.doc) for operation in commit.operations):
             return True
         asked = [QueryReaders(0, operation.doc, "", 1) for operation in commit.operations]
-        found = [self._engine.looked(question, branch=commit.branch) for question in asked]
+        found = [self._engine.query_observations(question, branch=commit.branch) for question in asked]
         return any(isinstance(each, Readers) and each.pieces for each in found)
 
-    def tell(self) -> None:
+    def send_news(self) -> None:
         """Tell of what is new, once for all that happened since."""
         for kind, news in self._news.items():
             if news:
                 self._news[kind] = {}
                 for peer, seq in news.items():
-                    self._tell(kind, peer, seq)
+                    self._send_news(kind, peer, seq)
 
-    def _tell(self, kind: Kind, peer: Peer, seq: int) -> None:
+    def _send_news(self, kind: Kind, peer: Peer, seq: int) -> None:
         number = self._watching[kind].get(peer)
         if number is None:
             return

@@ -114,7 +114,7 @@ class WatchTable:
         """The watched documents that were written after a seq: from the log, if that is the shorter way."""
         engine, branch = self._engine, peer.branch
         if engine.last_seq - seen > min(len(peer.watched), FEW) or seen < engine.kept_from - 1:
-            engine.bring(peer.watched, branch=branch)
+            engine.prefetch(peer.watched, branch=branch)
             return [doc for doc in peer.watched if engine.read(doc, branch=branch).seq > seen]
         written: dict[DocKey, None] = {}
         since = seen
@@ -175,7 +175,7 @@ class WatchTable:
     def states(self, peer: Peer, docs: Collection[DocKey], room: AnswerBudget) -> tuple[State, ...]:
         """Documents as they are now. LimitError: there is no room for all of them."""
         if len(docs) > 1:
-            self._engine.bring(docs, branch=peer.branch)
+            self._engine.prefetch(docs, branch=peer.branch)
         return tuple([room.of(self.state(peer, doc)) for doc in docs])
 
     def state(self, peer: Peer, doc: DocKey) -> State:

@@ -62,7 +62,7 @@ class ServedEngines:
 def _asked(engine: Engine, hub: Hub, question: Callable[[Engine], T]) -> T:
     """What a question wrote, as merging does, or an operator changed of reactions, is told to everybody at once."""
     found = question(engine)
-    hub.told()
+    hub.changed_outside()
     return found
 
 

@@ -20,7 +20,7 @@ from headwater.data.value import Absent
 from headwater.engine.admission.merge import BranchDiff
 from headwater.engine.engine import Engine
 from headwater.engine.log.history import Logged, every
-from headwater.engine.provenance import End, chain
+from headwater.engine.provenance import End, trace_provenance
 from headwater.errors import AbsentError, AuthoringError
 from headwater.protocol.commit import MAIN
 from headwater.protocol.desk import Question
@@ -120,7 +120,7 @@ def why_form(
 ) -> dict[str, JsonForm]:
     """The chain of commits that made a document what it is. AbsentError: nobody declared or wrote it."""
     key = DocKey(parts.scope, parts.id)
-    found = chain(engine, key, parts.path, most=most)
+    found = trace_provenance(engine, key, parts.path, most=most)
     last = last_run_form(engine, key, abroad)
     if (
         last is None

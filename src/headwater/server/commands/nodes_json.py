@@ -92,7 +92,7 @@ def nodes_form(engine: Engine, asked: Question, abroad: Abroad | None = None) ->
         max(1, asked.limit),
         None if reads is None else DocKey(reads.scope, reads.id),
     )
-    page = engine.looked(question, branch=branch)
+    page = engine.query_observations(question, branch=branch)
     assert isinstance(page, Observations)
     nodes: list[JsonForm] = [] if chosen.records else [_node_form(each, abroad) for each in page.observed]
     made: dict[str, JsonForm] = {
@@ -116,7 +116,7 @@ def current_form(engine: Engine, asked: Question) -> dict[str, JsonForm]:
         raise AuthoringError(f"those are no reads: {error}") from None
     reads = tuple([Read(each.doc, each.path, each.depth, each.seq) for each in foreign])
     chains = {each.seq: each.chain for each in foreign if each.chain is not None}
-    found = engine.looked(QueryCurrent(0, reads, tuple(chains.items())), branch=asked.branch or MAIN)
+    found = engine.query_observations(QueryCurrent(0, reads, tuple(chains.items())), branch=asked.branch or MAIN)
     assert isinstance(found, Current)
     return {"seq": found.seq, "stale": [list(each) for each in found.stale]}
 
@@ -126,7 +126,9 @@ def backlog_form(engine: Engine, asked: Question, abroad: Abroad | None = None) 
 
     Nodes that read other spaces are counted as clean by none but those: `abroad`, as above.
     """
-    page = engine.looked(QueryBacklog(0, _piece(asked.after), max(1, asked.limit)), branch=asked.branch or MAIN)
+    page = engine.query_observations(
+        QueryBacklog(0, _piece(asked.after), max(1, asked.limit)), branch=asked.branch or MAIN
+    )
     assert isinstance(page, Backlog)
     counts = [_Counted(each) for each in page.pieces]
     made: dict[str, JsonForm] = {"seq": page.seq, "branch": asked.branch or MAIN, "pieces": [], "next": page.next}
@@ -303,7 +305,7 @@ def _observed(engine: Engine, doc: DocKey) -> Observed | None:
     piece = home.partition(SEPARATOR)[0]
     child = home if SEPARATOR in home else ""
     scope, _, principal = doc.scope.partition(":")
-    page = engine.looked(QueryObservations(0, piece, None, member, child, None, MOST), branch=MAIN)
+    page = engine.query_observations(QueryObservations(0, piece, None, member, child, None, MOST), branch=MAIN)
     assert isinstance(page, Observations)
     whose = ("", "") if scope == SPACE_SCOPE else (scope, principal)
     for each in page.observed:

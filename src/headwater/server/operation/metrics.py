@@ -21,8 +21,8 @@ from prometheus_client.registry import Collector
 
 from headwater.clock import Clock
 from headwater.engine.engine import Engine
-from headwater.engine.sync.hub import Hub
 from headwater.engine.sync.host import ThreadHost
+from headwater.engine.sync.hub import Hub
 from headwater.errors import StorageError
 from headwater.protocol.messages import FromEngine, Problem, Verdicts
 from headwater.protocol.reactions import QueryReactions, Reactions, ReactionState

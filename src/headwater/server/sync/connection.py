@@ -267,7 +267,7 @@ class Connection:
             await self._service.spaces.enter(message.space)
             self._space, self._outbox = message.space, self._service.spaces.outbox_of(message.space)
             self._host = self._service.spaces.host_of(message.space)
-            self._host.work_here(self._loop.call_soon)
+            self._host.lend_thread(self._loop.call_soon)
             self._reception.receive(message)
         except HeadwaterError as error:
             self.refuse(error)

@@ -180,7 +180,7 @@ def _all(engine: Engine, branch: str, node: NodeKey | None = None) -> list[Obser
     found: list[Observed] = []
     after: NodeKey | None = None
     while True:
-        page = engine.looked(QueryObservations(0, piece, None, member, None, after, 7), branch=branch)
+        page = engine.query_observations(QueryObservations(0, piece, None, member, None, after, 7), branch=branch)
         if not isinstance(page, Observations):
             raise Disagreement(f"a page of observations is {page}")
         found += page.observed

@@ -124,7 +124,7 @@ def ask(engine: Engine, step: Step) -> list[Outcome]:
             runs = {at: (batch[at][1][0].branch, each) for at, each in enumerate(observed) if each}
             return engine.submit_group(batch, observed=runs)
         case Reads(piece, docs):
-            engine.looked(Mirror(0, "other", piece, docs))
+            engine.query_observations(Mirror(0, "other", piece, docs))
         case Fork(name, parent):
             engine.fork(name, parent=parent)
         case MergeBranch(name):

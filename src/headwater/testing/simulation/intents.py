@@ -255,7 +255,7 @@ class Intents:
     def _replace(self, intent: Intent, doc: DocKey) -> None:
         """Replace a document, as a computation does: no transaction, and no commit before the pass is over."""
         host, books = self._host, self._host.books
-        looked = books.looked(doc)
+        looked = books.query_observations(doc)
         try:
             if not host.replica.is_here(doc):
                 raise NotHere(doc)

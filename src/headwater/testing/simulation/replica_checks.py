@@ -85,7 +85,7 @@ class Books:
     def begun(self, transaction: Transaction) -> CheckedTransaction:
         return CheckedTransaction(transaction, self._view(), self.who, self._trace)
 
-    def looked(self, doc: DocKey) -> CheckedWhole:
+    def query_observations(self, doc: DocKey) -> CheckedWhole:
         """Somebody is about to replace a document."""
         return CheckedWhole(doc, self.replica, self._view(), self.who, self._trace)
 

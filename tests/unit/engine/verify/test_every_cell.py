@@ -84,8 +84,8 @@ def observed(engine: Engine) -> None:
             runner.run(node("p.views", child="k1"), looked("never written", seq=seq), failed="ValueError"),
             runner.run(node("q.mine", scope="user", principal="ann"), looked("d0", "m", 0, seq=seq)),
         )
-    engine.looked(Mirror(1, "other", "p", ((doc("d0"), 3), (doc("never written"), 0))))
-    engine.looked(Mirror(2, "third", "q", ((doc("d1"), 5),)), branch="side")
+    engine.query_observations(Mirror(1, "other", "p", ((doc("d0"), 3), (doc("never written"), 0))))
+    engine.query_observations(Mirror(2, "third", "q", ((doc("d1"), 5),)), branch="side")
 
 
 def went_on(engine: Engine) -> None:
