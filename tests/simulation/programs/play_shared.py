@@ -10,7 +10,7 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any, Protocol
 
-from headwater import HandlerFailed, HeadwaterError, Refused, Runtime
+from headwater import HandlerFailed, HeadwaterError, Refused, Runtime, Space
 from tests.simulation.programs.build import real_classes
 from tests.simulation.programs.description import (
     By,
@@ -111,7 +111,7 @@ class SharedPlayer(Listener):
 
     async def _enter(self, user: _User) -> None:
         """Open the pieces of a user, or make handles of them."""
-        space = self._site.runtime(user.name).space(SPACE, user=user.name)
+        space = self._space(user)
         for piece in self._program.pieces:
             of = self._classes[user.name][piece.of]
             if (user.name, piece.name) in self._program.handles:
@@ -152,14 +152,13 @@ class SharedPlayer(Listener):
             case Send():
                 self._actions[step.eid] = step
                 sent = getattr(user.pieces[step.piece], step.handler).send(step.eid, step.n, step.w)
-                user.under_way.append(asyncio.create_task(self._answered(user, step.eid, sent)))
+                self._await(user, step.eid, sent)
             case Write():
                 self._actions[step.eid] = step
                 self._execute(user, step.text)
             case Transact():
                 self._actions[step.eid] = step
-                sent = self._site.runtime(user.name).space(SPACE, user=user.name).transact(self._writes(user, step))
-                user.under_way.append(asyncio.create_task(self._answered(user, step.eid, sent)))
+                self._await(user, step.eid, self._space(user).transact(self._writes(user, step)))
             case Pull():
                 pulled = getattr(user.pieces[step.piece], step.member).pull()
                 user.under_way.append(asyncio.create_task(self._pulled(pulled)))
@@ -186,9 +185,15 @@ class SharedPlayer(Listener):
 
         return writes
 
-    async def _answered(self, user: _User, eid: int, sent: Coroutine[Any, Any, Any]) -> None:
-        space = self._site.runtime(user.name).space(SPACE, user=user.name)
-        since = space.seq
+    def _space(self, user: _User) -> Space:
+        return self._site.runtime(user.name).space(SPACE, user=user.name)
+
+    def _await(self, user: _User, eid: int, sent: Coroutine[Any, Any, Any]) -> None:
+        """Wait for an answer in a task. If the user is killed before that task starts, `runtime` makes another one."""
+        space = self._space(user)
+        user.under_way.append(asyncio.create_task(self._answered(user, space, space.seq, eid, sent)))
+
+    async def _answered(self, user: _User, space: Space, since: int, eid: int, sent: Coroutine[Any, Any, Any]) -> None:
         try:
             kind, value = DONE, await sent
         except Refused:
