@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from headwater.data.address import DocKey
 from headwater.engine import Engine
@@ -19,7 +19,7 @@ from tests.simulation.programs.description import Program, Send, Transact, Write
 from tests.simulation.programs.draw_shared import PLAIN
 from tests.simulation.programs.record import DONE, Mismatch, apply
 
-__all__ = ["Answer", "Landed", "Replayed", "landed_in", "replayed"]
+__all__ = ["Answer", "Landed", "Replayed", "Sender", "check_order", "landed_in", "replayed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,39 @@ def landed_in(program: Program, engine: Engine) -> list[Landed]:
                     if isinstance(patch.arg, int) and patch.arg >= PLAIN:
                         found.append(Landed(logged.seq, patch.arg - PLAIN))
     return found
+
+
+class Sender(Protocol):
+    """A runtime that made actions."""
+
+    name: str
+    is_gone: bool  # its process was killed
+
+
+def check_order(
+    actions: Mapping[int, Send | Write | Transact], senders: Mapping[int, Sender], landed: Iterable[Landed]
+) -> None:
+    """Compare the order of the log with the order in which one runtime made the actions that write one cell.
+
+    Events of one piece all write its log. Events of two pieces may not meet in any cell: one of them may be rejected
+    and land after the other. A plain write lands, unless its process was killed.
+    """
+    last: dict[tuple[Sender, str], int] = {}
+    seen = set()
+    for each in landed:
+        action, sender = actions[each.eid], senders[each.eid]
+        seen.add(each.eid)
+        if isinstance(action, Transact):
+            continue
+        member = "log" if isinstance(action, Send) else action.member
+        place = f"{action.piece}.{member}"
+        if last.get((sender, place), 0) > each.eid:
+            before = actions[last[sender, place]]
+            raise Mismatch(f"{sender.name}: {action} landed at {each.seq}, after {before}, which was made later")
+        last[sender, place] = each.eid
+    for eid, action in actions.items():
+        if isinstance(action, Write) and eid not in seen and not senders[eid].is_gone:
+            raise Mismatch(f"{senders[eid].name}: {action} never landed")
 
 
 def replayed(

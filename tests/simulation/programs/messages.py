@@ -34,6 +34,7 @@ class Serve:
     folder: str
     port: int
     socket: str
+    after: int = 0  # a killed server: the new one starts when that process is gone, and its files are unlocked
 
 
 @functools.cache

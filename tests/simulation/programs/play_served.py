@@ -47,10 +47,12 @@ class _Served:
         with socket.socket(socket.AF_UNIX) as listening:
             listening.bind(where)
             listening.listen()
-            fork(Serve(str(self.folder), self.port, where))
+            fork(Serve(str(self.folder), self.port, where, after=self._pid))
             self._pid = await asyncio.to_thread(_listens, listening)
 
     def kill(self) -> None:
+        if not self._pid:
+            return  # It never started.
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._pid, signal.SIGKILL)
 

@@ -29,7 +29,7 @@ from tests.simulation.programs.description import (
     Write,
 )
 from tests.simulation.programs.draw_shared import SERVER
-from tests.simulation.programs.expected_shared import Answer, Landed, Replayed, replayed
+from tests.simulation.programs.expected_shared import Answer, Landed, Replayed, check_order, replayed
 from tests.simulation.programs.play import SPACE
 from tests.simulation.programs.record import (
     DONE,
@@ -88,6 +88,7 @@ class SharedPlayer(Listener):
         # Classes of its own for each user, so that it is known whose effect ran.
         self._classes = {name: real_classes(program.classes, user=name) for name in program.users}
         self._actions: dict[int, Send | Write | Transact] = {}
+        self._senders: dict[int, _User] = {}
         self._answers: dict[int, Answer] = {}
         self._mixes: list[Mismatch] = []
         self._naive = replayed(program, {}, {}, ()).naive
@@ -150,14 +151,14 @@ class SharedPlayer(Listener):
     async def _by(self, user: _User, step: object) -> None:
         match step:
             case Send():
-                self._actions[step.eid] = step
+                self._acts(user, step)
                 sent = getattr(user.pieces[step.piece], step.handler).send(step.eid, step.n, step.w)
                 self._await(user, step.eid, sent)
             case Write():
-                self._actions[step.eid] = step
+                self._acts(user, step)
                 self._execute(user, step.text)
             case Transact():
-                self._actions[step.eid] = step
+                self._acts(user, step)
                 self._await(user, step.eid, self._space(user).transact(self._writes(user, step)))
             case Pull():
                 pulled = getattr(user.pieces[step.piece], step.member).pull()
@@ -172,6 +173,10 @@ class SharedPlayer(Listener):
                         known[1].close()
             case _:
                 raise AssertionError(f"shared programs do not draw {step}")
+
+    def _acts(self, user: _User, step: Send | Write | Transact) -> None:
+        self._actions[step.eid] = step
+        self._senders[step.eid] = user
 
     def _execute(self, user: _User, text: str) -> None:
         exec(text, {"Rec": Rec, **user.pieces})
@@ -220,7 +225,9 @@ class SharedPlayer(Listener):
             await asyncio.gather(*user.under_way)
             user.under_way.clear()
         await self._site.settle()
-        done = replayed(self._program, self._actions, self._answers, self._site.landed(self._program))
+        landed = self._site.landed(self._program)
+        check_order(self._actions, self._senders, landed)
+        done = replayed(self._program, self._actions, self._answers, landed)
         if self._mixes:
             raise self._mixes[0]
         for user in self._users.values():

@@ -125,7 +125,8 @@ def _run(request: Request | Serve) -> None:
 def main() -> None:
     servers: list[int] = []
     while (request := read_message(sys.stdin.buffer)) is not None:
-        servers = [pid for pid in servers if os.waitpid(pid, os.WNOHANG)[0] == 0]
+        after = request.after if isinstance(request, Serve) else 0
+        servers = [pid for pid in servers if os.waitpid(pid, 0 if pid == after else os.WNOHANG)[0] == 0]
         pid = os.fork()
         if pid == 0:
             try:
