@@ -11,6 +11,7 @@ equal value and an intent without effect are told, unless they are derived; admi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from headwater.data.address import Depth, DocKey
 from headwater.data.diff import aligned
@@ -40,6 +41,8 @@ from headwater.replica.pending import NOTHING, Fate, Layer, Under, having_a_say,
 
 PLAIN = frozenset({"replace", "add", "remove"})
 """Kinds that say what the document is afterwards, whatever it was: these can be told as a difference."""
+BEHIND: Final[Path] = ("@behind",)
+"""A place in every document that holds nothing. A read of it only says after which layers its commit has to land."""
 
 
 class Transaction:
@@ -47,6 +50,7 @@ class Transaction:
 
     __slots__ = (
         "__weakref__",
+        "_behind",
         "_created",
         "_dead",
         "_kept",
@@ -95,6 +99,7 @@ class Transaction:
         self._patches: dict[DocKey, list[tuple[Patch, tuple[Touch, ...]]]] = {}
         self._reads: dict[tuple[DocKey, Path, Depth], None] = {}
         self._own: dict[tuple[DocKey, Path, Depth], None] = {}  # inside what it wrote itself
+        self._behind: dict[DocKey, Sequence[Layer]] = {}  # commits to a document after which it has to land
         self._dead: dict[int, None] = {}  # what the commit names, and is dead by now
         self.basis = basis
         self.source = source
@@ -201,6 +206,10 @@ class Transaction:
         self.saw(doc, path, Depth.SHAPE)
         self.leans = self.leans or not self.derived
 
+    def stand_behind(self, doc: DocKey, layers: Sequence[Layer]) -> None:
+        """Land after these layers, which wrote a document, or fall with them (C4). Nothing of them is read."""
+        self._behind[doc] = layers
+
     def create(self, doc: DocKey, value: Value) -> None:
         """Create a document under the condition that it was never there. It need not be here, and is not looked at."""
         self._check_open()
@@ -275,6 +284,9 @@ class Transaction:
             self._dead.update(dict.fromkeys(under.dead))
             # fault+ transaction.top_layer_only: under = under._replace(spans=ranges([n for _, n in under.spans[-1:]]))
             reads[Read(doc, path, depth, self.basis, under.spans)] = None
+        for doc, layers in self._behind.items():
+            spans = ranges(sorted(layer.local_seq for layer in layers))
+            reads[Read(doc, BEHIND, Depth.SHAPE, self.basis, spans)] = None
         return tuple(reads)
 
     def stood_on(self, doc: DocKey, path: Path) -> Under:

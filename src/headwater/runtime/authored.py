@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Final, TypeVar, cast
 
 from headwater.cells.open_run import Current, Run
-from headwater.data.address import Depth
 from headwater.data.patch import Patch
 from headwater.data.path import Path
 from headwater.data.spots import Spot
@@ -19,7 +18,7 @@ from headwater.replica.confirmed import NotHere
 from headwater.replica.document import Document
 from headwater.replica.pending import Fate, Layer
 from headwater.replica.replica import Replica
-from headwater.replica.transaction import Transaction
+from headwater.replica.transaction import BEHIND, Transaction
 from headwater.scheduler.failures import INTERRUPTS, as_failure
 from headwater.scheduler.freshness import upstream_failed
 from headwater.scheduler.node import Node
@@ -119,23 +118,32 @@ class Authored:
         self.wrote[document] = None
 
     def _stand_behind(self, document: Document, path: Path) -> None:
-        """What this runtime wrote before may be made again, and must not come after this: then this falls with it.
-
-        At the root, where all of it has a say: what was told as a change of one part may have been meant for all.
-        """
-        if may_fall(document):
-            self._transaction.saw(document.key, (), Depth.SHAPE)
+        """Have this transaction land after earlier writes of this runtime to a document that may be made again."""
+        layers = falling(document)
+        if layers:
+            self._transaction.stand_behind(document.key, layers)
 
 
-def may_fall(document: Document) -> bool:
-    """Whether a write outside any run is on top of the document that has no verdict and read something.
+def falling(document: Document) -> list[Layer]:
+    """The undecided writes to a document outside any run that may be rejected, as far as a newer one names none.
 
-    The newest one tells: it has read something, too, if one under it has.
+    The newest one tells whether there are any: a write that lands after one of them names it, and may be rejected, too.
     """
+    found: list[Layer] = []
     for layer in reversed(document.layers):
         if layer.source is None:
-            return layer.fate in UNDECIDED and has_read(layer)
-    return False
+            if layer.fate not in UNDECIDED or not may_fall(layer):
+                break
+            found.append(layer)
+            if any(read.doc == document.key and read.path == BEHIND for read in layer.commit.reads):
+                break
+    return found
+
+
+def may_fall(layer: Layer) -> bool:
+    """Whether a write outside any run may be rejected: it read something, or others may change what it fits."""
+    # fault writing.misfits_overtaken: return has_read(layer)
+    return has_read(layer) or _may_misfit(layer)
 
 
 def has_read(layer: Layer) -> bool:
@@ -144,6 +152,18 @@ def has_read(layer: Layer) -> bool:
     That its piece is there is no such thing: whatever else is sent to that piece stands on it, too, and falls with it.
     """
     return layer.document is None and any(not read.doc.id.endswith(RECORDS) for read in layer.commit.reads)
+
+
+def _may_misfit(layer: Layer) -> bool:
+    """Whether patches of a layer need something to be there: a key that they replace or remove, or the way to one."""
+    document = layer.document
+    if document is not None:
+        if type(layer.after) is not dict:
+            return False  # It is told as a whole.
+        document.home.tell()
+    return any(
+        patch.path or patch.kind == "remove" for operation in layer.commit.operations for patch in operation.patches
+    )
 
 
 def refuse_computed(document: Document) -> None:

@@ -7,11 +7,15 @@ tried again. Whoever writes one of these documents meanwhile has its turn after 
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Callable, Container, Iterable
+from typing import TYPE_CHECKING, Final
 
 from headwater.errors import LimitError
 from headwater.replica.document import Document
+
+if TYPE_CHECKING:
+    from headwater.data.address import DocKey
+    from headwater.replica.replica import Replica
 
 MAX_BEHIND: Final = 10_000
 """Writes that stand behind one that is tried again."""
@@ -49,6 +53,10 @@ class Standing:
                 if hold is not None:
                     return hold
         return None
+
+    def is_over(self, home: Replica, docs: Container[DocKey]) -> bool:
+        """Whether one of these documents of a space is in a hold."""
+        return any(document.home is home and document.key in docs for document in self._holds)
 
     def begin(self, documents: Iterable[Document]) -> Hold:
         """From now on whoever writes one of these waits."""

@@ -1,19 +1,21 @@
 """Writes outside any run: each a transaction of its own, which lands or is told to have failed. None vanishes.
 
 A write that waits for a document, never left this process, or met a conflict is made again, by calling what made it.
-Only a write that read something can meet a conflict; then whoever speaks for the space sees to it (`LocalSpace.retry`),
-or it is tried again when what won is here. Until that has an end, later writes to the same documents stand behind it: a
-runtime's writes to one document land in the order in which they were made, as far as it is known what they write. Where
-a write through a link leads is known once the link is here. It never decides what runs.
+A write meets a conflict if it read something, or if others removed the part of a document that it changes; then whoever
+speaks for the space sees to it (`LocalSpace.retry`), or it is tried again when what won is here. Until that has an end,
+later writes to the same documents stand behind it: a runtime's writes to one document land in the order in which they
+were made, as far as it is known what they write. Where a write through a link leads is known once the link is here. It
+never decides what runs.
 """
 
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.cells.cell import Cell
+from headwater.data.address import DocKey
 from headwater.data.value import Value, equal
 from headwater.errors import CommitConvergenceError, LimitError
 from headwater.protocol.verdict import Conflict, Rejected, Rejection, as_error
@@ -21,7 +23,7 @@ from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.pending import Layer, Settled
 from headwater.replica.replica import Replica
 from headwater.replica.transaction import Transaction
-from headwater.runtime.authored import Authored, Elsewhere, Missing, call_in, may_fall, refuse_computed
+from headwater.runtime.authored import Authored, Elsewhere, Missing, call_in, falling, refuse_computed
 from headwater.runtime.standing import Hold, Standing, Turn, serial_of
 from headwater.scheduler.failures import INTERRUPTS, as_failure
 
@@ -70,6 +72,10 @@ class Writing:
         """Whether something is still to be made, now or later."""
         return bool(self._unsent or self._standing)
 
+    def is_held(self, home: Replica, docs: Container[DocKey]) -> bool:
+        """Whether a write to one of these documents is to be made again, or waits for something."""
+        return self._standing.is_over(home, docs)
+
     # ---- from handles --------------------------------------------------------------------------------
 
     def put(self, document: Document, value: Value, again: Callable[[], object], group: object | None) -> bool:
@@ -78,7 +84,7 @@ class Writing:
             refuse_computed(document)
         self._check_room(document.home)
         self.catch_up()
-        if document.layers and may_fall(document):
+        if document.layers and falling(document):
             return False
         serial = self._number()
         if self._stands_behind(document, serial, again):

@@ -48,7 +48,7 @@ class _SimulatedSite:
         await self._sim.settle()
 
     def landed(self, program: Program) -> list[Landed]:
-        return self._sim.server.read(lambda engines: landed_in(program, engines[SPACE]))
+        return self._sim.server.read(lambda engines: landed_in(program, engines[SPACE]) if SPACE in engines else [])
 
 
 def play_simulated(program: Program, folder: Path) -> None:

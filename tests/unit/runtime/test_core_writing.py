@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 
 import pytest
 
@@ -185,8 +186,8 @@ def test_what_was_written_after_a_write_that_conflicts_lands_after_it() -> None:
     n.set(50)  # It reads nothing by itself, and must not be overtaken by the update when that is made again.
     n.increment(5)
     assert n.get() == 55
-    first, *later = shop.layers()
-    assert all(first.local_seq in layer.named for layer in later)
+    first = shop.layers()[0]
+    assert all(before.local_seq in layer.named for before, layer in pairwise(shop.layers()))
     shop.ready = False
     shop.conflict(first)
     n.increment(1)  # Newer than all of them.

@@ -61,6 +61,8 @@ class Course:
                 await self._handling.storing.made(event)
             elif self._is_behind():
                 await self._handling.until_made(lambda: not self._is_behind())
+            elif self._follows_writes():
+                await self._handling.pieces.core.observing.until(lambda: not self._follows_writes())
             else:
                 return
             await self._lane.turn(event)
@@ -76,6 +78,16 @@ class Course:
         if not event.follows or event.home.space.ended is not None:
             return False
         return any(each.stamp < event.stamp and self._handling.is_waiting(each) for each in event.follows)
+
+    def _follows_writes(self) -> bool:
+        """Whether a rejected event wrote a document that this runtime had written before, and is to write again."""
+        # fault writing.overtaken_by_events: return False
+        event = self._event
+        if event.seen is None or event.effort.last is None or event.home.space.ended is not None:
+            return False
+        writing = self._handling.pieces.core.writing
+        writing.catch_up()
+        return writing.is_held(event.home.space.replica, event.seen.written)
 
     def made(self, transaction: Transaction) -> None:
         event, handling = self._event, self._handling

@@ -16,7 +16,7 @@ from headwater.data.spots import Spot
 from headwater.errors import NotSettlingError
 from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.pending import is_written, outside_arrays
-from headwater.runtime.authored import UNDECIDED, Authored, Missing, has_read
+from headwater.runtime.authored import UNDECIDED, Authored, Missing, may_fall
 from headwater.scheduler.graph.edges import writers_above
 from headwater.scheduler.node import CLEAN, Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
@@ -162,17 +162,23 @@ class Handled(Authored):
         """An earlier event that wrote the same may be handled again, and must not come after this: then both are.
 
         By what it meant to write. Where that is what it was told to have written, standing on that place is enough.
+        The same holds for earlier writes outside of events that may be made again.
         """
         place = outside_arrays(path)
+        plain = []
         for layer in document.layers:
-            if layer.source is not None or layer.fate not in UNDECIDED or not has_read(layer):
+            if layer.source is not None or layer.fate not in UNDECIDED or not may_fall(layer):
                 continue
             meant = self._written.get(layer.local_seq)
-            if meant is None or any(_meets(outside_arrays(each), place) for each in meant.get(document.key, ())):
-                at = place if meant is not None and is_written(layer, document, place) else ()
+            if meant is None:
+                plain.append(layer)
+            elif any(_meets(outside_arrays(each), place) for each in meant.get(document.key, ())):
+                at = place if is_written(layer, document, place) else ()
                 self._transaction.saw(document.key, at, Depth.SHAPE)
                 if not at:
                     return
+        if plain:
+            self._transaction.stand_behind(document.key, plain)
 
     def absent(self, run: Run, document: Document) -> NoReturn:
         self._stop(Missing(document))

@@ -1,0 +1,48 @@
+"""Writes of one runtime to one document land in the order in which they were made, also if some are made again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+import pytest
+
+from headwater import Cell, Piece, cell, handler
+from headwater.testing import Simulation, simulated
+
+
+def put_b(number: int, rows: Mapping[str, int]) -> Mapping[str, int]:
+    return {**rows, "b": number}
+
+
+class Table(Piece):
+    rows: Cell[Mapping[str, int]] = cell(default={})
+
+    @handler
+    def put(self, n: int) -> None:
+        self.rows.set({"b": n})
+
+
+@pytest.mark.parametrize(
+    "writes",
+    [["set", "key"], ["key", "handler"], ["set", "key", "update"], ["key", "set", "key"]],
+    ids=lambda writes: " then ".join(writes),
+)
+@simulated(faults=(), seeds=12)
+async def test_last_write_to_a_key_wins_if_earlier_ones_are_made_again(sim: Simulation, writes: list[str]) -> None:
+    ann, bob = [await sim.runtime(user).space("s", user=user).open(Table, "t") for user in ("ann", "bob")]
+    ann.rows.set({"b": 0})
+    await sim.settle()
+    bob.rows.set({"a": 0})  # It removes b. Writes of Ann that replace b are rejected if they arrive later.
+    for number, write in enumerate(writes, 1):
+        match write:
+            case "set":
+                ann.rows.set({"b": number})
+            case "key":
+                ann.rows.key("b").set(number)
+            case "update":
+                ann.rows.update(partial(put_b, number))
+            case _:
+                await ann.put.send(number)
+    await sim.settle()
+    assert (await bob.rows.pull()).get("b") in (None, len(writes))
