@@ -47,6 +47,8 @@ READABLE: Final = ("number", "pair", "table")
 LOG: Final = "self.log.push(eid)"
 LINK: Final = "l"
 """The name of the cell with a link."""
+POSTED: Final = "h1"
+"""The handler of children to which handlers of their parents post events."""
 TOPIC: Final = "t"
 NUMBERS: Final = ("int", "number")
 SCOPES: Final = ("space", "user", "session")
@@ -128,7 +130,7 @@ def _draw_child(draw: Random, name: str, features: Features) -> PieceClass:
     annotation, kind = ("Rec", "rec") if is_record else ("int", "int")
     members = [Member("element", "given " + kind, (f"element: Cell[{annotation}] = given()",))]
     sources = [Source("self.element", kind, frozenset({"element"}))]
-    if draw.random() < 0.7:
+    if features.child_handlers or draw.random() < 0.7:
         own = draw.choice(("int", "items", "text"))
         members.append(Member("own", own, (declared(draw, "own", own),)))
         sources.append(Source("self.own", own, frozenset({"own"})))
@@ -137,7 +139,11 @@ def _draw_child(draw: Random, name: str, features: Features) -> PieceClass:
         members.append(_computed(f"c{number}", "number", text, uses))
         sources.append(Source(f"self.c{number}", "number", frozenset({f"c{number}"})))
     if features.child_handlers:
-        return ClassDraw.on(draw, name, members, sources).with_handler("h0")
+        # A child may leave before an event that a handler posted to it is handled. Whether its element and its computeds
+        # are still there then is not decided by the order of events: that event uses the own cell only.
+        owned = [each for each in sources if each.handle == "self.own"]
+        members = [*ClassDraw.on(draw, name, members, sources).with_handler("h0").members]
+        members = [*ClassDraw.on(draw, name, members, owned).with_handler(POSTED).members]
     return PieceClass(name, tuple(members))
 
 
@@ -506,7 +512,7 @@ class ClassDraw:
         if own and len(of) == 1 and draw.random() < 0.5:
             text = write(draw, Source("child.own", own[0].kind, frozenset()), n, "w")
         else:
-            text = f"child.h0.post({_follow_up_id(9)}, {n}, w)"
+            text = f"child.{POSTED}.post({_follow_up_id(9)}, {n}, w)"
         at = _place(draw, lines)
         lines[at:at] = [f"child = {found}", "if child is not None:", f"    {text}"]
         return frozenset({member.name})

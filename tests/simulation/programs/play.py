@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import Counter
 from collections.abc import Coroutine, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from headwater import AbsentError, HandlerFailed, ReactionBlockedError, Refused, Runtime, Space, link
+from headwater import HandlerFailed, ReactionBlockedError, Refused, Runtime, Space, link
 from headwater.data.trace import Ran
 from headwater.runtime import Embedded
 from headwater.scheduler import Failure
@@ -180,12 +179,12 @@ class Player(Listener):
             await asyncio.gather(*self._under_way)
 
     async def _find(self, path: str, window: str) -> Any:
-        """The piece of a path. For a child, wait for the answers to come; return None if it is not there then."""
+        """The piece of a path. For a child, wait until nothing is left to do; return None if it is not there then."""
         name, _, below = path.partition("/")
         piece = self._pieces_of(window)[name]
         if not below:
             return piece
-        await asyncio.gather(*self._under_way)
+        await self._quiet()
         member, key = below.split("/")
         children = await getattr(piece, member).pull()
         return children.get(key) if isinstance(children, Mapping) else children
@@ -242,8 +241,8 @@ class Player(Listener):
             self._open.discard(name)
             self._record.closed(name)
 
-    async def rest(self) -> None:
-        """Wait until nothing is left to do, and have everything compared."""
+    async def _quiet(self) -> None:
+        """Wait until nothing is left to do."""
         await asyncio.gather(*self._under_way)
         self._under_way.clear()
         for _ in range(2):
@@ -252,8 +251,13 @@ class Player(Listener):
                 await self._runtime.reactions.drained()
                 await self._runtime.settled()
             await self._runtime.durable()
+
+    async def rest(self) -> None:
+        """Wait until nothing is left to do, and have everything compared."""
+        await self._quiet()
         refused = sum(isinstance(each.error, Refused | ReactionBlockedError) for each in self._errors)
-        errors = [str(each) for each in self._errors if not _is_meant(each)]
+        meant = (HandlerFailed, ValueError, Refused, ReactionBlockedError)
+        errors = [str(each) for each in self._errors if not isinstance(each.error, meant)]
         runs, self._runs = self._runs, Counter()
         self._record.rest(errors, dict(runs) if self._is_counting else None, refused)
         for piece in self._program.pieces:
@@ -278,14 +282,6 @@ class Player(Listener):
         for task in self._under_way:
             with suppress(asyncio.CancelledError):
                 await task
-
-
-def _is_meant(failure: Failure) -> bool:
-    """Whether drawn code raised an error. A handler of a child whose element left reads nothing there."""
-    is_of_child = failure.node is not None and re.fullmatch(r"\w+/\w+/\w+/\w+:h0", failure.node) is not None
-    return isinstance(failure.error, (HandlerFailed, ValueError, Refused, ReactionBlockedError)) or (
-        is_of_child and isinstance(failure.error, AbsentError)
-    )
 
 
 def play_alone(program: Program, folder: Path) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from headwater import AbsentError, Refused
+from headwater import Refused
 from tests.simulation.programs.build import NaiveProgram
 from tests.simulation.programs.description import ANN, By, PieceClass, Program, Remake, Send, Transact, Write
 from tests.simulation.programs.naive import Address, World, reads_of
@@ -84,7 +84,7 @@ def apply(naive: NaiveProgram, action: Action) -> tuple[str, Any]:
                 return DONE, getattr(naive.find(action.piece), action.handler)(action.eid, action.n, action.w)
             except Refused:
                 return REFUSED, None
-            except (ValueError, AbsentError):
+            except ValueError:
                 return FAILED, None
         case Write():
             naive.execute(action.text, action.piece)
