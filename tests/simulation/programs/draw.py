@@ -139,7 +139,7 @@ def _draw_child(draw: Random, name: str, features: Features) -> PieceClass:
         members.append(_computed(f"c{number}", "number", text, uses))
         sources.append(Source(f"self.c{number}", "number", frozenset({f"c{number}"})))
     if features.child_handlers:
-        # A child may leave before an event that a handler posted to it is handled. Whether its element and its computeds
+        # A child may leave before an event that a handler posted to it is handled. Whether its element and computeds
         # are still there then is not decided by the order of events: that event uses the own cell only.
         owned = [each for each in sources if each.handle == "self.own"]
         members = [*ClassDraw.on(draw, name, members, sources).with_handler("h0").members]

@@ -243,6 +243,7 @@ def call(handling: Handling, event: Event, facet: Facet, arguments: dict[str, An
     gone.check(event)
     if event.period is not None and periods.is_over(core, event):
         return None
+    facet = facet.kept_now()
     handling.current = (event, EventContext(facet, event))
     try:
         home.pieces.records.keep(home)

@@ -123,6 +123,11 @@ class Facet:
         home = self.home.successor()
         return None if home is None else home.facet(self.scope, self.user, self.session).handle(member)
 
+    def kept_now(self) -> Facet:
+        """Inside a run: the child that is kept now in the place of one that is over, or this piece."""
+        home = self.home.successor() if self.home.is_stopped else None
+        return self if home is None else home.facet(self.scope, self.user, self.session)
+
     def seen_in(self, home: Home, scope: Scope | None = None) -> Facet:
         """Another piece, for the same user and window."""
         pieces, here = self.home.pieces, self.home.space.name
