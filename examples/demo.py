@@ -26,8 +26,7 @@ from headwater.data.address import Depth, DocKey, doc_text
 from headwater.data.codec import to_json
 from headwater.data.patch import Patch, add, append, replace
 from headwater.data.path import Path as ValuePath
-from headwater.data.path import lookup
-from headwater.data.value import Value
+from headwater.data.value import Value, lookup
 from headwater.engine.directory import Directory
 from headwater.engine.engine import Engine
 from headwater.engine.verify.history import verify_file

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from headwater.clock import VirtualClock
-from headwater.data.absent import ABSENT
 from headwater.data.address import SPACE_SCOPE, Depth, DocKey
 from headwater.data.patch import append
+from headwater.data.value import ABSENT
 from headwater.engine.engine import Engine as ShippedEngine
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.protocol import commit as protocol

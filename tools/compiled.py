@@ -28,7 +28,7 @@ HOT: Final = (
     "cells/cell.py",
     "cells/handle.py",
     "cells/open_run.py",
-    "data/spots.py",
+    "data/reader_trie.py",
     "replica/confirmed.py",
     "replica/detached.py",
     "replica/document.py",

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from headwater.protocol.desk import DESK_PATH
+from headwater.protocol.command_messages import DESK_PATH
 from headwater.server import DEFAULT_SERVER_LIMITS, Server, new_token
 from tests.aid.serving import SPACE, WITHIN_S, page, place, serving, threads_that_call
 

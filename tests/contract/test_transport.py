@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from headwater.data.link import Link as DocLink
+from headwater.data.address import Link as DocLink
 from headwater.data.patch import add, append, increment, replace
 from headwater.data.value import ABSENT
 from headwater.engine import DEFAULT_LIMITS, Engine, Limits

@@ -10,8 +10,7 @@ import pytest
 from headwater.data.address import Depth
 from headwater.data.patch import Patch, add, append, increment, remove, replace
 from headwater.data.path import Path as ValuePath
-from headwater.data.path import lookup
-from headwater.data.value import ABSENT, MaybeValue, equal
+from headwater.data.value import ABSENT, MaybeValue, equal, lookup
 from headwater.engine import Limits
 from headwater.protocol.commit import Read
 from headwater.protocol.verdict import Accepted, Collision

@@ -9,8 +9,7 @@ import pytest
 
 from headwater.data.address import DocKey
 from headwater.data.patch import Patch, add, append, apply, increment, remove, replace, splice
-from headwater.data.path import lookup
-from headwater.data.value import ABSENT, MaybeValue, equal
+from headwater.data.value import ABSENT, MaybeValue, equal, lookup
 from headwater.engine import Engine, Limits
 from headwater.errors import AbsentError
 from tests.counts import scaled

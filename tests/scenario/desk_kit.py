@@ -7,7 +7,7 @@ import json
 from http.client import HTTPConnection
 from typing import Any
 
-from headwater.protocol.desk import DESK_PATH
+from headwater.protocol.command_messages import DESK_PATH
 from headwater.server import Server
 
 

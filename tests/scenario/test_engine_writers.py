@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from headwater.data.patch import add_unique, append, increment, remove_value, replace
-from headwater.data.path import lookup
+from headwater.data.value import lookup
 from headwater.engine import Engine
 from headwater.protocol.commit import Commit
 from headwater.protocol.verdict import Accepted, Verdict

@@ -25,8 +25,7 @@ from headwater.data.value import freeze
 from headwater.engine import ACCESS, Directory, Engine
 from headwater.errors import AccessError, DirectoryInUseError, HeadwaterError, RuleRefusedError
 from headwater.protocol.commit import Commit, Operation, SentEvent
-from headwater.protocol.messages import FromReplica
-from headwater.protocol.stored_events import QueryEvents, StoredEvent
+from headwater.protocol.messages import FromReplica, QueryEvents, StoredEvent
 from headwater.protocol.verdict import Accepted
 from headwater.runtime import Embedded, Remote, Runtime
 from headwater.server import new_key, new_token

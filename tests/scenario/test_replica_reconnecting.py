@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headwater.data.link import Link
+from headwater.data.address import Link
 from headwater.data.patch import add, append, increment, replace
 from headwater.data.value import ABSENT
 from headwater.engine import ACCESS, Hub, Limits

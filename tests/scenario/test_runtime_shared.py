@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headwater import Model
-from headwater.data.link import Link
+from headwater.data.address import Link
 from headwater.errors import HeadwaterError
 from headwater.runtime import Embedded, Runtime
 from tests.scenario.runtime_kit import TRANSPORTS, Rig, rig_on

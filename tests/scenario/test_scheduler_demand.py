@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from headwater.data.address import DocKey
-from headwater.data.link import Link
+from headwater.data.address import DocKey, Link
 from headwater.data.value import ABSENT
 from headwater.replica import Detached, Replica
 from headwater.scheduler import Node

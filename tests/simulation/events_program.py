@@ -13,7 +13,7 @@ from random import Random
 from typing import Any, Final
 
 from headwater import Cell, Input, Piece, Refused, cell, computed, each, effect, fold, given, handler
-from headwater.data.link import Link
+from headwater.data.address import Link
 
 PLACES: Final = (("a", "one"), ("a", "two"), ("b", "far"))
 """Where the pieces are: a space, and a name in it."""

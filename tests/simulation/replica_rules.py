@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from headwater.data.address import Depth
-from headwater.data.link import Link
-from headwater.data.path import Path, lookup
-from headwater.data.value import ABSENT, MaybeValue, same
+from headwater.data.address import Depth, Link
+from headwater.data.path import Path
+from headwater.data.value import ABSENT, MaybeValue, lookup, same
 from headwater.replica import NOT_HERE, NotLoaded
 
 KEYS: Final = ("p", "q", "r")

@@ -15,8 +15,7 @@ from typing import Any
 
 from headwater import Cell, Input
 from headwater.clock import Timer, VirtualClock
-from headwater.data.address import DocKey
-from headwater.data.link import Link
+from headwater.data.address import DocKey, Link
 from headwater.data.value import ABSENT, MaybeValue
 from headwater.errors import AbsentError, AuthoringError, InvalidValueError
 from headwater.protocol.verdict import Conflict

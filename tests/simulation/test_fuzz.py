@@ -22,8 +22,7 @@ from websockets.exceptions import ConnectionClosed, WebSocketException
 from websockets.typing import Subprotocol
 
 from headwater.clock import VirtualClock
-from headwater.data.address import Depth, DocKey
-from headwater.data.link import Link
+from headwater.data.address import Depth, DocKey, Link
 from headwater.data.patch import Patch, add, append, increment, remove, replace
 from headwater.engine import Engine, InlineHost, Limits
 from headwater.engine.store.sqlite import SqliteStore

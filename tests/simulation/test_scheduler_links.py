@@ -17,9 +17,9 @@ import pytest
 
 from headwater import Cell, Input
 from headwater.clock import VirtualClock
-from headwater.data.link import Link
-from headwater.data.path import Path, lookup
-from headwater.data.value import ABSENT, MaybeValue
+from headwater.data.address import Link
+from headwater.data.path import Path
+from headwater.data.value import ABSENT, MaybeValue, lookup
 from headwater.errors import AuthoringError, InvalidValueError
 from headwater.replica import Detached, Document, Layer, Replica
 from headwater.runtime import Core

@@ -12,7 +12,7 @@ import pytest
 
 from headwater.data.address import Depth
 from headwater.data.patch import replace
-from headwater.data.spots import Spot
+from headwater.data.reader_trie import Spot
 from headwater.data.value import ABSENT, equal, freeze
 from headwater.replica import Kind, Notification
 from headwater.scheduler import CLEAN, Node

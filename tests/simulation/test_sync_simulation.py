@@ -11,8 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from headwater.data.address import DocKey
-from headwater.data.link import Link
+from headwater.data.address import DocKey, Link
 from headwater.data.patch import replace
 from headwater.testing.simulation.simulation import NO_FAULTS, Load, RuleBroken, Simulation, Summary, run_seeds
 from headwater.testing.simulation.trace import COVERED

@@ -19,12 +19,10 @@ from headwater.cells.containers import FrozensetCodec, TupleCodec
 from headwater.cells.handle import Input, Site
 from headwater.cells.scalars import ConstrainedCodec, FloatCodec, IntCodec
 from headwater.cells.typed_path import Astray, Root, fill, is_required, known_places
-from headwater.data.address import Depth, doc_text
-from headwater.data.kinds import Kind, PatchError
-from headwater.data.link import Link
+from headwater.data.address import Depth, Link, doc_text
 from headwater.data.patch import Patch
-from headwater.data.path import lookup
-from headwater.data.value import ABSENT, MaybeValue, Value, equal
+from headwater.data.patch_kinds import Kind, PatchError
+from headwater.data.value import ABSENT, MaybeValue, Value, equal, lookup
 from headwater.errors import AbsentError, AccessError, AuthoringError, InvalidValueError, LimitError
 from headwater.replica.document import NOT_HERE, Document
 

@@ -59,7 +59,7 @@ from headwater.cells.scalars import (
     uuid_codec,
 )
 from headwater.cells.unions import UnionCodec
-from headwater.data.link import Link
+from headwater.data.address import Link
 from headwater.errors import AuthoringError
 
 __all__ = [

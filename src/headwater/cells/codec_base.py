@@ -19,8 +19,8 @@ from typing import Any, Final, Generic, NoReturn, TypeVar
 import msgspec
 
 from headwater.cells.handle_base import NotAValue
-from headwater.data.kinds import noun
 from headwater.data.limits import DEFAULT_VALUE_LIMITS
+from headwater.data.patch_kinds import noun
 from headwater.data.path import Path, path_text
 from headwater.data.text import shown
 from headwater.data.value import ABSENT, Absent, MaybeValue, Value, equal

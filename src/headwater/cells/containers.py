@@ -21,7 +21,7 @@ import msgspec
 
 from headwater.cells.codec_base import Lazy, Mismatch, TypeCodec, is_known_to_msgspec
 from headwater.cells.scalars import StrCodec, check_key, frozen
-from headwater.data.canonical import canonical
+from headwater.data.json_form import canonical
 from headwater.data.value import ABSENT, MaybeValue, Value
 
 __all__ = [

@@ -17,11 +17,10 @@ from headwater.cells.runtime_port import Host, Subscription
 from headwater.cells.selector import step
 from headwater.cells.typed_path import Astray, Root, deciding, descend, fill, reached
 from headwater.cells.view import open_view
-from headwater.data.address import Depth, doc_text
-from headwater.data.link import Link
-from headwater.data.path import Path, lookup
-from headwater.data.spots import OBJECT, Spot
-from headwater.data.value import ABSENT, MaybeValue, Value
+from headwater.data.address import Depth, Link, doc_text
+from headwater.data.path import Path
+from headwater.data.reader_trie import OBJECT, Spot
+from headwater.data.value import ABSENT, MaybeValue, Value, lookup
 from headwater.errors import AbsentError, AuthoringError
 from headwater.replica.document import NOT_HERE, Document
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from threading import get_ident
 from typing import TYPE_CHECKING, Protocol
 
-from headwater.data.spots import Spot
+from headwater.data.reader_trie import Spot
 from headwater.errors import AuthoringError
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
 from headwater.cells.codec_base import TypeCodec
 from headwater.cells.handle_base import NotAValue
-from headwater.data.address import doc_text
-from headwater.data.link import Link
+from headwater.data.address import Link, doc_text
 from headwater.data.path import Path
 from headwater.data.value import MaybeValue, Value
 from headwater.replica.document import Document

@@ -23,8 +23,8 @@ import msgspec
 
 from headwater.cells.codec_base import Mismatch, TypeCodec, misfit
 from headwater.cells.handle_base import NotAValue
+from headwater.data.address import Link
 from headwater.data.limits import DEFAULT_VALUE_LIMITS
-from headwater.data.link import Link
 from headwater.data.value import MAX_INT, Value, freeze
 from headwater.errors import InvalidValueError
 

@@ -18,8 +18,8 @@ from headwater.cells.containers import JsonCodec, MappingCodec
 from headwater.cells.records import Field, RecordCodec
 from headwater.cells.unions import UnionCodec
 from headwater.data.address import Depth
-from headwater.data.path import Path, lookup, path_text
-from headwater.data.value import ABSENT, MaybeValue, Value, equal
+from headwater.data.path import Path, path_text
+from headwater.data.value import ABSENT, MaybeValue, Value, equal, lookup
 from headwater.errors import AuthoringError
 
 __all__ = ["Astray", "Filled", "Root", "deciding", "descend", "fill", "is_required", "known_places", "reached"]

@@ -28,8 +28,7 @@ from headwater.cells.codec_base import Lazy, Mismatch, TypeCodec
 from headwater.cells.containers import FixedTupleCodec, JsonCodec, MappingCodec, TupleCodec
 from headwater.cells.records import RecordCodec
 from headwater.cells.unions import UnionCodec
-from headwater.data.address import Depth
-from headwater.data.link import Link
+from headwater.data.address import Depth, Link
 from headwater.data.path import Path, path_text
 from headwater.data.value import ABSENT, Absent, MaybeValue, Value
 

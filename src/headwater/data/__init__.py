@@ -1,5 +1,9 @@
-"""The data layer: values, paths, addresses, links, patches, changes, ids and their encodings.
+"""Immutable values, and the names of places in them.
 
-Owns what a document can hold and what can be done to it, as pure functions over immutable values.
-Never reads a clock, a random source, a file or a socket, and never imports a layer above it.
+Start with `value` (what a document can hold), `path` and `address` (places, documents, links), then `patch` and
+`patch_kinds` (changes), then `change` (when a write matters to a read). `diff` finds the patches between two values,
+`reader_trie` finds the readers that a change concerns; `codec` and `json_form` encode; `ids` derives ids, `trace` has
+the events of the one trace, `text` and `limits` check input.
+
+Imported by every other package. Imports `errors` only. Reads no clock, no random source, no file and no socket.
 """

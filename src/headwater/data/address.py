@@ -1,20 +1,25 @@
-"""The names of documents and of places in them.
+"""The names of documents and of places in them, and links, the values that point at places.
 
-Owns `DocKey`, `Address`, how they are written in messages and on the command line, and which names are
-allowed. It never resolves anything: an address of nothing is a good address.
+Names are checked here and never resolved: an address of an absent document is valid.
 
 Text form: `[SPACE/]SCOPE:ID[#POINTER]`, for example `shop/space:cart/lines#/0/qty` or
 `user:ann:settings`. SCOPE is `space`, `user:PRINCIPAL` or `session:ID`; in a principal or session id the
 characters `% : / #` are written as percent escapes, in a document id only `%` and `#`.
 Invariant: `parse_address(address_text(...))` gives the same parts back.
+
+A `Link` is immutable, and equal and hashed by value. Every part is checked when the link is made, so that a link
+inside a frozen value is not checked again. `Link` is not a dataclass: the MessagePack encoder writes any dataclass as
+a plain map without calling a hook, and a link has to stay a link inside untyped values.
 """
 
 from __future__ import annotations
 
 import enum
 import re
+import types
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn
 
 from headwater.data.limits import DEFAULT_VALUE_LIMITS, ValueLimits
 from headwater.data.path import Path, check_path, parse_path, path_text
@@ -28,6 +33,7 @@ __all__ = [
     "AddressParts",
     "Depth",
     "DocKey",
+    "Link",
     "address_text",
     "check_address",
     "check_id",
@@ -37,6 +43,7 @@ __all__ = [
     "is_space_name",
     "parse_address",
 ]
+
 
 NAME_LENGTH: Final = 256
 SPACE_SCOPE: Final = "space"
@@ -187,3 +194,59 @@ def _escape(text: str, characters: str) -> str:
 
 def _unescape(text: str) -> str:
     return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)
+
+
+class Link:
+    """Points at `path` in document `(scope, id)` of `space`; None is the space that holds the link."""
+
+    __slots__ = ("id", "path", "scope", "space")
+    __match_args__ = ("space", "scope", "id", "path")
+
+    space: str | None
+    scope: str
+    id: str
+    path: Path
+
+    def __init__(
+        self, space: str | None = None, scope: str = SPACE_SCOPE, id: str = "", path: Sequence[str | int] = ()
+    ) -> None:
+        fill = object.__setattr__
+        fill(self, "space", None if space is None else check_space(space))
+        fill(self, "scope", check_scope(scope))
+        fill(self, "id", check_id(id))
+        fill(self, "path", check_path(path))
+
+    def __class_getitem__(cls, target: object) -> types.GenericAlias:
+        """`Link[Cell[int]]` in an annotation says what it points at; nothing checks that."""
+        return types.GenericAlias(cls, target)
+
+    def resolve(self, home: str) -> Address:
+        """The address it points at, seen from a document of space `home`."""
+        return Address(space=self.space or home, scope=self.scope, id=self.id, path=self.path)
+
+    def _key(self) -> tuple[str | None, str, str, Path]:
+        return (self.space, self.scope, self.id, self.path)
+
+    def __eq__(self, other: object) -> bool:
+        return self._key() == other._key() if isinstance(other, Link) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __repr__(self) -> str:
+        return f"Link({address_text(self.scope, self.id, self.path, space=self.space)})"
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"a Link is immutable: make a new one instead of setting {name!r}")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"a Link is immutable: {name!r} cannot be deleted")
+
+    def __copy__(self) -> Link:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Link:
+        return self
+
+    def __reduce__(self) -> tuple[type[Link], tuple[str | None, str, str, Path]]:
+        return (Link, self._key())

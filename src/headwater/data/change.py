@@ -7,11 +7,10 @@ under-approximated; disjoint keys of one container do not collide.
 
 from __future__ import annotations
 
-from headwater.data.absent import ABSENT
 from headwater.data.address import Depth
-from headwater.data.kinds import Touch
+from headwater.data.patch_kinds import Touch
 from headwater.data.path import Path
-from headwater.data.value import MaybeValue, equal
+from headwater.data.value import ABSENT, MaybeValue, equal
 
 __all__ = ["changed_touches", "overlaps"]
 

@@ -2,7 +2,7 @@
 
 Owns the two encodings of values and records: MessagePack for disk and wire (bytes native, a link is an
 extension), and JSON text for people and browsers (`{"$bytes": ...}`, `{"$link": ...}`, a user's key that
-begins with `$` gets one more `$`). The canonical form lives in `canonical`. Never knows what a record means.
+begins with `$` gets one more `$`). The canonical form is in `json_form`. Never knows what a record means.
 Invariants: decode(encode(v)) equals v and so does from_json(to_json(v)); what is decoded is frozen; bytes
 that hold no value are refused with InvalidValueError and nothing else.
 
@@ -16,12 +16,10 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from headwater.data.canonical import DIGEST_NAME, canonical, digest
-from headwater.data.json_form import from_json_form, json_form
+from headwater.data.address import Link
+from headwater.data.json_form import DIGEST_NAME, canonical, digest, from_json_form, json_form
 from headwater.data.limits import DEFAULT_VALUE_LIMITS, MAX_DEPTH, STORED_VALUE_LIMITS, ValueLimits
-from headwater.data.link import Link
-from headwater.data.refusal import Refusal
-from headwater.data.value import MAX_INT, Value, freeze
+from headwater.data.value import MAX_INT, Refusal, Value, freeze
 from headwater.errors import InvalidValueError
 
 __all__ = [

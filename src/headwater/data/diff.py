@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from operator import eq, is_
 
-from headwater.data.absent import ABSENT
 from headwater.data.patch import Patch
 from headwater.data.path import Path
-from headwater.data.value import MaybeValue, Value, equal, size_of
+from headwater.data.value import ABSENT, MaybeValue, Value, equal, size_of
 
 __all__ = ["aligned", "diff"]
 

@@ -1,7 +1,7 @@
 """Changes to a document, and what they touch.
 
 Owns `Patch`, `apply`, and the checking of patches that come from elsewhere; the descriptors of the kinds
-live in `kinds`. Never mutates a value: the containers along the path are copied, the rest is shared.
+live in `patch_kinds`. Never mutates a value: the containers along the path are copied, the rest is shared.
 Invariants: a patch that changes nothing returns the same object and touches nothing; what `apply` touches
 covers every true difference (C2: overlap is over-approximated, never under-approximated); the cost is that
 of the containers on the path, never of the whole document.
@@ -12,12 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from headwater.data.absent import ABSENT
-from headwater.data.kinds import DESCRIPTORS, KINDS, Descriptor, Kind, PatchError, Touch, noun
 from headwater.data.limits import DEFAULT_VALUE_LIMITS, ValueLimits
+from headwater.data.patch_kinds import DESCRIPTORS, KINDS, Descriptor, Kind, PatchError, Touch, noun
 from headwater.data.path import Path, check_path
 from headwater.data.text import shown
-from headwater.data.value import MaybeValue, Value
+from headwater.data.value import ABSENT, MaybeValue, Value
 from headwater.errors import InvalidValueError
 
 __all__ = [

@@ -12,17 +12,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
-from headwater.data.absent import ABSENT
 from headwater.data.limits import DEFAULT_VALUE_LIMITS, ValueLimits
 from headwater.data.text import lone_surrogate, shown, utf8_length
 from headwater.errors import InvalidValueError
 
-if TYPE_CHECKING:
-    from headwater.data.value import MaybeValue
-
-__all__ = ["MAX_INDEX", "Path", "check_path", "lookup", "parse_path", "path_text", "starts_with"]
+__all__ = ["MAX_INDEX", "Path", "check_path", "parse_path", "path_text", "starts_with"]
 
 Path: TypeAlias = tuple[str | int, ...]
 
@@ -68,18 +64,6 @@ def _parse_step(text: str) -> str | int:
 def starts_with(path: Path, prefix: Path) -> bool:
     """Whether `path` is `prefix` or lies below it."""
     return path[: len(prefix)] == prefix
-
-
-def lookup(value: MaybeValue, path: Path) -> MaybeValue:
-    """What is at `path`, or ABSENT where a step does not exist. A link is a leaf: it is not followed."""
-    for step in path:
-        if type(value) is dict and type(step) is str:
-            value = value.get(step, ABSENT)
-        elif type(value) is tuple and type(step) is int and 0 <= step < len(value):
-            value = value[step]
-        else:
-            return ABSENT
-    return value
 
 
 def check_path(path: Sequence[object], limits: ValueLimits = DEFAULT_VALUE_LIMITS) -> Path:

@@ -45,10 +45,9 @@ from headwater.protocol.commit import (
     encode_frame,
     without,
 )
+from headwater.protocol.log_record import DROPPED, charged_bytes
 from headwater.protocol.observations import Observation
-from headwater.protocol.partial import charged_bytes
 from headwater.protocol.reactions import lease_name
-from headwater.protocol.record import DROPPED
 from headwater.protocol.verdict import Accepted, Conflict, Rejected, Rejection, RuleRefused, Verdict
 
 

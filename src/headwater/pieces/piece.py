@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Protocol, TypeVar, dataclass_transform
 
 from headwater.cells.handle import Input
-from headwater.data.link import Link as StoredLink
+from headwater.data.address import Link as StoredLink
 from headwater.errors import AuthoringError
 from headwater.pieces.members import cell, given, topic
 

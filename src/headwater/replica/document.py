@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from headwater.data.address import DocKey
 from headwater.data.path import Path
-from headwater.data.spots import Twig
+from headwater.data.reader_trie import Twig
 from headwater.data.value import MaybeValue
 
 if TYPE_CHECKING:

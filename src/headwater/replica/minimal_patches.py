@@ -9,8 +9,8 @@ from collections.abc import Callable, Container, Iterable
 
 from headwater.data.diff import diff
 from headwater.data.patch import Patch
-from headwater.data.path import Path, lookup
-from headwater.data.value import ABSENT, MaybeValue, Value
+from headwater.data.path import Path
+from headwater.data.value import ABSENT, MaybeValue, Value, lookup
 
 SAYS_ALL = frozenset({"replace", "add"})
 """Kinds after which everything at a place is what they say."""

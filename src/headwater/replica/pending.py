@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 from headwater.data.address import DocKey
 from headwater.data.patch import PatchError, Touch, apply
 from headwater.data.path import Path, starts_with
-from headwater.data.spots import Spot
+from headwater.data.reader_trie import Spot
 from headwater.data.value import ABSENT, MaybeValue
 from headwater.errors import InvariantViolation
 from headwater.protocol.commit import Commit

@@ -13,10 +13,20 @@ import msgspec
 
 from headwater.data.value import MAX_INT
 from headwater.errors import LoadError
-from headwater.protocol.messages import Answer, FromReplica, Looks, Query, Seen, Told
+from headwater.protocol.messages import (
+    Answer,
+    Events,
+    EventsStored,
+    FromReplica,
+    Looks,
+    Query,
+    QueryEvents,
+    Seen,
+    Told,
+    WatchEvents,
+)
 from headwater.protocol.observations import Marked, WatchMarks
 from headwater.protocol.reactions import Delivering, Delivers, TargetsDue, WatchTargets
-from headwater.protocol.stored_events import Events, EventsStored, QueryEvents, WatchEvents
 
 Reply = Callable[[Answer | LoadError], object]
 EventsReply = Callable[[Events | LoadError], object]

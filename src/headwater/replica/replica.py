@@ -35,13 +35,13 @@ from headwater.data.address import Depth, DocKey
 from headwater.data.diff import aligned
 from headwater.data.patch import Patch, PatchError, Touch, apply
 from headwater.data.path import Path
-from headwater.data.spots import Spot
+from headwater.data.reader_trie import Spot
 from headwater.data.value import ABSENT, MaybeValue, equal, same
 from headwater.errors import AuthoringError, InvariantViolation, LimitError
 from headwater.protocol.commit import MAIN, Commit, Operation, Provenance, Read
+from headwater.protocol.hop_counts import ways_of
 from headwater.protocol.messages import DocChange, Own, State, Sync
 from headwater.protocol.verdict import Collision, Conflict, Rejection
-from headwater.protocol.ways import ways_of
 from headwater.replica.confirmed import Confirmed, NotHere
 from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.documents import Documents

@@ -16,9 +16,9 @@ from typing import Final
 from headwater.data.address import Depth, DocKey
 from headwater.data.diff import aligned
 from headwater.data.patch import DESCRIPTORS, Patch, Touch, apply
-from headwater.data.path import Path, lookup, starts_with
-from headwater.data.spots import Spot
-from headwater.data.value import ABSENT, MaybeValue, Value, equal
+from headwater.data.path import Path, starts_with
+from headwater.data.reader_trie import Spot
+from headwater.data.value import ABSENT, MaybeValue, Value, equal, lookup
 from headwater.errors import AuthoringError
 from headwater.protocol.commit import (
     Commit,

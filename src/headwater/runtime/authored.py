@@ -12,7 +12,7 @@ from typing import Final, TypeVar, cast
 from headwater.cells.open_run import Current, Run
 from headwater.data.patch import Patch
 from headwater.data.path import Path
-from headwater.data.spots import Spot
+from headwater.data.reader_trie import Spot
 from headwater.errors import AuthoringError
 from headwater.replica.confirmed import NotHere
 from headwater.replica.document import Document

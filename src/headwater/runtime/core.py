@@ -19,8 +19,7 @@ from headwater.cells.handle import Input
 from headwater.cells.runtime_port import Stream, Subscription, Topic
 from headwater.cells.selector import Selector
 from headwater.clock import Clock
-from headwater.data.address import DocKey, check_id, check_scope, doc_text
-from headwater.data.link import Link
+from headwater.data.address import DocKey, Link, check_id, check_scope, doc_text
 from headwater.data.path import Path
 from headwater.data.value import ABSENT, MaybeValue, Value
 from headwater.errors import AuthoringError, HeadwaterError, InvalidValueError, NotReadyError

@@ -15,7 +15,7 @@ from typing import Final
 from headwater.cells.open_run import Current, Run
 from headwater.clock import Clock
 from headwater.data.address import Depth, DocKey
-from headwater.data.spots import Spot
+from headwater.data.reader_trie import Spot
 from headwater.errors import AuthoringError
 from headwater.replica.detached import Detached
 from headwater.replica.document import Document

@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from typing import Final, cast
 
 from headwater.data.address import Depth
-from headwater.data.path import Path, lookup
-from headwater.data.spots import Spot
+from headwater.data.path import Path
+from headwater.data.reader_trie import Spot
 from headwater.data.trace import Rejected as RejectedEvent
 from headwater.data.trace import Trace
-from headwater.data.value import ABSENT, equal
+from headwater.data.value import ABSENT, equal, lookup
 from headwater.errors import CommitRejected
 from headwater.protocol.verdict import Conflict, Rejected, Rejection, as_error
 from headwater.replica.document import Document

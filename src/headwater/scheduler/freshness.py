@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from headwater.cells.open_run import Run
-from headwater.data.spots import Spot
+from headwater.data.reader_trie import Spot
 from headwater.errors import UpstreamFailedError
 from headwater.replica.document import Document
 from headwater.scheduler.graph.graph import Graph

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from headwater.data.address import doc_text
-from headwater.data.spots import Spot, Twig, match
+from headwater.data.reader_trie import Spot, Twig, match
 from headwater.data.trace import Invalidated, Trace
 from headwater.data.value import MAX_INT
 from headwater.replica.document import Document

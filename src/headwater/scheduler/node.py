@@ -17,11 +17,11 @@ from typing import Final, NamedTuple, Protocol
 
 from headwater.data.address import DocKey
 from headwater.data.path import Path
-from headwater.data.spots import Spot
+from headwater.data.reader_trie import Spot
 from headwater.data.value import MaybeValue
 from headwater.errors import InvariantViolation
+from headwater.protocol.hop_counts import Ways
 from headwater.protocol.observations import About, Observed
-from headwater.protocol.ways import Ways
 from headwater.replica.document import Document
 from headwater.replica.feed import Changed, Notification
 from headwater.replica.pending import Layer

@@ -16,7 +16,7 @@ import msgspec
 from headwater.data.address import Depth, DocKey
 from headwater.data.ids import derive
 from headwater.data.path import Path
-from headwater.data.spots import Spot
+from headwater.data.reader_trie import Spot
 from headwater.protocol.commit import Read
 from headwater.protocol.observations import About, Footprint, ForeignRead, Layers, Observed, Touched, encode_part
 from headwater.replica.document import NOT_HERE, Document

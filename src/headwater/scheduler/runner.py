@@ -14,7 +14,7 @@ from headwater.cells.open_run import Current, Run
 from headwater.data.address import doc_text
 from headwater.data.patch import Patch
 from headwater.data.path import starts_with
-from headwater.data.spots import Spot
+from headwater.data.reader_trie import Spot
 from headwater.data.trace import Failed, Ran, RunStarted, Suspended, Trace
 from headwater.data.value import ABSENT, MaybeValue, freeze
 from headwater.errors import AuthoringError, InvariantViolation, NotSettlingError

@@ -10,7 +10,7 @@ import pytest
 
 from headwater.data.value import freeze
 from headwater.errors import LoadError
-from headwater.protocol.stored_events import StoredEvent
+from headwater.protocol.messages import StoredEvent
 from headwater.runtime.binding.principals import Principals
 
 

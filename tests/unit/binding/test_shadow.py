@@ -9,7 +9,7 @@ from headwater.cli.data.stored_nodes import known_of
 from headwater.data.address import DocKey
 from headwater.data.value import MaybeValue
 from headwater.engine import Directory
-from headwater.protocol.desk import Question
+from headwater.protocol.command_messages import Question
 from headwater.runtime.binding.shadow import shadowed
 from headwater.server.commands.nodes_json import current_form, nodes_form
 from tests.scenario.pieces_kit import run

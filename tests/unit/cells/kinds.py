@@ -14,7 +14,7 @@ from uuid import UUID
 from hypothesis import strategies as st
 
 from headwater.cells.model import Json, Model, field
-from headwater.data.link import Link
+from headwater.data.address import Link
 from headwater.data.value import MAX_INT
 
 

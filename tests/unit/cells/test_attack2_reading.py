@@ -9,7 +9,7 @@ import pytest
 
 from headwater.cells.cell import Cell
 from headwater.cells.model import Model
-from headwater.data.link import Link
+from headwater.data.address import Link
 from headwater.data.value import MaybeValue
 from headwater.errors import AbsentError, InvalidValueError
 from tests.unit.cells.handle_kit import Hand

@@ -16,7 +16,7 @@ import pytest
 
 from headwater.cells.codec import codec_for
 from headwater.cells.model import Json, Model, field
-from headwater.data.link import Link
+from headwater.data.address import Link
 from headwater.data.value import MAX_INT
 from headwater.errors import AuthoringError, InvalidValueError
 from tests.unit.cells.kinds import Box, Card, Disc, Level, Line, Point, State, Tree

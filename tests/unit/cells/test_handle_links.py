@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from headwater.cells.model import Model
-from headwater.data.link import Link
+from headwater.data.address import Link
 from headwater.data.value import ABSENT
 from headwater.errors import AbsentError, AuthoringError
 from tests.unit.cells.handle_kit import Card, Cards, Hand

@@ -11,8 +11,7 @@ import pytest
 from headwater.cells.codec import codec_for
 from headwater.cells.model import Json, Model, field
 from headwater.cells.view import open_view
-from headwater.data.address import Depth
-from headwater.data.link import Link
+from headwater.data.address import Depth, Link
 from headwater.data.value import Value
 from headwater.errors import InvalidValueError
 from tests.unit.cells.kinds import Box, Disc, Level, Line, Point, Tree

@@ -16,7 +16,7 @@ import pytest
 import headwater
 from headwater.cli.app import app, run
 from headwater.cli.data import verify as verify_module
-from headwater.data.link import Link
+from headwater.data.address import Link
 from headwater.data.patch import add, append, replace
 from headwater.engine.directory import Directory
 from headwater.engine.verify.history import Report, Violation

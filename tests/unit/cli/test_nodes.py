@@ -12,7 +12,7 @@ import pytest
 from headwater.cli.app import run
 from headwater.cli.data.target import ask as asked
 from headwater.errors import AuthoringError, HeadwaterError
-from headwater.protocol.desk import Question
+from headwater.protocol.command_messages import Question
 from headwater.server.commands.nodes_json import place_after
 from tests.unit.cli.kit_app import imported, write_app
 from tests.unit.cli.test_run import running

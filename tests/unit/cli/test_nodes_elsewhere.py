@@ -15,7 +15,7 @@ from headwater.cli.app import run as command
 from headwater.cli.data.target import EmbeddedEngines
 from headwater.engine.admission.access import Right
 from headwater.errors import AccessError
-from headwater.protocol.desk import Question
+from headwater.protocol.command_messages import Question
 from headwater.runtime.attachment import Embedded
 from headwater.runtime.runtime import Runtime
 from headwater.server.commands.command_api import Desk

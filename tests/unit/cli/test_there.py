@@ -15,7 +15,7 @@ from headwater.cli.data.target import EmbeddedEngines
 from headwater.engine.admission.access import Right
 from headwater.engine.directory import Directory
 from headwater.errors import AbsentError, DirectoryInUseError, StorageError
-from headwater.protocol.desk import Question
+from headwater.protocol.command_messages import Question
 from headwater.runtime.attachment import Embedded
 from headwater.runtime.runtime import Runtime
 from headwater.server.commands.command_api import Desk

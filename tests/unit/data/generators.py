@@ -12,11 +12,10 @@ from collections.abc import Iterator
 
 from hypothesis import strategies as st
 
-from headwater.data.address import Depth
-from headwater.data.link import Link
+from headwater.data.address import Depth, Link
 from headwater.data.patch import KINDS, Patch
-from headwater.data.path import Path, lookup
-from headwater.data.value import ABSENT, MAX_INT, MaybeValue, Value
+from headwater.data.path import Path
+from headwater.data.value import ABSENT, MAX_INT, MaybeValue, Value, lookup
 
 # Few keys, so that random documents and random paths meet; the last ones need care in some encoding.
 KEYS = (

@@ -11,9 +11,9 @@ import pytest
 import rfc8785
 from hypothesis import given
 
-from headwater.data.canonical import number_text
+from headwater.data.address import Link
 from headwater.data.codec import DIGEST_NAME, canonical, digest, json_form
-from headwater.data.link import Link
+from headwater.data.json_form import number_text
 from headwater.data.value import Value, equal
 from tests.counts import scaled
 from tests.unit.data.generators import random_double, random_value, values

@@ -12,8 +12,8 @@ from hypothesis import given
 from headwater.data.address import Depth
 from headwater.data.change import changed_touches, overlaps
 from headwater.data.patch import KINDS, PatchError, Touch, apply, footprint
-from headwater.data.path import Path, lookup
-from headwater.data.value import ABSENT, MaybeValue, equal
+from headwater.data.path import Path
+from headwater.data.value import ABSENT, MaybeValue, equal, lookup
 from tests.counts import scaled
 from tests.unit.data.generators import all_reads, mutated, random_container, random_patch, values
 

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given
 
+from headwater.data.address import Link
 from headwater.data.codec import (
     LINK_EXT,
     decode,
@@ -26,7 +27,6 @@ from headwater.data.codec import (
     to_json,
 )
 from headwater.data.limits import MAX_DEPTH, ValueLimits
-from headwater.data.link import Link
 from headwater.data.patch import Patch, add, append, validate_patch
 from headwater.data.value import MAX_INT, Value, equal, freeze
 from headwater.errors import InvalidValueError

@@ -11,8 +11,7 @@ from hypothesis import given
 from headwater.data.codec import encode
 from headwater.data.diff import aligned, diff
 from headwater.data.patch import Patch, apply, validate_patch
-from headwater.data.path import lookup
-from headwater.data.value import ABSENT, MaybeValue, equal, same
+from headwater.data.value import ABSENT, MaybeValue, equal, lookup, same
 from tests.counts import scaled
 from tests.unit.data.generators import mutated, random_container, values
 

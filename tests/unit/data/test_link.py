@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from headwater.data.address import Address
-from headwater.data.link import Link
+from headwater.data.address import Address, Link
 from headwater.errors import InvalidValueError
 
 

@@ -15,8 +15,8 @@ import pytest
 
 from headwater.data.diff import diff
 from headwater.data.patch import Patch, PatchError, apply
-from headwater.data.path import Path, lookup
-from headwater.data.value import Value, equal, freeze
+from headwater.data.path import Path
+from headwater.data.value import Value, equal, freeze, lookup
 from tests.counts import scaled
 from tests.unit.data.generators import mutated, random_container, random_path, random_value
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from headwater.data.address import Link
 from headwater.data.limits import ValueLimits
-from headwater.data.link import Link
 from headwater.data.patch import (
     DESCRIPTORS,
     KINDS,

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from headwater.data.address import Link
 from headwater.data.codec import record_decoder, record_encoder
 from headwater.data.limits import ValueLimits
-from headwater.data.link import Link
 from headwater.data.patch import Patch, append, increment, remove, replace, splice, validate_patch
 from headwater.errors import InvalidValueError
 

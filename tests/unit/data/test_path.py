@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 
+from headwater.data.address import Link
 from headwater.data.limits import ValueLimits
-from headwater.data.link import Link
-from headwater.data.path import Path, check_path, lookup, parse_path, path_text, starts_with
-from headwater.data.value import ABSENT, Value
+from headwater.data.path import Path, check_path, parse_path, path_text, starts_with
+from headwater.data.value import ABSENT, Value, lookup
 from headwater.errors import InvalidValueError
 from tests.unit.data.generators import paths
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 
+from headwater.data.address import Link
 from headwater.data.codec import canonical
-from headwater.data.link import Link
 from headwater.data.value import ABSENT, Value, equal
 from tests.counts import scaled
 from tests.unit.data.generators import mutated, random_value, values

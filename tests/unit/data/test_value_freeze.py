@@ -15,8 +15,8 @@ import msgspec
 import pytest
 from hypothesis import given
 
+from headwater.data.address import Link
 from headwater.data.limits import ValueLimits
-from headwater.data.link import Link
 from headwater.data.value import ABSENT, MAX_INT, equal, freeze, size_of
 from headwater.errors import AuthoringError, InvalidValueError
 from tests.counts import scaled

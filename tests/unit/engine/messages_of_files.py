@@ -24,8 +24,8 @@ from headwater.protocol.commit import (
     TopicRecord,
     encode_commit,
 )
+from headwater.protocol.log_record import encode_record
 from headwater.protocol.mirrors import Mirror
-from headwater.protocol.record import encode_record
 from tests.unit.engine.kit import Writer, doc, open_engine, read, write
 from tests.unit.engine.messages import ann_on, case, execute, forge, raised
 from tests.unit.engine.observing_kit import Runner, looked

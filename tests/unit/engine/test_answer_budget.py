@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.data.address import DocKey
-from headwater.data.link import Link
+from headwater.data.address import DocKey, Link
 from headwater.data.patch import replace
 from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits

@@ -10,6 +10,7 @@ from headwater.engine.log.sessions import token_digest
 from headwater.engine.sync.hub import Hub
 from headwater.engine.sync.peer import PeerState
 from headwater.protocol.commit import Commit
+from headwater.protocol.hop_counts import AUTHORED
 from headwater.protocol.messages import (
     Ack,
     Bye,
@@ -27,7 +28,6 @@ from headwater.protocol.messages import (
     Whole,
 )
 from headwater.protocol.verdict import Accepted
-from headwater.protocol.ways import AUTHORED
 from tests.unit.engine.hub_kit import Raw, put
 from tests.unit.engine.kit import Writer, doc, write
 from tests.unit.replica.kit import World, bump

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from headwater.clock import VirtualClock
-from headwater.data.address import DocKey
-from headwater.data.link import Link
+from headwater.data.address import DocKey, Link
 from headwater.data.patch import append, remove_value, replace
 from headwater.data.value import ABSENT
 from headwater.engine.admission.access import ACCESS

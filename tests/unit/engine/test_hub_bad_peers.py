@@ -6,8 +6,7 @@ from random import Random
 
 import pytest
 
-from headwater.data.address import Depth, DocKey
-from headwater.data.link import Link
+from headwater.data.address import Depth, DocKey, Link
 from headwater.data.patch import add, append, increment, replace
 from headwater.engine.limits import Limits
 from headwater.engine.sync.peer import PeerState

@@ -6,8 +6,7 @@ from random import Random
 
 import pytest
 
-from headwater.data.address import DocKey
-from headwater.data.link import Link
+from headwater.data.address import DocKey, Link
 from headwater.data.value import ABSENT, MaybeValue, freeze
 from headwater.engine.limits import DEFAULT_LIMITS, Limits
 from headwater.engine.sync.watch_table import linked, links_in

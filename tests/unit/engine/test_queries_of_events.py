@@ -9,8 +9,7 @@ from headwater.engine.admission.access import ACCESS
 from headwater.engine.limits import Limits
 from headwater.errors import LoadError
 from headwater.protocol.commit import Commit, Operation, SentEvent
-from headwater.protocol.messages import Encoding, Problem, Transact
-from headwater.protocol.stored_events import Events, EventsStored, QueryEvents, WatchEvents
+from headwater.protocol.messages import Encoding, Events, EventsStored, Problem, QueryEvents, Transact, WatchEvents
 from headwater.replica.transaction import Transaction
 from tests.unit.engine.hub_kit import Raw, put
 from tests.unit.replica.kit import Client, World

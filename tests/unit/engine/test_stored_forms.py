@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from headwater.data.address import Depth, DocKey
-from headwater.data.link import Link
+from headwater.data.address import Depth, DocKey, Link
 from headwater.data.patch import Touch, append, replace
 from headwater.data.value import Value
 from headwater.engine.log.heads import restored, snapshot_of
@@ -42,8 +41,8 @@ from headwater.protocol.commit import (
     decode_commit,
     encode_commit,
 )
+from headwater.protocol.log_record import decode_record, encode_record
 from headwater.protocol.observations import ForeignRead
-from headwater.protocol.record import decode_record, encode_record
 
 VERSION = 7
 A = DocKey("space", "a")

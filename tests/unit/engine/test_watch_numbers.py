@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from headwater.data.address import DocKey
-from headwater.data.link import Link
+from headwater.data.address import DocKey, Link
 from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
 from headwater.engine.log.history import Document

@@ -7,9 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from headwater.data.address import Depth, DocKey
+from headwater.data.address import Depth, DocKey, Link
 from headwater.data.limits import ValueLimits
-from headwater.data.link import Link
 from headwater.data.patch import add, append, increment, replace, splice
 from headwater.errors import ProtocolError
 from headwater.protocol.commit import (

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.data.address import Depth, DocKey
+from headwater.data.address import Depth, DocKey, Link
 from headwater.data.limits import DEFAULT_VALUE_LIMITS
-from headwater.data.link import Link
 from headwater.data.patch import Patch, add, append, increment, remove, replace, splice
 from headwater.data.value import ABSENT, MAX_INT, equal, freeze
 from headwater.errors import ProtocolError
@@ -33,6 +32,8 @@ from headwater.protocol.messages import (
     Answer,
     Bye,
     Encoding,
+    Events,
+    EventsStored,
     FromEngine,
     FromReplica,
     Hello,
@@ -42,16 +43,19 @@ from headwater.protocol.messages import (
     Patched,
     Problem,
     Query,
+    QueryEvents,
     Renew,
     Renewed,
     Selector,
     State,
+    StoredEvent,
     Sync,
     Transact,
     Unwatch,
     Verdicts,
     Watch,
     Watched,
+    WatchEvents,
     Welcome,
     Whole,
     decode_from_engine,
@@ -91,7 +95,6 @@ from headwater.protocol.observations import (
     Wholes,
     encode_part,
 )
-from headwater.protocol.stored_events import Events, EventsStored, QueryEvents, StoredEvent, WatchEvents
 from headwater.protocol.verdict import Accepted, Collision, Conflict, PreconditionFailed, Rejected, RuleRefused
 from tests.counts import scaled
 

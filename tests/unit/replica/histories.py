@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from headwater.data.address import DocKey
-from headwater.data.link import Link
+from headwater.data.address import DocKey, Link
 from headwater.data.patch import (
     PatchError,
     add,
@@ -23,8 +22,8 @@ from headwater.data.patch import (
     replace,
     splice,
 )
-from headwater.data.path import Path, lookup
-from headwater.data.value import ABSENT, MaybeValue, equal
+from headwater.data.path import Path
+from headwater.data.value import ABSENT, MaybeValue, equal, lookup
 from headwater.engine import Hub, Limits
 from headwater.replica import NotHere, Transaction
 from tests.unit.replica.kit import Client, Told, World, doc

@@ -12,8 +12,8 @@ import pytest
 
 from headwater.data.address import DocKey
 from headwater.data.patch import PatchError, add, append, increment, replace
-from headwater.data.path import Path, lookup, starts_with
-from headwater.data.value import ABSENT, MaybeValue, Value, equal
+from headwater.data.path import Path, starts_with
+from headwater.data.value import ABSENT, MaybeValue, Value, equal, lookup
 from headwater.replica.transaction import Transaction
 from tests.counts import seldom
 from tests.unit.replica.kit import Told, World, doc

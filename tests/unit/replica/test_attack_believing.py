@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace as changed
 
-from headwater.data.address import DocKey
-from headwater.data.link import Link
+from headwater.data.address import DocKey, Link
 from headwater.data.patch import replace
 from headwater.engine.limits import DEFAULT_LIMITS
 from headwater.replica.transaction import Transaction

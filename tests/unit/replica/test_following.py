@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from headwater.data.link import Link
+from headwater.data.address import Link
 from headwater.data.patch import add, increment, replace
 from headwater.data.value import ABSENT
 from headwater.engine.limits import Limits

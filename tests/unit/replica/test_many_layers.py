@@ -11,7 +11,7 @@ import pytest
 
 from headwater.data.address import Depth
 from headwater.data.patch import add, append, replace
-from headwater.data.spots import Spot
+from headwater.data.reader_trie import Spot
 from headwater.errors import LimitError
 from headwater.protocol.commit import encode_commit
 from headwater.protocol.messages import Ack, Own, Sync

@@ -21,8 +21,8 @@ from headwater.data.patch import (
     replace,
     splice,
 )
-from headwater.data.path import Path, lookup
-from headwater.data.value import MaybeValue, equal
+from headwater.data.path import Path
+from headwater.data.value import MaybeValue, equal, lookup
 from headwater.replica.transaction import Transaction
 from tests.counts import scaled
 from tests.unit.replica.kit import Client, Told, Work, World, bump, doc, putting, together

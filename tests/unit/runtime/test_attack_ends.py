@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.data.link import Link
+from headwater.data.address import Link
 from headwater.errors import AuthoringError
 from headwater.runtime.runtime import Runtime
 from headwater.scheduler.node import NodeKind

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from headwater.data.address import DocKey
-from headwater.data.link import Link
+from headwater.data.address import DocKey, Link
 from headwater.errors import LimitError, LoadError
 from headwater.runtime import standing as standing_module
 from headwater.runtime.runtime import Runtime

@@ -12,7 +12,7 @@ import pytest
 
 from headwater.data.address import Depth
 from headwater.data.path import Path
-from headwater.data.spots import Spot
+from headwater.data.reader_trie import Spot
 from headwater.replica.document import Document
 from headwater.scheduler.node import Node
 from headwater.testing.scheduler.checks import check_world, has_cycle, left_behind, out_of_order

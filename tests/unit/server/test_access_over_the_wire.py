@@ -178,7 +178,7 @@ def test_a_user_s_and_a_session_s_documents_are_theirs_alone(tmp_path: Path, sco
             assert isinstance(error, LoadError)
             assert "is not for 'will'" in str(error)
         # Nor by a link that leads there.
-        from headwater.data.link import Link  # noqa: PLC0415 (only this story needs it)
+        from headwater.data.address import Link  # noqa: PLC0415 (only this story needs it)
 
         await will.create("bait", {"to": Link(scope=scope, id="settings")})
         await will.driver.loaded(doc("bait"), follow=True)

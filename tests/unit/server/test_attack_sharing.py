@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from headwater.clock import RealClock
-from headwater.data.link import Link
+from headwater.data.address import Link
 from headwater.data.patch import replace
 from headwater.engine.engine import Engine
 from headwater.engine.store.sqlite import SqliteStore

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from headwater.engine.engine import Engine
 from headwater.engine.sync.hub import Hub
-from headwater.protocol.messages import Ack, Answer, Problem, Sync, Verdicts, Watch, Watched
-from headwater.protocol.stored_events import Events, EventsStored
+from headwater.protocol.messages import Ack, Answer, Events, EventsStored, Problem, Sync, Verdicts, Watch, Watched
 from headwater.server.operation.limits import DEFAULT_SERVER_LIMITS
 from headwater.server.server import Server
 from headwater.server.sync.backpressure import Flow

@@ -8,15 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from headwater.data.link import Link
+from headwater.data.address import Link
 from headwater.errors import LimitError, LoadError, RuleRefusedError
 from headwater.protocol.messages import (
     Answer,
     Encoding,
+    Events,
     Open,
     Problem,
     Query,
     State,
+    StoredEvent,
     Sync,
     Transact,
     Verdicts,
@@ -26,7 +28,6 @@ from headwater.protocol.messages import (
     whole_of,
 )
 from headwater.protocol.observations import NodeKey, Observations, Observed
-from headwater.protocol.stored_events import Events, StoredEvent
 from headwater.protocol.verdict import Accepted, Rejected, RuleRefused
 from headwater.replica.session import MAX_COMMIT_BYTES, MAX_WAVE_BYTES
 from headwater.runtime.websocket import WebSocket, WebSocketLimits

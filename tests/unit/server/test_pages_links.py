@@ -12,7 +12,7 @@ import pytest
 import headwater
 from headwater import Cell, Piece, cell
 from headwater.cli.app import run as command
-from headwater.data.link import Link
+from headwater.data.address import Link
 from headwater.engine.admission.access import ACCESS
 from tests.unit.server.test_pages import Browser, World, run
 

@@ -22,7 +22,7 @@ from headwater.cli.output import OK, Json, SpaceName, print_json, say, short, ta
 from headwater.data.codec import from_json_form
 from headwater.data.json_form import JsonForm
 from headwater.errors import AbsentError, AuthoringError, DirectoryInUseError
-from headwater.protocol.desk import Question
+from headwater.protocol.command_messages import Question
 
 Where: TypeAlias = Annotated[str, Parameter(help="The data directory, or the address of a server that runs.")]
 PlaceName: TypeAlias = Annotated[

@@ -18,8 +18,8 @@ from headwater.cli.directory import sizes_in
 from headwater.cli.output import FAILED, OK, Json, SpaceName, counted, print_json, remark, say, short, table, when
 from headwater.data.codec import from_json_form
 from headwater.engine.directory import SUFFIX
+from headwater.protocol.command_messages import Question
 from headwater.protocol.commit import MAIN
-from headwater.protocol.desk import Question
 
 
 def spaces(where: Where, /, *, user: User = "", token: Token = "", json: Json = False) -> int:

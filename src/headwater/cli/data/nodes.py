@@ -11,7 +11,7 @@ from typing import Any, Final
 from headwater.cli.data.commands import Token, User, Where
 from headwater.cli.data.target import ask
 from headwater.cli.output import OK, Json, SpaceName, counted, print_json, say, table
-from headwater.protocol.desk import Question
+from headwater.protocol.command_messages import Question
 
 SHOWN: Final = 3
 """Addresses of a node, or of a piece, that are shown to people."""

@@ -13,7 +13,7 @@ from headwater.cli.data.commands import Token, User, Where
 from headwater.cli.data.target import ask
 from headwater.cli.output import OK, Json, print_json, say, table
 from headwater.errors import AuthoringError
-from headwater.protocol.desk import Question
+from headwater.protocol.command_messages import Question
 
 Action = Literal[
     "list",

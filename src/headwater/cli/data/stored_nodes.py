@@ -16,7 +16,7 @@ from headwater.cli.data.target import ask
 from headwater.data.codec import from_json_form
 from headwater.errors import HeadwaterError, InvalidValueError
 from headwater.pieces.names import SEPARATOR
-from headwater.protocol.desk import Question
+from headwater.protocol.command_messages import Question
 from headwater.protocol.observations import ForeignRead, NodeKey, Observed
 from headwater.runtime.binding.giving import owner_of
 from headwater.runtime.binding.previewing import Known

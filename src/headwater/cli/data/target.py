@@ -25,8 +25,8 @@ from headwater.data.json_form import JsonForm
 from headwater.engine.admission.access import Right
 from headwater.engine.engine import Engine
 from headwater.errors import AbsentError, AuthoringError, DirectoryInUseError, HeadwaterError, StorageError
+from headwater.protocol.command_messages import DESK_PATH, Question, Told
 from headwater.protocol.commit import MAIN
-from headwater.protocol.desk import DESK_PATH, Question, Told
 
 if TYPE_CHECKING:
     from headwater.server.commands.foreign_reads import Abroad

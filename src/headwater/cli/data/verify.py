@@ -30,7 +30,7 @@ from headwater.data.value import ABSENT, MaybeValue
 from headwater.engine.directory import SUFFIX, Directory
 from headwater.engine.verify.history import Report, verify_file
 from headwater.errors import AbsentError, CorruptionError, DirectoryInUseError, HeadwaterError, StorageError
-from headwater.protocol.desk import Question
+from headwater.protocol.command_messages import Question
 from headwater.server.commands.safe_copy import FOLDER, place_of_copy
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from headwater.data.address import Depth, check_id, check_scope
 from headwater.data.change import overlaps
 from headwater.data.codec import encode
 from headwater.data.patch import Patch, PatchError, Touch, apply
-from headwater.data.path import lookup
-from headwater.data.value import Absent, MaybeValue
+from headwater.data.value import Absent, MaybeValue, lookup
 from headwater.engine.admission.preconditions import Preconditions
 from headwater.engine.limits import Limits
 from headwater.engine.log.branches import Branch

@@ -19,7 +19,7 @@ from headwater.engine.log.sessions import Session
 from headwater.engine.store.port import EventRow, RecordRow, Store
 from headwater.errors import AuthoringError
 from headwater.protocol.commit import Commit
-from headwater.protocol.stored_events import StoredEvent
+from headwater.protocol.messages import StoredEvent
 from headwater.protocol.verdict import RuleRefused
 
 EventPlace = tuple[int, str]

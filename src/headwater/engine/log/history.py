@@ -20,7 +20,7 @@ from headwater.engine.log.sessions import Sessions
 from headwater.engine.store.port import LogRow, Store
 from headwater.errors import AbsentError, AuthoringError
 from headwater.protocol.commit import Commit
-from headwater.protocol.record import DROPPED
+from headwater.protocol.log_record import DROPPED
 
 T = TypeVar("T")
 

@@ -23,8 +23,15 @@ from headwater.engine.limits import DEFAULT_LIMITS, Limits
 from headwater.engine.store.port import HEADS_SEQ, LogRow, Store
 from headwater.errors import CorruptionError, HeadwaterError, InvariantViolation
 from headwater.protocol.commit import Commit, decode_commit, local_seq_of
-from headwater.protocol.partial import decode_outline, decode_patches, decode_provenance
-from headwater.protocol.record import DROPPED, Entry, decode_record, encode_record
+from headwater.protocol.log_record import (
+    DROPPED,
+    Entry,
+    decode_outline,
+    decode_patches,
+    decode_provenance,
+    decode_record,
+    encode_record,
+)
 
 _FIELDS: Final = Struct("<7q")  # what a row's checksum covers beside its body: everything before `chain`
 

@@ -12,8 +12,7 @@ from headwater.engine.log.branches import Branches
 from headwater.engine.log.log import Log, entries_of
 from headwater.engine.store.port import HEADS_SEQ, HeadRow, LogRow, Store
 from headwater.errors import CorruptionError
-from headwater.protocol.partial import charged_bytes
-from headwater.protocol.record import DROPPED
+from headwater.protocol.log_record import DROPPED, charged_bytes
 
 _ROWS = 256
 

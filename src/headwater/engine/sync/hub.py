@@ -44,6 +44,7 @@ from headwater.errors import (
     StorageError,
 )
 from headwater.protocol.commit import Commit, EntityAbsent, without
+from headwater.protocol.hop_counts import patched_of
 from headwater.protocol.messages import (
     Ack,
     Bye,
@@ -62,12 +63,11 @@ from headwater.protocol.messages import (
     Verdicts,
     Watch,
     Watched,
+    WatchEvents,
 )
 from headwater.protocol.observations import WatchMarks
 from headwater.protocol.reactions import Finish, WatchTargets
-from headwater.protocol.stored_events import WatchEvents
 from headwater.protocol.verdict import Accepted, Conflict
-from headwater.protocol.ways import patched_of
 
 ITEM: Final = 512
 """Bytes that a named thing counts for besides its own: a read, a document, an event, a peer that hears of a write."""

@@ -29,8 +29,8 @@ from headwater.data.value import size_of
 from headwater.engine.limits import Limits
 from headwater.errors import LimitError
 from headwater.protocol.commit import MAIN
+from headwater.protocol.hop_counts import way_of, ways_of
 from headwater.protocol.messages import DocChange, FromEngine, Selector, State, Way
-from headwater.protocol.ways import way_of, ways_of
 
 SMALL: Final = 256  # bytes of a change that is not worth counting: how many there may be is bounded as well
 

@@ -18,7 +18,18 @@ from headwater.engine.sync.error_codes import problem_code
 from headwater.engine.sync.peer import AnswerBudget, Peer
 from headwater.errors import AccessError, HeadwaterError, LimitError, ProtocolError
 from headwater.protocol.commit import MAIN, Commit
-from headwater.protocol.messages import Answer, Asks, Looks, Problem, Query, state_of
+from headwater.protocol.messages import (
+    Answer,
+    Asks,
+    Events,
+    EventsStored,
+    Looks,
+    Problem,
+    Query,
+    QueryEvents,
+    WatchEvents,
+    state_of,
+)
 from headwater.protocol.mirrors import Mirror, QueryElsewhere, QueryMirrors
 from headwater.protocol.observations import (
     Marked,
@@ -53,7 +64,6 @@ from headwater.protocol.reactions import (
     TargetsDue,
     WatchTargets,
 )
-from headwater.protocol.stored_events import Events, EventsStored, QueryEvents, WatchEvents
 
 MORE: Final = 1
 """Of targets it is told that there may be more to claim than was given."""

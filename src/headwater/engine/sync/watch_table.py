@@ -12,8 +12,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final, NamedTuple
 
-from headwater.data.address import DocKey, check_id, check_scope
-from headwater.data.link import Link
+from headwater.data.address import DocKey, Link, check_id, check_scope
 from headwater.data.value import MaybeValue, size_of
 from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits

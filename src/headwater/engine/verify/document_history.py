@@ -11,11 +11,10 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from headwater.data.absent import ABSENT
 from headwater.data.address import Depth, DocKey
-from headwater.data.kinds import Touch
+from headwater.data.patch_kinds import Touch
 from headwater.data.path import Path
-from headwater.data.value import MaybeValue, equal
+from headwater.data.value import ABSENT, MaybeValue, equal
 from headwater.engine.store.port import BranchRow
 
 _END: Final = 2**62

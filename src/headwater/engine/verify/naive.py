@@ -18,8 +18,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias, assert_never
 from headwater.data.address import Depth, DocKey, check_id, check_scope
 from headwater.data.change import changed_touches, overlaps
 from headwater.data.patch import PatchError, apply
-from headwater.data.path import lookup
-from headwater.data.value import ABSENT, MaybeValue, equal
+from headwater.data.value import ABSENT, MaybeValue, equal, lookup
 from headwater.errors import InvalidValueError
 from headwater.protocol.commit import (
     MAIN,

@@ -34,9 +34,8 @@ from headwater.protocol.commit import (
     Read,
     decode_commit,
 )
-from headwater.protocol.partial import charged_bytes
+from headwater.protocol.log_record import DROPPED, Entry, charged_bytes, decode_record
 from headwater.protocol.reactions import target_of
-from headwater.protocol.record import DROPPED, Entry, decode_record
 
 Progress = Callable[[int, int], object]
 """Called now and then with the last seq that was replayed and the last there is."""

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.data.address import Depth, DocKey
-from headwater.data.path import Path, lookup, starts_with
-from headwater.data.value import ABSENT, MaybeValue, equal
+from headwater.data.path import Path, starts_with
+from headwater.data.value import ABSENT, MaybeValue, equal, lookup
 from headwater.replica.document import NOT_HERE
 
 if TYPE_CHECKING:

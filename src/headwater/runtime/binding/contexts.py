@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from headwater.clock import Random, seeded
+from headwater.data.address import Link
 from headwater.data.ids import minted_id
-from headwater.data.link import Link
 from headwater.errors import AuthoringError
 from headwater.pieces.names import piece_id
 from headwater.pieces.piece import Piece

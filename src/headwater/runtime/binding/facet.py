@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from headwater.data.address import SPACE_SCOPE, check_scope
-from headwater.data.link import Link
+from headwater.data.address import SPACE_SCOPE, Link, check_scope
 from headwater.errors import AuthoringError
 from headwater.pieces.declarations import (
     SCOPES,

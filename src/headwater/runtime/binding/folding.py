@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from headwater.cells.codec_base import Mismatch
 from headwater.cells.containers import MappingCodec
 from headwater.cells.handle import Input
-from headwater.data.canonical import canonical
+from headwater.data.json_form import canonical
 from headwater.data.text import shown
 from headwater.data.value import ABSENT
 from headwater.errors import AuthoringError

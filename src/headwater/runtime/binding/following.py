@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headwater.cells.handle import Input
 from headwater.cells.open_run import Run
 from headwater.data.address import SPACE_SCOPE, Depth, DocKey
-from headwater.data.spots import Spot
+from headwater.data.reader_trie import Spot
 from headwater.data.value import ABSENT, MaybeValue
 from headwater.engine.admission.access import ACCESS, EVERYBODY, Right, right_in
 from headwater.errors import AccessError

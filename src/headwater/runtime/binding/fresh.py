@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn, cast
 from headwater.cells.open_run import Run
 from headwater.data.address import Depth, DocKey, doc_text
 from headwater.data.path import Path, starts_with
-from headwater.data.spots import Spot
+from headwater.data.reader_trie import Spot
 from headwater.errors import NotSettlingError
 from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.pending import is_written, outside_arrays

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headwater.cells.handle import Input
 from headwater.data.address import DocKey, doc_text, parse_address
-from headwater.data.canonical import digest
 from headwater.data.ids import derive
+from headwater.data.json_form import digest
 from headwater.data.value import ABSENT, MaybeValue
 from headwater.errors import AuthoringError, HeadwaterError
 from headwater.pieces.declarations import CellMember, GivenMember

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headwater.cells.cell import Cell
 from headwater.cells.runtime_port import Topic
 from headwater.data.address import Depth
-from headwater.data.spots import Spot
+from headwater.data.reader_trie import Spot
 from headwater.errors import AuthoringError
 from headwater.pieces.declarations import (
     CellMember,

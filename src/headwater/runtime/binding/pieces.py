@@ -11,8 +11,7 @@ from weakref import WeakValueDictionary
 
 from headwater.cells.cell import Cell
 from headwater.cells.handle import Input
-from headwater.data.address import SPACE_SCOPE, AddressParts, doc_text, parse_address
-from headwater.data.link import Link
+from headwater.data.address import SPACE_SCOPE, AddressParts, Link, doc_text, parse_address
 from headwater.errors import AbsentError, AuthoringError
 from headwater.pieces.declarations import ChildMember, EachMember, GivenMember, TopicMember
 from headwater.pieces.names import SEPARATOR, piece_id

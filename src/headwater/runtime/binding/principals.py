@@ -21,7 +21,7 @@ from headwater.runtime.binding.minting import stranger_id
 from headwater.runtime.windows import beside
 
 if TYPE_CHECKING:
-    from headwater.protocol.stored_events import StoredEvent
+    from headwater.protocol.messages import StoredEvent
     from headwater.runtime.attached import Attached
     from headwater.runtime.binding.events import Event
     from headwater.runtime.binding.pieces import Pieces

@@ -16,7 +16,7 @@ from headwater.cells.cell import Cell
 from headwater.cells.codec import codec_for
 from headwater.cells.handle import Input
 from headwater.cells.model import Json, Model
-from headwater.data.canonical import digest
+from headwater.data.json_form import digest
 from headwater.data.value import ABSENT
 from headwater.errors import AbsentError
 from headwater.pieces.handles import Computed, Failed, Pending, Ready, Resource

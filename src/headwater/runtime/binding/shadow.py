@@ -17,9 +17,8 @@ from headwater.data.address import doc_text
 from headwater.data.diff import diff
 from headwater.data.json_form import json_form
 from headwater.data.patch import Patch
-from headwater.data.path import lookup
-from headwater.data.spots import Spot
-from headwater.data.value import ABSENT, MaybeValue, freeze
+from headwater.data.reader_trie import Spot
+from headwater.data.value import ABSENT, MaybeValue, freeze, lookup
 from headwater.errors import AuthoringError
 from headwater.replica.document import NOT_HERE, Document
 from headwater.runtime.binding.ingredients import kind_of

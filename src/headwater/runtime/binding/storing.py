@@ -30,7 +30,7 @@ from headwater.runtime.binding.waiting import Waiting
 from headwater.runtime.effort import Effort, Stage
 
 if TYPE_CHECKING:
-    from headwater.protocol.stored_events import StoredEvent
+    from headwater.protocol.messages import StoredEvent
     from headwater.replica.transaction import Transaction
     from headwater.runtime.binding.events import Event
     from headwater.runtime.binding.pieces import Pieces

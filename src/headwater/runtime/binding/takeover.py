@@ -17,7 +17,7 @@ import msgspec
 from headwater.data.value import MAX_INT
 from headwater.engine.admission.access import Right
 from headwater.errors import AccessError, BacklogFullError, HeadwaterError, LoadError
-from headwater.protocol.stored_events import Events, StoredEvent
+from headwater.protocol.messages import Events, StoredEvent
 from headwater.runtime.binding import stored
 from headwater.runtime.binding.gone import Gone, is_gone
 from headwater.runtime.binding.intents import STATES, End, IntentRow

@@ -23,7 +23,7 @@ from heapq import heappop, heappush
 from typing import cast
 
 from headwater.data.path import starts_with
-from headwater.data.spots import NOBODY, Spot, Twig, detach
+from headwater.data.reader_trie import NOBODY, Spot, Twig, detach
 from headwater.replica.document import Document
 from headwater.scheduler.graph.edges import readers_of, writers_above, writers_of
 from headwater.scheduler.node import CLEAN, Node

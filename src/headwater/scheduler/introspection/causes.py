@@ -15,12 +15,11 @@ from typing import Any, cast
 
 from headwater.data.address import doc_text
 from headwater.data.json_form import json_form
-from headwater.data.path import lookup
-from headwater.data.spots import Spot
+from headwater.data.reader_trie import Spot
 from headwater.data.text import shown
-from headwater.data.value import ABSENT, MaybeValue
+from headwater.data.value import ABSENT, MaybeValue, lookup
+from headwater.protocol.hop_counts import Ways
 from headwater.protocol.messages import Way
-from headwater.protocol.ways import Ways
 from headwater.replica.document import Document
 from headwater.replica.feed import Kind, Notification
 from headwater.scheduler.node import STATUS, Node, Remembered

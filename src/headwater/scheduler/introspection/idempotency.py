@@ -18,10 +18,9 @@ from headwater.cells.open_run import Current, Run
 from headwater.data.address import doc_text
 from headwater.data.diff import diff
 from headwater.data.patch import Patch
-from headwater.data.path import lookup
-from headwater.data.spots import Spot
+from headwater.data.reader_trie import Spot
 from headwater.data.text import shown
-from headwater.data.value import ABSENT, MaybeValue, freeze
+from headwater.data.value import ABSENT, MaybeValue, freeze, lookup
 from headwater.errors import AuthoringError
 from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.pending import Layer

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from headwater.data.spots import Spot
+from headwater.data.reader_trie import Spot
 from headwater.replica.feed import Notification
 from headwater.scheduler.introspection.causes import Cause, cause_of
 from headwater.scheduler.node import CLEAN, Node

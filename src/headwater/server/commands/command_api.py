@@ -33,8 +33,8 @@ from headwater.pieces.declarations import HandlerMember
 from headwater.pieces.handles import Effect, Handler, Options
 from headwater.pieces.names import SEPARATOR, document_id, piece_id
 from headwater.pieces.signature import given
+from headwater.protocol.command_messages import Question
 from headwater.protocol.commit import MAIN
-from headwater.protocol.desk import Question
 from headwater.replica.document import NOT_HERE
 from headwater.runtime.binding.each_handles import Each_
 from headwater.runtime.binding.home import Home

@@ -22,7 +22,7 @@ from headwater.engine.admission.access import Right
 from headwater.engine.engine import Engine
 from headwater.engine.sync.hub import Hub
 from headwater.errors import AccessError, HeadwaterError, LimitError
-from headwater.protocol.desk import DESK_PATH, Question, Told
+from headwater.protocol.command_messages import DESK_PATH, Question, Told
 from headwater.server.application.application import Application
 from headwater.server.commands.command_api import Desk
 from headwater.server.commands.safe_copy import copied

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from headwater.data.address import doc_text
-from headwater.protocol.desk import Question
+from headwater.protocol.command_messages import Question
 from headwater.protocol.observations import ForeignRead
 
 __all__ = ["Abroad", "Fate", "spaces_of", "unsure"]

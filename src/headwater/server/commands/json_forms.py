@@ -15,22 +15,22 @@ from typing import TYPE_CHECKING, Final
 from headwater.data.address import AddressParts, DocKey, doc_text
 from headwater.data.codec import json_form
 from headwater.data.json_form import JsonForm
-from headwater.data.path import lookup, path_text
-from headwater.data.value import Absent
+from headwater.data.path import path_text
+from headwater.data.value import Absent, lookup
 from headwater.engine.admission.merge import BranchDiff
 from headwater.engine.engine import Engine
 from headwater.engine.log.history import Logged, every
 from headwater.engine.provenance import End, trace_provenance
 from headwater.errors import AbsentError, AuthoringError
+from headwater.protocol.command_messages import Question
 from headwater.protocol.commit import MAIN
-from headwater.protocol.desk import Question
 from headwater.protocol.verdict import Accepted, Collision, as_error
 from headwater.runtime.binding.stored import id_of
 from headwater.server.commands.foreign_reads import Abroad
 from headwater.server.commands.nodes_json import last_run_form
 
 if TYPE_CHECKING:
-    from headwater.protocol.stored_events import StoredEvent
+    from headwater.protocol.messages import StoredEvent
     from headwater.runtime.binding.intents import IntentRow
 
 __all__ = ["branch_form", "intents_form", "stored_form"]

@@ -27,8 +27,8 @@ from headwater.engine.engine import Engine
 from headwater.engine.provenance import last_write
 from headwater.errors import AuthoringError
 from headwater.pieces.names import SEPARATOR, document_id, piece_id
+from headwater.protocol.command_messages import Question
 from headwater.protocol.commit import MAIN, Read
-from headwater.protocol.desk import Question
 from headwater.protocol.observations import (
     BETWEEN,
     Backlog,

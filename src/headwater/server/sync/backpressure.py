@@ -23,6 +23,8 @@ from headwater.protocol.messages import (
     Answer,
     Asks,
     Encoding,
+    Events,
+    EventsStored,
     FromEngine,
     Problem,
     State,
@@ -36,7 +38,6 @@ from headwater.protocol.messages import (
 from headwater.protocol.mirrors import ReadElsewhere
 from headwater.protocol.observations import Marked, Observations
 from headwater.protocol.reactions import TargetsDue
-from headwater.protocol.stored_events import Events, EventsStored
 from headwater.protocol.verdict import Rejected, RuleRefused
 from headwater.server.operation.limits import ServerLimits
 

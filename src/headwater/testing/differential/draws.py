@@ -22,8 +22,8 @@ from headwater.data.patch import (
     replace,
     splice,
 )
-from headwater.data.path import Path, lookup
-from headwater.data.value import ABSENT, MaybeValue, Value
+from headwater.data.path import Path
+from headwater.data.value import ABSENT, MaybeValue, Value, lookup
 
 LIST: Final = DocKey("space", "c")
 """A document that is an array itself: elements that move under their readers are the hardest part of C1."""

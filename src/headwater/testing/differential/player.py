@@ -18,8 +18,7 @@ from typing import assert_never
 
 from headwater.clock import VirtualClock
 from headwater.data.address import Depth
-from headwater.data.path import lookup
-from headwater.data.value import Absent, equal
+from headwater.data.value import Absent, equal, lookup
 from headwater.engine import BranchDiff, Document, Engine
 from headwater.engine.store.port import Store
 from headwater.engine.verify import NaiveSpace, verify_store

@@ -14,7 +14,7 @@ import msgspec
 from headwater.engine import Outcome
 from headwater.engine.verify import Report
 from headwater.protocol.commit import encode_commit
-from headwater.protocol.record import decode_record
+from headwater.protocol.log_record import decode_record
 from headwater.protocol.verdict import Accepted, Verdict
 from headwater.testing.disk.machine import Documents
 from headwater.testing.disk.steps import Frames

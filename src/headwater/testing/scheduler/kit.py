@@ -13,10 +13,10 @@ from typing import Any, Final, Protocol
 from headwater.clock import Timer, VirtualClock
 from headwater.data.address import SPACE_SCOPE, Depth, DocKey
 from headwater.data.patch import Patch, add, increment, remove, replace
-from headwater.data.path import Path, lookup
-from headwater.data.spots import Spot
+from headwater.data.path import Path
+from headwater.data.reader_trie import Spot
 from headwater.data.trace import Ran, Recorder
-from headwater.data.value import ABSENT, MaybeValue, freeze
+from headwater.data.value import ABSENT, MaybeValue, freeze, lookup
 from headwater.protocol.messages import state_of
 from headwater.protocol.verdict import Conflict
 from headwater.replica import NOT_HERE, Detached, Document, Replica

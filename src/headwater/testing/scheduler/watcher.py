@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import cast
 
 from headwater.data.address import Depth, DocKey
-from headwater.data.path import Path, lookup
-from headwater.data.spots import Spot, shape_differs
-from headwater.data.value import same
+from headwater.data.path import Path
+from headwater.data.reader_trie import Spot, shape_differs
+from headwater.data.value import lookup, same
 from headwater.replica import Changed, Document, Kind, Layer, Notification, Replica
 from headwater.scheduler import CLEAN, INVALID, Node
 from headwater.testing.scheduler.kit import World

@@ -13,9 +13,9 @@ from typing import Final
 
 from headwater.data.address import Depth, DocKey
 from headwater.data.patch import Patch, apply, remove, replace
-from headwater.data.path import Path, lookup, starts_with
-from headwater.data.spots import Spot
-from headwater.data.value import ABSENT, MaybeValue, equal
+from headwater.data.path import Path, starts_with
+from headwater.data.reader_trie import Spot
+from headwater.data.value import ABSENT, MaybeValue, equal, lookup
 from headwater.engine.verify import numbers, same, writes
 from headwater.protocol.commit import Commit, Operation, Provenance, Read
 from headwater.protocol.verdict import Conflict, Rejection

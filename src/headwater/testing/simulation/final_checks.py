@@ -11,8 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from headwater.data.address import DocKey
 from headwater.data.patch import apply
-from headwater.data.path import lookup
-from headwater.data.value import equal
+from headwater.data.value import equal, lookup
 from headwater.data.value import same as same_order
 from headwater.engine import Engine
 from headwater.engine.verify import NaiveSpace, same, verify_store

@@ -12,11 +12,9 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from headwater.data.address import DocKey
-from headwater.data.link import Link
+from headwater.data.address import DocKey, Link
 from headwater.data.patch import PatchError, apply
-from headwater.data.path import lookup
-from headwater.data.value import ABSENT, MaybeValue, equal
+from headwater.data.value import ABSENT, MaybeValue, equal, lookup
 from headwater.engine import Engine, Logged, every
 from headwater.engine.verify import stepped
 from headwater.protocol.commit import MAIN, Commit, encode_commit

@@ -13,8 +13,7 @@ from itertools import pairwise
 from typing import Final
 
 from headwater.clock import Random, VirtualClock
-from headwater.data.address import Depth, DocKey
-from headwater.data.link import Link
+from headwater.data.address import Depth, DocKey, Link
 from headwater.data.patch import Patch, add, add_unique, append, increment, remove, remove_value, replace, splice
 from headwater.data.value import ABSENT, MaybeValue, Value
 from headwater.engine import ACCESS

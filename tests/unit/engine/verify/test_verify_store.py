@@ -40,7 +40,7 @@ from headwater.protocol.commit import (
     decode_commit,
     encode_commit,
 )
-from headwater.protocol.record import decode_record, encode_record
+from headwater.protocol.log_record import decode_record, encode_record
 from headwater.protocol.verdict import Accepted
 from tests.unit.engine.kit import DEEP, doc, open_engine, read, write
 from tests.unit.engine.sealing import reseal

@@ -10,6 +10,7 @@ from headwater.data.patch import replace
 from headwater.data.value import MAX_INT
 from headwater.errors import ProtocolError
 from headwater.protocol.commit import Commit, Operation, Provenance, decode_commit, decode_frame, encode_commit
+from headwater.protocol.hop_counts import AUTHORED, NAMED_FROM, patched_of, way_of, ways_of
 from headwater.protocol.messages import (
     Encoding,
     Own,
@@ -23,7 +24,6 @@ from headwater.protocol.messages import (
     encode,
     whole_of,
 )
-from headwater.protocol.ways import AUTHORED, NAMED_FROM, patched_of, way_of, ways_of
 
 D = DocKey("space", "d")
 E = DocKey("space", "e")

@@ -12,12 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias, cast
 
-from headwater.data.absent import ABSENT
+from headwater.data.address import Link
 from headwater.data.limits import ValueLimits
-from headwater.data.link import Link
 from headwater.data.path import MAX_INDEX, Path, path_text
 from headwater.data.text import shown
-from headwater.data.value import MAX_INT, MaybeValue, Value, equal, freeze
+from headwater.data.value import ABSENT, MAX_INT, MaybeValue, Value, equal, freeze
 from headwater.errors import InvalidValueError
 
 __all__ = ["DESCRIPTORS", "KINDS", "Descriptor", "Edited", "Kind", "PatchError", "Touch", "noun"]

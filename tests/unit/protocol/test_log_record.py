@@ -8,7 +8,7 @@ import pytest
 from headwater.data.address import DocKey
 from headwater.data.patch import replace
 from headwater.protocol.commit import Commit, Operation, decode_commit, encode_commit
-from headwater.protocol.record import decode_record, encode_record
+from headwater.protocol.log_record import decode_record, encode_record
 
 
 def entry(number: int) -> tuple[bytes, tuple[int, ...]]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from headwater.data.address import Depth, DocKey
-from headwater.data.link import Link
+from headwater.data.address import Depth, DocKey, Link
 from headwater.data.patch import append, replace
 from headwater.protocol.commit import (
     NO_PROVENANCE,
@@ -19,7 +18,7 @@ from headwater.protocol.commit import (
     TopicRecord,
     encode_commit,
 )
-from headwater.protocol.partial import decode_outline, decode_patches, decode_provenance
+from headwater.protocol.log_record import decode_outline, decode_patches, decode_provenance
 
 A, B = DocKey("space", "a"), DocKey("user:ann", "b")
 COMMIT = Commit(

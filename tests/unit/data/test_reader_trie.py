@@ -10,8 +10,7 @@ from types import FrameType
 
 import pytest
 
-from headwater.data.address import Depth
-from headwater.data.link import Link
+from headwater.data.address import Depth, Link
 from headwater.data.patch import (
     Patch,
     PatchError,
@@ -25,9 +24,9 @@ from headwater.data.patch import (
     replace,
     splice,
 )
-from headwater.data.path import Path, lookup
-from headwater.data.spots import OBJECT, Spot, Twig, detach, match, shape_differs
-from headwater.data.value import ABSENT, MaybeValue, freeze, same
+from headwater.data.path import Path
+from headwater.data.reader_trie import OBJECT, Spot, Twig, detach, match, shape_differs
+from headwater.data.value import ABSENT, MaybeValue, freeze, lookup, same
 from tests.counts import scaled
 
 LINKS = (Link(id="one"), Link(id="two"))

@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from headwater.data.absent import ABSENT
-from headwater.data.address import Depth
-from headwater.data.link import Link
+from headwater.data.address import Depth, Link
 from headwater.data.path import Path
-from headwater.data.value import MaybeValue, Value, equal, same
+from headwater.data.value import ABSENT, MaybeValue, Value, equal, same
 
 __all__ = ["NOBODY", "OBJECT", "Spot", "Twig", "detach", "match", "shape_differs"]
 
@@ -164,7 +162,7 @@ def _is_moved(before: MaybeValue, after: MaybeValue, path: Path) -> bool:
 
     If several were, this is true of the last of them, and costs more than a look only for that.
     """
-    # fault+ spots.moved_key_ignored: return False
+    # fault+ reader_trie.moved_key_ignored: return False
     if type(before) is not dict or type(after) is not dict or len(before) != len(after) or path[-1] not in after:
         return False
     last = next(reversed(after))

@@ -1,0 +1,120 @@
+"""The log record: the stored form of one accepted frame, and the decoding of parts of it.
+
+A record holds the accepted commits of one frame, in order, each as the exact bytes that a replay is compared with
+(C10), together with the seq of the previous write to each document that it writes. These back pointers make the
+history of one document a list that starts at its head, so that no index row is written per patch. An operation that
+changed nothing when it was admitted is no write: it has `DROPPED` in place of that seq.
+
+A commit may write thousands of documents, and rebuilding one of them must cost only its own part. The structs here
+leave everything else encoded. They are for bytes from the engine's own log only, which were checked when they were
+accepted: skipped parts are not checked again. `engine.verify` decodes whole commits.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from msgspec import Raw
+
+from headwater.data.address import DocKey
+from headwater.data.codec import ext_hook
+from headwater.data.limits import STORED_VALUE_LIMITS
+from headwater.data.patch import Patch, validate_patch
+from headwater.protocol.commit import NO_PROVENANCE, Provenance
+
+DROPPED: Final = -1
+"""In the place of a back pointer: the operation changed nothing, and is no part of the history of its document."""
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
+    """One accepted commit, still encoded, and per operation the seq of the write before it (0: none), or `DROPPED`."""
+
+    commit: msgspec.Raw
+    previous: tuple[int, ...]
+
+
+_decoder = msgspec.msgpack.Decoder(tuple[Entry, ...])
+_encode_previous = msgspec.msgpack.Encoder().encode
+_ENTRY: Final = b"\x92"  # MessagePack: an array of two
+_ONE: Final = b"\x91\x92"  # an array of one entry
+
+
+def encode_record(entries: list[tuple[bytes, tuple[int, ...]]]) -> bytes:
+    """The record of a frame. The commits are encoded already, so their bytes are joined, not encoded again."""
+    if len(entries) == 1:
+        encoded, previous = entries[0]
+        return _ONE + encoded + _encode_previous(previous)
+    parts = [_array_of(len(entries))]
+    for encoded, previous in entries:
+        parts += (_ENTRY, encoded, _encode_previous(previous))
+    return b"".join(parts)
+
+
+def _array_of(length: int) -> bytes:
+    """The MessagePack header of an array."""
+    if length < 16:
+        return bytes((0x90 | length,))
+    return b"\xdc" + length.to_bytes(2, "big") if length < 2**16 else b"\xdd" + length.to_bytes(4, "big")
+
+
+def decode_record(body: bytes) -> tuple[Entry, ...]:
+    return _decoder.decode(body)
+
+
+class EncodedOperation(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
+    """An operation whose patches are still encoded."""
+
+    doc: DocKey
+    patches: Raw
+
+
+class Outline(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The beginning of a commit: which one it is, and what it writes."""
+
+    local_seq: int
+    operations: tuple[EncodedOperation, ...] = ()
+
+
+class _Origin(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A commit of which only its provenance is decoded."""
+
+    local_seq: int
+    operations: Raw = Raw()
+    reads: Raw = Raw()
+    preconditions: Raw = Raw()
+    branch: Raw = Raw()
+    events: Raw = Raw()
+    records: Raw = Raw()
+    provenance: Provenance = NO_PROVENANCE
+
+
+_outline_decoder = msgspec.msgpack.Decoder(Outline)
+_patches_decoder = msgspec.msgpack.Decoder(tuple[Patch, ...], ext_hook=ext_hook)
+_origin_decoder = msgspec.msgpack.Decoder(_Origin)
+
+
+def decode_outline(data: bytes | Raw) -> Outline:
+    """What a commit writes, without decoding any of it."""
+    return _outline_decoder.decode(data)
+
+
+def charged_bytes(encoded: bytes | Raw, operations: int) -> list[int]:
+    """The bytes that each document of a commit is charged for it: the size of its own patches.
+
+    A commit of one operation is charged as a whole, which is no less than its patches and needs no decoding.
+    """
+    if operations == 1:
+        return [len(encoded)]
+    # fault log_record.documents_charged_whole_commit: return [len(encoded)] * operations
+    return [len(operation.patches) for operation in _outline_decoder.decode(encoded).operations]
+
+
+def decode_patches(data: Raw) -> tuple[Patch, ...]:
+    """The patches of one operation, frozen."""
+    return tuple([validate_patch(patch, STORED_VALUE_LIMITS) for patch in _patches_decoder.decode(data)])
+
+
+def decode_provenance(data: bytes | Raw) -> Provenance:
+    """Who made a commit, and why, without decoding the rest."""
+    return _origin_decoder.decode(data).provenance
