@@ -1,12 +1,10 @@
-"""The group: several frames, one store transaction, one fsync, verdicts after it.
+"""A group: several frames, one store transaction, one fsync, verdicts after it.
 
-Each frame is judged in turn, so that later frames see earlier ones, and is written in its own savepoint. What
-is in memory runs ahead of the disk inside a group; if the transaction does not commit, all of it is dropped
-and the disk decides (C7). Upholds C5, C7 and C10.
+Each frame is checked and judged in turn, so that later frames see earlier ones, and is written in its own savepoint.
+Inside a group, memory runs ahead of the disk; if the transaction does not commit, all of it is dropped and the disk
+decides (C7). Upholds C5, C7 and C10.
 
-Checks of a commit that need nothing but the commit: what no honest peer sends, whatever the space holds.
-
-Owns what is outside the protocol about one commit. What may be refused or collide is for others to say.
+`check_commit` refuses commits that no honest peer sends, whatever the space holds; `Admission` judges the others.
 """
 
 from __future__ import annotations
@@ -106,7 +104,7 @@ def _check_layers(commit: Commit, layers: tuple[tuple[int, int], ...], limits: L
 
 
 def _check_delivered(commit: Commit) -> None:
-    """A position moves only for whoever holds its target, on the one branch whose records are delivered, and once."""
+    """A position moves only for the holder of its target, on the branch whose records are delivered, and once."""
     held = {each.name for each in commit.preconditions if isinstance(each, LeaseHeld)}
     named = [lease_name(each.reaction, each.key) for each in commit.delivered]
     if commit.branch != MAIN:
@@ -130,15 +128,15 @@ Outcome = tuple[Verdict, ...] | ProtocolError | LimitError
 
 _NONE: Final[list[Verdict]] = []
 UNWRITABLE: Final = (TypeError, ValueError, AttributeError, OverflowError, NotImplementedError, RecursionError)
-"""What making bytes of something raises that is no commit."""
+"""The exceptions of encoding an object that is not a commit."""
 MANY_DOCUMENTS: Final = 8  # named by a commit, for them to be rebuilt together
 MANY_TOUCHES: Final = 64
 EVERYTHING: Final = (Touch((), True),)
-"""What a commit with many touches is remembered to have touched: more than it did, never less (C2)."""
+"""Remembered for a commit with many touches: more than it touched, never less (C2)."""
 
 
 class CommitGroup:
-    """Judges frames inside one open store transaction and writes what was accepted."""
+    """Judges frames inside one open store transaction and writes the accepted commits."""
 
     __slots__ = (
         "_accepted",
@@ -230,7 +228,7 @@ class CommitGroup:
         return (*known, *verdicts) if known else tuple(verdicts)
 
     def _validate(self, frame: Frame) -> Frame:
-        """A frame made in this process, perhaps of anything: what cannot be read back must not be written down."""
+        """Check a frame made in this process: content that cannot be read back must not be stored."""
         try:
             frame = checked_frame(frame, self._limits.values)
         except UNWRITABLE as error:
@@ -250,7 +248,7 @@ class CommitGroup:
             or self._heads.bytes_pinned > self._limits.cache_bytes // 2
         ):
             self._heads.write_back()
-        # C7: what was observed is written with the commits it describes, or not at all.
+        # C7: observations are written with the commits that they describe, or not at all.
         is_observed = self._observing.flush()
         return self._sessions.evict() or self._accepted or is_observed
 
@@ -367,14 +365,16 @@ class CommitGroup:
             self._replaced.forget(branch, self.effective(seq, commit))
             run = runs.get(commit.local_seq)
             if run is not None:
-                # I5: as of its own commit, so that what it wrote itself does not make it dirty.
+                # I5: as of its own commit, so that its own writes do not make it dirty.
                 self._observing.ran(session, branch, run, seq, wrote=bool(commit.operations))
             verdicts.append(Accepted(commit.local_seq, seq))
         # fault group.wave_judged_backwards: return verdicts[::-1]
         return verdicts
 
     def observe(self, session: Session, branch: Branch, observed: tuple[Observation, ...]) -> dict[int, Observation]:
-        """Keep what is current of runs that changed nothing. Answers those that belong to commits, by `local_seq`."""
+        """Keep the current observations of runs that changed nothing. Return those that belong to commits, by
+        `local_seq`.
+        """
         runs: dict[int, Observation] = {}
         may_write = self._access is None or self._access.may_write(session.principal)
         for run in observed[: self._limits.frame_observations] if may_write and self._observing.is_on else ():
@@ -396,13 +396,13 @@ class CommitGroup:
         return Rejected(commit.local_seq, rejection)
 
     def _refusal(self, session: Session, commit: Commit, encoded: bytes) -> RuleRefused | None:
-        """Rules that no retry can satisfy: its size, an event id that is taken, what its user may not do."""
+        """Return the reason of a rejection that no retry can change: its size, a taken event id, a missing right."""
         if self._access is not None:
             refused = self._access.refusal(session, commit)
             if refused is not None:
                 return refused
         if session.key.startswith(MERGES):
-            return None  # a merge is as large as what it merges, and cannot be split
+            return None  # a merge is as large as its branch's changes, and cannot be split
         if len(encoded) > self._limits.commit_bytes:
             return RuleRefused(
                 "commit_bytes",
@@ -429,7 +429,7 @@ class CommitGroup:
         self, session: Session, branch: Branch, commit: Commit, seq: int, plan: list[Planned], sizes: list[int]
     ) -> None:
         """C7: past this point nothing can say no; a failing store fails the whole group."""
-        # C7: all checks came before; what follows is written whole or, with its transaction, not at all.
+        # C7: all checks came before; from here on all is written or, with its transaction, nothing.
         written: list[tuple[DocKey, tuple[Touch, ...]]] = []
         next_doc = self._heads.next_doc
         for (head, value, touched), size in zip(plan, sizes, strict=True):

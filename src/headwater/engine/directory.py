@@ -1,7 +1,7 @@
 """The data directory: one SQLite file per space, one owner process. A space's first commit makes its file.
 
-The owner holds a lock on `owner.lock` for as long as it runs; the operating system lets it go when the process
-dies, however it dies. A second process is told who owns it and what to do.
+The owner holds a lock on `owner.lock` for as long as it runs; the operating system releases the lock when the process
+dies, however it dies. A second process gets an error that names the owner and says how to go on.
 """
 
 from __future__ import annotations

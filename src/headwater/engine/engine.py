@@ -1,8 +1,8 @@
-"""The engine of one space: a facade over its parts, and the owner of their one failure rule.
+"""The engine of one space: a facade over its components, and the owner of their one failure rule.
 
-Every call runs on one thread. A change of the space is one store transaction. If the store fails inside it,
-its fate is unknown: everything in memory is dropped, the store is reopened, and what recovery finds on the
-disk is the truth (C6, C7). The caller gets the error and no verdict; clients replay.
+Every call runs on one thread. A change of the space is one store transaction. If the store fails inside it, its fate is
+unknown: everything in memory is dropped, the store is reopened, and the state that recovery finds on the disk is the
+truth (C6, C7). The caller gets the error and no verdict; clients replay.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from headwater.protocol.reactions import Delivering, Delivers
 from headwater.protocol.verdict import Verdict
 
 T = TypeVar("T")
-Runs = tuple[str, tuple[Observation, ...]]  # what was observed with a frame, and on which branch
-Batch = Sequence[tuple[str, Frame]]  # whose session, and what it sent
+Runs = tuple[str, tuple[Observation, ...]]  # the observations that came with a frame, and their branch
+Batch = Sequence[tuple[str, Frame]]  # frames with the keys of their sessions
 First = Callable[[], bool]
 _NONE: Final[Runs] = (MAIN, ())
 
@@ -55,9 +55,10 @@ class Engine:
         founders: Founders = ANYONE,
         observes: bool = True,
     ) -> None:
-        """`founders`: who may make the space, where access is checked.
+        """Open a space.
 
-        `observes` False: what nodes did is neither kept nor answered.
+        `founders`: the principals that may make the space, where access is checked. `observes` False: observations of
+        nodes are neither kept nor answered.
         """
         self._store = store
         self._clock = clock or RealClock()
@@ -108,7 +109,7 @@ class Engine:
         return outcome
 
     def submit(self, session: str, *frame: Commit) -> tuple[Verdict, ...]:
-        """One frame, durable when this returns. Raises ProtocolError or LimitError for what is no frame."""
+        """Commit one frame, durable when this returns. Raises ProtocolError or LimitError for an invalid frame."""
         outcome = self.submit_group([(session, frame)])[0]
         if isinstance(outcome, Exception):
             raise outcome
@@ -117,11 +118,11 @@ class Engine:
     def submit_group(
         self, batch: Batch, *, founds: bool = False, observed: Mapping[int, Runs] | None = None, first: First = bool
     ) -> list[Outcome]:
-        """Many frames, one fsync. Verdicts leave only when all that was accepted is on the disk.
+        """Commit many frames with one fsync. Verdicts leave only when all accepted commits are on the disk.
 
-        `founds`: the space belongs to the first whose commit is accepted, unless it has an owner. `observed`: what was
-        observed with a frame, by its place; such a frame may be empty. `first` is done before, with the same fsync, and
-        answers whether it was anything.
+        `founds`: the space belongs to the first session whose commit is accepted, unless it has an owner. `observed`:
+        the observations of a frame, by its index; such a frame may be empty. `first` runs before the frames, in the
+        same transaction, and returns whether it wrote anything.
         """
         self._reopen_if_broken()
         store, group = self._store, self._wiring.group
@@ -174,12 +175,12 @@ class Engine:
         return self._wiring.log.kept_from
 
     def chain_at(self, seq: int) -> int | None:
-        """What names the log up to its end, if that is where it ends."""
+        """Return the chain value that identifies the log up to `seq`, or None if the log does not end there."""
         self._reopen_if_broken()
         return self._wiring.log.chain_at(seq)
 
     def may_have_ended_at(self, seq: int, chain: int) -> bool:
-        """Whether somebody can have seen this log end so. False: it was another one, before a backup was restored."""
+        """True if a client may have seen this log end so. False: it saw another log, before a backup was restored."""
         return self._read(lambda: self._wiring.log.may_have_ended_at(seq, chain))
 
     def read(self, doc: DocKey, *, branch: str = MAIN, at: int | None = None) -> Document:
@@ -266,14 +267,14 @@ class Engine:
         return self._read(lambda: self._wiring.outgoing.newest(self._wiring.branches.get(branch)))
 
     def query_observations(self, question: Looks, *, branch: str = MAIN) -> Seen:
-        """What is known of nodes on a branch, and who reads what. What a mirror says is stored."""
+        """Answer a question about the nodes of a branch and their reads. A `Mirror` is stored."""
         if isinstance(question, Mirror):
             with self._transaction():
                 self._wiring.observing.mirror(self._wiring.branches.get(branch), question)
         return self._read(lambda: self._wiring.observed.answer(self._wiring.branches.get(branch), question))
 
     def deliver(self, question: Delivers) -> Delivering:
-        """What a worker or an operator asks of reactions, and what they are told."""
+        """Answer a worker or an operator about reactions."""
         with self._transaction(synced=self.delivery.is_urgent(question)):
             return self.delivery.answer(question)
 
@@ -295,7 +296,7 @@ class Engine:
             return self._wiring.branches.fork(name, source, seq, self._clock.now_us())
 
     def diff(self, branch: str, *, after: str = "", limit: int | None = None) -> BranchDiff:
-        """What a branch changed since its fork or last merge, and what of it collides with its parent."""
+        """Return the changes of a branch since its fork or last merge, with the collisions with its parent."""
         with self._transaction():
             return self._wiring.merge.diff(self._wiring.branches.get(branch), after, limit)
 
@@ -355,7 +356,7 @@ class Engine:
         return None if head is None else head.base_bytes + head.patch_bytes
 
     def seqs_behind(self, doc: DocKey, seq: int, *, branch: str = MAIN) -> int | None:
-        """How far behind the last write of a document a seq is, as far as memory tells what was written since."""
+        """How far a seq is behind the last write of a document; None if memory lacks the writes since."""
         head = self._head_in_memory(doc, branch)
         if head is None or (head.seq > seq and head.marks.since > seq):
             return None
@@ -377,7 +378,7 @@ class Engine:
         return self._wiring.heads.bytes_held
 
     def close(self) -> None:
-        """Write back what opening would otherwise have to find in the log, and let the store go."""
+        """Write back heads, so that opening is fast, and close the store."""
         if self._closed:
             return
         try:
@@ -412,13 +413,13 @@ class Engine:
     def _recover(self, error: BaseException, *, admitted: bool, documents: bool = False) -> None:
         """C6: whatever failed, nothing in memory may claim more than the disk holds."""
         # fault+ engine.failed_commit_believed: return self._store.rollback(), self._wiring.log.reload()
-        self._broken = True  # C6: until the disk has been asked again, nobody gets an answer from memory.
+        self._broken = True  # C6: until the disk has been asked again, no answer comes from memory.
         self._wiring.observing.forget()
         self._wiring.delivery.forget()
         if isinstance(error, StorageError) or not isinstance(error, HeadwaterError):
             self._reopen_if_broken()
             return
-        # A caller's mistake. As long as nothing was admitted, sessions keep what they remember.
+        # A caller's mistake. As long as nothing was admitted, the memory of sessions is still true.
         self._store.rollback()
         sessions = self._wiring.sessions
         if admitted:

@@ -10,11 +10,11 @@ from headwater.errors import AuthoringError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Bounds on what is accepted and on what is kept in memory; each at least 1."""
+    """Bounds on commits, connections, workers and memory; each at least 1."""
 
     values: ValueLimits = field(default=DEFAULT_VALUE_LIMITS)
 
-    # what a commit may ask for
+    # commits
     frame_commits: int = 1_000
     commit_reads: int = 10_000
     commit_operations: int = 10_000
@@ -26,7 +26,7 @@ class Limits:
     commit_bytes: int = 16 * 1024 * 1024
     read_layers: int = 4_096
 
-    # what a connection may ask for
+    # connections
     watches: int = 10_000  # documents that one session may watch
     watch_selectors: int = 1_000  # documents in one watch message
     follow_documents: int = 10_000  # documents that following links from one watch may bring in
@@ -34,28 +34,28 @@ class Limits:
     in_flight: int = 1_024  # commits that one session may have waiting for a verdict
     answer_bytes: int = 96 * 1024 * 1024  # documents in one answer, or in one Sync; more than one may be long
     sync_patches: int = 16  # changes of one document told one by one; beyond it the document is told as a whole
-    sync_bytes: int = 8 * 1024 * 1024  # of all changes kept for one peer; beyond it only what changed is remembered
+    sync_bytes: int = 8 * 1024 * 1024  # of all changes kept for one peer; beyond it only the changed documents are kept
     sync_window: int = 8  # Sync frames that may be on the way to one peer
 
-    # what a worker may ask for
+    # workers
     subscriptions: int = 1_000  # reactions of a space
     claim_targets: int = 1_000  # targets in one claim, and outcomes of targets in one message
     claim_records: int = 1_000  # records of one target in one claim
     claim_bytes: int = 1024 * 1024  # records in one claim; one may be longer
     failure_text: int = 2_000  # characters that are kept of why something failed
 
-    # what is kept in memory
+    # memory
     session_kept_us: int = 30_000_000  # how long the watches of a lost connection are kept
     cache_bytes: int = 64 * 1024 * 1024
     cached_sessions: int = 4_096
-    session_commits: int = 512  # accepted commits remembered per session, with what they touched
+    session_commits: int = 512  # accepted commits remembered per session, with their touched paths
     session_documents: int = 32_768  # documents that these touched: of wide commits fewer are remembered
     session_rejections: int = 512  # rejections remembered per session, to repeat them for a replay
     outline_bytes: int = 8 * 1024 * 1024  # outlines of large commits that are remembered, with their log rows
-    cached_observations: int = 16_384  # nodes of which it is remembered what was observed last
+    cached_observations: int = 16_384  # nodes whose last observation is kept in memory
     marks_per_document: int = 16_384  # write index nodes; beyond it the oldest are merged into their parent
 
-    # what is kept on disk
+    # disk
     snapshot_patches: int = 16  # commits between two fresh snapshots of a document
     snapshot_patches_most: int = 256  # commits after which a document gets one whatever its size
     marks_patches: int = 16  # writes to a document after which its write index is stored again
@@ -63,7 +63,7 @@ class Limits:
     snapshots_fresh: int = 16  # newest snapshots that thinning leaves alone
     heads_commits: int = 1_024  # commits after which changed heads are written back; opening replays these
 
-    # what a call may cost
+    # cost of one call
     scan_commits: int = 1_024  # log rows one admission may walk before it answers `basis_expired`
     page: int = 1_000  # rows of one page of any listing
     swept_rows: int = 100  # rows that one transaction looks at to find names that nothing uses any more

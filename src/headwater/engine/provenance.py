@@ -1,7 +1,7 @@
-"""Why a document is what it is, out of the log: the commit that wrote it last, and what made that one, and so on.
+"""The provenance of a document: the commit that wrote it last, the commits that caused that one, and so on.
 
-A derived commit names the addresses whose change made it run; the chain follows each to the commit that wrote it last
-before, until somebody wrote of their own accord, history is not kept, or the bound is reached. Never writes.
+A derived commit names the addresses whose change made it run. The trace follows each address to the commit that wrote
+it last before, until it reaches a commit without causes, the end of kept history, or its bound. Never writes.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from headwater.engine.log.history import Logged
 from headwater.protocol.commit import MAIN
 
 MOST = 100
-"""Steps of a chain, unless somebody asks for more or fewer."""
+"""Steps of a trace, unless the caller passes another number."""
 
 
 class End(Enum):
     """Why a chain goes no further at a step."""
 
-    GOES_ON = "goes-on"  # it does: what made the commit follows
-    WRITTEN = "written"  # somebody wrote it of their own accord
+    GOES_ON = "goes-on"  # the causes of the commit follow
+    WRITTEN = "written"  # the commit was not derived: a user or a handler made it
     FIRST_RUN = "first-run"  # nothing is known to have made it run
     SHOWN_ABOVE = "shown-above"
-    NOT_KEPT = "not-kept"  # it was never written, or before what history keeps
+    NOT_KEPT = "not-kept"  # it was never written, or before the kept history
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One commit, and what of it mattered."""
+    """One commit, and the part of it that mattered."""
 
     level: int
     doc: DocKey
@@ -41,7 +41,7 @@ class Step:
 
 
 def trace_provenance(engine: Engine, doc: DocKey, path: Path, *, most: int = MOST) -> tuple[Step, ...]:
-    """The commits that made a document what it is, the last one first, each followed by what made it."""
+    """Trace the commits that made a document's value, the last one first, each followed by its causes."""
     found: list[Step] = []
     seen: set[int] = set()
     waiting = [(0, doc, path, engine.last_seq)]
@@ -74,7 +74,7 @@ def last_write(engine: Engine, doc: DocKey, at: int) -> Logged | None:
 
 
 def _causes(logged: Logged) -> list[tuple[DocKey, Path]]:
-    """What made it run; for a first run, what it read, once for each document."""
+    """Return the causes of a derived commit; for a first run, its reads, once for each document."""
     provenance = logged.commit.provenance
     if provenance.causes or not provenance.derived:
         return list(dict.fromkeys(provenance.causes))

@@ -1,4 +1,4 @@
-"""Parts: what an engine is composed of, and which part is given which. Owns the wiring; never decides anything."""
+"""The components of an engine, and the collaborators that each receives. Decides nothing."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _ROLES: Final = ("owners", "writers", "readers")
 
 
 class Right(IntEnum):
-    """What somebody may do; each includes the ones before it."""
+    """The rights of a principal in a space; each includes the ones before it."""
 
     NONE = 0
     READ = 1
@@ -86,7 +86,7 @@ class Access:
         return Right.OWN if is_own else Right.READ
 
     def may_see(self, doc: DocKey, principal: str, session: str) -> bool:
-        """A user's and a session's own documents are theirs alone; the rest is for whoever may read."""
+        """True if the principal may read the document: documents of a user or a session belong to that one alone."""
         # fault access.documents_seen_by_all: if True:
         if not principal:
             return True
@@ -104,7 +104,7 @@ class Access:
         return "Ask one of its owners, or, if it is to be made, who runs the server (--owner, --anyone-founds)."
 
     def may_write(self, principal: str) -> bool:
-        """Whether a user may write what is shared."""
+        """True if a user may write shared documents."""
         return self.right_of(principal) >= Right.WRITE
 
     def refusal(self, session: Session, commit: Commit) -> RuleRefused | None:
@@ -170,7 +170,7 @@ def _sends(commit: Commit) -> bool:
 
 
 def right_in(document: MaybeValue, principal: str) -> Right:
-    """What an access document gives a user. Where there is none, the space is open to its first writer."""
+    """Return the right that an access document gives a user. Without one, the space is open to its first writer."""
     if document is ABSENT:
         return Right.OWN
     return max((right for role, right in _RIGHT_OF.items() if _lists(document, role, principal)), default=Right.NONE)

@@ -1,8 +1,8 @@
-"""Admission: may this commit enter the log? The rules C1 to C4, in one place.
+"""Admission: the decision whether a commit may enter the log. The rules C1 to C4, in one place.
 
-Judges against the heads as they are now and plans what acceptance would change. It changes nothing: all
-checks come before all writes (C7). The same functions answer for stored read sets, so that "is this still
-current" has one definition.
+Judges a commit against the current heads and plans the changes of acceptance. It changes nothing: all checks come
+before all writes (C7). The same functions answer for stored read sets, so that "is this still current" has one
+definition.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from headwater.protocol.commit import Commit, Read
 from headwater.protocol.verdict import Collision, Conflict, Rejection, RuleRefused
 
 Planned: TypeAlias = tuple[Head, MaybeValue, tuple[Touch, ...]]
-"""What one operation of an admitted commit does: the document, its value afterwards, what it touched."""
+"""The effect of one operation of an admitted commit: the document, its value afterwards, the paths touched."""
 
 
 class Admission:
@@ -46,7 +46,7 @@ class Admission:
         self._limits = limits
 
     def judge(self, session: Session, branch: Branch, commit: Commit, sizes: list[int]) -> Rejection | list[Planned]:
-        """The reason to reject the commit, whose operations are charged `sizes`, or what accepting it will change."""
+        """Return the reason to reject the commit, whose operations are charged `sizes`, or the plan of its changes."""
         # fault admission.preconditions_ignored: if False:
         if commit.preconditions:
             failed = self._preconditions.failure(commit.preconditions, session, branch)
@@ -98,8 +98,8 @@ class Admission:
         return None
 
     def _dead_layers(self, session: Session, branch: Branch, layers: tuple[tuple[int, int], ...]) -> list[int]:
-        """C4: a commit over a layer that was not accepted, or not on what its branch shows, falls with it."""
-        # C4: what stands on something that was not accepted is not accepted.
+        """C4: a commit over a layer that was not accepted, or is not shown by its branch, is rejected with it."""
+        # C4: a commit that depends on a rejected commit is rejected.
         dead = []
         # fault admission.only_top_layer_judged: for first, last in ((layers[-1][1], layers[-1][1]),):
         for first, last in layers:
@@ -220,7 +220,9 @@ class Admission:
         return msgspec.structs.replace(self.collision(read, seq), reason=f"cannot take {patch.kind!r} now: {error}")
 
     def _refused_document(self, head: Head, value: MaybeValue, size: int) -> RuleRefused | None:
-        """Names are checked where a document is made; its size when what was written since could exceed the limit."""
+        """Check the name of a new document, and the size of one whose patches since its snapshot could exceed the
+        limit.
+        """
         if not head.doc:
             try:
                 check_scope(head.key.scope)
@@ -239,9 +241,10 @@ class Admission:
 
 
 def _as_layers_see_it(head: Head, read: Read) -> Read:
-    """C3: what a layer did to an array depends on the whole array: an append's index, what a value's removal took.
+    """C3: widen a read of an array that depends on layers to the whole array.
 
-    So a read that stands on layers and looks into an array, or at its length, depends on all of it (C2).
+    The effect of a layer on an array depends on the whole array: the index of an append, the element that a removal by
+    value took. So a read of an element or of the length depends on all of it (C2).
     """
     cut = next((place for place, step in enumerate(read.path) if type(step) is int), None)
     path = read.path if cut is None else read.path[:cut]

@@ -1,8 +1,8 @@
 """Diff and merge of a branch with its parent.
 
-A diff compares the branch as it is with what its parent has of it. A change collides when the parent has an
-overlapping write since the fork, by the same index that admission asks. A merge without collisions is one
-ordinary commit on the parent; with collisions it writes nothing and reports them all.
+A diff compares the branch with the documents of its parent. A change collides when the parent has an overlapping write
+since the fork, by the same index that admission asks. A merge without collisions is one ordinary commit on the parent;
+with collisions it writes nothing and reports them all.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class DocumentDiff:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchDiff:
-    """What a branch would bring to its parent, and what stands in the way."""
+    """The changes that a branch would bring to its parent, and the collisions that prevent it."""
 
     branch: str
     parent: str
@@ -124,7 +124,7 @@ class Merge:
         )
 
     def record_merge(self, branch: Branch, verdict: Verdict, merged: BranchDiff) -> None:
-        """Remember what the parent has now, so that the next merge brings only what is newer."""
+        """Record the branch's seq that the parent has now, so that the next merge brings only newer changes."""
         if isinstance(verdict, Accepted):
             self._branches.record_merge(branch, merged.through)
 
@@ -134,9 +134,9 @@ class Merge:
             after = rows[-1].doc
 
     def _collisions(self, branch: Branch, parent: Branch, key: DocKey, patches: tuple[Patch, ...]) -> list[Collision]:
-        """The parent's writes since the fork, which the branch never saw, that its changes would overwrite.
+        """Find the parent's writes since the fork, which the branch never saw, that its changes would overwrite.
 
-        Merges of this very branch are left out: what they wrote came from the branch.
+        Merges of this very branch are left out: the branch made those changes.
         """
         head = self._heads.get(parent, key)
         if head.seq <= branch.fork_seq:

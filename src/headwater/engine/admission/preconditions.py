@@ -1,8 +1,8 @@
-"""Preconditions: what must be true of the space for a commit to make sense at all.
+"""Preconditions: conditions on the space without which a commit makes no sense at all.
 
-They belong to the commit, not to an operation, and hold for commits without operations too. An honest commit names
-an origin and a lease that were there before it, so that what is false now stays false: a failure is permanent and
-nobody retries it.
+They belong to the commit, not to an operation, and hold for commits without operations too. An honest commit names an
+origin and a lease that were there before it, so that a condition that is false now stays false: a failure is permanent,
+and no writer retries it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Preconditions:
             case LeaseHeld(name, token):
                 holder = self._other_holder(name, token)
                 if holder is not None:
-                    # Its token is what fences it: whoever does not hold it is not told.
+                    # The token fences the lease: a session that does not hold it must not learn it.
                     holder = "somebody else" if holder else "nobody"
                     return f"lease {name!r} with token {token} is no longer held: it is with {holder}"
             case _:
@@ -65,7 +65,7 @@ class Preconditions:
         return None
 
     def _other_holder(self, name: str, token: int) -> str | None:
-        """Who has a lease; None: whoever has this token, empty: nobody."""
+        """Return the holder of a lease, empty if it has none; None if the caller's token holds it."""
         # fault+ targets.commit_ignores_lease: return None
         if name.startswith(LEASE_PREFIX):
             return self._targets.holder_of(name, token)

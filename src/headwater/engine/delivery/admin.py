@@ -1,6 +1,6 @@
-"""Operating: what a person asks of reactions, and what they are told of them.
+"""The operator's calls on reactions: lists, pausing, unblocking, skipping and replaying.
 
-Many targets are changed some at a time: the answer says where to go on. Whoever is in the way of an operator loses its
+Many targets are changed some at a time: the answer has a cursor. A worker whose target an operator changes loses its
 lease. Counts are bounded. Writes inside the open store transaction.
 """
 
@@ -43,7 +43,8 @@ from headwater.protocol.reactions import (
 from headwater.protocol.reactions import Targets as TargetsPage
 
 PAGES: Final = 100
-"""Of targets that are due, which are looked through for what was emitted up to a commit. More of them are much."""
+"""Pages of due targets that `is_drained` looks through for records emitted up to a commit; beyond it the answer is no.
+"""
 
 
 class DeliveryAdmin:
@@ -66,7 +67,7 @@ class DeliveryAdmin:
         self._outcomes = outcomes
         self._clock = clock
         self._limits = limits
-        self.served: dict[str, int] = {}  # when somebody last asked for targets of a reaction, since this is open
+        self.served: dict[str, int] = {}  # time of the last claim of each reaction, since the space is open
 
     # ---- changing --------------------------------------------------------------------------------
 
@@ -126,7 +127,7 @@ class DeliveryAdmin:
                     return target
                 return self._outcomes.settled(row, target._replace(attempt=0, failures=0, lost=0))
             case "reset":
-                # It begins where a new target does. What was passed over is ahead of it again, as any other record.
+                # It begins where a new target does. Parked records are ahead of it again, as any other record.
                 self._store.delivery.drop_failures(target.reaction, target.key)
                 seq, ordinal = row.start
                 return self._outcomes.settled(
@@ -137,7 +138,7 @@ class DeliveryAdmin:
                 return self._skipped(row, target)
 
     def _skipped(self, row: SubscriptionRow, target: TargetRow) -> TargetRow:
-        """Go on without the record that it is at. Whoever has it is too late."""
+        """Go on without the record at the position. A worker that holds the target is too late."""
         place = self._next_record(row, target)
         return target if place is None else self._outcomes.passed(row, target, place, ParkedState.SKIPPED)
 
@@ -215,7 +216,9 @@ class DeliveryAdmin:
         )
 
     def is_drained(self, through: int | None) -> bool:
-        """Whether nothing is left to be delivered, of what was emitted up to a seq or of all. What is much is not."""
+        """True if no record is left to deliver, of those emitted up to a seq or of all. More than can be counted is
+        False.
+        """
         tables, most = self._store.delivery, PAGES * self._limits.page
         for row in self._subscriptions.all().values():
             if row.state != SubscriptionState.LIVE:

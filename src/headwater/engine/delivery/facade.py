@@ -1,6 +1,6 @@
-"""Delivery: the one door to the reactions of a space. Composes subscriptions, targets, outcomes and operating.
+"""The interface of reactions for the rest of the engine. Composes subscriptions, targets, results and admin.
 
-Owns nothing. Whoever answers calls it inside an open store transaction; it says whether that has to be waited for.
+Owns nothing. The caller holds an open store transaction, and asks `is_urgent` whether the answer has to wait for it.
 """
 
 from __future__ import annotations
@@ -54,12 +54,14 @@ class DeliveryFacade:
         self._operating = DeliveryAdmin(store, self.subscriptions, self.targets, self.outcomes, steady, limits)
 
     def forget(self) -> None:
-        """What is in memory may not be on the disk."""
+        """Drop memory that may be ahead of the disk."""
         self.subscriptions.forget()
         self.targets.forget()
 
     def refusal(self, commit: Commit) -> RuleRefused | None:
-        """Why no retry of a commit can be accepted: nobody was given what it delivers, or of what it declares."""
+        """Return the reason why no retry of a commit can be accepted: a record that was not given to it, or a
+        declaration.
+        """
         for each in commit.delivered:
             if not self.outcomes.is_given(each):
                 return RuleRefused(
@@ -70,10 +72,10 @@ class DeliveryFacade:
         return self.subscriptions.refusal(commit) if commit.declared else None
 
     def is_urgent(self, question: Delivers) -> bool:
-        """Whether the answer has to be on the disk before it leaves.
+        """True if the answer has to be on the disk before it leaves.
 
-        A claim that the disk loses is a target that is given away once more, under a token that nobody had; a renewal
-        that it loses, a lease that ends before its time. Neither is a promise to anybody.
+        A claim that the disk loses is given away once more, under a new token; a renewal that it loses is a lease that
+        ends early. Neither breaks a promise.
         """
         if isinstance(question, Claim):
             return not self.targets.has_epoch

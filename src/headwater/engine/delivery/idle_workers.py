@@ -1,9 +1,9 @@
-"""Offers: workers that wait for something to do, and what commits have given to them.
+"""Workers that wait for targets, and the targets that commits have given to them.
 
-A worker whose claim left room may leave it open. A commit that makes a target due gives it to such a worker in its own
-store transaction: the claim is on the disk with what caused it, and nobody has to ask. Owns who waits, and what was
-given and not told yet. All of it is in memory: an offer that is forgotten costs a claim, which whoever is told makes.
-Whoever was told something and has said nothing since may be gone or stand still: others come first.
+A worker whose claim left room may leave the claim open. A commit that makes a target due gives it to such a worker in
+its own store transaction, so that the claim is on the disk with its cause and the worker need not ask. Owns the open
+claims and the targets that were given and not sent yet. All of it is in memory: a forgotten open claim costs one more
+claim. A worker that was sent something and has not answered may be gone: others come first.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class IdleWorker:
 
 @dataclass(slots=True, eq=False)
 class GivenTarget:
-    """What one worker was given, and is to be told."""
+    """The targets that one worker was given, and is to be sent."""
 
     at_us: int
     grants: list[Grant]
@@ -49,12 +49,12 @@ class IdleWorkers:
         self._offers: dict[Hashable, dict[str, IdleWorker]] = {}
         self._by_reaction: dict[str, dict[IdleWorker, None]] = {}
         self._given: dict[Hashable, GivenTarget] = {}
-        self._silent: dict[Hashable, int] = {}  # who was told something, and has said nothing since: by which telling
+        self._silent: dict[Hashable, int] = {}  # workers that were sent something and have not answered: its ordinal
         self._tells = 0
-        self.is_more = False  # something became due, since this was taken, that nobody was given
+        self.is_more = False  # a target became due since then that no worker was given
 
     def put(self, by: Hashable, question: Claim, room: int) -> None:
-        """A worker has room in a lane. It takes the place of what it offered there before; none: of nothing."""
+        """Register a worker's room in a lane, in place of its earlier room there. No room: remove it."""
         lanes = self._offers.setdefault(by, {})
         names = tuple(dict.fromkeys(question.reactions))
         former = lanes.get(question.lane)
@@ -85,17 +85,17 @@ class IdleWorkers:
             self._withdraw(offer)
 
     def told(self, by: Hashable) -> None:
-        """Somebody is told something, and will answer it: by claiming, or with what came of it."""
+        """Note that a worker is sent something and will answer, by claiming or with results."""
         if by in self._offers and by not in self._silent:
             self._tells += 1
             self._silent[by] = self._tells
 
     def heard(self, by: Hashable) -> None:
-        """Somebody says something."""
+        """Note an answer of a worker."""
         self._silent.pop(by, None)
 
     def forget(self) -> None:
-        """What was given may not be on the disk. Whoever waits is told that there may be something, and asks."""
+        """Drop targets that may not be on the disk. Waiting workers are told that there may be something, and claim."""
         self._offers.clear()
         self._by_reaction.clear()
         self._given.clear()
@@ -103,9 +103,10 @@ class IdleWorkers:
         self.is_more = True
 
     def find(self, reaction: str, size: int) -> IdleWorker | None:
-        """Somebody with room for records of so many bytes; whoever was given something comes last.
+        """Find a worker with room for records of `size` bytes.
 
-        Those who answered all that they were told come first, then whoever was silent for the shortest time.
+        Workers that answered everything come first, then the one that was silent for the shortest time; of these, the
+        one that was given a target longest ago.
         """
         waiting = self._by_reaction.get(reaction)
         if waiting is None:
@@ -131,7 +132,7 @@ class IdleWorkers:
             given.grants.append(grant)
 
     def take(self) -> tuple[dict[Hashable, GivenTarget], bool]:
-        """What was given and is to be told now; and whether there is more that nobody was given."""
+        """Take the targets that are to be sent now; and whether a target is due that no worker was given."""
         given, self._given = self._given, {}
         is_more, self.is_more = self.is_more, False
         for by in given:
@@ -140,5 +141,5 @@ class IdleWorkers:
         return given, is_more
 
     def ago_us(self, given: GivenTarget) -> int:
-        """For how long somebody has had what was given."""
+        """For how long a worker has had its targets."""
         return max(0, self._clock.now_us() - given.at_us)

@@ -1,7 +1,7 @@
-"""Leases: who may act on something, fenced by a token that rises with every new holder.
+"""Named leases: the right to act on something, fenced by a token that rises with every new holder.
 
-A commit that carries `lease_held` with an old token is refused for good, however late it arrives. A holder
-that lets its lease run out keeps the token until somebody takes it over: nothing has to tick.
+A commit that carries `lease_held` with an old token is refused for good, however late it arrives. A holder whose lease
+ran out keeps the token until another one takes it over: nothing has to tick.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Leases:
         return lease
 
     def renew(self, name: str, token: int, duration_us: int) -> bool:
-        """False: somebody else holds it now."""
+        """Extend a lease. False: another holder has it now."""
         self._check(duration_us)
         current = self._store.lease(name)
         if current is None or current.token != token or not current.holder:

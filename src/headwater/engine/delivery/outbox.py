@@ -1,8 +1,9 @@
-"""Outgoing: what commits send is stored with them, and an event is gone with the commit that handles it.
+"""Events and topic records of commits: stored with the commit that sends them; an event is dropped with the commit that
+handles it.
 
 Owns the stored events and topic records of a space. An event belongs to the branch of its commit: a fork begins without
-any, a merge brings none, and those of a deleted branch are deleted with it. Records of the main branch mark the targets
-that they are for. Delivering is not the engine's.
+any, a merge brings none, and those of a deleted branch are deleted with it. Records of the main branch mark their
+targets. Delivery itself is not the engine's.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class EventPage:
 
 
 class Outbox:
-    """What was sent and is not handled yet. Writes inside the open store transaction."""
+    """Events and records that were sent and are not handled yet. Writes inside the open store transaction."""
 
     __slots__ = ("_delivery", "_limits", "_log", "_store")
 
@@ -52,7 +53,7 @@ class Outbox:
     # ---- what a commit does ----------------------------------------------------------------------
 
     def refusal(self, commit: Commit) -> RuleRefused | None:
-        """Why no retry of this commit can be accepted: too many events, an id that is taken, what reactions say."""
+        """Return the reason why no retry can be accepted: too many events, a taken id, or a refusal of reactions."""
         most = self._limits.commit_events
         if len(commit.events) > most or len(commit.handled) > most:
             return RuleRefused(
@@ -73,7 +74,7 @@ class Outbox:
         return None
 
     def keep(self, session: Session, branch: Branch, commit: Commit, seq: int, at_us: int) -> None:
-        """C7: what it handled is gone and what it sent is stored, with the rest of it or not at all."""
+        """C7: drop the handled events and store the sent ones, together with the rest of the commit or not at all."""
         if commit.handled:
             dropped = [self._store.drop_event(branch.id, id) for id in dict.fromkeys(commit.handled)]
             self._give_up(sum([row[1] for row in dropped if row is not None and row[0] < self._log.kept_from]))
@@ -95,15 +96,15 @@ class Outbox:
                 for place, r in enumerate(commit.records)
             ]
             self._store.put_records(rows)
-            if branch.id == MAIN_ID:  # What is tried out on a branch leaves the process nowhere.
+            if branch.id == MAIN_ID:  # Records of other branches leave the process nowhere.
                 self._delivery.targets.mark(rows)
 
     def forget_branch(self, branch: Branch) -> None:
-        """The branch is deleted: nobody can handle its events any more."""
+        """Drop the events of a deleted branch: no handler can receive them any more."""
         self._give_up(self._store.drop_events(branch.id, self._log.kept_from))
 
     def _give_up(self, seals: int) -> None:
-        """Rows from before the kept history are summed up: whoever verifies must not miss these."""
+        """Correct the sum of rows from before the kept history, so that `verify` does not miss the dropped ones."""
         if seals:
             self._store.put_meta(KEPT_SUM, str(number_in_meta(self._store, KEPT_SUM, 0) - seals))
 
@@ -131,7 +132,7 @@ class Outbox:
         )
 
     def _sender(self, session: int) -> tuple[str, str]:
-        """Who sent an event, and in which session. Of one that an older version stored nobody is known."""
+        """Return the sender of an event and its session; empty for an event that an older version stored."""
         row = self._store.session(session) if session else None
         return (row.principal, row.key) if row is not None else ("", "")
 

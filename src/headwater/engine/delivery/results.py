@@ -1,8 +1,8 @@
-"""Outcomes: what became of targets that somebody had. Positions move, attempts are kept, the next due time is stored.
+"""Results of deliveries: positions move, attempts are kept, the next due time is stored.
 
-Whoever does not hold a target any more changes nothing and is told so. What is hopeless is blocked, parked or skipped,
-as whoever tried it says; the record stays, and an operator can have it tried again. Writes inside the open store
-transaction.
+A worker that does not hold a target any more changes nothing and is told so. A record that cannot be delivered is
+blocked, parked or skipped, as the worker says; the record stays, and an operator can have it tried again. Writes inside
+the open store transaction.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class DeliveryResults:
         self._limits = limits
 
     def finish(self, question: Finish) -> tuple[Hold, ...]:
-        """Take in what came of targets. Answers those that were not the worker's any more."""
+        """Record the results of targets. Return the targets that the worker did not hold any more."""
         if len(question.outcomes) > self._limits.claim_targets:
             raise LimitError(f"one message is about at most {self._limits.claim_targets} targets. Send several.")
         late: list[Hold] = []
@@ -80,7 +80,7 @@ class DeliveryResults:
         return passed is not None and passed.state == ParkedState.REPLAY
 
     def is_given(self, each: Delivered) -> bool:
-        """Whether somebody can have been given this record: it is the target's, after its position or passed over."""
+        """True if a worker can have been given this record: it is the target's, after its position or parked."""
         # fault+ targets.commit_ignores_lease: return True
         row = self._subscriptions.all().get(each.reaction)
         target = self._store.delivery.target(row.reaction, each.key) if row is not None else None
@@ -127,7 +127,7 @@ class DeliveryResults:
         return target._replace(attempt=0, failures=0, lost=0, fingerprint="")
 
     def replayed(self, target: TargetRow, place: Place) -> TargetRow:
-        """A record that was passed over is delivered, or passed over once more by whoever puts it back."""
+        """Record that a parked record was delivered, or parked once more."""
         # fault+ targets.commit_ignores_lease: return target
         passed = self._store.delivery.parked(target.reaction, target.key, place)
         if passed is None or passed.state != ParkedState.REPLAY:
@@ -170,7 +170,7 @@ class DeliveryResults:
         return self.settled(row, target._replace(attempt=0, failures=0, lost=0, fingerprint=""))
 
     def settled(self, row: SubscriptionRow, target: TargetRow) -> TargetRow:
-        """Nobody has it: it is due if there is more, after those that are due already."""
+        """Release a target: it is due if there is more to deliver, after those that are due already."""
         next_us = self._store.delivery.next_emitted(row.topic, MAIN_ID, target.key, target.position)
         # fault outcomes.more_records_ignored: if True:
         if next_us is None and not target.replays:

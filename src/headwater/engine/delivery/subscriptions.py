@@ -1,9 +1,8 @@
-"""Subscriptions: which reaction wants the records of which topic, and from where on.
+"""Subscriptions: the reactions of each topic, and the record that each begins with.
 
-A new one hears of every record from the commit after it on, or from the very commit that declares it; what was emitted
-before is looked through some at a time, if it wants that. Owns the rows of subscriptions, and knows them all: asking
-which reactions a topic has costs nothing. Writes inside the open store transaction; whoever rolls that back calls
-`forget`.
+A new one receives every record from the commit after it on, or from the very commit that declares it; earlier records
+are marked some at a time, if it wants them. Owns the rows of subscriptions and keeps them all in memory. Writes inside
+the open store transaction; a caller that rolls it back calls `forget`.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class Subscriptions:
         self.news = 0  # how often one was new, or not retired any more, since this is open; never too few
 
     def forget(self) -> None:
-        """What is known may not be so: the disk is asked again."""
+        """Drop memory that may be ahead of the disk."""
         self._rows = None
         self._by_topic = {}
 
@@ -75,7 +74,7 @@ class Subscriptions:
         self._index(rows)
 
     def refusal(self, commit: Commit) -> RuleRefused | None:
-        """Why no retry of a commit can be accepted, by what it declares."""
+        """Return the reason why no retry of a commit can be accepted, by its declarations."""
         new = 0
         for each in commit.declared:
             try:
@@ -95,11 +94,9 @@ class Subscriptions:
             known = rows[wish.reaction]
             row = known._replace(lane=wish.lane, priority=wish.priority)
             if known.state == SubscriptionState.RETIRED and isinstance(wish, Declared):
-                return (
-                    False  # Somebody retired it. A program that is to deliver it takes it up; one that emits does not.
-                )
+                return False  # It was retired. A program that delivers it resumes it; one that only emits does not.
             if known.state == SubscriptionState.RETIRED:
-                # What was emitted meanwhile has no targets: it is looked through again. Targets keep their positions.
+                # Records emitted meanwhile have no targets: they are marked again. Targets keep their positions.
                 is_new = True
                 seq, ordinal = _cursor(until)
                 row = row._replace(

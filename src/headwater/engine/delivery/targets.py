@@ -1,15 +1,13 @@
 """Targets: one reaction and one stream key, given to one worker at a time.
 
-A record marks the targets that it is for, in the commit that emits it: no scan, no gap. A claim takes those that are
-due, counts the attempt, and fences each with a token that was never given before; a lease that is over is due again, so
-that nothing has to tick. What a claim costs depends on how much it takes, not on how many targets there are. Writes
-inside the open store transaction; what came of a target is said elsewhere (`outcomes`).
+A record marks its targets in the commit that emits it: no scan, no gap. A claim takes due targets, counts the attempt,
+and fences each with a token that was never given before; a lease that is over is due again, so that nothing has to
+tick. The cost of a claim depends on the number of targets taken, not on the number there are. Writes inside the open
+store transaction; `results` records the results.
 
-Steady: the engine's wall clock as targets know it, which does not go back over a restart.
-
-Due times and the ends of leases are stored. On a machine whose clock is behind that of the one before, all of them
-would be as far off as that is. So time goes on from the last moment that is known to have been, and what was to last a
-second lasts that. Owns how far it is ahead of the machine's clock; never writes.
+Due times and the ends of leases are stored, so targets use a wall clock that does not go back over a restart
+(`NonDecreasingClock`): on a machine whose clock is behind the former one's, all stored times would be off by the
+difference.
 """
 
 from __future__ import annotations
@@ -49,7 +47,7 @@ class NonDecreasingClock:
     __slots__ = ("_ahead_us", "_clock", "_last_known_us", "_opened_us")
 
     def __init__(self, clock: Clock, last_known_us: Callable[[], int]) -> None:
-        """`last_known_us` is asked once, when time is asked for first: what was stored last, and when."""
+        """`last_known_us` is called once, on the first use: the latest time that is stored."""
         self._clock = clock
         self._opened_us = clock.now_us()
         self._last_known_us = last_known_us
@@ -88,7 +86,7 @@ _COUNT: Final = 2**32
 
 @dataclass(slots=True)
 class Tally:
-    """What came of the targets of a reaction that were claimed. For whoever looks; nothing is decided by it."""
+    """Counts of claimed targets of a reaction by their result. For display; no decision depends on it."""
 
     delivered: int = 0
     failed: int = 0
@@ -96,7 +94,7 @@ class Tally:
 
 
 class Targets:
-    """What is to be delivered in one space, and who does it."""
+    """The targets of one space, and their holders."""
 
     __slots__ = ("_clock", "_epoch", "_given", "_limits", "_store", "_subscriptions", "offers", "tallies")
 
@@ -114,24 +112,24 @@ class Targets:
         return self.tallies.setdefault(reaction, Tally())
 
     def forget(self) -> None:
-        """The disk may not have what was given: no token is given twice."""
+        """Drop claims that the disk may not have. No token is given twice."""
         self._epoch = None
         self.offers.forget()
 
     def last_known_us(self) -> int:
-        """The last moment that something is known of: what waits was claimed, let go or emitted then."""
+        """The latest time that is stored: of a claim, a release or an emitted record."""
         rows = self._subscriptions.all().values()
         return max([self._store.delivery.last_known(row.reaction, self._limits.page) for row in rows], default=0)
 
     @property
     def has_epoch(self) -> bool:
-        """Whether tokens can be given that nobody had, whatever the disk loses."""
+        """True if tokens can be given that were never given before, whatever the disk loses."""
         return self._epoch is not None and self._given < _COUNT - self._limits.claim_targets
 
     # ---- emitting --------------------------------------------------------------------------------
 
     def mark(self, records: Iterable[RecordRow]) -> None:
-        """C7: what was emitted has its targets with the commit that emits it."""
+        """C7: mark the targets of records in the transaction of the commit that emits them."""
         now_us = self._clock.now_us()
         wanted: dict[tuple[str, str], list[RecordRow]] = {}
         for record in records:
@@ -258,9 +256,9 @@ class Targets:
         return [(row, target) for _, row, target in found[:limit]]
 
     def _records(self, row: SubscriptionRow, target: TargetRow, most: int) -> tuple[list[RecordRow], bool]:
-        """What a target has to deliver next, and whether it was passed over before.
+        """Return the next records of a target, and whether they were parked before.
 
-        One that was tried before comes alone: what it brings down is blamed on no other.
+        A record that was tried before comes alone, so that its failure is not blamed on another.
         """
         tables = self._store.delivery
         if target.replays:
@@ -273,7 +271,7 @@ class Targets:
         return _fitting(records, self._limits.claim_bytes), False
 
     def _lost(self, target: TargetRow, record: RecordRow, now_us: int) -> TargetRow:
-        """Its lease is over, and whoever had it said nothing."""
+        """Record that a lease is over without a result of its worker."""
         number = max(target.attempt - 1, 0)
         self.tally(target.reaction).lost += 1
         self.attempted(
@@ -319,7 +317,7 @@ class Targets:
     # ---- holding ---------------------------------------------------------------------------------
 
     def renew(self, question: RenewLeases) -> tuple[Hold, ...]:
-        """Let leases go on. Answers those that are somebody else's by now."""
+        """Extend leases. Return those that another worker holds by now."""
         check_lease(question.lease_us)
         until_us = self._clock.now_us() + question.lease_us
         held, lost = [], []
@@ -342,7 +340,9 @@ class Targets:
         return target
 
     def holder_of(self, lease: str, token: int) -> str | None:
-        """Who has a target, by the name of its lease. None: it is whoever has this token; empty: nobody."""
+        """Return the holder of a target by the name of its lease; None: the caller's token holds it; empty: no worker
+        does.
+        """
         named = target_of(lease)
         if named is None:
             raise ProtocolError(f"{lease!r} is the lease of no target")

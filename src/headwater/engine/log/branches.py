@@ -1,7 +1,8 @@
-"""Branches: named lines of one space's history. A fork is one row; what it has not written it reads through.
+"""The branches of a space: named lines of its history.
 
-Owns the list of branches and their names, which are never reused. Every space has `main`, which cannot be
-deleted. Seqs are one sequence for the whole space, so that a seq is a moment on every branch.
+A fork is one row: a document that the branch has not written is read from its parent, as of the fork. Branch names are
+never reused, and every space has `main`, which cannot be deleted. Seqs are one sequence for the whole space, so that a
+seq is a moment on every branch.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Branch:
         return self.row.fork_seq
 
     def shows(self, branch: int, seq: int) -> bool:
-        """C11: whether a commit made on some branch is part of what this one shows."""
+        """C11: True if this branch shows a commit that was made on `branch` at `seq`."""
         at: Branch | None = self
         while at is not None:
             # fault branches.every_branch_shown: if True:

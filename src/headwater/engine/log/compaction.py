@@ -1,7 +1,7 @@
-"""Compaction: giving up old history, for spaces that do not want all of it.
+"""Compaction: dropping old history, for spaces that do not keep all of it.
 
-Keeps every current value, every moment from the kept seq on, every branch from its fork on, and every row
-that an open session may still replay or name. What is gone is only what lies before: reading there says so.
+Keeps every current value, every moment from the kept seq on, every branch from its fork on, and every row that an open
+session may still replay or name. A read of a moment before the kept seq raises `AbsentError`.
 """
 
 from __future__ import annotations
@@ -37,12 +37,14 @@ class Compaction:
         self._limits = limits
 
     def run(self, before: int) -> int:
-        """Give up what lies before a seq, or before the oldest fork that is still read. Answers what is kept from."""
+        """Drop history before a seq, or before the oldest fork that is still read. Return the seq from which history is
+        kept.
+        """
         kept_from = self._boundary(before)
         if kept_from <= self._log.kept_from:
             return self._log.kept_from
         if number_in_meta(self._store, KEPT_SUM, 0) != self._store.sum_before(self._log.kept_from):
-            # What is summed up anew below would be taken for what was kept.
+            # The sum written below would otherwise vouch for the damaged rows.
             raise CorruptionError(
                 f"what was kept from before seq {self._log.kept_from} does not match its checksum: rows, events or "
                 "records were edited or are missing. Restore a backup."
@@ -67,7 +69,7 @@ class Compaction:
         return row.seq if row is not None else 1
 
     def _rebase(self, branch: Branch, at: int) -> None:
-        """Give each document of the branch a snapshot of what it was at `at`, and an index that stands later."""
+        """Give each document of the branch a snapshot of its value at `at`, and a write index that is newer."""
         after = 0
         while rows := self._store.heads_of_branch(branch.id, after, self._limits.page):
             for row in rows:

@@ -1,8 +1,8 @@
 """Heads: the current state of documents, in memory up to a budget and from the disk beyond it.
 
-Owns the cache and how a document is rebuilt: its newest snapshot, and the patches after it. A branch that has
-not written a document sees its parent's state at the fork. Never decides what is accepted; values handed out
-are frozen and shared.
+Owns the cache and the rebuilding of a document from its newest snapshot and the patches after it. A branch that has not
+written a document sees its parent's state at the fork. Heads never decide which commits are accepted; the values that
+they return are frozen and shared.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Head:
         self.value = value
         self.marks = marks
         self.seq = 0  # last write on this very branch; 0: the branch never wrote it
-        self.inherited_seq = 0  # what wrote the value that the branch found at its fork; 0: nothing
+        self.inherited_seq = 0  # seq of the inherited value that the branch found at its fork; 0: none
         self.base_seq = 0
         self.base_bytes = 0
         self.patches = 0
@@ -64,7 +64,7 @@ class Head:
         self.ordinal = 0
         self.changed = False  # since its row was last written: pinned
         self.recent = False  # used since the cache last considered it
-        self.weight = 0  # what the cache counted for it
+        self.weight = 0  # as counted by the cache
 
     def row(self) -> HeadRow:
         return HeadRow(
@@ -100,7 +100,7 @@ class Heads:
         self.forget()
 
     def forget(self) -> None:
-        """Drop everything kept in memory: what is on the disk decides. The caller wrote back, or recovers."""
+        """Drop everything kept in memory, so that the disk decides. The caller wrote back before, or recovers."""
         # The oldest first. An ordinary dictionary would step over all that was deleted in front of it each time.
         self._cache: OrderedDict[tuple[int, DocKey], Head] = OrderedDict()
         self._unwritten: list[Head] = []
@@ -114,7 +114,7 @@ class Heads:
 
     @property
     def bytes_pinned(self) -> int:
-        """What changed heads weigh, which cannot be dropped before they are written back."""
+        """The weight of changed heads, which cannot be dropped before they are written back."""
         return self._pinned
 
     def seqs(self, branch: Branch, docs: Iterable[int]) -> dict[int, int]:
@@ -123,7 +123,7 @@ class Heads:
         # fault heads.unwritten_seqs_ignored: for head in ():
         for head in self._unwritten:
             if head.branch == branch.id:
-                found[head.doc] = head.seq  # Its row says what was written back, which is less.
+                found[head.doc] = head.seq  # Its row has the seq of the last write-back, which is older.
         return found
 
     def written_after(self, branch: Branch, seq: int) -> dict[int, int]:
@@ -275,7 +275,7 @@ class Heads:
 
     def value_at(self, branch: Branch, key: DocKey, doc: int, seq: int) -> tuple[MaybeValue, int]:
         """C11: the document as folding the log up to `seq` gives it, and the seq that wrote it (0: never)."""
-        # C11: the revisions up to `seq` on this branch, or else what its parent showed at the fork.
+        # C11: the revisions up to `seq` on this branch, or else the value of its parent at the fork.
         at: Branch | None = branch
         while at is not None:
             newest = self._newest_seq(at, key, doc)

@@ -1,6 +1,6 @@
-"""Reads: documents now, at a seq and on a branch; the log since a seq; all of it in pages.
+"""Reads of the present and the past: documents now, at a seq and on a branch; the log since a seq; all of it in pages.
 
-A page says where the next one begins, or None at the end. Reading changes nothing.
+A page has the cursor of the next one, or None at the end. Reading changes nothing.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class History:
         size = self.page_size(limit)
         found: list[Logged] = []
         last = since
-        # C9: in the order of the log, and only what is in it.
+        # C9: in the order of the log, and nothing that is not in the log.
         for row in self._rows_from(since, size):
             for place, entry in enumerate(entries_of(row)):
                 seq = row.seq + place
@@ -161,7 +161,7 @@ class History:
         return Page(items=tuple(found), next=str(last) if last < self._log.last_seq else None)
 
     def _rows_from(self, since: int, size: int) -> list[LogRow]:
-        """Whole rows that hold what comes after `since`; the first may be a wave that began before it."""
+        """Return the whole rows that hold the commits after `since`; the first may be a wave that began before it."""
         first = self._store.row_at(since + 1)
         begin = first.seq - 1 if first is not None else since
         return self._store.rows_after(begin, size)

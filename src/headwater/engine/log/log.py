@@ -1,8 +1,7 @@
 """The log: appending accepted frames, and walking back through the history of one document.
 
-Owns the next seq and the running check value. A row's `chain` is a checksum over the row and the chain before
-it, so that an edited, missing or reordered row is found by whoever reads it (`verify`). Never decides whether
-a commit is accepted.
+Owns the next seq and the running checksum. A row's `chain` is a checksum over the row and the chain before it, so that
+every reader finds an edited, missing or reordered row (`verify`). The log never decides whether a commit is accepted.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from headwater.protocol.log_record import (
     encode_record,
 )
 
-_FIELDS: Final = Struct("<7q")  # what a row's checksum covers beside its body: everything before `chain`
+_FIELDS: Final = Struct("<7q")  # the fields that a row's checksum covers beside its body: all before `chain`
 
 _MANY_OPERATIONS: Final = 16  # of a commit, for its outline to be worth keeping
 _OPERATION_BYTES: Final = 300  # that an operation of an outline takes in memory, beside its share of the row
@@ -47,7 +46,7 @@ COMPACTED_CHAIN: Final = "compacted_chain"
 
 
 KEPT_SUM: Final = "kept_sum"
-"""Meta key: the sum over what is kept from before `COMPACTED_SEQ`, which the chain does not cover any more."""
+"""Meta key: the sum over rows kept from before `COMPACTED_SEQ`, which the chain does not cover any more."""
 
 
 def number_in_meta(store: Store, key: str, default: int) -> int:
@@ -70,7 +69,7 @@ class Revision(NamedTuple):
 
 
 class LoggedOperations(NamedTuple):
-    """A commit as what it writes: per document the seq of the write before it, and its patches, still encoded."""
+    """The writes of one commit: per document the seq of the write before it, and its patches, still encoded."""
 
     session: int
     local_seq: int
@@ -155,11 +154,12 @@ class Log:
         return self.next_seq - 1
 
     def chain_at(self, seq: int) -> int | None:
-        """What names this log and all that is in it up to its end. None: that is not where it ends."""
+        """Return the chain value that identifies this log up to `seq`, or None if the log does not end there."""
         return self._chain if seq == self.last_seq else None
 
     def may_have_ended_at(self, seq: int, chain: int) -> bool:
-        """Whether somebody can have seen this log end with a seq, and with that chain. Unknown: it can.
+        """True if a client may have seen this log end at `seq` with that chain value; also True if that cannot be
+        known.
 
         A file that was restored from a backup, or begun anew, and has grown since, is another log from there on.
         """
@@ -234,7 +234,7 @@ class Log:
         return row.session, entries[seq - row.seq]
 
     def _row(self, seq: int) -> tuple[LogRow, tuple[Entry, ...]]:
-        """The row of a commit that is written, and what is in it."""
+        """Return the row of a stored commit, with its decoded entries."""
         last = self._read
         if last is not None and last[0].seq <= seq < last[0].seq + last[0].commits:
             return last  # the same row again, as in a wave
@@ -296,7 +296,7 @@ class Log:
             outline = decode_outline(entry.commit)
         except (msgspec.MsgspecError, ValueError) as error:
             raise _unreadable(seq, error) from error
-        # A commit with fewer back pointers than operations does not write what has none.
+        # A commit with fewer back pointers than operations does not write the operations that have none.
         places = zip(outline.operations, entry.previous, strict=False)
         operations = {operation.doc: (at, operation.patches) for operation, at in places if at != DROPPED}
         read = self._read

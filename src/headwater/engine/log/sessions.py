@@ -1,9 +1,9 @@
-"""Sessions: who writes, in which order, and what became of each commit.
+"""Sessions: the writers of a space, the order of their commits, and the verdict on each commit.
 
-A session numbers its commits; the number names the commit for ever (C10). Accepted commits are in the log;
-the most recent ones are remembered here with what they touched, and so are the most recent rejections.
-Memory is bounded: an accepted commit that is forgotten is found again in the log, and of rejections that are, it is
-remembered that they were given. Upholds C5 and C10.
+A session numbers its commits; the number names the commit for ever (C10). Accepted commits are in the log. The most
+recent ones are also kept here with the paths that they touched, and so are the most recent rejections. Memory is
+bounded: an accepted commit that was evicted is found again in the log, and of an evicted rejection it is known that it
+was a rejection. Upholds C5 and C10.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from headwater.protocol.verdict import Conflict, Rejection
 
 MERGES: Final = "merge of "
 FOUNDER: Final = "founding of the space"
-PAGES: Final = "page "  # Nobody takes up the session of a page: only the server knows whose it is.
-WINDOWS: Final = "window "  # Nor that of a window that an application has a name for: nobody ever opens it.
-BESIDE: Final = "beside "  # Nor one that a runtime has beside its own.
+PAGES: Final = "page "  # The session of a page: only the server that made it writes with it.
+WINDOWS: Final = "window "  # A session that an application names for a user; no connection opens it.
+BESIDE: Final = "beside "  # A second session of a runtime; no connection opens it.
 RESERVED: Final = (MERGES, "founding of ", PAGES, WINDOWS, BESIDE)
 ACKS_TOGETHER: Final = 256
 MANY_COLLISIONS: Final = 64  # more of one rejection are not remembered for a replay
@@ -44,12 +44,12 @@ def check_foreign(key: str) -> None:
 
 
 def token_digest(token: str) -> str:
-    """What is stored of a session's token, so that reading the file does not give sessions away."""
+    """Return the stored form of a session's token, so that reading the file does not give sessions away."""
     return blake2b(token.encode(), digest_size=16).hexdigest() if token else ""
 
 
 class AcceptedCommit(NamedTuple):
-    """An accepted commit: its seq, its branch, and what it touched in which document."""
+    """An accepted commit: its seq, its branch, and the paths that it touched in each document."""
 
     seq: int
     branch: int
@@ -66,7 +66,7 @@ class LoggedCommit(NamedTuple):
 
 
 class Session:
-    """What the engine remembers of one session."""
+    """The engine's memory of one session."""
 
     __slots__ = (
         "acked",
@@ -101,7 +101,7 @@ class Session:
 
 
 NO_SESSION: Final = Session(SessionRow(0, "", "", 0, False, 0, "", 0), 0, 0)
-"""Who asks about reads that stand on no layer: nobody's session is looked at for them."""
+"""The session that asks about reads without layers: it has no commits of its own."""
 
 
 class Sessions:
@@ -116,7 +116,7 @@ class Sessions:
         self.forget()
 
     def forget(self) -> None:
-        """Drop everything kept in memory: what is on the disk decides."""
+        """Drop everything kept in memory, so that the disk decides."""
         self._by_key: OrderedDict[str, Session] = OrderedDict()
         self._row: dict[int, LoggedCommit] = {}  # the log row that was looked at last, by local_seq
         self._next = self._store.last_session() + 1
@@ -128,12 +128,12 @@ class Sessions:
             del self._by_key[key]
 
     def forget_row(self) -> None:
-        """What was looked up in the log may not be there any more."""
+        """Drop the log row that was decoded last: a compaction may have removed it."""
         # fault sessions.compaction_forgets_commits: self.forget()
         self._row = {}
 
     def get_foreign(self, key: str) -> Session:
-        """A session on whose behalf somebody outside asks: never one of the engine's own."""
+        """Return the session of a client; raises for one of the engine's own."""
         check_foreign(key)
         return self.get(key)
 
@@ -174,9 +174,9 @@ class Sessions:
         return self._by_key.get(key) or self._remember(row)
 
     def take_over(self, session: Session, resume: str, following: str) -> None:
-        """Let a connection take the session up, with the token that the last one chose; it chooses the next.
+        """Let a connection resume the session, with the token that the last one chose; it names the next token.
 
-        A token is good once: whoever comes second with it is refused, be it a thief or the one who was robbed.
+        A token is good once: the second connection that presents it is refused, whether or not it is the thief.
         """
         # Before the first commit of a space a restart forgets its sessions. One whose row this very Open has made, and
         # that had nothing judged, has nothing that a token would guard.
@@ -228,7 +228,7 @@ class Sessions:
         return self._log.last_seq > 0 and any(session.unstored_refusals for session in self._by_key.values())
 
     def keep_all_judged(self) -> None:
-        """Store all of them, where the engine closes: what was said is said again when it is asked for (C6)."""
+        """Store all of them when the engine closes, so that a repeated question gets the same verdict (C6)."""
         for session in self._by_key.values():
             if session.unstored_refusals:
                 self.keep_judged(session)
@@ -261,7 +261,7 @@ class Sessions:
                 stored = True
         return stored
 
-    # ---- what became of a commit -----------------------------------------------------------------
+    # ---- verdicts ----------------------------------------------------------------------------------
 
     def accept(self, session: Session, local_seq: int, landed: AcceptedCommit) -> None:
         session.last = local_seq

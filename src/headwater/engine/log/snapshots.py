@@ -1,9 +1,9 @@
 """Snapshots: whole documents in the history, so that rebuilding one never folds more than a few patches.
 
-A snapshot is due after a number of commits whose patches are worth a share of its size: what snapshots cost
-stays proportional to what was written. The spacing of older ones is doubled, which
-halves their cost and doubles what a read in the past folds, and no more: the fold has a bound at any age.
-The write index is stored too, one per document, overwritten in place.
+A snapshot is due after a number of commits whose patches are worth a share of its size, so that the cost of snapshots
+is proportional to the size of the writes. The spacing of older ones is doubled once, which halves their cost and
+doubles the number of patches that a read in the past folds; that number has a bound at any age. The write index is
+stored too, one per document, overwritten in place.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Snapshots:
         self._thin(head)
 
     def index_is_due(self, head: Head) -> bool:
-        """What storing the index costs stays proportional to what it recorded since."""
+        """True if the index recorded enough touches since it was stored that storing it again is worth its cost."""
         stale = head.marks.stale
         return stale >= self._limits.marks_patches and stale * MARKS_SHARE >= head.marks.nodes
 
@@ -60,11 +60,13 @@ class Snapshots:
         self._store.put_marks(MarksRow(branch.id, head.doc, head.seq, marks.encode()))
 
     def put_base(self, branch: Branch, doc: int, seq: int, value: MaybeValue) -> None:
-        """What a compacted document begins with: the one snapshot outside the numbering."""
+        """Store the first snapshot of a compacted document, the only one without an ordinal."""
         self._store.put_snapshot(snapshot_of(branch.id, doc, seq, BASE_ORDINAL, value))
 
     def _thin(self, head: Head) -> None:
-        """Drop what the doubled spacing no longer keeps: at most one, since each new one moves one past the line."""
+        """Drop the snapshot that the doubled spacing no longer keeps: at most one, since each new one moves one past
+        the line.
+        """
         old = self._store.older_snapshot(head.branch, head.doc, self._limits.snapshots_fresh)
         if old is not None and old[1] % 2:
             self._store.drop_snapshot(head.branch, head.doc, old[0])

@@ -1,14 +1,14 @@
-"""The write index of one document: for every path, which seq wrote it last.
+"""The write index of one document: for every path, the seq that wrote it last.
 
-It answers one question in the depth of the path, however long the history: which is the latest accepted write
-that overlaps this read? Upholds C1 and C2 together with `data.patch`, whose touches it records.
+It finds the latest accepted write that overlaps a read, at a cost of the depth of the path, however long the history.
+Upholds C1 and C2 together with `data.patch`, whose touches it records.
 
-A node keeps, for three kinds of write (at the path, at or below it, to its key set), the latest seq with its
-session, and the latest seq of any *other* session. Two are enough to leave out one session's own writes,
-which is what a pending read needs (C3): the rest of that session's commits are looked up by the caller.
+A node keeps, for three kinds of write (at the path, at or below it, to its key set), the latest seq with its session,
+and the latest seq of any *other* session. Two are enough to leave out one session's own writes, as a pending read
+requires (C3): the rest of that session's commits are looked up by the caller.
 
-Past its size limit the older half of all nodes is merged into the `floor` of their parents. Reads below a merged
-child then meet every write up to the floor: more conflicts than there are, never fewer (C2).
+Past its size limit the older half of all nodes is merged into the `floor` of their parents. Reads below a merged child
+then meet every write up to the floor: more conflicts than there are, never fewer (C2).
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class WriteIndex:
                 if child is None:
                     child = children[step] = IndexNode()
                     self.nodes += 1
-                    # What was merged away may have been this very child.
+                    # A node that was merged away may have been this very child.
                     child.floor = child.at_seq = child.at_other = node.floor
                     child.below_seq = child.below_other = node.floor
                 node = child
@@ -155,7 +155,7 @@ class WriteIndex:
 
     def _coarsen(self) -> None:
         """Merge the older half of all paths into their parents. Halving makes it cheap over many writes."""
-        # C2: what is merged counts as written up to its latest write: more conflicts than there are, never fewer.
+        # C2: a merged path counts as written up to its latest write: more conflicts than there are, never fewer.
         seqs: list[int] = []
         stack = [self.root]
         while stack:

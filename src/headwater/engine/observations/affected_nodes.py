@@ -1,8 +1,9 @@
-"""Met: which nodes of a piece may have been met by what was written after a seq, without opening all of their rows.
+"""Finds the nodes of a piece that may be affected by commits after a seq, without decoding every row.
 
-Written documents are found in the log, or by their heads if it is long; pieces that read them in the index of readers.
-Of such a piece those rows are opened whose bytes name such a place: more than there are, never fewer. What is opened is
-compared by whoever asks. Owns the bytes that are looked for, and what of a record makes nobody stale.
+Written documents are found in the log, or by their heads if the log since is long; the pieces that read them, in the
+reader index. Of such a piece those rows are decoded whose bytes name a written place: more than are affected, never
+fewer. The caller compares the decoded rows. Owns the search keys, and the rule which changes of a piece's record affect
+no node.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from headwater.engine.store.port import ObservationRow, Store
 from headwater.protocol.observations import Observed, generation_of, whose_record
 
 MOST_PLACES: Final = 16
-"""Of one document. If more of it were written, whoever reads anything of it is opened."""
+"""Places of one document. If more of it were written, every reader of the document counts as affected."""
 MOST_REVISIONS: Final = 64
 """Of one document that are looked at for that."""
 MOST_DOCUMENTS: Final = 20_000
@@ -46,11 +47,11 @@ class AffectedNodes:
         self._log = log
         self._heads = heads
         self._limits = limits
-        # What was last found by heads: on which branch, as of which change, written since when, and who reads it.
+        # The last result by heads: its branch, the store's change count, the seq since when, and the readers found.
         self._by_head: tuple[int, int, int, dict[int, int]] = (0, 0, 0, {})
 
     def is_kept(self, branch: Branch, since: int) -> bool:
-        """Whether it is known what was written on a branch since then."""
+        """True if all writes on a branch since then are known."""
         return max(self._log.kept_from - 1, branch.fork_seq) <= since
 
     def is_near(self, since: int) -> bool:
@@ -58,7 +59,7 @@ class AffectedNodes:
         return self._log.last_seq - since <= self._limits.page
 
     def pieces(self, branch: Branch, since: int) -> dict[int, int]:
-        """The pieces whose nodes read what was written since, each with when that was last."""
+        """Return the pieces whose nodes read documents written since, each with the last such seq."""
         if not self.is_near(since):
             return self._by_heads(branch, since)
         written = self._written(branch, since) or {}
@@ -66,12 +67,12 @@ class AffectedNodes:
         return self._readers({doc: seq for doc, seq in docs.items() if doc is not None}, branch, {})
 
     def _by_heads(self, branch: Branch, since: int) -> dict[int, int]:
-        """The same from what is stored, and what is about to be."""
+        """Return the same by stored heads and by heads that are not written back yet."""
         at = (branch.id, self._store.changes_made)
         if self._by_head[:2] != at or self._by_head[2] > since:
             found = self._store.readers_met(branch.id, since)
             heads = {head.doc: head.seq for head in self._heads.unwritten(branch) if head.seq > since}
-            # Whoever asks page by page asks the same again.
+            # A caller that asks page by page asks the same again.
             self._by_head = (*at, since, self._readers(heads, branch, found))
         return self._by_head[3]
 
@@ -90,7 +91,7 @@ class AffectedNodes:
     def rows(
         self, branch: Branch, pieces: dict[int, str], since: int, made: tuple[DocKey, ...], most: int
     ) -> list[ObservationRow] | None:
-        """The rows of pieces that may have read what was written since. None: that is too much."""
+        """Return the rows of pieces that may have read documents written since. None: there are too many."""
         written = self._written(branch, since)
         if written is None:
             return None
@@ -133,11 +134,11 @@ class AffectedNodes:
         return found
 
     def ignore_generation(self, branch: Branch, node: Observed, made: dict[DocKey, tuple[int, int]]) -> Observed:
-        """A node without the number of its piece's generation among what it missed.
+        """Return a node without the generation of its piece among its stale reads.
 
-        Every run reads it. It stands for code, which whoever has the code compares. It is a reason to run only if what
-        it is in was written as a whole since then, or removed: that is another piece of the same name. `made` is
-        remembered from node to node: since when that was looked for, and when it was.
+        Every run reads the generation. It stands for code, which a process with the code compares. It is a reason to
+        run only if its document was written as a whole since then, or removed: that is another piece of the same name.
+        `made` caches these checks from node to node.
         """
         number, at = generation_of(node.node.piece), node.verified_at
         missed = [seq for place, seq in node.stale if (node.reads[place].doc, node.reads[place].path) == number]
@@ -171,7 +172,7 @@ class AffectedNodes:
         )
 
     def _is_read(self, branch: Branch, piece: int, key: DocKey, made: tuple[DocKey, ...]) -> bool:
-        """Whether a node reads it, besides the one that makes it: a result is among what its node looked at."""
+        """True if a node reads the document, besides the one that makes it: a node also reads its own result."""
         doc = self._store.doc_of(key) or number_of_absent(key)
         return self._store.reader(doc, branch.id, piece) > int(key in made)
 
@@ -185,7 +186,7 @@ class AffectedNodes:
         return [*found.values()]
 
     def _search_keys(self, key: DocKey, paths: set[Path]) -> list[bytes]:
-        """What the bytes of whoever reads at, above or below one of these places hold."""
+        """Return byte strings of which a row contains one if its node reads at, above or below one of these places."""
         names: list[StoredDoc] = [(key.scope, key.id)]  # as long as it had no number
         doc = self._store.doc_of(key)
         if doc is not None:

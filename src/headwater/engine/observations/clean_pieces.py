@@ -1,11 +1,10 @@
-"""Wholes: which pieces were clean as a whole, as of a seq, as a runtime that had all of it said when it left.
+"""Clean pieces: pieces whose nodes were all clean as of a seq, as reported by the runtime that had the piece open.
 
-One row for each piece, beside the rows of its nodes. It is kept only if every observation of the session that says it
-was kept, and goes with the first one that leaves another set of reads, another code or a failure behind: from then on
-nobody has said that all nodes that there are to be are known. Of a piece that was made anew, or removed, only those are
-believed who came after that: others may have nodes of the former one that are clean, and are not told again. It never
-says that one node is clean: what was written after its seq is compared node by node, by admission. Owns these rows;
-what is missing here is asked node by node.
+One row for each piece, beside the rows of its nodes. It is kept only if every observation of the reporting session was
+kept, and is dropped with the first observation of other reads, other code or a failure: from then on it is not known
+that every node has an observation. After a piece is deleted or recreated, reports of sessions opened before that are
+ignored: they may describe the old piece. The row never says that one node is clean: writes after its seq are compared
+node by node, by admission. A piece without a row is asked node by node.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class CleanPieces:
             del self._counted[next(iter(self._counted))]
 
     def remade(self, branch: Branch, piece: str) -> None:
-        """What was known of the nodes of a piece is gone, since another one has its name from now on, or none has."""
+        """Forget the nodes of a piece: another piece has its name from now on, or none has."""
         last = self._store.last_session()
         if len(self._remade) >= MOST:
             self._remade, self._until = {}, last
@@ -68,11 +67,11 @@ class CleanPieces:
         if it can be kept which nodes are to be `awake`; None: that is too much, or cannot be read.
         """
         former = self._remade.get((branch.id, decode_about(said.about).node.piece), self._until)
-        # I7: a node of which nobody told is not among those that would be compared.
+        # I7: a node without an observation is not among those that would be compared.
         is_believed = self._counted[session.id] == said.order - 1 and session.id > former
         self.counted(session)
         if not fingerprint or awake is None:
-            self.changed(node)  # What was said before is not so any more.
+            self.changed(node)  # The former report is not true any more.
         if not (is_believed and fingerprint) or awake is None:
             return
         key = NodeNumbers(branch.id, node.piece, 0, node.member, "", 0)
@@ -85,14 +84,14 @@ class CleanPieces:
         self._known[branch.id, node.piece] = True
 
     def changed(self, node: NodeNumbers) -> bool:
-        """A node of a piece is not what it was, or is new. True: something was dropped because of that."""
+        """Note that a node of a piece changed, or is new. True: a row was dropped because of that."""
         at = (node.branch, node.piece)
         if self._known.get(at) is False:
             return False
         self._known[at] = False
         if len(self._known) > MOST:
             del self._known[next(iter(self._known))]
-        member = self._store.number_of(WHOLE) or 0  # 0: nobody has said anything yet
+        member = self._store.number_of(WHOLE) or 0  # 0: no piece was reported yet
         key = NodeNumbers(*at, 0, member, "", 0)
         if not member or self._store.observation(key) is None:
             return False

@@ -1,12 +1,8 @@
-"""The stored form of an observation: some bytes that change with every run, and some that seldom do.
+"""The stored form of an observation: a part that changes with every run, and a part that seldom does.
 
-`State` is what a run changes; `Body` is what a node read and started. A document is named by its number where it has
-one: a piece of a thousand nodes says the names of its documents once, among the documents of the space. Owns these
-forms and the number that stands for a document that was never written; never decides.
-
-Rows of observations as a question sees them: which of them it is about, what they hold, the names behind numbers.
-
-Owns how a choice of nodes becomes a range of rows, and the names that one answer looks up. Never decides what is clean.
+`State` changes with every run; `Body` has the node's reads and the work that it started. A document is named by its
+number where it has one, so that a piece of a thousand nodes stores the names of its documents once. Also turns a filter
+of nodes into a range of rows, and looks up the names of one answer (`NameCache`). Never decides which nodes are clean.
 """
 
 from __future__ import annotations
@@ -28,7 +24,7 @@ StoredDoc = int | tuple[str, str]
 
 
 class State(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
-    """What changes with every run. Texts are numbers of names; 0: an empty one."""
+    """The part that changes with every run. Texts are numbers of names; 0: an empty one."""
 
     kind: int
     fingerprint: int
@@ -52,7 +48,7 @@ class StoredRead(
 
 
 class Body(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
-    """What a node read here, and what it started."""
+    """The reads of a node in this space, and the work that it started."""
 
     reads: tuple[StoredRead, ...]
     children: tuple[str, ...] = ()
@@ -100,7 +96,7 @@ class NodeFilter(NamedTuple):
     child: str | None
 
     def begin(self, branch: int) -> tuple[NodeNumbers, int]:
-        """What comes before the first of them, and how many of its parts all of them share: those up to a gap."""
+        """Return the key before the first row, and how many key columns all rows share: those up to a gap."""
         first = first_of(branch, 0)
         for length, part in enumerate(self, 1):
             if part is None:
@@ -119,7 +115,7 @@ class NodeFilter(NamedTuple):
 
 
 class ObservedNode(NamedTuple):
-    """Which node it is about, in numbers, and what is the same in all its runs."""
+    """The node of an observation, in numbers, and the fields that are the same in all its runs."""
 
     node: NodeNumbers
     kind: int
@@ -130,7 +126,7 @@ class ObservedNode(NamedTuple):
 
 
 class StoredState(NamedTuple):
-    """What is stored of a node, as far as the next observation of it needs that."""
+    """The stored fields of a node that its next observation needs."""
 
     changed_at: int
     verified_at: int
@@ -138,7 +134,7 @@ class StoredState(NamedTuple):
     order: int
     what: tuple[int, int, int, int]  # its kind, fingerprint and gate, and how it failed
     body: bytes
-    footprint: bytes  # that the body was made of, if making it again would give the same; empty: nobody knows
+    footprint: bytes  # bytes that the body was made of, if encoding it again gives the same; empty: unknown
 
 
 class NameCache:
@@ -181,7 +177,7 @@ class NameCache:
 
 
 def first_of(branch: int, piece: int) -> NodeNumbers:
-    """What comes before all nodes of a piece."""
+    """Return the key before all nodes of a piece."""
     return NodeNumbers(branch, piece, -1, -1, "", -1)
 
 
@@ -194,7 +190,7 @@ def pages_of(store: Store, branch: int, piece: int, size: int) -> Iterator[list[
 
 
 def forms_of(row: ObservationRow) -> tuple[State, Body] | None:
-    """What a row holds; None: that cannot be read."""
+    """Decode a row; None if it cannot be read."""
     try:
         return decode_state(row.state), decode_body(row.body)
     except (msgspec.MsgspecError, ValueError):

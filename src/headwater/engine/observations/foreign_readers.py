@@ -1,9 +1,10 @@
-"""Mirrors: which pieces of other spaces read documents here, and what the pieces of this space read elsewhere.
+"""Readers in other spaces: the pieces of other spaces that read documents here, and the reads of local pieces
+elsewhere.
 
-A mirror points back at its owner: a space, a branch of it and a piece. It is no mark: that a document was written since
-is said by its head, so that no commit pays for those who read it from afar, and a mirror that comes late, after a crash
-between the two spaces, finds what it missed. Owns how what is said of a piece changes its mirror; never decides whether
-a node is clean: whoever comes back asks that here, by the function that admits commits.
+A mirror points back at its owner: a space, a branch of it and a piece. It is no mark: the head of a document tells that
+it was written since, so that no commit pays for readers in other spaces, and a mirror that arrives late, after a crash
+between the two spaces, finds the missed writes. Owns the update of a piece's mirror; never decides whether a node is
+clean: a process that resumes a node asks that here, by the function that admits commits.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def owner_text(space: str, branch: str) -> str:
 
 
 def store_reader(store: Store, names: InternedNames, branch: int, said: Mirror, most: int) -> None:
-    """Note what a piece of another space reads here, inside the open store transaction."""
+    """Store the reads of a piece of another space in this one, inside the open store transaction."""
     texts = (owner_text(said.owner, said.branch), said.piece)
     if not said.docs and None in [store.number_of(text) for text in texts]:
         return  # There is none to be taken away.
@@ -48,7 +49,7 @@ def said_row(store: Store, branch: int, owner: int, piece: int, said: Mirror, mo
     stored = _stored(store, branch, owner, piece)
     at = said.at or 0
     if said.at is not None and stored is not None and said.at <= stored.at:
-        # Somebody else who speaks for the piece may know more: too much is found, never too little.
+        # Another process with the piece open may know more: too much is found, never too little.
         known = dict(stored.docs)
         both = {doc: min(known.get(doc, seq), seq) for doc, seq in docs.items()} | {
             doc: seq for doc, seq in known.items() if doc not in docs
@@ -92,7 +93,9 @@ def readers_changed_since(
 
 
 def read_elsewhere(store: Store, after: NodeNumbers, size: int, most: int) -> tuple[tuple[Abroad, ...], NodeKey | None]:
-    """What nodes of a piece read of other spaces, as of the earliest seq that one of them saw; some of its nodes."""
+    """Return the reads of a piece's nodes in other spaces, as of the earliest seq that one of them saw; some of its
+    nodes.
+    """
     found: dict[tuple[str, str, DocKey], int] = {}
     rows = store.observations_after(after, size)
     following: NodeKey | None = None

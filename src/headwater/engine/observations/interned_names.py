@@ -1,8 +1,8 @@
-"""Names: the texts that what is stored of nodes shares, by number; and those that nothing shares any more.
+"""String interning for observation rows: each text is stored once under a number. Sweeps texts that no row uses.
 
-Fingerprints, members and errors of former programs are named by no row after a while. When there are far more names
-than rows could use, they are swept: some rows with each transaction that observes, so that no commit pays for it at
-once. What is used while a sweep is under way is kept by it. Owns the table; what it is in memory follows the disk.
+Fingerprints, members and errors of former programs are unused after a while. When there are far more names than rows
+could use, they are swept: some rows with each transaction that observes, so that no commit pays for all of it. A name
+that is used during a sweep is kept. Owns the table; its memory follows the disk.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PER_ROW: Final = 2
 
 
 class _Sweep:
-    """How far a sweep is: first every row says what it uses, then what nobody said is dropped."""
+    """The progress of a sweep: first it collects the names that rows use, then it drops all others."""
 
     __slots__ = ("after", "branches", "mirrors", "number", "used")
 
@@ -46,7 +46,7 @@ class InternedNames:
         self.forget()
 
     def forget(self) -> None:
-        """Drop everything kept in memory: what is on the disk decides."""
+        """Drop everything kept in memory, so that the disk decides."""
         self._numbers: dict[str, int] = {}
         self._sweep: _Sweep | None = None
         self.is_added = False  # whether a name was added since this was set back
@@ -67,7 +67,7 @@ class InternedNames:
         return number
 
     def shorten(self, most: int) -> None:
-        """Let go of what was remembered first."""
+        """Evict the oldest names from memory."""
         while len(self._numbers) > most:
             del self._numbers[next(iter(self._numbers))]
 

@@ -1,9 +1,9 @@
-"""Observed: what is known of nodes, and whether it still holds. Comparison decides.
+"""Queries about nodes: their last runs, and whether these are still up to date. Comparison decides.
 
 A node is clean as far as this space knows if its recorded reads would be admitted now, by the function that admits
-commits. A read of a document that was not written since its node was verified is not even looked at: that is what
-admission itself begins with. Marks are not stored: who is dirty, and because of which documents, follows from the
-heads. Answers; never writes, and never makes a node run.
+commits. A read of a document that was not written since its node was verified is skipped, as admission itself does.
+Marks are not stored: the dirty nodes and the documents that made them dirty follow from the heads. Answers; never
+writes, and never makes a node run.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ from headwater.protocol.observations import (
 
 MOST_CAUSES: Final = 16  # of one piece's backlog
 Stale = tuple[tuple[int, int], ...]
-"""Reads that would not be admitted now: the place of each, and the seq of what it missed."""
+"""Reads that would not be admitted now: the index of each, and the seq of the write that it missed."""
 
 
 class ObservationQueries:
@@ -120,7 +120,7 @@ class ObservationQueries:
     # ---- is it clean -----------------------------------------------------------------------------
 
     def stale(self, branch: Branch, reads: tuple[Read, ...]) -> Stale:
-        """The reads that would not be admitted now, by their place, each with the seq of what it missed."""
+        """Return the reads that would not be admitted now, by index, each with the seq of the write that it missed."""
         # fault observations.every_node_clean: return ()
         # fault observations.first_read_compared: found = self._admission.conflict(NO_SESSION, branch, reads[:1])
         found = self._admission.conflict(NO_SESSION, branch, reads)
@@ -133,9 +133,9 @@ class ObservationQueries:
     def _check_log(
         self, branch: Branch, reads: tuple[Read, ...], chains: dict[int, int]
     ) -> tuple[tuple[int, int], ...]:
-        """The same for reads that somebody brings from elsewhere: what another log said is not current in this one."""
+        """Return the same for reads brought from another space: a seq of another log is not current in this one."""
         last_seq, kept_from = self._log.last_seq, self._log.kept_from
-        # Nothing is left of what was compacted away that could tell which log it was: then it is as if it were another.
+        # Compacted history cannot tell which log a seq was of: then it counts as another one.
         others = {
             at for at, chain in chains.items() if 0 < at < kept_from or not self._log.may_have_ended_at(at, chain)
         }
@@ -165,7 +165,7 @@ class ObservationQueries:
         choice = NodeFilter(piece, asked.generation, member, asked.child)
         first, length = choice.begin(branch.id)
         after = first if asked.after is None else max(first, self._cursor(branch, asked.after))
-        # Where what is chosen lies together, no more is read than is answered.
+        # Where the chosen rows are adjacent, no more are read than are answered.
         size = self._limits.page if asked.reads is not None or choice.has_gaps else min(limit + 1, self._limits.page)
         rows = self._store.observations_after(after, size)
         texts, chosen, whole = NameCache(self._store), list[ObservationRow](), self._store.number_of(WHOLE)
@@ -210,7 +210,7 @@ class ObservationQueries:
                 one = self._to_answer(branch, row, state, body, written, texts)
                 found.append(one if is_any or not one.stale else self._meeting.ignore_generation(branch, one, made))
             except CorruptionError:
-                continue  # Verifying says what is wrong with it; whoever resumes runs the node.
+                continue  # `verify` reports the damage; a process that resumes runs the node.
         return found
 
     def _to_answer(
@@ -276,7 +276,7 @@ class ObservationQueries:
         return found, texts.name(pieces[-1]) if len(pieces) == size else None
 
     def _met(self, branch: Branch, asked: QueryMet) -> Met:
-        """The nodes of pieces that are stale because of what was written since, or that read some documents."""
+        """Return the nodes of pieces that are stale because of writes since, or that read certain documents."""
         seq, most = self._log.last_seq, max(1, min(asked.limit, self._limits.query_documents))
         piece = self._store.number_of(asked.piece)
         if piece is None and asked.also:
@@ -354,7 +354,7 @@ class ObservationQueries:
             texts.load_names(pieces[:size])
             names = [texts.name(piece) for piece in pieces[:size]]
             if (owner := whose_record(doc)) and owner not in names:
-                names = [owner, *names]  # Whoever goes on from the last of them misses none.
+                names = [owner, *names]  # A caller that goes on from the last of them misses none.
             if names:
                 marks.append(Mark(doc, seq, tuple(names), len(pieces) > size))
         return marks, through

@@ -24,9 +24,9 @@ class ReaderIndex:
         self.forget()
 
     def forget(self) -> None:
-        """Drop everything kept in memory: what is on the disk decides."""
+        """Drop everything kept in memory, so that the disk decides."""
         self._changes: dict[tuple[int, int, int], int] = {}  # by how many, for a document, a branch and a piece
-        self._absent: bool | None = None  # whether anybody reads what was never written; None: not known
+        self._absent: bool | None = None  # whether any node reads a document that was never written; None: not known
 
     @property
     def is_changed(self) -> bool:
@@ -42,7 +42,7 @@ class ReaderIndex:
                 self._changes[at] = self._changes.get(at, 0) + change
 
     def _number(self, doc: StoredDoc) -> int:
-        """What stands for a document: its number, if it has one by now."""
+        """Return the number that stands for a document: its own, if it has one by now."""
         if isinstance(doc, int):
             return doc
         key = DocKey(*doc)

@@ -1,18 +1,17 @@
-"""Observing: what nodes last did is kept with the commits that their runs made, or dropped, each by itself.
+"""Keeps the observations of nodes, each with the commit of its run, or drops it.
 
-Owns the rows of observations; which pieces read which documents is the reader index's. One is kept if its reads
-are current: because they were admitted with its commit, or by the same function. It comes in place of what was observed
-of its node before, never of what was observed later. It has no seq, makes no row of the log and is told to nobody. What
-is dropped fails nothing: its node is then as unknown as before.
+Owns the rows of observations; `reader_index` finds the pieces that read a document. An observation is kept if its reads
+are current: because they were admitted with its commit, or by the same function. It replaces an earlier observation of
+its node, never a later one. It has no seq, makes no log row and is sent to no peer. Dropping one fails nothing: its
+node is then as unknown as before.
 
-No commit writes a mark for those who read what it writes: that a document was written after a node was verified is said
-by its head, for every reader at once. So a mark can neither be missing nor be cleared together with another (see
-`observed`), and a document with ten thousand readers costs what one without costs.
+No commit writes a mark for the readers of its documents: the head of a document tells all of them at once that it was
+written after a node was verified. So a mark can neither be missing nor be cleared together with another (see
+`queries`), and a document with ten thousand readers costs as much as one without.
 
-Remade: a piece whose record is made, or removed, is another one; what was known of its nodes is gone with that.
-
-In the transaction of the commit that does it, whoever made it and whether or not anybody says so: there is no moment,
-and no crash, after which a node of a new piece could be taken for one that had run. Owns which commits these are.
+A piece whose record is made, or removed, is another piece. `ReplacedPieces` drops the observations of the former one in
+the transaction of that commit, so that after no moment and no crash a node of the new piece is taken for one that had
+run.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ TOO_MUCH: Final = "an observation names more, or longer, than is kept of a node"
 
 
 class ObservationWriter:
-    """Keeps observations, inside the open store transaction. `is_on` False: keeps none, and nobody is served any."""
+    """Keeps observations, inside the open store transaction. `is_on` False: keeps none."""
 
     __slots__ = (
         "_abouts",
@@ -108,7 +107,7 @@ class ObservationWriter:
         self.forget()
 
     def forget(self) -> None:
-        """Drop everything kept in memory: what is on the disk decides."""
+        """Drop everything kept in memory, so that the disk decides."""
         self._names.forget()
         self._abouts: dict[tuple[int, bytes], ObservedNode] = {}  # by branch
         self._known: dict[NodeNumbers, StoredState] = {}
@@ -123,14 +122,14 @@ class ObservationWriter:
     # ---- what a frame observes -------------------------------------------------------------------
 
     def noted(self, session: Session, branch: Branch, observation: Observation) -> None:
-        """A run that changed nothing: kept as of now if what it read is what is there, by the rule for commits."""
+        """Keep a run that changed nothing, as of now, if its reads are current by the rule for commits."""
         last_seq = self._log.next_seq - 1
         try:
             about = self._abouts.get((branch.id, observation.about)) or self._about(branch, observation.about)
             if about.is_whole:
-                # What is known of its nodes is from now on known of its generation, which they are asked for by.
+                # From now on its nodes are known by the piece's generation, which queries ask for.
                 if observation.seq <= last_seq and self._is_of_this_generation(about.node):
-                    self._write()  # What was kept in this group is part of it.
+                    self._write()  # Observations kept in this group are part of it.
                     self._names.used((about.node.piece, about.node.member, about.fingerprint))
                     self.wholes.said(
                         session, branch, about.node, about.fingerprint, observation, self._awake(observation)
@@ -205,8 +204,8 @@ class ObservationWriter:
             return
         known = self._known.get(node) or self._stored(node)
         if known is not None and _is_later(known, said):
-            return  # It is a replay, or came after what was observed later.
-        # What can be refused is looked at first: past it, memory and rows change together.
+            return  # It is a replay, or a later run was observed already.
+        # All refusals come first: past them, memory and rows change together.
         is_remembered = known is not None and known.footprint == observation.footprint
         reads, body = (None, known.body) if known is not None and is_remembered else self._body(branch, observation)
         check_names((observation.failed,))
@@ -224,7 +223,7 @@ class ObservationWriter:
             if known is None or known.body != body:
                 self._readers.change(node, () if known is None else decode_body(known.body).reads, reads)
             if any(type(read.doc) is tuple for read in reads):
-                made_of = b""  # What was never written is named; once it has a number, it is not any more.
+                made_of = b""  # A document that was never written is named; once it has a number, it is not any more.
         if known is None:
             self._added += 1
         self._rows[node] = ObservationRow(*node, state, body)
@@ -264,7 +263,7 @@ class ObservationWriter:
         return reads, encode_form(Body(reads, footprint.children))
 
     def flush(self) -> bool:
-        """Write what was kept. False: nothing was written since this was asked last."""
+        """Write the kept observations. False: none were written since the last call."""
         if self._rows or self._below or self._readers.is_changed:
             self._write()
         is_written, self._is_written = self._is_written or self._names.is_added, False
@@ -291,7 +290,9 @@ class ObservationWriter:
     # ---- nodes that are no more ------------------------------------------------------------------
 
     def _is_of_this_generation(self, node: NodeNumbers) -> bool:
-        """An older generation is not observed any more; what is known of it is known of a newer one, code and all."""
+        """True if the node is not of an older generation: those are not observed any more, and a newer one has replaced
+        them.
+        """
         at = (node.branch, node.piece)
         newest = self._generations.get(at)
         if newest is None:
@@ -304,7 +305,7 @@ class ObservationWriter:
 
     def _renew(self, node: NodeNumbers) -> None:
         """Another version of its class runs a piece: nodes whose code is the same in it have not changed."""
-        self._write()  # What was kept in this group may be part of it.
+        self._write()  # Observations kept in this group may be part of it.
         self.wholes.changed(node)
         for rows in pages_of(self._store, node.branch, node.piece, self._limits.page):
             older = [row for row in rows if row.generation < node.generation]
@@ -315,8 +316,8 @@ class ObservationWriter:
                 self._known.pop(row.key, None)
 
     def remove(self, node: NodeNumbers, *, whole_piece: bool, is_over: Callable[[State], bool]) -> bool:
-        """Forget one node, or all of a piece, as far as what is known of them is over. True: a piece had some."""
-        self._write()  # What was kept in this group may be part of it.
+        """Forget one node, or all of a piece, as far as `is_over` says of their states. True: a piece had some."""
+        self._write()  # Observations kept in this group may be part of it.
         had_some = False
         if whole_piece:
             for rows in pages_of(self._store, node.branch, node.piece, self._limits.page):
@@ -351,7 +352,7 @@ class ObservationWriter:
         self.forget()
 
     def mirror(self, branch: Branch, said: Mirror) -> None:
-        """Note what a piece of another space reads here, in place of what was noted before."""
+        """Store the reads of a piece of another space in this one, in place of its former ones."""
         if self.is_on:
             store_reader(self._store, self._names, branch.id, said, self._limits.commit_reads)
 
@@ -394,14 +395,14 @@ class ObservationWriter:
         row = self._store.observation(node)
         forms = forms_of(row) if row is not None else None
         if row is None or forms is None:
-            return None  # What cannot be read is as if it were not there.
+            return None  # An unreadable row counts as none.
         state = forms[0]
         what = (state.kind, state.fingerprint, state.gate, state.failed)
         return StoredState(state.changed_at, state.verified_at, state.session, state.order, what, row.body, b"")
 
 
 def _is_later(stored: State | StoredState, said: tuple[int, int, int]) -> bool:
-    """Whether what is stored is of a later run, or the same one: by its session's count, or by what both had seen."""
+    """True if the stored run is later, or the same one: by its session's count, or by the seqs that both had seen."""
     session, order, seq = said
     return stored.order >= order if stored.session == session else stored.verified_at > seq
 
@@ -413,13 +414,13 @@ def check_names(names: Iterable[str]) -> None:
 
 
 def _shorten(held: dict[Any, Any], most: int) -> None:
-    """Let go of what was remembered first."""
+    """Evict the oldest entries."""
     while len(held) > most:
         del held[next(iter(held))]
 
 
 class ReplacedPieces:
-    """Forgets what was observed of former pieces, inside the open store transaction."""
+    """Drops the observations of former pieces, inside the open store transaction."""
 
     __slots__ = ("_observing", "_store")
 
@@ -428,14 +429,14 @@ class ReplacedPieces:
         self._observing = observing
 
     def forget(self, branch: Branch, commit: Commit) -> None:
-        """A commit was admitted, and what was observed of its own run is not kept yet."""
+        """Drop observations after a commit was admitted, before those of its own run are kept."""
         # fault+ remade.observations_kept: return
         for operation in commit.operations:
             id = whose_record(operation.doc)
             if id and any(not patch.path for patch in operation.patches):
                 piece = self._store.number_of(id)
                 if piece is not None:
-                    # I7: also what another session has observed by now; it was of the former one.
+                    # I7: also observations of other sessions by now; they were of the former piece.
                     node = NodeNumbers(branch.id, piece, 0, 0, "", 0)
                     if self._observing.remove(node, whole_piece=True, is_over=lambda _: True):
                         self._observing.wholes.remade(branch, id)

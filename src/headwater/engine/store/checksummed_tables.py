@@ -1,9 +1,8 @@
-"""Tables whose rows carry a seal: how such a row is written and read, and whether all of them are there.
+"""Tables whose rows carry a checksum (seal): statements that write and read such rows, and checks for missing rows.
 
-A seal tells that a row was edited, never that it is gone. So the number of rows is kept beside some tables; documents
-are numbered without a gap; of `meta` it is known which keys there are; and what compaction keeps from before its line
-is summed up when it is drawn. All other rows are missed by whoever replays the log. Owns nothing but these statements;
-never repairs.
+A seal shows that a row was edited, never that it is gone. So the number of rows is kept beside some tables; documents
+are numbered without a gap; the keys of `meta` are known; and the rows that compaction keeps from before its boundary
+are summed up when it runs. A replay of the log misses all other rows. Never repairs.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class ChecksummedTable:
         self._shown = shown
 
     def opened(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
-        """What a row holds, once its seal is known to be whole."""
+        """Return the columns of a row, after checking its seal."""
         held = row[1:]
         if row[0] != self.seal(*held):
             raise broken_seal(self._shown(*held))
@@ -102,7 +101,7 @@ class ChecksummedTable:
 
 
 class _Documents(ChecksummedTable):
-    """Numbered from 1 on, and none is ever dropped. How many there are is for whoever knows the log to say."""
+    """Documents are numbered from 1 on and never dropped. Their number is checked against the log (`verify`)."""
 
     def check(self, db: Database) -> None:
         super().check(db)

@@ -26,7 +26,7 @@ CHECKPOINT_PAGES: Final = 4_096
 """Pages in the write-ahead log before they are moved into the file: 16 MiB, since each move costs two syncs."""
 
 LOGS: Final = ("-wal", f"-wal{COPY}")
-"""Files beside a space's file that hold what is not in it yet."""
+"""Files beside a space's file that hold content which is not in it yet."""
 
 
 class Database:
@@ -88,7 +88,7 @@ class Database:
         final, draft = FilePath(self._path), FilePath(f"{self._path}.new")
         for left in (FilePath(f"{final}{suffix}") for suffix in LOGS):
             if left.exists():
-                # It would be taken for the new file's, and what is in it be written over the new file.
+                # SQLite would take it for the log of the new file and write its content over the new file.
                 raise StorageError(
                     f"{left} is left of a space whose file {final.name} is gone. Put the file back beside it, or "
                     "delete what is left, and with it the last commits of that space."
@@ -129,8 +129,8 @@ class Database:
         try:
             self._attach()
         except CorruptionError:
-            # The file may be in need of a log that was torn while it was written again. Nobody else has it: whoever
-            # has it has it alone, and this one would not have come to read it.
+            # The file may need a log that was torn while it was written again. No other process has it open: the owner
+            # holds a lock, and this process would not have got here.
             if not self._write_log_again(only_if_torn=True):
                 raise
             self._attach()
@@ -138,7 +138,7 @@ class Database:
             # C6: frames in the write-ahead log may never have been synced, and a sync that failed may have left
             # them as if they were: they are made sure of before anything relies on them.
             if self._write_log_again():
-                self._discard()  # what it has read was torn
+                self._discard()  # it has read torn content
                 self._attach()
             self._check_header()
             self.run(f"PRAGMA synchronous={self._synchronous}")
@@ -156,7 +156,7 @@ class Database:
             raise
 
     def _log_room(self) -> WalPreallocation | None:
-        """Whoever does not wait for the disk has nothing of it."""
+        """Return the preallocation of the log, or None for a database that does not wait for the disk."""
         if self._room_from is None or self._synchronous != "FULL" or self._path == ":memory:":
             return None
         page_size, pages = self.number("PRAGMA page_size"), self.number("PRAGMA wal_autocheckpoint")
@@ -205,7 +205,7 @@ class Database:
         self.commit()
 
     def reopen(self) -> None:
-        """Start over with what is on the disk. A space that was only in memory starts over empty.
+        """Start over with the content of the disk. A space that was only in memory starts over empty.
 
         MovedError: another file, or none, is in its place.
         """
@@ -229,8 +229,8 @@ class Database:
         try:
             self._connection.close(True)
         except apsw.Error:
-            # The disk that failed may fail again here. The file is opened afresh next, and judged by what is
-            # on the disk; nothing that this connection knew counts any more.
+            # The disk that failed may fail again here. The file is opened afresh next and judged by its content; this
+            # connection's knowledge does not count any more.
             return
 
     # ---- statements ------------------------------------------------------------------------------
@@ -318,7 +318,7 @@ class Database:
     # ---- transactions ----------------------------------------------------------------------------
 
     def begin(self, *, synced: bool = True) -> None:
-        """Not `synced`: what it writes is durable with whatever is synced next, in its order."""
+        """Begin a transaction. Not `synced`: it is durable with the next synced transaction, in its order."""
         # fault+ store.answered_before_commit: if self._connection.in_transaction: self.run("COMMIT")
         if synced is self._is_relaxed and self._synchronous == "FULL":
             self.run(f"PRAGMA synchronous={'FULL' if synced else 'NORMAL'}")
@@ -371,7 +371,7 @@ class Database:
         self.run("RELEASE one")
 
     def copy(self, other: Database) -> None:
-        """Become what another one is, in one transaction."""
+        """Replace all content by that of another database, in one transaction."""
         try:
             with self._connection.backup("main", other._connection, "main") as backup:
                 while not backup.done:
@@ -416,7 +416,7 @@ def is_disk_full(error: apsw.Error, connection: apsw.Connection) -> bool:
 
 
 def check_length(file: FilePath) -> None:
-    """Found before opening: a file that lost its end. SQLite would take what is left for all there is."""
+    """Raise for a file that lost its end, before opening: SQLite would take the rest for the whole file."""
     header = b""
     if file.is_file():
         with file.open("rb") as opened:

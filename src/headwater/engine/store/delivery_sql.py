@@ -1,7 +1,7 @@
-"""The statements on subscriptions, targets, what was passed over, and attempts. Decides nothing.
+"""The statements on subscriptions, targets, parked records and attempts. Decides nothing.
 
-Part of the store on SQLite. Whatever is asked for by its due time is found by an index that leaves out what is not due
-at all, so that a claim costs the same however many targets there are.
+Part of the store on SQLite. Rows are found by due time through an index that leaves out rows which are not due at all,
+so that a claim costs the same however many targets there are.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from headwater.engine.store.checksummed_tables import ATTEMPTS, PARKED, RECORDS,
 from headwater.engine.store.database import Database
 from headwater.engine.store.port import NEVER, AttemptRow, ParkedRow, Place, RecordRow, SubscriptionRow, TargetRow
 
-# The index is used only where the statement says what it leaves out.
+# SQLite uses a partial index only where the statement repeats its condition.
 _DUE: Final = f"INDEXED BY targets_by_due WHERE reaction=? AND due_us<{NEVER}"
 _BLOCKED: Final = "INDEXED BY targets_blocked WHERE reaction=? AND state=3"
 _KEYED: Final = "INDEXED BY records_by_key WHERE topic=? AND branch=? AND key=? AND (seq, ordinal)>(?,?)"

@@ -1,8 +1,8 @@
-"""A space that may not exist yet: its file is made by the first commit, not by whoever looks first.
+"""A space that may not exist yet: its file is made by the first commit, not by the first reader.
 
-Until then everything is in memory: the sessions that look, and that there is nothing. What must survive (a commit, a
-branch, a lease, who reads it from elsewhere) makes the file and moves what was there into it, in one transaction and
-before anything is answered. Nothing else about a store changes here.
+Until then everything is in memory: the sessions, and an empty space. Content that must survive (a commit, a branch, a
+lease, a reader in another space) makes the file and moves the memory into it, in one transaction and before any answer.
+Nothing else about a store changes here.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class LazyFileStore(SqliteStore):
 
     def put_mirror(self, row: MirrorRow) -> None:
         super().put_mirror(row)
-        self._is_needed = self._is_needed or bool(row.body)  # Whoever writes here first is to find who reads it.
+        self._is_needed = self._is_needed or bool(row.body)  # so that its first writer finds the readers
 
     def commit(self) -> None:
         super().commit()
@@ -68,7 +68,7 @@ class LazyFileStore(SqliteStore):
         self._is_needed = False
 
     def _move(self, path: FilePath) -> None:
-        """C6: what was committed in memory is on the disk when this returns; if it fails, `reopen` decides."""
+        """C6: everything committed in memory is on the disk when this returns; if it fails, `reopen` decides."""
         self._check()
         memory = self._db
         file = Database(str(path), synchronous=self._synchronous, vfs=None, migrations=MIGRATIONS)
@@ -86,7 +86,7 @@ class LazyFileStore(SqliteStore):
         self._is_needed = False
 
     def reopen(self) -> None:
-        """Start over with what is on the disk: the file, if it was made, or a space that is as new as at first."""
+        """Start over with the content of the disk: the file, if it was made, or an empty space."""
         self._is_needed = False
         if self._path is not None and self._path.exists():
             self._db.close()

@@ -1,7 +1,7 @@
-"""The statements on what nodes last did: names, observations, readers and mirrors. Decides nothing.
+"""The statements on observations: names, observations, readers and mirrors. Decides nothing.
 
-Part of the store on SQLite. A row that was edited outside is left out of what is listed: to whoever resumes, that is
-the same as a node of which nothing is known. Verifying finds it, and that one is missing, by its seal and their number.
+Part of the store on SQLite. A row that was edited outside is left out of lists: to a reader that is the same as a node
+without an observation. `verify` finds the edit by its seal, and a missing row by their number.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headwater.engine.store.row_checksum import observation_seal
 
 T = TypeVar("T", int, str)
 
-_PUT: Final = "INSERT OR REPLACE INTO observations VALUES (?,?,?,?,?,?,?,?,?)"  # half of what an upsert costs
+_PUT: Final = "INSERT OR REPLACE INTO observations VALUES (?,?,?,?,?,?,?,?,?)"  # costs half as much as an upsert
 _KEY: Final = "branch=? AND piece=? AND generation=? AND member=? AND child=? AND scope=?"
 _AFTER: Final = "WHERE (branch, piece, generation, member, child, scope)>(?,?,?,?,?,?)"
 _ORDER: Final = "ORDER BY branch, piece, generation, member, child, scope LIMIT ?"
@@ -198,7 +198,7 @@ class ObservationTables:
         return self._db.one("SELECT doc FROM readers WHERE doc<0 LIMIT 1") is not None
 
     def rename_readers(self, doc: int, into: int) -> None:
-        """A document has a number from now on: whoever read it before is a reader of that."""
+        """Give readers of a document that was absent its number, now that it has one."""
         for row in self._db.all(READERS.select + "WHERE doc=?", (doc,)):
             held = READERS.opened(row)
             READERS.drop(self._db, "doc=? AND branch=? AND piece=?", held[:3])

@@ -1,16 +1,14 @@
-"""The store port: everything the engine asks of a database, and nothing that decides.
+"""The store port: the rows of a space and everything the engine asks of a database. Decides nothing.
 
-One store holds one space. All methods are synchronous and are called from one thread. Between `begin` and
-`commit` all writes belong to one transaction; `savepoint` opens the part of one commit inside it. A method
-that fails raises `StorageError`; after a failed `commit` the fate of the transaction is unknown and the
-store must be reopened before anything else is asked of it (C7). A row of a `Part`, edited outside, is a
-`CorruptionError` for whoever reads it: nothing else in the space would tell. Of those that only save work (snapshots,
-pages of heads, `meta`), it is one for whoever asks with `check`.
+One store holds one space. All methods are synchronous and are called from one thread. Between `begin` and `commit` all
+writes belong to one transaction; `savepoint` opens the part of one commit inside it. A method that fails raises
+`StorageError`; after a failed `commit` the fate of the transaction is unknown and the store must be reopened before
+anything else is asked of it (C7). Reading a row of a `Part` that was edited outside raises `CorruptionError`, since
+nothing else in the space would tell. Rows that only save work (snapshots, pages of heads, `meta`) are checked by
+`check`.
 
-The part of the store port about reactions: subscriptions, targets, what was passed over, and attempts.
-
-Rows and questions, and nothing that decides. What is claimed next is found by its due time: none of these questions
-costs more because there are more targets.
+`DeliveryStore` is the part of the port about reactions: subscriptions, targets, parked records and attempts. The next
+targets of a claim are found by due time: none of its questions costs more because there are more targets.
 """
 
 from __future__ import annotations
@@ -68,8 +66,8 @@ class LogRow(NamedTuple):
 class HeadRow(NamedTuple):
     """The latest write to a document on a branch, and how far it is from its last snapshot.
 
-    Rows are written back now and then, not with every commit: together they describe the log up to the seq
-    in `meta` under `HEADS_SEQ`. What came after is found in the log when the space is opened.
+    Rows are written back now and then, not with every commit: together they describe the log up to the seq in `meta`
+    under `HEADS_SEQ`. Later writes are found in the log when the space is opened.
     """
 
     branch: int
@@ -135,7 +133,7 @@ class EventRow(NamedTuple):
 
 
 class RecordRow(NamedTuple):
-    """A record that was emitted. It stays, whoever it was delivered to."""
+    """A record that was emitted. It stays after it was delivered."""
 
     seq: int
     ordinal: int
@@ -148,7 +146,7 @@ class RecordRow(NamedTuple):
 
 
 class NodeNumbers(NamedTuple):
-    """Which node on which branch: what `NodeKey` says, with names as numbers. Rows come in this order."""
+    """A node on a branch: its `NodeKey` with names as numbers. Rows come in this order."""
 
     branch: int
     piece: int
@@ -159,7 +157,7 @@ class NodeNumbers(NamedTuple):
 
 
 class ObservationRow(NamedTuple):
-    """What a node last did. `engine.observed_form` says what its bytes hold."""
+    """The last run of a node. `engine.observations.codec` describes its bytes."""
 
     branch: int
     piece: int
@@ -185,7 +183,7 @@ class ReaderRow(NamedTuple):
 
 
 class MirrorRow(NamedTuple):
-    """What a piece of another space reads here."""
+    """The reads of a piece of another space in this space."""
 
     branch: int
     owner: int
@@ -202,7 +200,7 @@ class LeaseRow(NamedTuple):
 
 @dataclass(slots=True)
 class Visited:
-    """What the store touched so far. Tests gate on differences of these counts, never on seconds."""
+    """Counts of rows that the store touched so far. Tests gate on differences of these counts, never on seconds."""
 
     statements: int = 0
     rows: int = 0
@@ -221,9 +219,10 @@ class Store(Protocol):
 
     @property
     def delivery(self) -> DeliveryStore:
-        """What was emitted, and for whom."""
+        """The part of the store about reactions."""
 
-    # transactions; what is not `synced` survives a crash of the process, and the machine's once anything later does
+    # transactions; one that is not `synced` survives a crash of the process, and one of the machine once a later one is
+    # synced
     def begin(self, *, synced: bool = True) -> None: ...
     def commit(self) -> None: ...
     def rollback(self) -> None: ...
@@ -233,7 +232,7 @@ class Store(Protocol):
     def reopen(self) -> None: ...
     def close(self) -> None: ...
 
-    # what the space is
+    # settings of the space
     def meta(self, key: str) -> str | None: ...
     def put_meta(self, key: str, value: str) -> None: ...
 
@@ -275,7 +274,7 @@ class Store(Protocol):
     def put_session(self, row: SessionRow) -> None: ...
     def last_session(self) -> int: ...
 
-    # what was edited outside
+    # rows edited outside
     def check(self, part: Part) -> None: ...
     def sum_before(self, seq: int) -> int: ...
 
@@ -293,7 +292,7 @@ class Store(Protocol):
     def lease(self, name: str) -> LeaseRow | None: ...
     def put_lease(self, row: LeaseRow) -> None: ...
 
-    # what nodes last did; a row that was edited is left out of lists, as if it were not there
+    # observations; a row that was edited is left out of lists, as if it were not there
     def name_of(self, number: int) -> str | None: ...
     def number_of(self, name: str) -> int | None: ...
     def add_name(self, name: str) -> int: ...
@@ -331,14 +330,14 @@ NEVER: Final = MAX_INT
 """The due time of a target that is not to be claimed. Indexes leave it out."""
 
 CLAIMS_EPOCH: Final = "claims_epoch"
-"""Meta key: how often the space was opened by somebody who gave targets away. Tokens begin with it."""
+"""Meta key: how often the space was opened by an engine that gave targets away. Tokens begin with it."""
 
 Place = tuple[int, int]
 """Where a record is: the seq of its commit, and its number there."""
 
 
 class SubscriptionState(IntEnum):
-    """What a subscription does."""
+    """The state of a subscription."""
 
     LIVE = 0
     PAUSED = 1  # targets are made, and not given away
@@ -350,7 +349,7 @@ class TargetPhase(IntEnum):
 
     IDLE = 0  # everything was delivered
     DUE = 1  # there is something, now or later
-    LEASED = 2  # somebody has it until it is due again
+    LEASED = 2  # a worker has it until it is due again
     BLOCKED = 3  # an operator is needed; an index names the number
 
 
@@ -480,7 +479,7 @@ class DeliveryStore(Protocol):
     def put_parked(self, row: ParkedRow) -> None: ...
     def drop_parked(self, row: ParkedRow) -> None: ...
     def drop_failures(self, reaction: int, key: str) -> None:
-        """All that is kept of a target: what was passed over, and what was tried."""
+        """Drop all parked records and attempts of a target."""
 
     def parked_after(self, reaction: int, after: tuple[str, int, int], limit: int) -> list[ParkedRow]: ...
     def parked_of(self, reaction: int, key: str, state: int, limit: int) -> list[ParkedRow]: ...

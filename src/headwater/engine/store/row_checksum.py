@@ -1,8 +1,8 @@
 """The seal of a row: a checksum over its columns, for rows that nothing else in the space vouches for.
 
-A commit is covered by the chain of the log and a snapshot by its own seal, but who document 7 is, whose turn has passed
-and who holds a lease is said by one row only. Owns how such a row is sealed and what is said when the seal is broken.
-Never reads or writes anything.
+A commit is covered by the chain of the log and a snapshot by its own seal. The name of a document, the last verdict of
+a session and the holder of a lease are each in one row only. Computes seals, and raises the error of a broken one.
+Never reads or writes a row.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SEAL_FUNCTION: Final = "headwater_seal"
 """The name under which migrations call `row_seal`."""
 
 _PLAIN: Final = frozenset((int, str))
-"""What is written as it is. Most rows have nothing else."""
+"""Types that are sealed as text. Most rows have no others."""
 
 
 def row_seal(*columns: object) -> int:
@@ -27,7 +27,7 @@ def row_seal(*columns: object) -> int:
     for column in columns:
         if type(column) is bytes:
             bodies.append(column)
-            texts.append(f"{len(column)} bytes")  # what they are comes after the texts
+            texts.append(f"{len(column)} bytes")  # the bytes themselves follow the texts
         else:
             texts.append(str(int(column)) if type(column) is bool else str(column))  # as SQLite has them
     seal = crc32("\0".join(texts).encode("utf-8", "surrogatepass"))

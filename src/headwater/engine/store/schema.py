@@ -1,7 +1,7 @@
-"""The SQLite schema, as a list of migrations. Version n is what the first n scripts make.
+"""The SQLite schema, as a list of migrations. The first n scripts make version n.
 
-A script, once released, is never edited: a change is one more script. The version is the file's
-`user_version`; `application_id` says that the file is ours at all. Scripts may call `headwater_seal` (see `seal`).
+A script, once released, is never edited: a change is one more script. The version is the file's `user_version`;
+`application_id` marks the file as one of this project. Scripts may call `headwater_seal` (see `row_checksum`).
 """
 
 from __future__ import annotations

@@ -1,21 +1,18 @@
-"""Room for the write-ahead log: it is made longer ahead of time, so that a commit overwrites what the file has already.
+"""The write-ahead log of a space's file: `WalPreallocation` makes it longer ahead of time, `write_again` makes a log
+durable that was found at open.
 
-Syncing a file that has grown syncs its new length and its new blocks, too, which nearly doubles what a commit costs.
-SQLite writes a log from its beginning again once it was moved into the space's file, so that only its first pass grows
-it; here that pass is given room by writing zeros, in a few steps that double, and never more than one pass needs.
+Preallocation. Syncing a file that has grown also syncs its new length and blocks, which nearly doubles the cost of a
+commit. SQLite writes a log from its beginning again once it was moved into the space's file, so that only the first
+pass grows it; that pass gets room by writing zeros, in a few steps that double, and never more than one pass needs.
+Zeros at the end of a log are no frames: readers stop there, as at the torn end of a crash. Nothing is synced here,
+since the next commit's sync covers it. Never writes before the end of the file.
 
-Zeros at the end of a log are no frames: whoever reads it stops there, as at the torn end of a crash. Nothing is synced
-here, since the next commit's sync covers it and nothing relies on it. Never writes before the end of the file.
-
-Making sure of a write-ahead log that was found: the same bytes are written again and synced before it is relied on.
-
-After a sync that failed, a system may take the pages for clean: reads see them, and no later sync writes them. Moving
-them into the file would then overwrite it in place with a log behind it that is not on the disk, and if the power
-failed in the middle nothing could mend it. Written again, the pages are dirty, and the sync that follows is one.
-
-Bytes that are written again may be torn, although they were safe before. So a copy of the log is made first, in a file
-of its own, and whoever finds a copy beside a log that differs from it was interrupted by a power failure and writes it
-back. Knows nothing of what is in the log but its first 32 bytes. Whoever calls holds the lock of the space's file.
+Writing again. After a failed sync, a system may take the pages for clean: reads see them, and no later sync writes
+them. Moving them into the file would then overwrite it in place without a durable log behind it, and a power failure in
+the middle could not be repaired. So the same bytes are written again and synced before the log is relied on. Written
+again, bytes may be torn, although they were safe before: a copy of the log is made first, in a file of its own, and a
+process that finds a copy beside a log that differs from it writes the copy back. Knows nothing of a log but its first
+32 bytes. The caller holds the lock of the space's file.
 """
 
 from __future__ import annotations
@@ -36,7 +33,7 @@ _OPEN: Final = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_WAL  # a new file i
 
 
 class WalPreallocation:
-    """Makes the log of one connection longer, in steps, up to what it takes until it is written from its beginning."""
+    """Makes the log of one connection longer, in steps, up to the length of one pass."""
 
     __slots__ = ("_connection", "_frame", "_most", "_path", "_vfs", "_written", "ends")
 
@@ -50,7 +47,7 @@ class WalPreallocation:
         self.ends = min(first, self._most)  # frames up to here have room, or find it by themselves
 
     def after_commit(self) -> bool:
-        """Make room for what comes next. False: there is enough for ever, or the disk gives none."""
+        """Make room for the next commits. False: there is enough for ever, or the disk gives none."""
         used = _HEADER + self._frame * (self._pages_written() - self._written)
         if used + self.ends // 8 < self.ends:
             return True
@@ -79,7 +76,7 @@ class WalPreallocation:
 
 
 COPY: Final = "-copy"
-_TRAILER: Final = Struct("<4sQI")  # of a copy: whose it is, the length and the checksum of what is before it
+_TRAILER: Final = Struct("<4sQI")  # of a copy: a mark, the length and the checksum of the bytes before it
 _MARK: Final = b"HWLC"
 
 
@@ -116,7 +113,7 @@ class _WalResync:
             elif only_if_torn:
                 return False
             elif size > _HEADER:
-                self._drop_copy()  # Of what is there by now, nobody knows whether it was synced.
+                self._drop_copy()  # It is not known whether the log was synced.
                 self._make_copy(log, size)
                 self._write_back(log)
         finally:
@@ -125,7 +122,7 @@ class _WalResync:
         return is_torn
 
     def _was_interrupted(self, log: apsw.VFSFile, size: int) -> bool:
-        """Whether there is a whole copy of this very log, and the log is not what it was."""
+        """True if there is a whole copy of this very log, and the log differs from it."""
         if not size or not self._is_there(self._copy):
             return False
         copy = self._opened(self._copy, _OPEN)

@@ -1,13 +1,15 @@
-"""Turns: in which order those who lost a conflict over a document try again.
+"""Turns of writers in conflict: the order in which sessions whose commits collided at a document try again.
 
-When several write one document from what they read in it, one wins and the others come back. All at once they would
-lose again, all but one. So whoever lost stands in line at the document; when something lands there, the first in line
-is told that it is its turn, together with the fresh value, and has it for a few milliseconds, or for as long as others
-took of late: until all that it sent is judged. Commits of others to the same document are kept back for it meanwhile:
-the one who just won is always the first to know what it stands on, and would keep all others out for ever. What those
-in line would be told of writes in between is stale before they could use it, so it is kept back for a moment. Only
-order and hints: no verdict depends on them, a turn that is not used passes on by itself, and nothing of this is
-remembered beyond a connection.
+When several sessions write one document from values that they read in it, one wins and the others retry. All at once,
+all but one of them would lose again. So a session that lost joins the queue of the document. When a commit lands there,
+the first in the queue is told that it has the turn, together with the fresh value, and has it for a few milliseconds,
+or for as long as others took of late: until all that it sent is judged. Commits of other sessions to the same document
+are held back meanwhile: the last winner always knows first which value is current, and would keep the others out for
+ever. News of writes in between would be stale before a queued session could use them, so they are held back for a
+moment, too.
+
+Turns are only order and hints: no verdict depends on them, a turn that is not used passes on by itself, and nothing of
+this is remembered beyond a connection.
 """
 
 from __future__ import annotations
@@ -20,10 +22,10 @@ from headwater.engine.sync.peer import Peer
 from headwater.protocol.messages import FromReplica, Transact
 from headwater.protocol.verdict import Accepted, Conflict, Verdict
 
-TURN_US: Final = 4_000  # how long somebody has the turn at least: a few round trips
+TURN_US: Final = 4_000  # how long a session has the turn at least: a few round trips
 LONGEST_US: Final = 50_000  # and at most, where those who had it took long
-QUIET_US: Final = 20_000  # how long somebody in line is not bothered with what others write
-LINE: Final = 256  # how many stand in line at one document; whoever comes later waits by itself
+QUIET_US: Final = 20_000  # how long a queued session gets no news of other writes
+LINE: Final = 256  # sessions queued at one document; a later one waits by itself
 
 Arrived = tuple[Peer, FromReplica]
 
@@ -35,7 +37,7 @@ class TurnQueue:
 
     def __init__(self) -> None:
         self.holder: Peer | None = None  # whose turn it is, and until when
-        self.is_served = False  # it has written, and keeps the turn only for the rest of what it sent
+        self.is_served = False  # it has written, and keeps the turn only for the rest of its commits
         self.given_us = 0
         self.until_us = 0
         self.waiting: dict[Peer, None] = {}  # the others, in their order
@@ -50,7 +52,7 @@ class ConflictTurns:
         self._lines: dict[tuple[str, DocKey], TurnQueue] = {}
         self._places: dict[Peer, tuple[str, DocKey]] = {}
         self._quiet_until_us: dict[Peer, int] = {}
-        self._takes_us = TURN_US / 4  # about how long somebody who has the turn takes to write
+        self._takes_us = TURN_US / 4  # about how long a session with the turn takes to write
         self._held: list[Arrived] = []  # kept back for those who have a turn
         self.is_coming: Callable[[Peer], bool] = _unknown  # whether more of it has arrived, and is not processed yet
 
@@ -65,7 +67,7 @@ class ConflictTurns:
     # ---- who stands where ----------------------------------------------------------------------------
 
     def judged(self, peer: Peer, verdict: Verdict, now_us: int) -> None:
-        """Whoever lost to somebody else stands in line where that happened, until something of it lands."""
+        """Queue a session at the documents where it lost to another, until a commit of it lands."""
         if isinstance(verdict, Accepted):
             key = self._places.get(peer)
             if key is not None and self._lines[key].holder is peer:
@@ -81,13 +83,13 @@ class ConflictTurns:
                 self.lost(peer, won.doc, now_us)
 
     def lost(self, peer: Peer, doc: DocKey, now_us: int) -> None:
-        """A commit of the peer was rejected, since somebody else had written the document."""
+        """Queue the peer: a commit of it was rejected, since another session had written the document."""
         key = (peer.branch, doc)
         if self._places.get(peer) != key:
             self.leave(peer)
         line = self._lines.setdefault(key, TurnQueue())
         if line.holder is peer:
-            line.holder, line.is_served = None, False  # Somebody was faster, in its turn: it is still the first.
+            line.holder, line.is_served = None, False  # Another was faster, in its turn: it is still the first.
             line.waiting = {peer: None, **line.waiting}
         elif peer in line.waiting:
             return
@@ -107,7 +109,7 @@ class ConflictTurns:
                 line.holder = None
 
     def give(self, now_us: int) -> list[Peer]:
-        """Give every turn that nobody has any more to the next in line: these are to be told."""
+        """Give every free turn to the next in the queue. Return the peers that are to be told."""
         given = []
         for key, line in tuple(self._lines.items()):
             holder = line.holder
@@ -159,11 +161,11 @@ class ConflictTurns:
     # ---- what is processed when ------------------------------------------------------------------------
 
     def in_order(self, arrived: Sequence[Arrived], now_us: int) -> tuple[Sequence[Arrived], Sequence[Arrived]]:
-        """What to process now, whoever has a turn first; and what right after that, when the turn was passed on.
+        """Return the messages to process now, those of peers with a turn first; and those to process right after that.
 
-        What could collide with the commit of somebody who has a turn comes after it, and is kept back until that has
-        come or its time is over; then it is judged, whoever has the turn by then. The messages of one peer stay in
-        their order.
+        Messages that could collide with the commit of a peer that has a turn come after it, and are held back until the
+        commit has come or its time is over; then they are judged, whichever peer has the turn by then. The messages of
+        one peer stay in their order.
         """
         if self._held:
             arrived, self._held = [*self._held, *arrived], []
@@ -175,7 +177,7 @@ class ConflictTurns:
         holders = set(lines.values())
         here = {peer for peer, message in arrived if isinstance(message, Transact)}
         awaited = {key for key, holder in lines.items() if holder not in here and not self._lines[key].is_served}
-        waits: dict[Peer, list[Arrived]] = {}  # where what a peer sends next goes, once something of it has to wait
+        waits: dict[Peer, list[Arrived]] = {}  # the list for later messages of a peer of which one has to wait
         now: list[Arrived] = []
         after: list[Arrived] = []
         for peer, message in sorted(arrived, key=lambda one: one[0] not in holders):  # stable
@@ -184,19 +186,19 @@ class ConflictTurns:
                 if not awaited.isdisjoint(written | read):
                     waits[peer] = self._held
                 elif not read.isdisjoint(lines):
-                    waits[peer] = after  # It is rejected. What only writes lands, and is part of what the next is told.
+                    waits[peer] = after  # It is rejected. A commit without reads lands, and is part of the next news.
             waits.get(peer, now).append((peer, message))
         return now, after
 
     def release(self) -> None:
-        """Wait for nobody any more: all turns are over."""
+        """End all turns."""
         self._lines.clear()
         self._places.clear()
         self._quiet_until_us.clear()
 
 
 def _docs(peer: Peer, message: Transact) -> tuple[set[tuple[str, DocKey]], set[tuple[str, DocKey]]]:
-    """What a frame writes, and what it looks at."""
+    """Return the documents that a frame writes, and those that it reads."""
     written = {(peer.branch, operation.doc) for commit in message.commits for operation in commit.operations}
     return written, {(peer.branch, read.doc) for commit in message.commits for read in commit.reads}
 

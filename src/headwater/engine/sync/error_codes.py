@@ -1,6 +1,6 @@
-"""Problems: the word by which a peer's program knows what went wrong. The message beside it is for people.
+"""Codes of problems on the wire: a peer's program acts on the code; the message beside it is for people.
 
-And the one problem that is a verdict. Never decides what becomes of a connection.
+Also makes the verdict on a frame over a limit. Never decides whether a connection goes on.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CODES: Final = {LimitError: "limit", AbsentError: "absent", StorageError: "stora
 
 
 def problem_code(error: HeadwaterError) -> str:
-    """What a peer's program can act on."""
+    """Return the code that a peer's program can act on."""
     return next((code for kind, code in CODES.items() if isinstance(error, kind)), "protocol")
 
 
@@ -49,6 +49,6 @@ def lasting_error(problem: Problem) -> StorageError | None:
 
 
 def refused(frame: Frame, error: LimitError) -> tuple[Verdict, ...]:
-    """No retry helps a frame over a limit, so that is a verdict like any other: whoever made it hears of it."""
+    """Make a verdict of a frame over a limit: no retry helps, so its sender has to hear of it like of any rejection."""
     reason = RuleRefused("limit", str(error))
     return tuple(Rejected(commit.local_seq, reason) for commit in frame)

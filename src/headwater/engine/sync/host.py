@@ -1,19 +1,17 @@
-"""The host: the one thread at a time that a space's engine and hub run on, and the inbox of all who talk to them.
+"""The host of a space: the one thread at a time that runs its engine and hub, and the inbox of their messages.
 
-What arrives while it is busy is processed together, so that commits share an fsync; what arrives alone is processed
-alone, at once. The inbox is bounded: a full one refuses, it never drops. Closing answers everything that was accepted.
-Peers are told on the thread that processes; whoever gives them a way to send crosses over by itself. A peer whose way
-to send fails is lost, loudly, and everybody else goes on.
+Messages that arrive while it is busy are processed together, so that commits share an fsync; a message that arrives
+alone is processed alone, at once. The inbox is bounded: a full one refuses, it never drops. Closing answers everything
+that was accepted. Peers are sent messages on the processing thread; their `send` crosses to its own thread by itself. A
+peer whose `send` fails is lost, with a report, and all others go on.
 
-Handing work to a thread costs as much as small work. A caller with an event loop may lend it (`work_here`): what that
-loop's thread posts is processed there, after everything else that the loop has read in the same turn, as long as the
-disk is quick and the work is small (`Limits.loop_bytes`), which is looked at first. A slow disk or a large document
-must not stop an event loop: for these, and for everything else, there is a thread of the host's.
+Handing work to a thread costs as much as small work. A caller with an event loop may lend its thread (`lend_thread`):
+messages that it posts are processed there, after everything else that the loop has read in the same turn, as long as
+the disk is quick and the work is small (`Limits.loop_bytes`), which is checked first. A slow disk or a large document
+must not stop an event loop: for these, and for everything else, the host has a thread of its own.
 
-The inbox of a host: what arrived for a space, in order, and a thread that can wait for it.
-
-Whoever puts something in says whether the waiting thread has to look: waking it costs about as much as a small commit,
-and is not needed if somebody else is going to look. Never decides what is done with it, nor how much there may be.
+Waking the host's thread costs about as much as a small commit, so a caller of `Inbox.put` wakes it only if no other
+thread is going to process the message.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ from headwater.protocol.messages import FromReplica, Problem, Transact
 
 
 class Message(NamedTuple):
-    """What a peer said."""
+    """A message of a peer."""
 
     peer: Peer
     message: FromReplica
@@ -46,7 +44,7 @@ class Lost(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Something else to do, for somebody who waits for it."""
+    """A function to run, and the callback for its failure."""
 
     run: Callable[[], None]
     fail: Callable[[BaseException], object]
@@ -79,7 +77,7 @@ class Inbox:
             self._signal.release()
 
     def wait(self, us: int) -> bool:
-        """Until somebody wakes this thread, or for so long. Answers whether somebody did."""
+        """Wait until the thread is woken, or for so long. True: it was woken."""
         return self._signal.acquire(timeout=max(0, us) / 1e6)
 
     def take(self, most: int) -> list[Item]:
@@ -103,9 +101,9 @@ class Inbox:
 
 T = TypeVar("T")
 
-GATHER_US: Final = 200  # how long those who came together are waited for: about an fsync, which is what that saves
-SLOW_US: Final = 1_000  # what a step takes, lately, when the disk is too slow for an event loop to wait for it,
-MESSAGE_US: Final = 100  # without what each message costs
+GATHER_US: Final = 200  # how long to wait for messages that come together: about an fsync, which that saves
+SLOW_US: Final = 1_000  # time of a step, lately, from which on the disk is too slow for an event loop,
+MESSAGE_US: Final = 100  # without the cost of each message
 LONGEST_US: Final = 4_000  # as if no step took longer: one that did says little about the next
 
 
@@ -116,7 +114,7 @@ class Host(Protocol):
         """Take in a message after those before it. LimitError: too much waits, nothing was taken in."""
 
     def lost(self, peer: Peer) -> None:
-        """The connection is gone, after what it posted before."""
+        """Post that the connection is gone, after its earlier messages."""
 
     def call(self, work: Callable[[Engine, Hub], T]) -> T:
         """Run something else in its turn and return its result."""
@@ -196,7 +194,7 @@ class ThreadHost:
         self._inbox = Inbox()
         self._hub = Hub(engine, self._clock, limits, keeps_time=True)
         self._hub.turns.is_coming = self._inbox.has
-        self._lock = self._inbox.lock  # of the inbox, and of what follows up to `_failed`
+        self._lock = self._inbox.lock  # of the inbox, and of the fields up to `_failed`
         self._is_scheduled = False  # the thread that was lent is going to look at the inbox
         self._closing = False
         self._failed: BaseException | None = None
@@ -215,7 +213,7 @@ class ThreadHost:
         self._waits_us = 0.0  # for the disk, in one step, lately
         self._here = 0  # the thread that was lent, and how to have something called there
         self._soon: Callable[[Callable[[], object]], object] = _never
-        self.messages = 0  # taken in, and in how many batches: their quotient is what group commit gained
+        self.messages = 0  # messages and batches: their quotient is the gain of group commit
         self.batches = 0
         self._thread = threading.Thread(target=self._run, name=f"headwater-host-{name}", daemon=True)
         self._thread.start()
@@ -227,7 +225,7 @@ class ThreadHost:
 
     @property
     def last_seq(self) -> int:
-        """Where the log ends, as any thread may look at it: it never names less than what somebody was told of."""
+        """The end of the log, for any thread: never less than a seq that was sent to a peer."""
         return self._engine.last_seq
 
     @property
@@ -236,7 +234,7 @@ class ThreadHost:
         return self._failed
 
     def lend_thread(self, soon: Callable[[Callable[[], object]], object]) -> None:
-        """Lend the calling thread: what it posts may be processed by it, when `soon` calls what it was given."""
+        """Lend the calling thread: it may process its own messages, when `soon` calls its argument."""
         with self._lock:
             self._here, self._soon = threading.get_ident(), soon
 
@@ -320,11 +318,11 @@ class ThreadHost:
     # ---- on the thread that was lent -------------------------------------------------------------------
 
     def _run_on_lent_thread(self) -> None:
-        """Process what has arrived, unless the host's own thread does, or has to."""
+        """Process the messages that have arrived, unless the host's own thread does, or has to."""
         if self._busy.acquire(blocking=False):
             try:
                 self._runner = self._here
-                self._is_scheduled = False  # What is put in from now on is looked at again.
+                self._is_scheduled = False  # Messages put in from now on schedule it again.
                 self._taken.extend(self._inbox.take_messages())
                 # fault host.any_work_on_loop: if True:
                 if self._is_small():
@@ -347,7 +345,7 @@ class ThreadHost:
                 self._inbox.wake()
 
     def _is_small(self) -> bool:
-        """Whether what was taken is work for a thread that has others to serve."""
+        """True if the taken messages are little enough work for a thread that serves others."""
         left = self._limits.loop_bytes
         for item in self._taken:
             if not isinstance(item, Message):
@@ -372,17 +370,17 @@ class ThreadHost:
                 try:
                     goes_on = self._step()
                 except BaseException as error:
-                    # A bug, here or in whatever a peer sends with: nobody may believe that this space still answers.
+                    # A bug, here or in a peer's `send`: no caller may believe that this space still answers.
                     self._stop(error)
                     return
                 finally:
                     self._runner = 0
 
     def _step(self) -> bool:
-        """Process what waits, or what time has brought if nothing does. False: this was the end."""
+        """Process the waiting messages, or expired times if there are none. False: the host ends."""
         self._expire()
         if not self._take():
-            self._hub.process(())  # Turns pass on, and what was kept back for them is told.
+            self._hub.process(())  # Turns pass on, and messages held back for them are sent.
             self._flush_outgoing()
         while self._taken:
             self._wait_for_group()
@@ -423,7 +421,7 @@ class ThreadHost:
                 self._process(batch)
                 batch = []
                 continue
-            self._hub.release_held()  # what is kept back came before it
+            self._hub.release_held()  # messages held back came before it
             if item is None:
                 self._flush_outgoing()
                 return False
@@ -449,7 +447,7 @@ class ThreadHost:
         self._waits_us += (max(waited_us, 0) - self._waits_us) / 8
 
     def _flush_outgoing(self) -> None:
-        """A step is done: what was said leaves. Whoever could not be told is gone, and its session comes back."""
+        """Send the messages of a finished step. A peer whose `send` failed is gone, and its session may come back."""
         self._on_processed()
         while self._broken:
             peer, error = self._broken.pop()
@@ -486,7 +484,7 @@ class ThreadHost:
 
 
 def _uncaught(error: Exception) -> None:
-    """Nobody asked to hear of it: it is told like any exception that ends a thread."""
+    """Report an error that no caller waits for, like any exception that ends a thread."""
     threading.excepthook(
         threading.ExceptHookArgs((type(error), error, error.__traceback__, threading.current_thread()))
     )

@@ -1,18 +1,13 @@
 """The hub: the engine's side of all conversations about one space. Sessions, watches, verdicts, fan-out.
 
-Takes messages in the order they arrived, lets commits that arrived together share one group, and owes each peer
-two things in this order: the verdicts of its own commits, then what happened to the documents it watches (C6). Runs
-on the engine's thread; does no input or output. Upholds C5 and C9 on the engine's side.
+Takes messages in the order of arrival, lets commits that arrived together share one group, and owes each peer two
+things in this order: the verdicts of its own commits, then the changes of the documents that it watches (C6). Runs on
+the engine's thread; does no input or output. Upholds C5 and C9 on the engine's side.
 
-Opening: whether a connection may take a session up, and what it is told if it may not.
-
-Checks all that an `Open` says before the session is touched. Never looks at who owns the session now; the hub does.
-
-How large the work is that a message makes, for a host that has to choose a thread for it.
-
-Counts bytes: those of the message, of the documents that it writes or asks for, and some for each thing that it names
-and each peer that has to hear of it. Only memory is asked. What would have to be read from the disk, and what has no
-bound that is known before (a page of documents, the past, catching up), is larger than any limit.
+`opened` checks everything in an `Open` before the session is touched. `work_size` estimates the work of a message for a
+host that has to choose a thread for it. It counts bytes: those of the message, of the documents that it writes or asks
+for, and some for each thing that it names and each peer that it notifies. It asks only memory: work that would read the
+disk, or has no bound that is known before (a page of documents, the past, catching up), is larger than any limit.
 """
 
 from __future__ import annotations
@@ -88,7 +83,7 @@ def work_size(engine: Engine, watching: WatchTable, peer: Peer, message: FromRep
             # A peer that was told no more before it heard of the last is owed whole documents now.
             return UNKNOWN if peer.is_owed() else ITEM
         case Open():
-            # A session that is taken up again is told what it missed.
+            # A resumed session is sent the changes that it missed.
             is_new = not (message.resume or message.seen or message.sent or message.acked)
             return _size_of_documents(engine, peer, [ACCESS], most) if is_new else UNKNOWN
         case Watch():
@@ -166,13 +161,13 @@ def opened(engine: Engine, peer: Peer, message: Open, limits: Limits) -> Session
         raise AccessError(f"{peer.principal!r} may not read this space. {engine.access_advice}")
     # fault opening.restored_log_accepted: if False:
     if message.seen > engine.last_seq:
-        # The space was restored from a backup, or begun anew: what this replica shows is not in its log.
+        # The space was restored from a backup, or begun anew: this replica shows state that is not in its log.
         ends = f"it has seen seq {message.seen}, but the log ends at {engine.last_seq}: this is not the space it knew"
         peer.send(Problem("session_gone", ends, fatal=False))
         return None
     # fault opening.restored_log_accepted: if False:
     if message.chain is not None and not engine.may_have_ended_at(message.seen, message.chain):
-        # It was, and has grown past what this replica shows: no commit of that may be judged by this log (C1).
+        # It was, and has grown past the state of this replica: no commit on that state may be judged by this log (C1).
         other = f"it has seen another log up to seq {message.seen}: this space was restored from a backup since"
         peer.send(Problem("session_gone", other, fatal=False))
         return None
@@ -230,7 +225,7 @@ class Hub:
         self._access_changed = False
         self._founded = False  # known to be; nothing takes that back but a group that was lost
         self._owed: dict[Peer, None] = {}  # peers that something may have to be told
-        # Called when what was said should leave before more is: those whose turn it is were told, or it is much.
+        # Called when messages should leave before more are made: peers were given a turn, or there are many bytes.
         self.on_answered: Callable[[], object] = lambda: None
 
     @property
@@ -248,7 +243,7 @@ class Hub:
         return TURN_US if len(self.turns) or self.turns.held else None
 
     def process(self, batch: Sequence[tuple[Peer, FromReplica]]) -> None:
-        """Take in what arrived. Commits gather until a message of another kind needs their effects."""
+        """Process messages. Commits gather until a message of another kind needs their effects."""
         self._catch_up()
         after: Sequence[tuple[Peer, FromReplica]] = ()
         if self._keeps_time and (len(self.turns) or self.turns.held):
@@ -269,9 +264,9 @@ class Hub:
             if peer.is_closed():
                 continue
             if not isinstance(message, Transact | Ack) and (self._frames or not isinstance(message, Finish)):
-                self._commit()  # what follows may look at what they wrote; an acknowledgement does not
+                self._commit()  # a later message may read their writes; an acknowledgement does not
             try:
-                if not peer.is_closed():  # by the failure of what it had sent before
+                if not peer.is_closed():  # by the failure of an earlier message
                     self._handle(peer, message)
             except HeadwaterError as error:
                 self._reject_open(peer, error)
@@ -288,7 +283,7 @@ class Hub:
         return bool(given)
 
     def changed_outside(self) -> None:
-        """Somebody may have changed something without a message: whoever watches hears of it."""
+        """Notify watchers of changes that were made without a message."""
         self.asking.targets_due()
         self.process(())
 
@@ -297,7 +292,7 @@ class Hub:
         return work_size(self._engine, self._watching, peer, message, most)
 
     def release_held(self) -> None:
-        """Wait for nobody who has a turn: what was kept back is judged now."""
+        """End all turns, and judge the messages that were held back for them."""
         if self.turns.held:
             self.turns.release()
             self.process(())
@@ -314,7 +309,7 @@ class Hub:
         self.expire()
 
     def expire(self) -> None:
-        """Let go of what lost connections watched, once their time is over."""
+        """Drop the watches of lost connections, once their time is over."""
         now = self._clock.now_us()
         for session in [session for session, kept in self._kept.items() if kept.until_us <= now]:
             # fault+ hub.keys_expire: self._engine.session(session).last = 0
@@ -339,7 +334,7 @@ class Hub:
                 # fault hub.ack_opens_no_window: self._opened(peer)
                 self._windows.heard(self._opened(peer), seq)
                 peer.heard_seq = max(peer.heard_seq, min(seq, peer.sent_seq))
-                self._owed[peer] = None  # what was merged while its window was full
+                self._owed[peer] = None  # changes merged while its window was full
                 if local_seq:
                     self._engine.note_acknowledged(peer.session, local_seq)
             case Bye(acked):
@@ -348,7 +343,7 @@ class Hub:
                 self.lost(peer)
             case Renew():
                 # fault hub.renewal_not_answered: pass
-                peer.send(Renewed())  # whoever took it in has checked it
+                peer.send(Renewed())  # the sender of the token has checked it
             case Hello():
                 raise ProtocolError("Hello has no place here")
             case _:
@@ -369,7 +364,7 @@ class Hub:
         self.turns.leave(peer)
         self._windows.forget(peer)
         self.asking.forget(peer)
-        peer.take()  # On its next connection it is told what it has not seen, whatever was noted here.
+        peer.take()  # On its next connection it is sent the changes that it has not seen, whatever was noted here.
 
     # ---- opening -----------------------------------------------------------------------------------
 
@@ -418,7 +413,7 @@ class Hub:
     # ---- commits -----------------------------------------------------------------------------------
 
     def _commit(self) -> None:
-        """Judge what has gathered in one group, answer, and note what the watchers have to hear."""
+        """Judge the gathered commits in one group, answer, and note the changes for their watchers."""
         if not self._frames:
             self.asking.finish()
             return
@@ -432,8 +427,8 @@ class Hub:
             self._founded = self._founded or self._engine.is_founded
         except StorageError as error:
             self._founded = False
-            # C6: nobody knows what became of the group. No verdict leaves; every connection starts over.
-            # Rejections were forgotten with it, so everybody starts over, not only those with a frame in it.
+            # C6: the fate of the group is unknown. No verdict leaves; every connection starts over. Rejections were
+            # forgotten with it, so all peers start over, not only those with a frame in it.
             for peer in {**dict.fromkeys(self._peers.values()), **{peer: None for peer, _ in frames}}:
                 if not peer.is_closed():
                     self._reject_open(peer, error)
@@ -465,7 +460,7 @@ class Hub:
         self._recheck_access()
 
     def _recheck_access(self) -> None:
-        """Whoever may not read any more hears nothing more."""
+        """Stop sending to peers that may not read any more."""
         peers, self._access_changed = tuple(self._peers.values()) if self._access_changed else (), False
         for peer in peers:
             if not self._engine.may_see(ACCESS, peer.principal, peer.session):
@@ -491,7 +486,7 @@ class Hub:
                 self.turns.judged(owner, verdict, self._clock.monotonic_us())
             if isinstance(verdict, Accepted) and verdict.seq == self._told + 1:
                 self._notify_watchers(owner.session, self._engine.effective(verdict.seq, commit), verdict.seq)
-                self._told = verdict.seq  # what comes after the founding of the space is spread from the log
+                self._told = verdict.seq  # changes after the founding of the space are spread from the log
 
     def _notify_watchers(self, author: str, commit: Commit, seq: int) -> None:
         """C9: everyone who watches hears of it, in the order of the log."""
@@ -507,7 +502,7 @@ class Hub:
             size, theirs = size_of_patches(operation.patches), patched_of(operation, seq, commit, author)
             for peer in watchers:
                 if peer.state is PeerState.CLOSED:
-                    continue  # kept for its next connection, which reads what is new
+                    continue  # kept for its next connection, which reads newer changes
                 if peer.session == author:
                     peer.note(Own(operation.doc, seq, commit.local_seq))
                 else:
@@ -524,7 +519,7 @@ class Hub:
             self._room.begin()
             states = self._watching.states(peer, docs, self._room)
         except HeadwaterError as error:
-            # Nothing of it is watched: what a peer was not answered for, it is not told of either.
+            # Nothing of it is watched: a peer gets no changes of documents that it was not answered for.
             peer.send(Problem(problem_code(error), str(error), False, message.id))
             return
         # fault hub.watch_without_sync: pass
@@ -537,7 +532,7 @@ class Hub:
     # ---- telling -----------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Tell every peer what it is owed, as far as its window allows."""
+        """Send every peer its changes, as far as its window allows."""
         self.asking.send_news()
         owed, self._owed = self._owed, {}
         now_us = self._clock.monotonic_us() if len(self.turns) else 0
@@ -563,7 +558,7 @@ class Hub:
         self, peer: Peer, *, at_least_seq: bool = False, past_window: bool = False, turn: int | None = None
     ) -> None:
         if peer.unacked >= self._limits.sync_window and not (past_window or turn == 0):
-            return  # it has enough on the way: what comes meanwhile is merged
+            return  # it has enough on the way: later changes are merged
         if peer.is_owed() or (at_least_seq and self._told > peer.sent_seq) or turn is not None:
             self._sync(peer, self._watching.composed(peer, self._told, turn, self._room))
 

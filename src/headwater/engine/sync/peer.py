@@ -1,19 +1,15 @@
-"""A peer: the engine's end of one connection. What it watches, what it was told, what it is owed.
+"""A peer: the engine's end of one connection. Its watches, the state that it was sent, the changes that it is owed.
 
-A slow peer costs no more memory than the documents it watches: what it has not been sent yet is merged, first by
+A slow peer costs no more memory than the documents that it watches: changes that were not sent yet are merged, first by
 keeping few patches for a document and few bytes in all, then by remembering only that it changed. Does no input or
-output: whoever moves the bytes gives it a way to send, and if that fails, the failure is this connection's alone.
+output: the owner of the connection gives it a `send`, and a failure of that is this connection's alone.
 
-Room: how many bytes of documents one answer may hold, looked at while they are collected.
+`AnswerBudget` bounds the bytes of documents in one answer while they are collected. Sizes are about those of the values
+in a message, and never far less. It also counts the bytes collected since messages last left, so that many answers made
+together do not wait for each other in memory.
 
-Sizes are about what a message needs for the values, and never far less. Also counts what was collected since it last
-left, so that many answers that are made together do not wait for each other in memory. Never decides what becomes of a
-peer whose answer has no room.
-
-Windows: how many Sync frames are on the way to each peer.
-
-An acknowledgement covers the frames up to its seq and no others: what was sent since is still on the way. Never decides
-how many there may be.
+`SyncWindows` counts the Sync frames on the way to each peer. An acknowledgement covers the frames up to its seq and no
+others: later frames are still on the way.
 """
 
 from __future__ import annotations
@@ -88,7 +84,7 @@ class PeerState(Enum):
 
 
 class Peer:
-    """One connection, and what its session is owed over it."""
+    """One connection, and the changes that its session is owed over it."""
 
     __slots__ = (
         "_changes",
@@ -120,7 +116,7 @@ class Peer:
         self._way = send
         self.send: Send = self._sent
         self.on_broken: Callable[[Peer, Exception], object] | None = None  # whom it concerns when `send` fails
-        self.leaves_nothing = False  # when it is gone, what it watched is not kept for the next connection
+        self.leaves_nothing = False  # when it is gone, its watches are not kept for the next connection
         self.state = PeerState.NEW
         self.opens = 0  # how often it has asked for its session
         self.principal = ""
@@ -134,12 +130,12 @@ class Peer:
         self.watches: dict[int, tuple[Selector, ...]] = {}
         self.following: dict[int, bool] = {}  # watches that links were followed for, and whether they still are
         self.watched: dict[DocKey, set[int]] = {}  # document -> the watches that want it
-        # Where links led from followed documents, as of what it was told; of those with too many it is not remembered.
+        # Targets of links from followed documents, as last sent; not kept for a document with too many.
         self.links: dict[DocKey, tuple[DocKey, ...]] = {}
         self._limits = limits
         self._changes: dict[DocKey, list[DocChange]] = {}
         self._merged: set[DocKey] = set()
-        self.ways: dict[DocKey, Way] = {}  # the longest way of what was merged, where that is known (I6)
+        self.ways: dict[DocKey, Way] = {}  # the longest way of the merged changes, where that is known (I6)
         self._held_bytes = 0  # of the changes above, about
 
     def _sent(self, message: FromEngine) -> None:
@@ -176,7 +172,7 @@ class Peer:
             self.ways.update(ways_of(changes))
 
     def hold(self, size: int) -> None:
-        """What was just noted has so many bytes. Past the limit for one peer, only what changed is remembered."""
+        """Count the bytes of the change just noted. Past the limit, only the changed documents are kept."""
         self._held_bytes += size
         if self._held_bytes > self._limits.sync_bytes:
             self._merged.update(self._changes)
@@ -205,20 +201,20 @@ class Peer:
         return sum([len(changes) for changes in self._changes.values()]) + len(self._merged)
 
     def take(self) -> tuple[list[DocChange], list[DocKey]]:
-        """What to tell now: single changes in the order of the log, and documents to tell as a whole."""
+        """Take the changes to send now: single changes in the order of the log, and documents to send as a whole."""
         changes = sorted((c for of_doc in self._changes.values() for c in of_doc), key=lambda change: change.seq)
         # fault peer.merged_document_dropped: merged = sorted(self._merged)[1:]
         # fault+ peer.changes_reversed: changes.reverse()
         merged = sorted(self._merged)
         self._changes.clear()
         self._merged.clear()
-        self.ways = {}  # Whoever tells these has the others.
+        self.ways = {}  # The caller has the former ones.
         self._held_bytes = 0
         self.owes_seq = False
         return changes, merged
 
     def inherit(self, other: Peer) -> None:
-        """A new connection of the same session takes over what the old one watched."""
+        """Take over the watches of an earlier connection of the same session."""
         self.watches, self.watched = other.watches, other.watched
         self.links, self.following = other.links, other.following
         other.watches, other.watched, other.links, other.following = {}, {}, {}, {}

@@ -1,6 +1,6 @@
-"""Asking: what is read once, now or as it was, for a peer that may see it; who is told of events, marks and targets.
+"""Queries of peers: documents now or in the past, for a peer that may see them; and news of events, marks and targets.
 
-A page that has no room for all that was asked for is a shorter page; what comes next is asked for with `next`.
+A page without room for everything that was asked for is a shorter page; the peer asks for the rest with `next`.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Queries:
         self._engine = engine
         self._limits = limits
         self._room = room
-        self._given: dict[Peer, list[GivenTarget]] = {}  # what commits gave to whom, and is not told yet
+        self._given: dict[Peer, list[GivenTarget]] = {}  # targets that commits gave to workers, not sent yet
         self._finishes: list[tuple[Peer, Finish]] = []  # not done yet: commits may come along
         self._answers: list[tuple[Peer, Finish, Delivering | HeadwaterError]] = []  # done, and not told
         self.on_subscribed: Callable[[], object] = _nobody  # on the engine's thread
@@ -98,7 +98,7 @@ class Queries:
         self._news: dict[Kind, dict[Peer, int]] = {WatchEvents: {}, WatchMarks: {}, WatchTargets: {}}
 
     def answer(self, peer: Peer, question: Asks) -> None:
-        """Tell the peer what it asked for, or why it cannot have it."""
+        """Send the peer its answer, or the reason why it cannot have it."""
         try:
             match question:
                 case Query():
@@ -164,7 +164,7 @@ class Queries:
                 raise AccessError(f"{doc.scope}:{doc.id} is not for {peer.principal!r}")
 
     def _check_owns(self, peer: Peer) -> None:
-        """What nodes there are and what they read tells how a program is made, and what others have."""
+        """Only owners: nodes and their reads tell how a program is made, and which documents other users have."""
         if self._engine.right_of(peer.principal) < Right.OWN:
             raise AccessError(f"what nodes did is for owners of this space, and {peer.principal!r} is none")
 
@@ -187,14 +187,14 @@ class Queries:
     # ---- reactions -------------------------------------------------------------------------------
 
     def _deliver(self, peer: Peer, question: Delivers) -> None:
-        """Records leave the space by whoever may write it; to have them sent once more is for its owners."""
+        """Only a principal that may write the space delivers its records; only an owner has them sent once more."""
         self._check_may_deliver(peer, question)
         self._engine.delivery.offers.heard(peer)
         answer = self._engine.deliver(question)
         if isinstance(answer, Subscribed) and isinstance(question, Subscribe):
             self.on_subscribed()
             if self._engine.delivery.subscriptions.get(question.reaction).is_filling:
-                self.targets_due()  # What it was declared for may be there already.
+                self.targets_due()  # Records that it was declared for may be there already.
         self._room.begin()
         for grant in answer.grants if isinstance(answer, Claimed) else ():
             for record in grant.records:
@@ -202,7 +202,7 @@ class Queries:
         if isinstance(answer, Claimed) and peer in self._given:
             self._send_news(
                 WatchTargets, peer, self._news[WatchTargets].pop(peer, 0)
-            )  # Whoever closes hears of it before.
+            )  # The peer learns of it before it closes.
         peer.send(answer)
         if isinstance(answer, Claimed) and isinstance(question, Claim) and peer in self._watching[WatchTargets]:
             room = min(question.limit, self._limits.claim_targets) - len(answer.grants)
@@ -218,7 +218,7 @@ class Queries:
             raise ProtocolError(f"only what is emitted on branch {MAIN!r} is delivered, and this session is on another")
 
     def finish(self) -> None:
-        """What came of targets, where no commit came after it: each by itself."""
+        """Record the results of targets that no commit came after, each by itself."""
         finishes, self._finishes = self._finishes, []
         for peer, question in finishes:
             answer: Delivering | HeadwaterError
@@ -236,7 +236,7 @@ class Queries:
         return bool(finishes)
 
     def finished(self) -> None:
-        """What `finish_first` did is on the disk."""
+        """Note that the results of `finish_first` are on the disk."""
         answers, self._answers = self._answers, []
         for each in answers:
             self._finished(*each)
@@ -251,11 +251,11 @@ class Queries:
             self.targets_due(but=peer)  # which hears it by the answer, and may have no room, or stop
 
     def targets_due(self, *, but: Peer | None = None) -> None:
-        """There may be something to claim: whoever watches is told, with the next telling."""
+        """Tell watchers, with the next news, that there may be targets to claim."""
         self._news[WatchTargets].update({peer: MORE for peer in self._watching[WatchTargets] if peer is not but})
 
     def _check_may_write(self, peer: Peer, what: str = "stored events") -> None:
-        """What is sent, and where to, tells how a program is made: that is for those who may write the space."""
+        """Only a principal that may write the space: stored events tell how a program is made."""
         if self._engine.right_of(peer.principal) < Right.WRITE:
             raise AccessError(f"{what} are for those who may write this space, and {peer.principal!r} may not")
 
@@ -284,13 +284,13 @@ class Queries:
             self._check_may_write(peer)
 
     def note_commits(self, author: str, commit: Commit, seq: int) -> None:
-        """A commit stored events, or wrote what nodes read: whoever asked is told, but not of one's own events."""
+        """Notify watchers of stored events and of written documents, but not the author of its own events."""
         for peer in self._watching[WatchEvents] if commit.events else ():
             if peer.session != author and peer.branch == commit.branch:
                 self._news[WatchEvents][peer] = seq
         if commit.declared:
             self.on_subscribed()
-            self.targets_due()  # Whoever delivers looks which reactions are new.
+            self.targets_due()  # Workers check which reactions are new.
         if commit.branch == MAIN and commit.records:
             self._emitted()
         if commit.branch == MAIN and any(not each.keeps for each in commit.delivered):
@@ -300,9 +300,10 @@ class Queries:
             self._news[WatchMarks].update(dict.fromkeys(watching, seq))
 
     def _emitted(self) -> None:
-        """Whoever was given something hears of it, and need not ask. All others are told, the emitter included:
+        """Send a worker the targets that it was given, so that it need not ask. All other watchers are told, too:
 
-        who will claim is not known, and those who wait have to know when a lease ends that somebody else was given.
+        it is not known which of them will claim, and those that wait have to know when a lease ends that another was
+        given.
         """
         given, is_more = self._engine.delivery.offers.take()
         news = self._news[WatchTargets]
@@ -324,7 +325,7 @@ class Queries:
         return any(isinstance(each, Readers) and each.pieces for each in found)
 
     def send_news(self) -> None:
-        """Tell of what is new, once for all that happened since."""
+        """Send the news once for all that happened since the last time."""
         for kind, news in self._news.items():
             if news:
                 self._news[kind] = {}
@@ -350,7 +351,7 @@ class Queries:
             peer.send(_told(kind, number, seq))
 
     def _due(self, peer: Peer, number: int, more: int) -> TargetsDue:
-        """What commits gave to a worker leaves with the news that there may be more."""
+        """Make the message with the targets given to a worker and the news that there may be more."""
         given = self._given.pop(peer, ())
         grants = tuple([grant for each in given for grant in each.grants])
         self._room.begin()
@@ -361,7 +362,7 @@ class Queries:
         return TargetsDue(number, self._engine.delivery.subscriptions.news, grants, ago_us, more == MORE)
 
     def _give_up(self, peer: Peer) -> None:
-        """Nothing more is given to it. What was, and was not told, is somebody else's when its lease ends."""
+        """Give the worker nothing more. Targets that were given and not sent are free when their leases end."""
         self._engine.delivery.offers.drop(peer)
         self._given.pop(peer, None)
 
@@ -377,7 +378,7 @@ def _told(kind: Kind, number: int, seq: int) -> EventsStored | Marked:
 
 
 def _nobody() -> None:
-    """Nobody wants to know."""
+    """Do nothing: no caller waits."""
 
 
 def _is_long(said: Mirror) -> bool:

@@ -1,9 +1,8 @@
-"""Watching: which peer hears of which document, and what links lead to.
+"""The watch table: the peers that watch each document, by name or because links lead there.
 
-Owns the index from documents to peers. A document stays watched for a peer as long as one of its watches wants it,
-by name or because links lead there. Never sends anything but the news that links are no longer followed.
-
-Following links: which documents a document leads to, within its space. Cycles end where they began.
+Owns the index from documents to peers. A document stays watched for a peer as long as one of its watches needs it.
+Follows links within the space; a cycle ends where it began (`reached`). Never sends anything but the news that links
+are no longer followed.
 """
 
 from __future__ import annotations
@@ -89,7 +88,7 @@ class WatchTable:
         self.watchers: dict[tuple[str, DocKey], dict[Peer, None]] = {}  # by branch and document
 
     def hand_over(self, former: Peer, peer: Peer, watching: tuple[int, ...] | None) -> None:
-        """A new connection of a session takes over what the old one watched, as far as it still wants it."""
+        """Let a new connection of a session take over the watches of the old one, as far as it still needs them."""
         for doc in former.watched:
             self.watchers[former.branch, doc].pop(former, None)
             self.watchers[former.branch, doc][peer] = None
@@ -103,7 +102,7 @@ class WatchTable:
         peer.unsure = {doc for doc in peer.watched if doc not in asked}
 
     def catch_up(self, peer: Peer, seen: int) -> None:
-        """A peer has seen everything up to a seq: whatever was written since to what it watches is owed to it."""
+        """Note as owed every write after `seen` to a watched document."""
         peer.sent_seq = peer.heard_seq = seen
         for doc in self._written_since(seen, peer):
             # fault watching.missed_changes_dropped: pass
@@ -194,7 +193,7 @@ class WatchTable:
         return self.news(peer, seq, tuple(changes), turn, room)
 
     def news(self, peer: Peer, seq: int, changes: tuple[DocChange, ...], turn: int | None, room: AnswerBudget) -> Sync:
-        """What happened up to a seq, with what links lead to since."""
+        """Make the Sync of the changes up to a seq, with the documents that links lead to since."""
         chain = self._engine.chain_at(seq)
         if not (peer.following or peer.unsure):
             return Sync(seq, changes, (), (), (), turn, chain)
@@ -230,7 +229,7 @@ class WatchTable:
     def _follow_no_more(self, peer: Peer, id: int) -> None:
         peer.following.pop(id, None)
         if not peer.following:
-            peer.links.clear()  # Nobody looks any more where they lead, so that it would grow old.
+            peer.links.clear()  # The targets of links are not looked at any more, and would become stale.
 
     def _claimed(self, peer: Peer, id: int) -> list[DocKey]:
         """The documents that are watched because of one watch. Only where links were followed it takes a search."""
@@ -255,11 +254,13 @@ class WatchTable:
             self._remove(peer, doc)
 
     def refollow(self, peer: Peer, changed: set[DocKey]) -> tuple[dict[DocKey, int], list[DocKey]]:
-        """What links lead to since something on the way changed, by watch, and what they no longer lead to."""
+        """Return the documents that links lead to since a change on the way, by watch, and those that they no longer
+        lead to.
+        """
         new: dict[DocKey, int] = {}
         left: list[DocKey] = []
         following = [id for id, still in peer.following.items() if still]
-        # A document that is remembered is looked at whoever watches it, so that what is remembered is never old.
+        # A remembered document is compared whichever peer watches it, so that the memory is never stale.
         moved = {
             doc
             for doc in changed
@@ -279,7 +280,7 @@ class WatchTable:
                 if len(peer.watched.keys() | wanted) > self._limits.watches:
                     raise LimitError(f"a session watches at most {self._limits.watches} documents")
             except LimitError as error:
-                # It keeps what it has and is told once that no more will follow.
+                # It keeps its documents and is told once that no more will follow.
                 peer.watches[id] = tuple(Selector(other.doc) for other in selectors)
                 peer.following[id] = False
                 peer.send(Problem("limit", f"links are no longer followed: {error}", False, id))
@@ -290,7 +291,7 @@ class WatchTable:
                 self.add(peer, doc, id)
                 if doc not in peer.links:
                     self._remember_links(peer, doc)
-        # What came by following links may have been told in a frame that was lost.
+        # Documents found by following links may have been in a frame that was lost.
         new |= {doc: min(peer.watched[doc]) for doc in peer.unsure if doc in peer.watched}
         peer.unsure.clear()
         # fault watching.left_not_told: return new, []

@@ -1,18 +1,16 @@
-"""What is stored beside the log must follow from it: branches, heads, snapshots, the write index, events.
+"""Checks of the tables beside the log: branches, heads, snapshots, the write index, events, reactions and observations.
 
-Owns these comparisons, made before the replay (names, branches, where a compacted history begins) and after it (the
-rest). None of it is needed to know what a space holds; the engine trusts it to be fast. Never repairs.
+Rows that follow from the log are compared with it, some before the replay (names, branches, the beginning of a
+compacted history), the rest after it. None of them is needed to know the content of a space; the engine trusts them to
+be fast.
 
-What is stored of reactions must be possible, and nothing that was emitted may be without somebody who delivers it.
+Rows about reactions must be possible: every record has the targets of its subscriptions, a target with records to
+deliver can be claimed or was blocked, and parked records and attempts are of records that exist. Claims are not in the
+log, so that positions are believed as far as they are possible.
 
-Owns these comparisons, made after the replay: every record has the targets of those who want it, a target that has
-something to deliver can be claimed or was blocked, and what was passed over and tried is of records that there are. Who
-claimed what is not in the log, so that positions are believed as far as they are possible. Never repairs.
-
-What is stored of nodes must be possible: nothing that no run can have left, and no reader that nobody would find.
-
-Owns these comparisons, made after the replay. An observation that is missing is no violation of a rule, since its node
-is then unknown and runs; that somebody took it away is seen by their number. Never repairs.
+Rows about nodes must be possible, too: no observation that no run can have left, and no reader that the index lacks. A
+missing observation is no violation, since its node is then unknown and runs; a removed row is seen by their number.
+Never repairs.
 """
 
 from __future__ import annotations
@@ -158,7 +156,7 @@ _EPOCH = 2**32
 
 
 def check_delivered(store: Store, replay: Replay) -> None:
-    """Every subscription with its targets, and what is kept of failures."""
+    """Check every subscription with its targets, parked records and attempts."""
     rows = store.delivery.subscriptions()
     _check_declared({row.name: row for row in rows}, replay)
     for row in rows:
@@ -175,7 +173,7 @@ def check_delivered(store: Store, replay: Replay) -> None:
 
 
 def _check_declared(rows: dict[str, SubscriptionRow], replay: Replay) -> None:
-    """C7: a reaction that a commit declares is there with that commit, and hears of what it emits."""
+    """C7: a reaction that a commit declares is there with that commit, and receives the commit's records."""
     for name, (seq, topic) in replay.declared.items():
         row = rows.get(name)
         if row is None or row.topic != topic or row.start > (seq - 1, MAX_INT):
@@ -185,7 +183,7 @@ def _check_declared(rows: dict[str, SubscriptionRow], replay: Replay) -> None:
 
 
 def _check_records(store: Store, row: SubscriptionRow) -> None:
-    """C7: what was emitted has its target with the commit that emitted it, or once it was looked through."""
+    """C7: a record has its target with the commit that emitted it, or once the backlog was marked."""
     if row.state == SubscriptionState.RETIRED:
         return
     after, known = row.start, set[str]()
@@ -244,7 +242,7 @@ def _impossible(target: TargetRow, last_seq: int, epoch: int) -> str:
 
 
 def _check_passed(store: Store, row: SubscriptionRow) -> None:
-    """What was passed over, and what was tried, is of a record of the target."""
+    """Check that parked records and attempts are of records of their target."""
     places = ("", -1, -1)
     while parked := store.delivery.parked_after(row.reaction, places, _PAGE):
         for each in parked:
@@ -273,7 +271,7 @@ def _check_passed(store: Store, row: SubscriptionRow) -> None:
 
 
 _PAGE = 500
-_DERIVED = (Part.HEADS, Part.SNAPSHOTS, Part.META)  # what the log says of them is said first, since it says more
+_DERIVED = (Part.HEADS, Part.SNAPSHOTS, Part.META)  # compared with the log first, since that says more
 
 
 def begin(store: Store, last_seq: int) -> DocumentHistories:
@@ -297,7 +295,9 @@ def begin(store: Store, last_seq: int) -> DocumentHistories:
 
 
 def _check_seals(store: Store, parts: Iterable[Part]) -> None:
-    """What one row alone says, such as who a document is or who holds a lease: nothing else could contradict it."""
+    """Check the seals of rows that nothing else could contradict, such as the name of a document or the holder of a
+    lease.
+    """
     for part in parts:
         try:
             store.check(part)
@@ -322,7 +322,7 @@ def _check_branch(rows: dict[int, BranchRow], row: BranchRow, last_seq: int) -> 
 
 
 def _take_up_bases(store: Store, lines: DocumentHistories, branch: int, kept_from: int) -> None:
-    """What compaction left of each document is a snapshot; whether there is a head for it is to be seen."""
+    """Begin each document with the snapshot that compaction left of it; whether it has a head is checked later."""
     after = 0
     while docs := store.docs_with_snapshots(branch, after, _PAGE):
         for doc in docs:
@@ -445,7 +445,9 @@ def _check_marks(store: Store, branch: int, line: DocumentHistory, name: str) ->
 
 
 def _check_counts(store: Store, replay: Replay, heads_seq: int) -> None:
-    """Nothing is stored that no commit wrote or sent. What was before the kept history is as it was kept."""
+    """Check that nothing is stored that no commit wrote or sent, and that rows from before the kept history are
+    unchanged.
+    """
     if number_in_meta(store, KEPT_SUM, 0) != store.sum_before(replay.kept_from):
         raise RuleBroken(
             "kept",

@@ -1,8 +1,8 @@
-"""Documents as the replay knows them: for each branch, the present value and every write with what it changed.
+"""Documents of the replay: for each branch, the present value and every write with its changes.
 
-Owns the history of one document on one branch (`Line`) and what a branch shows of a document, through its
-ancestors up to each fork. This is the plain definition again, kept so that no past has to be folded twice:
-a write remembers what it truly changed, and a value is kept where a branch begins. Never judges.
+Owns the history of one document on one branch (`DocumentHistory`) and the value of a document on a branch, through its
+ancestors up to each fork. This is the plain definition again, kept so that no past has to be folded twice: a write has
+the paths that it truly changed, and a value is kept where a branch begins. Never judges.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _END: Final = 2**62
 
 
 class Write(NamedTuple):
-    """One commit's effect on one document: what differs after it, compared by value."""
+    """One commit's effect on one document: the paths that differ after it, compared by value."""
 
     seq: int
     session: int
@@ -38,7 +38,7 @@ class DocumentHistory:
 
     def __init__(self, doc: int, value: MaybeValue, base_seq: int) -> None:
         self.doc = doc
-        self.base = value  # what it was when the kept history begins, or when the branch began
+        self.base = value  # the value at the beginning of the kept history, or of the branch
         self.base_seq = base_seq  # the write on this branch that the kept history begins with; 0: none
         self.value = value
         self.writes: list[Write] = []
@@ -47,7 +47,7 @@ class DocumentHistory:
         self.snapshots: dict[int, int] = {}  # stored snapshots: seq to ordinal
         self._at: dict[Path, int] = {}  # the last seq that changed this very path
         self._below: dict[Path, int] = {}  # ... this path or something below it
-        self._keys: dict[Path, int] = {}  # ... the keys or the length of what is here
+        self._keys: dict[Path, int] = {}  # ... the keys or the length of the container here
 
     @property
     def last_seq(self) -> int:
@@ -109,7 +109,7 @@ class DocumentHistories:
         self._by_branch[branch, key] = line
 
     def record(self, branch: int, line: DocumentHistory, write: Write, value: MaybeValue) -> None:
-        """The commit was accepted: this is what the branch shows now."""
+        """Record an accepted commit: `value` is the branch's present value."""
         last = line.last_seq
         if last:
             forks = self._forks.get(branch, ())
@@ -119,7 +119,7 @@ class DocumentHistories:
         line.add(write, value)
 
     def value(self, branch: int, key: DocKey, at: int = _END) -> tuple[MaybeValue, int]:
-        """C11: what a branch shows of a document, and the seq that wrote it. `at`: now, or where a branch began."""
+        """C11: the value of a document on a branch, and the seq that wrote it. `at`: now, or where a branch began."""
         line = self._by_branch.get((branch, key))
         if line is not None:
             written = line.written_at(at)
@@ -133,7 +133,7 @@ class DocumentHistories:
         return self.value(row.parent, key, min(at, row.fork_seq))
 
     def shows(self, branch: int, home: int, seq: int) -> bool:
-        """Whether a commit made on `home` is part of what `branch` shows."""
+        """True if `branch` shows a commit made on `home`."""
         while branch != home:
             row = self.branches[branch]
             if not row.parent or seq > row.fork_seq:
@@ -159,7 +159,7 @@ class DocumentHistories:
 
 
 def differences(before: MaybeValue, after: MaybeValue) -> tuple[Touch, ...]:
-    """The same as `data.change.changed_touches`, but what two values share is not looked at."""
+    """Return the same as `data.change.changed_touches`, without comparing the shared parts of two values."""
     if before is after:
         return ()
     if (before is ABSENT) != (after is ABSENT):

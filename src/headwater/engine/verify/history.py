@@ -1,8 +1,8 @@
-"""The history oracle: does everything in a space's file follow from the rules?
+"""The history oracle: checks that everything in a space's file follows from the rules.
 
-Owns the verification of a whole space: the file's integrity, then every commit once more at its place
-(`replay`), then everything stored beside the log (`stored`). Reports the first violation and looks no further:
-after one, nothing can be trusted to mean what it says. Never repairs, and decides nothing for the engine.
+Verifies a whole space: the file's integrity, then every commit once more at its place (`replay`), then everything
+stored beside the log (`derived_tables`). Reports the first violation and looks no further: after one, nothing can be
+trusted to mean anything. Never repairs, and decides nothing for the engine.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["Progress", "Report", "Violation", "verify_file", "verify_store"]
 
 
 def verify_file(path: str | FilePath, progress: Progress | None = None) -> Report:
-    """Verify the file of a space that nobody has open. StorageError: it cannot be read as one."""
+    """Verify the file of a space that no process has open. StorageError: it cannot be read as one."""
     if not FilePath(path).is_file():
         raise AbsentError(f"there is no file {path} to verify")
     try:
@@ -78,7 +78,7 @@ def _damaged(what: str) -> Report:
 
 
 def _integrity(path: str | FilePath) -> str | None:
-    """What SQLite itself says about the file: damaged pages, and indexes that contradict their tables."""
+    """Return SQLite's own complaint about the file: damaged pages, or indexes that contradict their tables."""
     try:
         connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
         try:

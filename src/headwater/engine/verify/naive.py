@@ -1,12 +1,12 @@
-"""The naive admission model: what the engine must do, written so simply that one can see it is right.
+"""The naive admission model: the engine's rules, written so simply that one can see that they are right.
 
-Keeps the whole history as one list and recomputes everything by folding it, at any cost. It is the definition
-that the engine is compared with (`testing.differential`), so it shares no code with admission, the write
-index or the heads; only `data/`, which says what a patch does and when a write matters to a read. It has
-no limits, no storage and no approximation. It never decides for the engine: the caller tells it which commits
-were accepted, so that a commit rejected out of caution is rejected here too.
+Keeps the whole history as one list and recomputes everything by folding it, at any cost. It is the definition that the
+engine is compared with (`testing.differential`), so it shares no code with admission, the write index or the heads;
+only `data/`, which defines the effect of a patch and when a write matters to a read. It has no limits, no storage and
+no approximation. It never decides for the engine: the caller tells it which commits were accepted, so that a commit
+rejected out of caution is rejected here too.
 
-The rules are those of DESIGN.md section 4: C1 to C5, C7, C10 and C11.
+The rules are C1 to C5, C7, C10 and C11 of docs/INVARIANTS.md.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class AlreadyAccepted:
 
 
 class NaiveSpace:
-    """One space, as a list of what was accepted."""
+    """One space, as a list of its accepted commits."""
 
     __slots__ = ("acked", "branches", "deleted", "frame_seq", "history", "judged", "leases")
 
@@ -88,7 +88,7 @@ class NaiveSpace:
     # ---- what happened ---------------------------------------------------------------------------
 
     def begin_frame(self) -> None:
-        """What is judged from now on travels together: nothing comes between two commits of one frame."""
+        """Begin a frame: nothing comes between two commits of one frame."""
         self.frame_seq = len(self.history) + 1
 
     def accept(self, session: str, commit: Commit) -> int:
@@ -124,7 +124,7 @@ class NaiveSpace:
         return len(self.history)
 
     def line(self, branch: str, at: int = _END) -> list[Past]:
-        """What a branch shows at a seq, oldest first: its parent's commits up to the fork, then its own."""
+        """Return the commits that a branch shows at a seq, oldest first: its parent's up to the fork, then its own."""
         parent, fork_seq = self.branches[branch]
         inherited = self.line(parent, min(at, fork_seq)) if parent is not None else []
         return inherited + [past for past in self.history if past.commit.branch == branch and past.seq <= at]
@@ -136,7 +136,7 @@ class NaiveSpace:
         return value
 
     def written(self, doc: DocKey, branch: str, at: int = _END) -> int:
-        """The seq of the last commit that wrote the document; 0 if none did. What changes nothing is no write."""
+        """The seq of the last commit that wrote the document; 0 if none did. A patch without effect is no write."""
         written = 0
         value: MaybeValue = ABSENT
         for past in self.line(branch, at):
@@ -264,7 +264,7 @@ class NaiveSpace:
                 yield Refusal("C1", "conflict", f"{read} saw what the branch does not show", read)
 
     def missed(self, session: str, branch: str, read: Read) -> list[int]:
-        """C1: commits after the basis, visible here and not named as layers, that changed what was read."""
+        """C1: commits after the basis, visible here and not named as layers, that changed the address read."""
         missed = []
         value: MaybeValue = ABSENT
         for past in self.line(branch):
@@ -276,9 +276,9 @@ class NaiveSpace:
         return missed
 
     def _saw_the_branch(self, session: str, branch: str, read: Read) -> bool:
-        """C1: what the read says it saw is what is there: its layers did the same in its view and in the log.
+        """C1: True if the read saw the branch's state: its layers did the same in its view and in the log.
 
-        They may not have: an element that a layer appended has another index if somebody appended before.
+        They may not have: an element that a layer appended has another index if another session appended before.
         """
         try:
             view = self.view(session, branch, read)
@@ -287,7 +287,7 @@ class NaiveSpace:
         return same(view, self.value(read.doc, branch), read)
 
     def view(self, session: str, branch: str, read: Read) -> MaybeValue:
-        """C3: what the read says its transaction saw: the branch at the basis, then the layers it names."""
+        """C3: the view of the read's transaction: the branch at the basis, then the layers it names."""
         value = self.value(read.doc, branch, read.seq)
         for past in self.history:
             if past.seq > read.seq and past.session == session and names(read, past.commit.local_seq):
@@ -349,7 +349,7 @@ def same(view: MaybeValue, now: MaybeValue, read: Read) -> bool:
 
 
 def _shape(value: MaybeValue) -> MaybeValue:
-    """Whether it is there, what kind it is, a scalar's content, a container's keys or length."""
+    """Return presence and kind, a scalar's content, a container's keys or length."""
     if isinstance(value, dict):
         return ("keys", *sorted(value))
     if isinstance(value, tuple):

@@ -1,8 +1,8 @@
 """The replay: every accepted commit, judged once more at its place by the plain definition of the rules.
 
-Owns the walk over the log: that its rows follow one another (chain, seqs), that each commit was admissible
-when it was accepted (C1 to C5, C7, C10), and that what it sent is stored. Of the parts it checks it knows
-only how they are stored. Stops at the first violation. What compaction took away is noted, not guessed.
+Walks over the log and checks that its rows follow one another (chain, seqs), that each commit was admissible when it
+was accepted (C1 to C5, C7, C10), and that the events and records that it sent are stored. Of the engine it knows only
+the stored forms. Stops at the first violation. Checks that compaction made impossible are noted, not guessed.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Replay:
         self.events: dict[str, EventRow] = {}  # those that no later commit of their branch handled, as they were sent
         self.records: Counter[str] = Counter()  # by topic
         self.declared: dict[str, tuple[int, str]] = {}  # the first commit that declared a reaction, and for which topic
-        self.unchecked: Counter[str] = Counter()  # what compaction made impossible to check
+        self.unchecked: Counter[str] = Counter()  # checks that compaction made impossible
         self.kept_from = number_in_meta(store, COMPACTED_SEQ, 1)
         self._chain = number_in_meta(store, COMPACTED_CHAIN, 0)
         self.expected = self.kept_from
@@ -237,7 +237,7 @@ class Replay:
             self._check_view(row, seq, read)
 
     def _missed(self, row: LogRow, read: Read) -> int:
-        """The latest write after the basis, shown here and not named, that changed what was read; or 0."""
+        """The latest write after the basis, shown here and not named, that changed the address read; or 0."""
         for write in self.lines.after(row.branch, read.doc, read.seq, read.path, read.depth):
             if write.session == row.session and names(read, write.local_seq):
                 continue
@@ -247,13 +247,15 @@ class Replay:
         return 0
 
     def _sees_all_of_array(self, row: LogRow, read: Read) -> bool:
-        """True: nobody else wrote to the arrays the read looks into, so its layers did the same in its view."""
+        """True if no other session wrote to the arrays that the read looks into, so that its layers did the same in its
+        view.
+        """
         cut = next((place for place, step in enumerate(read.path) if isinstance(step, int)), len(read.path))
         wider = Read(read.doc, read.path[:cut], Depth.DEEP, read.seq, read.layers)
         return not self._missed(row, wider)
 
     def _check_view(self, row: LogRow, seq: int, read: Read) -> None:
-        """C1: what the read saw, the branch at the basis and then its layers, is what the branch shows."""
+        """C1: the state that the read saw, the branch at the basis and then its layers, is the state of the branch."""
         if read.seq < self.kept_from - 1:
             return  # Already noted: the basis cannot be rebuilt.
         view = self._folded(row.branch, read.doc, read.seq)
@@ -338,7 +340,7 @@ class Replay:
     # ---- what it sent ----------------------------------------------------------------------------
 
     def _check_outgoing(self, row: LogRow, seq: int, commit: Commit) -> None:
-        """What it sent is remembered until it is handled: what is left at the end must be stored, and nothing else."""
+        """Keep sent events until they are handled: those left at the end must be stored, and no others."""
         is_gone = self.lines.branches[row.branch].deleted
         sent: dict[str, EventRow] = {}
         for event in commit.events:
@@ -353,7 +355,7 @@ class Replay:
             if known is not None and known.branch == row.branch:
                 del self.events[id]
         if not is_gone:
-            self.events.update(sent)  # those of a deleted branch were deleted with it, nobody knows when
+            self.events.update(sent)  # those of a deleted branch were deleted with it, at an unknown time
         for each in commit.declared:
             self.declared.setdefault(each.reaction, (seq, each.topic))
         for place, record in enumerate(commit.records):

@@ -1,4 +1,4 @@
-"""What a verification found. Plain records; nothing here decides anything."""
+"""The results of a verification. Plain records; nothing here decides anything."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
-    """The first rule that does not hold: its name, the commit it was found at (0: none), and what was found."""
+    """The first rule that does not hold: its name, the commit it was found at (0: none), and a message."""
 
     rule: str
     seq: int
@@ -19,7 +19,7 @@ class Violation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """How far a verification came. `notes` say what could not be checked, and why."""
+    """How far a verification came. `notes` list the checks that were impossible, with the reason."""
 
     commits: int
     documents: int
