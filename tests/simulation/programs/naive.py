@@ -232,13 +232,25 @@ class Writable(Readable):
         self._world, self._address, self._default = world, address, default
 
     def _state(self) -> Any:
-        return self._address in self._world.cells, self._root()  # The first write is a change, also of a default.
+        value = self._root()
+        # The first write is a change, also of a default; and so is another order of the stored elements of a set.
+        return self._address in self._world.cells, value, self._order() if isinstance(value, frozenset) else None
+
+    def _order(self) -> tuple[Any, ...]:
+        """The elements of a set in their stored order: sorted at first, and an element that is added comes last."""
+        path, name = self._address
+        return self._world.cells.get((path, f"order of {name}"), tuple(sorted(self._root())))
 
     def _below(self, *steps: Step) -> Any:
         return Writable(self._world, self._address, self._default, (*self._steps, *steps))
 
     def set(self, value: Any) -> None:
+        before = self._order() if isinstance(value, frozenset) else ()
         self._world.write(self._address, _replaced(self._root(), self._steps, value))
+        if isinstance(value, frozenset):
+            path, name = self._address
+            order = (*(each for each in before if each in value), *sorted(value.difference(before)))
+            self._world.write((path, f"order of {name}"), order)
 
     def update(self, fn: Callable[[Any], Any]) -> None:
         self.set(fn(self.get()))

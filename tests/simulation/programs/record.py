@@ -274,9 +274,9 @@ class Record:
         self._first_written = self._world.cells.keys() - self._written_before
 
     def _check_runs(self, runs: Mapping[str, int], states: list[Any]) -> None:
-        """A computed runs at most once for each change of a value that it reads, and once more.
+        """A computed runs at most once for each change of a value that it reads, and once if it was not up to date.
 
-        Once more: writes of one transaction that cancel out, and a handler that fails, are seen to cause a run.
+        It is up to date for certain if it ran that often: a run may have come before the last change.
         """
         for piece in self._program.pieces:
             for member in self._program.class_named(piece.of).members:
@@ -286,9 +286,10 @@ class Record:
                 node = f"{piece.name}:{member.name}"
                 ran = runs.get(node, 0)
                 changes = self._changes(piece.name, member.name, states)
-                if ran > changes + (node not in self._fresh) + 1:
+                most = changes + (node not in self._fresh)
+                if ran > most:
                     raise Mismatch(f"{node} ran {ran} times, and {changes} changes of its reads justify that")
-                if ran >= changes and (ran or node in self._fresh):
+                if ran == most:
                     self._fresh.add(node)
                 else:
                     self._fresh.discard(node)
