@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from headwater import Cell, Input, Piece, Runtime, cell, computed, each, effect, fold, given
+from headwater import Cell, Input, Piece, Runtime, cell, computed, each, effect, fold, given, handler
 from headwater.runtime import Embedded
 from tests.scenario.pieces_kit import run
 
@@ -77,6 +77,24 @@ class Rows(Piece, name="aid.restart.Rows"):
         self.i.get(), self.values.get()
 
 
+class Items(Piece, name="aid.restart.Items"):
+    items: Cell[tuple[int, ...]] = cell(default=())
+
+    @computed
+    def count(self) -> int:
+        ran.append("count")
+        return len(self.items.get())
+
+    @handler
+    def begin(self) -> None:
+        self.items.set((1,))
+
+    @handler
+    def push_and_reset(self) -> None:
+        self.items.push(2, 3)
+        self.items.set((1,))
+
+
 async def processes(folder: Path, *steps: Callable[[Runtime], Awaitable[object]]) -> None:
     """Run each step in a runtime of its own. Keep what ran in the last one."""
     for step in steps:
@@ -136,4 +154,21 @@ def test_each_of_a_piece_that_wakes_while_the_each_is_registered_does_not_run_af
         await pulled(rows, "values")
 
     run(lambda: processes(tmp_path, first, opened))
+    assert ran == []
+
+
+def test_computed_does_not_run_after_writes_of_a_handler_that_cancelled_each_other(tmp_path: Path) -> None:
+    async def first(rt: Runtime) -> None:
+        items: Any = await rt.space("one").open(Items, "items")
+        await items.begin.send()
+        await pulled(items, "count")
+        ran.clear()
+        await items.push_and_reset.send()
+        await pulled(items, "count")
+        assert ran == []
+
+    async def second(rt: Runtime) -> None:
+        await pulled(await rt.space("one").open(Items, "items"), "count")
+
+    run(lambda: processes(tmp_path, first, second))
     assert ran == []

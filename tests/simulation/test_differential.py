@@ -237,7 +237,7 @@ EXTRA: dict[str, tuple[Limits, list[Step]]] = {
         Limits(),
         [
             one("p", write(1, A, add((), {"x": 1}))),
-            one("q", write(1, A, replace(X, 2), replace(X, 1))),
+            one("q", write(1, A, replace(X, 2), replace(X, 1), add(Y, 1))),
             one("p", look(2, deep(A, X, 1))),
         ],
     ),

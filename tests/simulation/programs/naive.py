@@ -239,7 +239,8 @@ class Writable(Readable):
     def _order(self) -> tuple[Any, ...]:
         """The elements of a set in their stored order: sorted at first, and an element that is added comes last."""
         path, name = self._address
-        return self._world.cells.get((path, f"order of {name}"), tuple(sorted(self._root())))
+        order: tuple[Any, ...] = self._world.cells.get((path, f"order of {name}"), tuple(sorted(self._root())))
+        return order
 
     def _below(self, *steps: Step) -> Any:
         return Writable(self._world, self._address, self._default, (*self._steps, *steps))

@@ -86,6 +86,7 @@ async def _play(request: Request, pipe: Any) -> None:
             for member in program.class_named(piece.of).of_kind(*CELL_KINDS):
                 cells[piece.name, member.name] = _plain(await getattr(player.pieces[piece.name], member.name).pull())
         pipe.found(cells)
+        player.count_runs()
         await player.play(segment.steps)
         if segment.looks_last and player.has_all_open:
             await player.rest()  # A handler that lands after a pull would leave its computed out of date.

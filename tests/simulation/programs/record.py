@@ -391,6 +391,8 @@ class Record:
         """Another process begins, with this code. Nothing is open in it."""
         self._next = replace(self._program, classes=classes)
         self._open.clear()
+        self._fresh.clear()
+        self._has_closed = False
 
     def _take_code(self) -> None:
         """Go on with the code of the present process."""

@@ -15,7 +15,7 @@ from headwater.data.address import Depth, check_id, check_scope
 from headwater.data.change import overlaps
 from headwater.data.codec import encode
 from headwater.data.patch import Patch, PatchError, Touch, apply
-from headwater.data.value import Absent, MaybeValue, lookup
+from headwater.data.value import ABSENT, Absent, MaybeValue, lookup, same
 from headwater.engine.admission.preconditions import Preconditions
 from headwater.engine.limits import Limits
 from headwater.engine.log.branches import Branch
@@ -194,6 +194,7 @@ class Admission:
             head = self._heads.get(branch, operation.doc)
             value = head.value
             touched: list[Touch] = []
+            is_removed = False
             for patch in operation.patches:
                 try:
                     value, more = apply(value, patch, values)
@@ -203,6 +204,10 @@ class Admission:
                     collisions.append(self._inapplicable(branch, head, patch, error))
                     break
                 touched += more
+                is_removed |= value is ABSENT
+            # Patches that cancel each other change nothing. A document that was removed in between is made anew.
+            if len(operation.patches) > 1 and not is_removed and same(head.value, value):
+                touched.clear()
             planned.append((head, value, tuple(touched)))
             if not head.doc or head.base_bytes + head.patch_bytes + size > self._limits.document_bytes:
                 refused = self._refused_document(head, value, size)

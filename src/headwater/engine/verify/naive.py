@@ -19,6 +19,7 @@ from headwater.data.address import Depth, DocKey, check_id, check_scope
 from headwater.data.change import changed_touches, overlaps
 from headwater.data.patch import PatchError, apply
 from headwater.data.value import ABSENT, MaybeValue, equal, lookup
+from headwater.data.value import same as same_order
 from headwater.errors import InvalidValueError
 from headwater.protocol.commit import (
     MAIN,
@@ -317,14 +318,19 @@ def folded(value: MaybeValue, commit: Commit, doc: DocKey) -> MaybeValue:
 
 
 def stepped(value: MaybeValue, commit: Commit, doc: DocKey) -> tuple[MaybeValue, bool]:
-    """The document after the commit, and whether that touched it."""
-    is_written = False
+    """The document after the commit, and whether that touched it.
+
+    Patches that cancel each other do not, unless the document was removed in between.
+    """
+    values, is_written = [value], False
     for operation in commit.operations:
         if operation.doc == doc:
             for patch in operation.patches:
                 value, touched = apply(value, patch)
+                values.append(value)
                 is_written = is_written or bool(touched)
-    return value, is_written
+    are_cancelled = len(values) > 2 and ABSENT not in values[1:] and same_order(values[0], value)
+    return value, is_written and not are_cancelled
 
 
 def writes(commit: Commit, doc: DocKey) -> bool:

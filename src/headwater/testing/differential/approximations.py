@@ -26,7 +26,7 @@ KINDS: Final[dict[str, str]] = {
     "remove_value_whole_array": "so does a remove_value that took something out",
     "bounded_append": "so does an append that dropped elements at the front",
     "replaced_container": "a container replaced as a whole counts as written in every part of it",
-    "no_net_change": "a change that its own commit undid counts",
+    "no_net_change": "a change that its own commit undid counts if that commit changes another part of the document",
     "merged_marks": "past its size the write index merges its oldest paths into their parent",
     "parent_after_fork": "a basis before the fork also meets the parent's writes after it",
     "forgotten_own": "of own commits no longer in memory, any write to the document counts",
