@@ -21,7 +21,7 @@ from examples.demo_graph import Tells
 from headwater.clock import Random, RealClock, seeded
 from headwater.pieces.piece import Piece
 from headwater.runtime.runtime import Runtime
-from headwater.server.operation.service import logger
+from headwater.server.operation.service import make_logger
 from headwater.server.server import Server
 
 HERE = Path(__file__).parent / "board"
@@ -105,7 +105,7 @@ async def a_board_is_shared(story: Tells, folder: Path, *, for_s: float | None) 
     check = for_s == 0
     story.chapter("12. A board for several people, in a browser")
     app = _load()
-    quiet = logger(RealClock(), level=logging.WARNING)
+    quiet = make_logger(RealClock(), level=logging.WARNING)
     server = Server(folder, port=0, insecure_local=True, log=quiet, classes=(app.Board,), pages=HERE / "page")
     serving = asyncio.get_running_loop().create_task(server.run_until_stopped(signals=not check))
     try:

@@ -1,7 +1,10 @@
 """The command line: `headwater`, or `python -m headwater.cli`.
 
-Owns the way in, and what is said where the extra `cli` is not installed. Everything else of the command line
-is loaded after that check. Never decides anything: commands ask the engine and print what it answers.
+Start with `app.py` (the tree of commands and their exit codes). `data` has the commands about stored data, `process`
+those that run code of an application; `output.py` prints, `directory.py` opens data directories, `loading.py` imports
+applications, `keys.py` has the commands about keys. Commands ask an engine, a runtime or a server, and decide nothing.
+
+`main` checks for the extra `cli` before anything else is imported. Imported by no other package.
 """
 
 from __future__ import annotations

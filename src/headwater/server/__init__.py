@@ -1,6 +1,11 @@
 """The server: spaces of one directory for many processes, over WebSocket. Needs the extra `server`.
 
-The names below start a server inside another process, as tests and embedding programs do.
+Start with `server.py` (the socket, the routes and the shutdown). `sync` serves replicas, `application` runs an
+application and serves its pages, `commands` answers the command line, `operation` has the parts that they share:
+spaces, keys, limits, metrics.
+
+Imported by the command line, and by tests and programs that start a server in their own process (the names below).
+Imports `runtime` and below.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Running a server: the sockets, uvicorn, and an end that answers what was accepted.
+"""A server of one data directory: its routes, its connections, and a shutdown that answers everything accepted before.
 
-Refuses to listen where strangers could come without proving who they are.
-
-The server's doors: `/v1/sync` for replicas, `/healthz`, `/readyz` and `/metrics` for whoever watches over it.
+`Server` runs uvicorn on a socket. `Acceptor` admits connections up to a limit and closes them at the end. Routes:
+`/v1/sync` for replicas, `/v1/page` and files for browsers, the command API, and `/healthz`, `/readyz` and `/metrics`
+for operators. A directory without keys is served only on a loopback address, and only if the caller asks for that.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
+from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
@@ -39,26 +40,26 @@ from headwater.runtime.websocket import PATH, SUBPROTOCOLS
 from headwater.server.application.application import Application
 from headwater.server.application.page import PATH as PAGE_PATH
 from headwater.server.application.page import Page
-from headwater.server.commands.command_route import desk_route
+from headwater.server.commands.command_route import make_command_route
 from headwater.server.operation.keys import key_ids
 from headwater.server.operation.limits import DEFAULT_SERVER_LIMITS, ServerLimits
 from headwater.server.operation.metrics import CONTENT_TYPE
-from headwater.server.operation.service import Relay, Service
+from headwater.server.operation.service import LogRelay, Service
 from headwater.server.sync.connection import GOING_AWAY, Connection
-from headwater.server.sync.wire import EXTENSION, Lobby, Request, Wire
+from headwater.server.sync.wire import EXTENSION, HandshakeLimit, HttpConnection, Wire
 
 STATIC: Final = Path(__file__).parent / "static"
 NO_PAGE: Final = (
     "An application runs here, and it has no page. What is in a folder `page` beside its file is shown here:\n"
     "begin with page/index.html, which imports /headwater.js, and start it again.\n"
 )
-STRANGE: Final = "Nobody has to prove who they are here, so that pages of other sites are not served.\n"
+FOREIGN_ORIGIN: Final = "Nobody has to prove who they are here, so that pages of other sites are not served.\n"
 FULL: Final = "This server takes no more connections now. Come back later.\n"
-_FRESH: Final = {"cache-control": "no-cache"}  # A page and its script are of one version.
+_FRESH: Final = {"cache-control": "no-cache"}  # A page and its script have to be of one version.
 
 
-class Door:
-    """Lets connections in, and knows all that are there."""
+class Acceptor:
+    """Accepts connections of replicas and pages, and keeps those that are open."""
 
     __slots__ = ("_connections", "_draining", "_pages", "_service")
 
@@ -70,15 +71,15 @@ class Door:
 
     @property
     def connections(self) -> tuple[Connection, ...]:
-        """The connections of replicas that stand now."""
+        """The open connections of replicas."""
         return tuple(self._connections)
 
     def is_full(self) -> bool:
-        """Whether nobody else is let in: a page is a connection like every other."""
+        """Return whether no further connection is accepted. Pages count as connections."""
         return self._draining or len(self._connections) + len(self._pages) >= self._service.limits.connections
 
-    async def let_in(self, page: Page, receive: Receive, send: Send) -> None:
-        """Serve a page, if there is room for one more."""
+    async def serve_page(self, page: Page, receive: Receive, send: Send) -> None:
+        """Serve a page until it ends, or refuse it if the server is full."""
         if self.is_full():
             await receive()  # websocket.connect
             await _refuse(send, 503, FULL)
@@ -114,12 +115,12 @@ class Door:
             gauge.dec()
 
     async def drain(self) -> None:
-        """Answer everything that was accepted, then close every connection. Bounded by `drain_s`."""
+        """Answer everything accepted before, then close every connection. Takes at most `ServerLimits.drain_s`."""
         self._draining = True
         self._service.ready = False
         connections = tuple(self._connections)
         for connection in connections:
-            connection.take_no_more()  # Whatever were taken in after the hosts were asked would not be answered.
+            connection.stop_reading()  # Messages read after the drain of the hosts would not be answered.
         try:
             async with asyncio.timeout(self._service.limits.drain_s):
                 for space, error in await asyncio.to_thread(self._service.spaces.drain):
@@ -127,9 +128,9 @@ class Door:
                 for connection in connections:
                     connection.close(GOING_AWAY)
                 for connection in connections:
-                    await connection.closed()
+                    await connection.wait_closed()
                 for page in tuple(self._pages):
-                    await page.leave(GOING_AWAY)
+                    await page.close(GOING_AWAY)
         except TimeoutError:
             self._service.log.warning("shutdown did not wait for everybody", connections=len(self._connections))
 
@@ -142,9 +143,11 @@ async def _refuse(send: Send, status: int, text: str) -> None:
 
 def make_app(
     service: Service, application: Callable[[], Application] | None = None, pages: Path | None = None
-) -> tuple[Starlette, Door]:
-    """All doors of a server; with an application also those for its pages, which are files of a folder."""
-    door = Door(service)
+) -> tuple[Starlette, Acceptor]:
+    """Return the ASGI application and its acceptor; with an application also the routes of its pages (files of a
+    folder).
+    """
+    acceptor = Acceptor(service)
 
     async def healthz(_: Request) -> Response:
         return PlainTextResponse("ok\n")
@@ -156,21 +159,24 @@ def make_app(
         return Response(await service.metrics.latest_page(), media_type=CONTENT_TYPE)
 
     routes: list[BaseRoute] = [
-        WebSocketRoute(PATH, door),
+        WebSocketRoute(PATH, acceptor),
         Route("/healthz", healthz),
         Route("/readyz", readyz),
         Route("/metrics", metrics),
     ]
     if application is not None:
-        routes.append(desk_route(service, application))
-        routes += _for_pages(door, application, pages)
-    own = [Middleware(_OwnSite)] if service.insecure_local else []
-    return Starlette(routes=routes, middleware=own), door
+        routes.append(make_command_route(service, application))
+        routes += _page_routes(acceptor, application, pages)
+    own = [Middleware(_SameOriginOnly)] if service.insecure_local else []
+    return Starlette(routes=routes, middleware=own), acceptor
 
 
-class _OwnSite:
-    """Where nobody has to prove who they are, it is the programs of this machine that may ask, not every web site that
-    a browser of this machine has open, nor one that gives itself the address of this machine."""
+class _SameOriginOnly:
+    """Refuses requests from other origins on a server without keys.
+
+    Such a server trusts the programs of its machine. A browser of the machine can have any web site open, and a site
+    can give itself a loopback address.
+    """
 
     __slots__ = ("_app",)
 
@@ -178,17 +184,19 @@ class _OwnSite:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] not in ("http", "websocket") or _is_own(Headers(scope=scope)):
+        if scope["type"] not in ("http", "websocket") or _is_same_origin(Headers(scope=scope)):
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
             await receive()  # websocket.connect
-            await _refuse(send, 403, STRANGE)
+            await _refuse(send, 403, FOREIGN_ORIGIN)
         else:
-            await PlainTextResponse(STRANGE, 403)(scope, receive, send)
+            await PlainTextResponse(FOREIGN_ORIGIN, 403)(scope, receive, send)
 
 
-def _is_own(headers: Headers) -> bool:
-    """Browsers say where a page comes from, in whatever changes something or opens a connection; programs do not."""
+def _is_same_origin(headers: Headers) -> bool:
+    """Return whether a request comes from a program, or from a page of this server. Browsers send the origin of a page
+    with requests that change something or open a connection; programs do not.
+    """
     host, origin = headers.get("host", ""), headers.get("origin")
     if origin is None:
         return True
@@ -196,31 +204,34 @@ def _is_own(headers: Headers) -> bool:
     return (name == "localhost" or _is_loopback(name)) and urlsplit(origin).netloc == host
 
 
-class _PageDoor:
-    """Where pages come in."""
+class _PageEndpoint:
+    """The WebSocket endpoint of pages."""
 
-    __slots__ = ("_application", "_door")
+    __slots__ = ("_acceptor", "_application")
 
-    def __init__(self, door: Door, application: Callable[[], Application]) -> None:
-        self._door = door
+    def __init__(self, acceptor: Acceptor, application: Callable[[], Application]) -> None:
+        self._acceptor = acceptor
         self._application = application
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         application, wire = self._application(), scope["extensions"][EXTENSION]
         page = Page(application, WebSocket(scope, receive, send), lambda: wire.allow(application.limits.refused_bytes))
-        await self._door.let_in(page, receive, send)
+        await self._acceptor.serve_page(page, receive, send)
 
 
-def _for_pages(door: Door, application: Callable[[], Application], pages: Path | None) -> list[BaseRoute]:
+def _page_routes(acceptor: Acceptor, application: Callable[[], Application], pages: Path | None) -> list[BaseRoute]:
     async def nothing(_: Request) -> Response:
-        """What a browser is given where there is no page: which address this is, and how to have one."""
+        """Answer `/` of a server without pages with a text that says how to add one."""
         text = NO_PAGE if application().has_classes() else "This server serves no application.\n"
         return PlainTextResponse(text)
 
     async def script(_: Request) -> Response:
         return FileResponse(STATIC / "headwater.js", media_type="text/javascript", headers=_FRESH)
 
-    found: list[BaseRoute] = [WebSocketRoute(PAGE_PATH, _PageDoor(door, application)), Route("/headwater.js", script)]
+    found: list[BaseRoute] = [
+        WebSocketRoute(PAGE_PATH, _PageEndpoint(acceptor, application)),
+        Route("/headwater.js", script),
+    ]
     if pages is not None:
         found.append(Mount("/", StaticFiles(directory=pages, html=True)))
     else:
@@ -230,11 +241,12 @@ def _for_pages(door: Door, application: Callable[[], Application], pages: Path |
 
 PORT: Final = 8_900
 LOOPBACK: Final = "127.0.0.1"
-BACKLOG: Final = 2_048
 
 
 def check_safe(directory: str | Path, host: str, *, insecure_local: bool) -> None:
-    """Without keys nobody can prove who they are: then only this machine, and only if that was asked for."""
+    """Raise AccessError for a directory without keys, unless it is served on a loopback address with
+    `insecure_local`.
+    """
     if key_ids(directory):
         return
     if not _is_loopback(host):
@@ -253,12 +265,12 @@ def _is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
-        return False  # A name can be made to mean any address.
+        return False  # A host name can resolve to any address.
 
 
-def listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int, backlog: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Named as TCP: only then does asyncio switch off on what is accepted that small answers wait for one another.
+    # With this protocol number asyncio sets TCP_NODELAY on accepted sockets.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -268,23 +280,23 @@ def listen(host: str, port: int) -> socket.socket:
         is_taken = getattr(error, "errno", 0) == EADDRINUSE
         instead = ". Stop what listens there, or name another --port" if is_taken else ""
         raise StorageError(f"cannot listen on {host}:{port}: {error}{instead}") from error
-    listener.listen(BACKLOG)
+    listener.listen(backlog)
     listener.setblocking(False)
     return listener
 
 
-def _listen_first(directory: str | Path, host: str, port: int) -> socket.socket:
-    """Listen before the directory is made: one that cannot serve leaves nothing behind."""
+def _listen_first(directory: str | Path, host: str, port: int, backlog: int) -> socket.socket:
+    """Listen before the directory is created, so that a server that cannot listen leaves nothing behind."""
     try:
-        return listen(host, port)
+        return listen(host, port, backlog)
     except StorageError:
         if Path(directory).is_dir():
-            Directory(directory).close()  # If somebody has it, that is the better reason.
+            Directory(directory).close()  # A directory in use is the better reason.
         raise
 
 
 class Server(uvicorn.Server):
-    """A server of one directory. `await serve()` runs until it is told to stop, by a signal or by `stop`."""
+    """A server of one directory. `run_until_stopped` serves until a signal, or a call of `stop`."""
 
     def __init__(
         self,
@@ -301,10 +313,11 @@ class Server(uvicorn.Server):
         classes: Iterable[type[Piece]] | None = None,
         pages: Path | None = None,
     ) -> None:
-        """With `classes` it serves an application too, and `pages` is the folder of what a browser is given.
+        """Open a directory and its socket; with `classes` the server also runs an application, with files for browsers
+        in `pages`.
 
-        `owner` is the user who has the spaces that the application makes; the application writes only where this
-        user may. `anyone_founds`: with keys, every user with a token may make a space; otherwise only `owner`.
+        `owner` owns the spaces that the application creates; the application writes only where this user may. With
+        `anyone_founds` and keys, every user with a token may create a space; otherwise only `owner` may.
         """
         check_safe(directory, host, insecure_local=insecure_local)
         self._classes = None if classes is None else tuple(classes)
@@ -313,7 +326,7 @@ class Server(uvicorn.Server):
                 f"{directory} has keys, and nobody would own the spaces that the application makes: say who does, with "
                 "--owner USER"
             )
-        self._listener = _listen_first(directory, host, port)
+        self._listener = _listen_first(directory, host, port, limits.listen_backlog)
         try:
             self.service = Service(
                 directory,
@@ -329,14 +342,14 @@ class Server(uvicorn.Server):
             self._listener.close()
             raise
         self._application: Application | None = None
-        app, self._door = make_app(self.service, None if classes is None else self.application, pages)
+        app, self._acceptor = make_app(self.service, None if classes is None else self.application, pages)
         self.address: tuple[str, int] = self._listener.getsockname()[:2]
         super().__init__(
             uvicorn.Config(
                 app,
-                http=partial(Request, Lobby(limits)),  # type: ignore[arg-type]
+                http=partial(HttpConnection, HandshakeLimit(limits)),  # type: ignore[arg-type]
                 ws=Wire,
-                ws_max_size=min(limits.hello_bytes, limits.refused_bytes),  # until a connection has said who it is
+                ws_max_size=min(limits.hello_bytes, limits.refused_bytes),  # until Hello
                 ws_ping_interval=limits.ping_s,
                 ws_ping_timeout=limits.ping_s,
                 ws_per_message_deflate=False,
@@ -349,7 +362,7 @@ class Server(uvicorn.Server):
         )
 
     def application(self) -> Application:
-        """The application that is served. It lives on the loop, so that it is made there."""
+        """Return the application, which is created on the event loop."""
         if self._application is None:
             if self._classes is None:
                 raise AccessError("this server serves no application")
@@ -357,21 +370,21 @@ class Server(uvicorn.Server):
         return self._application
 
     @property
-    def door(self) -> Door:
-        return self._door
+    def acceptor(self) -> Acceptor:
+        return self._acceptor
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Not uvicorn's own: it ends the process by the signal, before the spaces are closed."""
+        """Replace uvicorn's handling of signals, which ends the process before the spaces are closed."""
         yield
 
     async def run_until_stopped(self, *, signals: bool = False) -> None:
-        """Serve until `stop`. With `signals`, an interrupt or a request to terminate means just that."""
+        """Serve until `stop` is called. With `signals`, SIGINT and SIGTERM call it."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM) if signals else ():
             loop.add_signal_handler(number, self.stop)
         log = self.service.log
-        relay = Relay(log)
+        relay = LogRelay(log)
         for name in ("uvicorn", "websockets"):
             logging.getLogger(name).addHandler(relay)
             logging.getLogger(name).propagate = False
@@ -390,12 +403,12 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """First what was accepted is answered, then the connections are closed."""
+        """Answer everything accepted before, then close the connections."""
         for listening in self.servers:
             listening.close()
         try:
             if self._application is not None:
                 await self._application.close()
-            await self._door.drain()
+            await self._acceptor.drain()
         finally:
             await super().shutdown(sockets)

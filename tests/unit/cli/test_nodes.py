@@ -13,7 +13,7 @@ from headwater.cli.app import run
 from headwater.cli.data.target import ask as asked
 from headwater.errors import AuthoringError, HeadwaterError
 from headwater.protocol.command_messages import Question
-from headwater.server.commands.nodes_json import place_after
+from headwater.server.commands.nodes_json import decode_cursor
 from tests.unit.cli.kit_app import imported, write_app
 from tests.unit.cli.test_run import running
 
@@ -115,7 +115,7 @@ def test_a_place_that_is_none_is_told(data: Path, ask: Ask) -> None:
         assert (code, out) == (1, "")
         assert "is no place to go on after" in err
     with pytest.raises(AuthoringError, match="no place"):
-        place_after("ä")
+        decode_cursor("ä")
 
 
 def test_only_owners_are_told_of_nodes(tmp_path: Path, data: Path, shop: Path, ask: Ask) -> None:

@@ -18,7 +18,7 @@ from headwater.errors import AccessError
 from headwater.protocol.command_messages import Question
 from headwater.runtime.attachment import Embedded
 from headwater.runtime.runtime import Runtime
-from headwater.server.commands.command_api import Desk
+from headwater.server.commands.command_api import CommandApi
 
 
 class Source(Piece, name="asked.Source"):
@@ -108,7 +108,7 @@ def test_a_space_is_asked_only_for_its_owners(tmp_path: Path) -> None:
 
     async def story() -> None:
         async with Embedded(tmp_path) as data, Runtime(data) as rt:
-            desk = Desk(rt, EmbeddedEngines(tmp_path, data))
+            desk = CommandApi(rt, EmbeddedEngines(tmp_path, data))
             for checked, state, unasked in ((check, "unknown", ["shop"]), (allowed, "clean", [])):
                 nodes: Any = await desk.answer(Question("nodes", "two"), "ann", checked)
                 assert [(each["state"], each["unasked"]) for each in nodes["nodes"]] == [(state, unasked)]

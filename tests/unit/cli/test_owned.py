@@ -18,7 +18,8 @@ from headwater.data.patch import add
 from headwater.engine.directory import Directory
 from headwater.errors import LimitError, StorageError
 from headwater.protocol.commit import Commit
-from headwater.server.commands.safe_copy import FOLDER, MOST, OLD_US, copied, place_of_copy
+from headwater.server.commands.safe_copy import FOLDER, copy_path, copy_space_file
+from headwater.server.operation.limits import DEFAULT_SERVER_LIMITS
 from tests.unit.cli.kit_app import write_app
 from tests.unit.cli.test_run import running
 from tests.unit.engine.kit import write
@@ -152,23 +153,24 @@ def test_an_owned_space_is_verified_from_any_folder(
 @pytest.mark.parametrize("name", ["", "..", "/etc", "a/b", "../data"])
 def test_what_is_removed_after_a_look_is_a_copy(tmp_path: Path, name: str) -> None:
     with pytest.raises(StorageError, match="no name of a copy"):
-        place_of_copy(tmp_path / "shop.space", name)
+        copy_path(tmp_path / "shop.space", name)
 
 
 def test_there_are_never_more_than_a_few_copies_and_old_ones_go(tmp_path: Path) -> None:
     file = tmp_path / "shop.space"
     file.write_bytes(b"x")
     now_us = RealClock().now_us()
-    made = [copied(file, now_us) for _ in range(MOST)]
+    made = [copy_space_file(file, now_us) for _ in range(DEFAULT_SERVER_LIMITS.copies)]
     assert all(each.read_bytes() == b"x" for each in made)
     with pytest.raises(LimitError, match="wait for these, or delete"):
-        copied(file, now_us)
-    again = copied(file, now_us + 2 * OLD_US)  # However long making them took.
-    assert [each.exists() for each in made] == [False] * MOST
+        copy_space_file(file, now_us)
+    later_us = now_us + 2 * round(DEFAULT_SERVER_LIMITS.copy_s * 1e6)  # However long making them took.
+    again = copy_space_file(file, later_us)
+    assert [each.exists() for each in made] == [False] * len(made)
     assert list((tmp_path / FOLDER).iterdir()) == [again.parent]
 
 
 def test_a_copy_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / FOLDER).write_text("in the way")
     with pytest.raises(StorageError, match="cannot hold a copy"):
-        copied(tmp_path / "shop.space", 0)
+        copy_space_file(tmp_path / "shop.space", 0)

@@ -18,7 +18,7 @@ from headwater.errors import AbsentError, DirectoryInUseError, StorageError
 from headwater.protocol.command_messages import Question
 from headwater.runtime.attachment import Embedded
 from headwater.runtime.runtime import Runtime
-from headwater.server.commands.command_api import Desk
+from headwater.server.commands.command_api import CommandApi
 from headwater.server.server import Server
 
 
@@ -63,7 +63,7 @@ def test_a_process_that_has_the_directory_tells_which_pieces_there_are(data: Pat
 
     async def story() -> None:
         async with Embedded(data) as attachment, Runtime(attachment) as rt:
-            desk = Desk(rt, EmbeddedEngines(data, attachment))
+            desk = CommandApi(rt, EmbeddedEngines(data, attachment))
             with pytest.raises(AbsentError, match=r"has no piece 'an'\. Pieces there: ann, main\. To make one"):
                 await desk.answer(Question("get", "groceries", "an.left"), "ann", allowed)
 

@@ -17,7 +17,7 @@ from headwater.protocol.commit import Commit, Operation, Read
 from headwater.protocol.messages import Looks, Problem
 from headwater.protocol.mirrors import Abroad, Mirror, Mirrored, QueryElsewhere, QueryMirrors, ReadElsewhere
 from headwater.protocol.observations import Current, ForeignRead, NodeKey, QueryCurrent
-from headwater.server.sync.backpressure import fitting
+from headwater.server.sync.backpressure import fit_message
 from tests.unit.engine.hub_kit import Raw, put
 from tests.unit.engine.kit import doc, open_engine, open_store, write
 from tests.unit.engine.observing_kit import DEEP, Runner, looked, marked
@@ -215,8 +215,8 @@ class TestRights:
 
     def test_an_answer_that_is_too_long_says_so(self) -> None:
         answer = ReadElsewhere(9, 1, tuple(Abroad("b", "main", doc(f"document {n}"), 1) for n in range(100)))
-        message, data = fitting(answer, "msgpack", 500)
+        message, data = fit_message(answer, "msgpack", 500)
         assert isinstance(message, Problem)
         assert "100 documents elsewhere is over 500 bytes" in message.message
         assert len(data) < 500
-        assert fitting(answer, "msgpack", 50_000)[0] is answer
+        assert fit_message(answer, "msgpack", 50_000)[0] is answer

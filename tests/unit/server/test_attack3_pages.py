@@ -18,7 +18,8 @@ import headwater
 from headwater.engine.admission.access import ACCESS
 from headwater.protocol.messages import Answer, Hello, Open, Problem, Query, decode_from_engine, encode
 from headwater.runtime.websocket import PATH
-from headwater.server.application import page
+from headwater.server.application.page import Page
+from headwater.server.operation.limits import ServerLimits
 from tests.unit.server.test_pages import Browser, World, place, run
 
 
@@ -177,13 +178,12 @@ class Gone:
         """It is closed."""
 
 
-def test_a_page_that_takes_nothing_and_goes_away_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page, "MOST_SAID", 3)
+def test_a_page_that_takes_nothing_and_goes_away_is_let_go(tmp_path: Path) -> None:
     looks = [{"type": "look", "id": 1, "place": place("title")}] * 9
 
     async def story(world: World) -> None:
         socket = Gone({"type": "enter", "version": 1, "user": "ann"}, *looks)
         async with asyncio.timeout(5):
-            await page.Page(world.server.application(), cast("WebSocket", socket)).run()
+            await Page(world.server.application(), cast("WebSocket", socket)).run()
 
-    run(tmp_path, story)
+    run(tmp_path, story, limits=ServerLimits(page_answers=3))

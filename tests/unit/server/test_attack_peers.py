@@ -77,8 +77,8 @@ def test_a_peer_that_reads_nothing_is_let_go_when_it_does_not_answer_a_ping(tmp_
                 watch = Watch(1, (Selector(doc("big")),))
                 await loop.sock_sendall(deaf, in_one_segment(Hello((1,)), Open(SPACE, "s", "", "t"), watch))
                 until = loop.time() + 3
-                while loop.time() < until and (loop.time() < until - 2.5 or server.door.connections):
+                while loop.time() < until and (loop.time() < until - 2.5 or server.acceptor.connections):
                     await asyncio.sleep(0.05)
-                assert not server.door.connections
+                assert not server.acceptor.connections
 
     run(play)

@@ -232,7 +232,7 @@ def test_too_many_connections_are_asked_to_come_later(tmp_path: Path) -> None:
             await raw(server)
         assert caught.value.response.status_code == 503
         await first.socket.close()
-        while len(server.door.connections) > 1:
+        while len(server.acceptor.connections) > 1:
             await asyncio.sleep(0)
         await opened(server, key="c")
         await second.say(write(1))
@@ -252,7 +252,7 @@ def test_too_many_spaces_make_room_or_are_refused(tmp_path: Path) -> None:
         problem = await second.problem()
         assert problem.code == "limit"
         await first.socket.close()
-        while server.door.connections:
+        while server.acceptor.connections:
             await asyncio.sleep(0)
         third = await raw(server)
         await third.say(HELLO, Open("two", "s", "", "t"))
@@ -298,10 +298,10 @@ def test_a_peer_that_does_not_read_is_closed_and_costs_bounded_memory(tmp_path: 
             await busy.say(write(n, "big", {"n": n, "text": "x" * 20_000}))
             while not isinstance(await busy.hear(), Verdicts):
                 pass
-            held = max(held, *(connection.queued_bytes for connection in server.door.connections))
-            if len(server.door.connections) == 1:
+            held = max(held, *(connection.queued_bytes for connection in server.acceptor.connections))
+            if len(server.acceptor.connections) == 1:
                 break
-        assert len(server.door.connections) == 1
+        assert len(server.acceptor.connections) == 1
         assert held < 300_000
         assert server.service.metrics.registry.get_sample_value("headwater_slow_consumers_total") == 1
         lazy.socket.transport.abort()

@@ -16,7 +16,6 @@ from websockets.asyncio.client import connect
 import headwater
 from headwater import Cell, Piece, cell, child, computed, each, given, handler, resource
 from headwater.runtime.tasks import Tasks
-from headwater.server.application import page
 from headwater.server.operation.limits import ServerLimits
 from tests.unit.server.test_pages import Browser, World, run
 
@@ -161,9 +160,7 @@ def test_a_page_that_looks_away_at_once_is_not_shown_anything_and_may_use_the_nu
     run(tmp_path, story, classes=CLASSES)
 
 
-def test_a_look_counts_from_the_moment_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page, "MOST_LOOKS", 3)
-
+def test_a_look_counts_from_the_moment_it_is_asked_for(tmp_path: Path) -> None:
     async def story(world: World) -> None:
         async with world.browser("ann") as ann:
             for number in range(10, 15):
@@ -171,7 +168,7 @@ def test_a_look_counts_from_the_moment_it_is_asked_for(tmp_path: Path, monkeypat
             kinds = [(await ann.hear(id=number))["type"] for number in range(10, 15)]
             assert sorted(kinds) == ["failed", "failed", "shown", "shown", "shown"]
 
-    run(tmp_path, story, classes=CLASSES)
+    run(tmp_path, story, classes=CLASSES, limits=ServerLimits(page_looks=3))
 
 
 @pytest.mark.parametrize("member", ["put", "views", "fetched", "first"])
@@ -232,8 +229,6 @@ class Asked:
 
 
 def test_a_page_that_takes_no_answers_is_not_read_any_further(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page, "MOST_SAID", 5)
-    monkeypatch.setattr(page, "MOST_UNDER_WAY", 8)
     asked = Asked(monkeypatch, "ann")
     waiting: list[int] = []
     slow: list[WebSocket] = []
@@ -265,12 +260,11 @@ def test_a_page_that_takes_no_answers_is_not_read_any_further(tmp_path: Path, mo
                 await ann.hear(type="failed", id=number)
         assert max(waiting) <= 5 + 8 + 1
 
-    run(tmp_path, story, classes=CLASSES)
+    run(tmp_path, story, classes=CLASSES, limits=ServerLimits(page_answers=5, page_calls=8))
 
 
 def test_what_a_page_asks_all_at_once_is_all_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As after it was away: it looks at everything again, and says what had no answer."""
-    monkeypatch.setattr(page, "MOST_UNDER_WAY", 8)
     asked = Asked(monkeypatch, "ann")
 
     async def story(world: World) -> None:
@@ -281,7 +275,7 @@ def test_what_a_page_asks_all_at_once_is_all_answered(tmp_path: Path, monkeypatc
                 assert (await ann.hear(id=number))["value"] == 0
         assert asked.most == 8
 
-    run(tmp_path, story, classes=CLASSES)
+    run(tmp_path, story, classes=CLASSES, limits=ServerLimits(page_calls=8))
 
 
 def test_a_page_counts_as_a_connection(tmp_path: Path) -> None:

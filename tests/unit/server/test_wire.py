@@ -23,11 +23,11 @@ def test_what_threads_say_at_once_arrives_whole_and_in_the_order_of_each(tmp_pat
 
     async def tell(server: Server) -> None:
         peer = await opened(server)
-        (connection,) = server.door.connections
+        (connection,) = server.acceptor.connections
 
         def talk(first: int) -> None:
             for n in range(first, first + 200):
-                connection.tell([Answer(n, 0, (), "x" * 20_000)])
+                connection.send([Answer(n, 0, (), "x" * 20_000)])
 
         threads = [threading.Thread(target=talk, args=(first,)) for first in (1_000, 2_000)]
         for thread in threads:

@@ -29,7 +29,7 @@ from headwater.protocol.command_messages import DESK_PATH, Question, Told
 from headwater.protocol.commit import MAIN
 
 if TYPE_CHECKING:
-    from headwater.server.commands.foreign_reads import Abroad
+    from headwater.server.commands.foreign_reads import ForeignReads
 
 T = TypeVar("T")
 TOKEN: Final = "HEADWATER_TOKEN"
@@ -59,7 +59,7 @@ def ask(where: str, question: Question, *, app: str = "", token: str = "") -> An
 
 def _by_engine(directory: Path, asked: Question) -> Any:
     """What stands in the log needs no application."""
-    from headwater.server.commands.foreign_reads import Abroad  # noqa: PLC0415 (help is quick)
+    from headwater.server.commands.foreign_reads import ForeignReads  # noqa: PLC0415 (help is quick)
     from headwater.server.commands.nodes_json import current_form  # noqa: PLC0415
 
     if asked.what == "spaces":
@@ -67,19 +67,19 @@ def _by_engine(directory: Path, asked: Question) -> Any:
             return [{"name": name, "bytes": size} for name, size in sizes_in(directory).items()]
     if asked.what == "intents":
         return _stored(directory, [asked.space] if asked.space else list(sizes_in(directory)))
-    abroad = Abroad()
-    made = _looked(directory, asked, abroad)
-    for question, reads in abroad.questions():
+    foreign_reads = ForeignReads()
+    made = _looked(directory, asked, foreign_reads)
+    for question, reads in foreign_reads.questions():
         try:
             with open_space(directory, question.space) as engine:
-                abroad.told(reads, current_form(engine, question))
+                foreign_reads.add_answer(reads, current_form(engine, question))
         except HeadwaterError:
             continue  # It is told that this space was not asked.
-    abroad.settle()
+    foreign_reads.decide()
     return made
 
 
-def _looked(directory: Path, asked: Question, abroad: Abroad) -> Any:
+def _looked(directory: Path, asked: Question, foreign_reads: ForeignReads) -> Any:
     """What one space knows. `abroad` hears what others are to be asked."""
     from headwater.server.commands.json_forms import (  # noqa: PLC0415
         branch_form,
@@ -99,9 +99,9 @@ def _looked(directory: Path, asked: Question, abroad: Abroad) -> Any:
         if asked.what == "branch":
             return branch_form(engine, asked)
         if asked.what == "nodes":
-            return nodes_form(engine, asked, abroad)
+            return nodes_form(engine, asked, foreign_reads)
         if asked.what == "backlog":
-            return backlog_form(engine, asked, abroad)
+            return backlog_form(engine, asked, foreign_reads)
         if asked.what == "current":
             return current_form(engine, asked)
         if asked.what == "reactions":
@@ -115,7 +115,7 @@ def _looked(directory: Path, asked: Question, abroad: Abroad) -> Any:
                 raise AuthoringError(f"{address!r} is in space {parts.space!r}, and the command reads {asked.space!r}")
             try:
                 if asked.what == "why":
-                    return why_form(engine, parts, asked.limit, abroad)
+                    return why_form(engine, parts, asked.limit, foreign_reads)
                 return read_form(engine, parts, asked.branch or MAIN, asked.at)
             except AbsentError as error:
                 raise AbsentError(f"{error}.{_there(engine, asked)}") from None
@@ -125,13 +125,13 @@ def _looked(directory: Path, asked: Question, abroad: Abroad) -> Any:
 def _there(engine: Engine, asked: Question) -> str:
     """What somebody may have meant who named a member that is not there."""
     from headwater.pieces.names import piece_id  # noqa: PLC0415 (help is quick)
-    from headwater.server.commands.command_api import is_address, members_there, pieces_there, place_of  # noqa: PLC0415  # noqa: PLC0415
+    from headwater.server.commands.command_api import is_address, split_place, suggest_members, suggest_pieces  # noqa: PLC0415  # noqa: PLC0415
 
     if is_address(asked.place):
         return ""
-    _, piece, member, _ = place_of(asked.place)
+    _, piece, member, _ = split_place(asked.place)
     branch, id = asked.branch or MAIN, piece if "/" in piece else piece_id(piece)
-    return members_there(engine, id, member, branch) or pieces_there(engine, piece, branch)
+    return suggest_members(engine, id, member, branch) or suggest_pieces(engine, piece, branch)
 
 
 def _stored(directory: Path, spaces: list[str]) -> list[JsonForm]:
@@ -148,11 +148,11 @@ def _stored(directory: Path, spaces: list[str]) -> list[JsonForm]:
 def _stored_at(asked: Question) -> str:
     """Where a member is stored. Without its class it is taken to be shared by all, or, with --user, that user's."""
     from headwater.pieces.names import document_id, piece_id  # noqa: PLC0415
-    from headwater.server.commands.command_api import is_address, place_of  # noqa: PLC0415
+    from headwater.server.commands.command_api import is_address, split_place  # noqa: PLC0415
 
     if is_address(asked.place):
         return asked.place
-    _, piece, member, pointer = place_of(asked.place)
+    _, piece, member, pointer = split_place(asked.place)
     id = document_id(piece if "/" in piece else piece_id(piece), member)
     scope = f"user:{asked.user}" if asked.user else "space"
     return f"{scope}:{id}#{pointer}" if pointer else f"{scope}:{id}"
@@ -216,14 +216,14 @@ def _by_application(directory: Path, asked: Question, app: str) -> Any:
 async def _answered(directory: Path, asked: Question, module: ModuleType) -> Any:
     from headwater.runtime.attachment import Embedded  # noqa: PLC0415
     from headwater.runtime.runtime import Runtime  # noqa: PLC0415
-    from headwater.server.commands.command_api import Desk  # noqa: PLC0415
+    from headwater.server.commands.command_api import CommandApi  # noqa: PLC0415
 
     async with Embedded(directory) as attachment, Runtime(attachment) as rt:
         begin = getattr(module, "start", None) if asked.what == "graph" else None
         if begin is not None:
             await begin(rt)  # What is asked is what it runs.
             await rt.settled()
-        return await Desk(rt, EmbeddedEngines(directory, attachment)).answer(asked, asked.user, _anything)
+        return await CommandApi(rt, EmbeddedEngines(directory, attachment)).answer(asked, asked.user, _anything)
 
 
 async def _anything(space: str, right: Right) -> None:
@@ -267,7 +267,7 @@ def _posted(url: str, asked: Question, token: str) -> Any:
             raise StorageError(f"{url} answered {error.code}: it is no server of an application") from None
     except (OSError, ValueError) as error:
         raise StorageError(f"{url} cannot be reached: {getattr(error, 'reason', error)}") from None
-    told = msgspec.json.decode(body, type=Told)
-    if told.error:
-        raise HeadwaterError(told.error)
-    return told.answer
+    add_answer = msgspec.json.decode(body, type=Told)
+    if add_answer.error:
+        raise HeadwaterError(add_answer.error)
+    return add_answer.answer

@@ -31,7 +31,7 @@ from headwater.engine.directory import SUFFIX, Directory
 from headwater.engine.verify.history import Report, verify_file
 from headwater.errors import AbsentError, CorruptionError, DirectoryInUseError, HeadwaterError, StorageError
 from headwater.protocol.command_messages import Question
-from headwater.server.commands.safe_copy import FOLDER, place_of_copy
+from headwater.server.commands.safe_copy import FOLDER, copy_path
 
 if TYPE_CHECKING:
     from headwater.data.address import DocKey
@@ -93,7 +93,7 @@ def _at_rest(path: Path, user: str, token: str) -> Iterator[Path]:
         yield path
         return
     told = ask(str(path.parent), Question("verify", path.stem, user=user), token=token)
-    copy = place_of_copy(path, told["copy"])
+    copy = copy_path(path, told["copy"])
     try:
         yield copy
     finally:
@@ -244,7 +244,7 @@ class _Copies:
             if address_of(self._directory) is None:
                 raise
         told = ask(str(self._directory), Question("verify", space, user=self._user), token=self._token)
-        copy = place_of_copy(file, told["copy"])
+        copy = copy_path(file, told["copy"])
         for each in copy.parent.iterdir():
             shutil.move(each, self.folder / each.name)
         shutil.rmtree(copy.parent, ignore_errors=True)

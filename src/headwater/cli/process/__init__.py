@@ -1,7 +1,6 @@
-"""Commands that run code of an application or make files: `run`, `serve`, `worker`, `test`, `new`.
+"""Commands that run code of an application, or create a project: `run`, `serve`, `worker`, `test`, `new`.
 
-Start with `run.py` (an application with its data and its page). `reload.py` and `patching.py` put edited code into the
-running process.
+Start with `run.py` (an application with its data and its page). `reload.py` puts edited code into the running process.
 
 Imported by `cli.app`, which loads a module when its command is used. Imports `cli.data`.
 """

@@ -1,8 +1,7 @@
 """The application that a server runs: its runtime, the pages of browsers, and the reactions of its spaces.
 
-Start with `application.py` (the runtime over the server's own spaces, and who may do what), then `page.py` (the
-connection of one browser). `rights.py` names the right that an action on a member needs, `member_json.py` shows the
-value of a member as JSON, `reaction_spaces.py` opens spaces in which reactions have work.
+Start with `application.py` (the runtime over the server's own spaces, and the rights of users), then `page.py` (the
+connection of one browser). `member_json.py` has the right that an access to a member needs, and the JSON of its value.
 
 Imported by `server.server` and `server.commands`. Imports `server.operation`.
 """

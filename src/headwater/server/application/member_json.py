@@ -1,9 +1,7 @@
-"""What a member looks like from outside, as plain JSON: for pages and for commands, in one form.
+"""Members as pages and commands see them: the right that an access needs, and the value as JSON.
 
-Owns that form, and looks that are told of everything: what is there, that nothing is, and that it could not be had.
-Who may look is decided elsewhere.
-
-Which right somebody needs, for pages and for commands alike. Who has it is in the access document of a space.
+The access document of a space decides who has a right. A watch of a member reports every state: a value, absence, and
+an error.
 """
 
 from __future__ import annotations
@@ -31,17 +29,28 @@ from headwater.runtime.binding.each_handles import Child_, Each_
 from headwater.runtime.binding.resources import Resource_
 from headwater.runtime.runtime import Runtime
 
-__all__ = ["RIGHT_FOR", "Broken", "check_way", "look", "needed", "part_of", "shown_form", "space_of", "write"]
+__all__ = [
+    "RIGHT_FOR",
+    "Unreadable",
+    "check_link_target",
+    "handler_space",
+    "member_form",
+    "needed_right",
+    "select_part",
+    "watch_member",
+    "write_as_user",
+]
 
 
 RIGHT_FOR: Final = {"reader": Right.READ, "writer": Right.WRITE, "owner": Right.OWN}
-"""What `allow=` of a handler asks for."""
+"""The right that each value of `allow=` requires."""
 
 
-def needed(handle: Input[Any], user: str, session: str, shared: Right) -> Right:
-    """The right that somebody needs at a handle: `shared` in what all share, and none but their own in the rest.
+def needed_right(handle: Input[Any], user: str, session: str, shared: Right) -> Right:
+    """Return the right that a user needs at a handle: `shared` for documents of the space, READ for the user's own,
+    otherwise OWN.
 
-    A piece may have been given the cell of a user: then it is that user's, whoever names the piece.
+    A piece may have been given a cell of another user as an input; the scope of the document decides.
     """
     scope = handle.document.key.scope
     if scope == SPACE_SCOPE:
@@ -49,16 +58,19 @@ def needed(handle: Input[Any], user: str, session: str, shared: Right) -> Right:
     return Right.READ if scope in (f"user:{user}", f"session:{session}") else Right.OWN
 
 
-def space_of(handle: Handler[..., Any]) -> str:
-    """The space whose access document says who may send to a handler: its own, whichever piece was given it."""
+def handler_space(handle: Handler[..., Any]) -> str:
+    """Return the space whose access document says who may send to a handler: the handler's own, whichever piece was
+    given it.
+    """
     return handle.sends.place(handle.member).partition("/")[0]
 
 
-def check_way(handle: Input[Any], user: str, session: str) -> None:
-    """Whether links inside what somebody names lead to what they may see: what its space shares, or their own.
+def check_link_target(handle: Input[Any], user: str, session: str) -> None:
+    """Raise AccessError if a link below the handle leads to a document that is neither shared in its space nor the
+    user's own.
 
-    A link is data, which anybody who may write may have put there, and the serving runtime could follow it anywhere.
-    Called whenever something is read or written through the handle: where it leads may change.
+    A link is data that any writer may have stored, and the serving runtime could follow it anywhere. Called for every
+    read and write, because the target may change.
     """
     found = handle.leads_to()
     if found is handle.document:
@@ -69,13 +81,13 @@ def check_way(handle: Input[Any], user: str, session: str) -> None:
         raise AccessError(f"{handle!r} leads to what is not for {user!r}: name the place that the link points at")
 
 
-def write(handle: Cell[Any], user: str, session: str, kind: str, *arguments: Any) -> None:
-    """Inside a transaction: write for somebody through a handle, as far as links lead to what they may see.
+def write_as_user(handle: Cell[Any], user: str, session: str, kind: str, *arguments: Any) -> None:
+    """Write through a handle for a user, inside a transaction, after a check of the links on the way.
 
-    What stands in the cell itself they may replace, if it is a link that does not: nobody could mend it otherwise.
+    A user may replace a link in the cell itself that leads to a forbidden document; otherwise it could not be repaired.
     """
     try:
-        check_way(handle, user, session)
+        check_link_target(handle, user, session)
     except (AccessError, Astray):
         if kind not in ("set", "delete") or not handle.instead_of_link(*arguments):
             raise
@@ -84,14 +96,14 @@ def write(handle: Cell[Any], user: str, session: str, kind: str, *arguments: Any
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
-    """It could not be had, and why."""
+class Unreadable:
+    """The state of a member that raised an error."""
 
     error: str
 
 
-class _Outlook:
-    """A handle, for a sink that hears of everything. A sink on the handle itself waits for what is absent."""
+class _WatchedHandle:
+    """A handle whose reads never raise. A sink on the handle itself would wait for an absent value."""
 
     __slots__ = ("_check", "_handle")
 
@@ -115,28 +127,28 @@ class _Outlook:
         except AbsentError:
             return ABSENT
         except HeadwaterError as error:
-            return Broken(str(error))
+            return Unreadable(str(error))
 
     def __repr__(self) -> str:
         return repr(self._handle)
 
 
-def look(
+def watch_member(
     runtime: Runtime,
     handle: Input[Any],
     fn: Callable[[Any], object],
     group: object | None = None,
     check: Callable[[], object] | None = None,
 ) -> Subscription:
-    """Call with what a handle shows, now and whenever that changes: a value, ABSENT or Broken.
+    """Call `fn` with the state of a handle now and after each change: a value, ABSENT or Unreadable.
 
-    `check` is called before every look, and raises if what is there now is not to be shown.
+    `check` is called before each read, and raises if the value must not be shown.
     """
-    return runtime.core.sink(cast("Input[Any]", _Outlook(handle, check)), fn, group)
+    return runtime.core.sink(cast("Input[Any]", _WatchedHandle(handle, check)), fn, group)
 
 
-def part_of(handle: Any, path: Path, name: str) -> Any:
-    """The handle of a part of a member. Only of what is one value there are parts that can be named."""
+def select_part(handle: Any, path: Path, name: str) -> Any:
+    """Return the handle of a part of a member. Members that are no single value have no parts."""
     if not path:
         return handle
     if not isinstance(handle, Input) or isinstance(handle, (Each_, Child_, Resource_)):
@@ -144,23 +156,23 @@ def part_of(handle: Any, path: Path, name: str) -> Any:
     return handle.below(path)
 
 
-def shown_form(handle: Input[Any], value: Any) -> JsonForm:
-    """What a handle shows. Of children it is where they are; of a resource, how far it is."""
+def member_form(handle: Input[Any], value: Any) -> JsonForm:
+    """Return the JSON of a member's value; of children their classes and ids, of a resource its state."""
     if isinstance(handle, Each_):
-        return [{"key": _key(key), **_made(handle.values, each)} for key, each in value.items()]
+        return [{"key": _key_form(key), **_child_form(handle.values, each)} for key, each in value.items()]
     if isinstance(handle, Child_):
-        made = _made(handle.values, value)
+        made = _child_form(handle.values, value)
         return made["value"] if handle.values is not None else made
     if isinstance(handle, Resource_):
-        return _state(handle, value)
+        return _resource_form(handle, value)
     return json_form(handle.encoded(value))
 
 
-def _key(key: Any) -> JsonForm:
+def _key_form(key: Any) -> JsonForm:
     return key if isinstance(key, (str, int)) else str(key)
 
 
-def _made(values: TypeCodec[Any] | None, made: Any) -> dict[str, JsonForm]:
+def _child_form(values: TypeCodec[Any] | None, made: Any) -> dict[str, JsonForm]:
     if values is not None:
         return {"value": json_form(values.encode(made))}
     assert isinstance(made, Piece)
@@ -168,7 +180,7 @@ def _made(values: TypeCodec[Any] | None, made: Any) -> dict[str, JsonForm]:
     return {"cls": type(made).__outline__.name, "id": bound.home.id}
 
 
-def _state(handle: Resource_[Any], state: Pending[Any] | Ready[Any] | Failed[Any]) -> JsonForm:
+def _resource_form(handle: Resource_[Any], state: Pending[Any] | Ready[Any] | Failed[Any]) -> JsonForm:
     last = state.value if isinstance(state, Ready) else state.last
     shown: dict[str, JsonForm] = {"state": type(state).__name__.lower()}
     if last is not None or isinstance(state, Ready):

@@ -1,10 +1,10 @@
-"""Pages: the connection of a browser to the application that this process serves.
+"""The connection of a page in a browser to the application of this server.
 
-Whatever a page asks is done by the serving runtime, with the page's user and session; its rights are looked at here, by
-`allow=` of the handler and by the access document of the space, and again whenever that changes. What a member shows is
-told as the latest value only, so that a slow page costs one value for each thing it looks at; one that takes no answers
-is not read any further. Everything is answered. A call that is wrong in any way fails alone, by its number. A page that
-breaks the protocol (its first message is not `enter`, or a message has no number) is told how, and closed.
+A page has a user and a session. The serving runtime does what the page asks, after its rights were checked by `allow=`
+of the handler and by the access document of the space; watches are checked again when that document changes. Of a
+watched member only the latest value is kept to be sent, so that a slow page costs one value for each watch; a page that
+takes no answers is not read. Every call is answered. A wrong call fails alone, by its id. A page that violates the
+protocol (its first message is not `enter`, or a message has no id) gets an error, and the connection is closed.
 """
 
 from __future__ import annotations
@@ -55,34 +55,30 @@ from headwater.runtime.authored import call_in
 from headwater.server.application.application import Application
 from headwater.server.application.member_json import (
     RIGHT_FOR,
-    Broken,
-    check_way,
-    look,
-    needed,
-    part_of,
-    shown_form,
-    space_of,
-    write,
+    Unreadable,
+    check_link_target,
+    handler_space,
+    member_form,
+    needed_right,
+    select_part,
+    watch_member,
+    write_as_user,
 )
 
 PATH: Final = "/v1/page"
-MOST_LOOKS: Final = 2_000
-MOST_UNDER_WAY: Final = 256
-MOST_SAID: Final = 1_000
-"""Answers that wait for a page to take them; beyond it the page is read no further, until it takes some."""
 WRITES: Final = "$writes"
-"""The document of a session with the keys of what its page wrote last: those that may come again."""
+"""The document of a session with the keys of its page's latest writes, which the page may send again."""
 _INTENTS: Final = ("set", "push", "add", "discard", "increment", "delete")
 
 
-class _Looked:
-    """One look of a page. It has its number from the moment it was asked for."""
+class _Watch:
+    """A member that a page watches. It has its id from the moment of the request."""
 
     __slots__ = ("document", "right", "space", "subscription")
 
     def __init__(self) -> None:
         self.document: Document | None = None
-        self.space = ""  # whose access document says who may look
+        self.space = ""  # the space whose access document decides
         self.right = Right.READ
         self.subscription: Subscription | None = None
 
@@ -97,7 +93,7 @@ class Page:
     def __init__(
         self, application: Application, socket: WebSocket, entered: Callable[[], object] = lambda: None
     ) -> None:
-        """`entered` is called once the page has proved who its user is, before anything else is read from it."""
+        """`entered` is called once the user is authenticated, before the next message is read."""
         self._application = application
         self._entered = entered
         self._runtime = application.runtime
@@ -105,59 +101,64 @@ class Page:
         self._decoder = page_decoder()
         self._encoder = page_encoder()
         self._limits = application.limits
-        self._rate = application.new_rate()
-        self._looks: dict[int, _Looked] = {}
-        self._access: dict[str, Subscription] = {}  # of the spaces that are looked at
-        self._latest: dict[int, Callable[[], ToPage]] = {}  # what is to be shown, the latest of each look
+        self._rate = application.new_rate_limit()
+        self._watches: dict[int, _Watch] = {}
+        self._access: dict[str, Subscription] = {}  # watches of access documents, by space
+        self._latest: dict[int, Callable[[], ToPage]] = {}  # the latest value of each watch that is not sent yet
         self._answers: list[Callable[[], ToPage]] = []  # in order
         self._news = asyncio.Event()
-        self._room = asyncio.Event()  # it took something that it was told, or something that it asked is over
-        self._writing = asyncio.Lock()  # what a person types lands in the order in which it was typed
-        self._under_way = 0
-        self._is_told = True  # until it takes nothing any more
+        self._progress = asyncio.Event()  # set when an answer was sent, or a call ended
+        self._writing = asyncio.Lock()  # writes of a page are committed in the order of their messages
+        self._calls = 0
+        self._can_send = True  # False after a failed send
         self._is_over = False
         self._user = ""
         self._session = ""
 
     async def run(self) -> None:
-        """Serve it until it goes away."""
+        """Serve the page until it disconnects."""
         await self._socket.accept()
-        telling = asyncio.get_running_loop().create_task(self._tell())
+        telling = asyncio.get_running_loop().create_task(self._send_queued())
         try:
             async with asyncio.timeout(self._limits.hello_s):
-                first, _ = await self._next()
-            left_s = self._enter(first)
+                first, _ = await self._receive()
+            left_s = self._authenticate(first)
             await self._serve(left_s)
         except (WebSocketDisconnect, TimeoutError):
             pass
         except (ProtocolError, AccessError, InvalidValueError) as error:
-            await self._end(str(error))
+            await self._close_with_error(str(error))
         finally:
             self._is_over = True
             telling.cancel()
-            for looked in self._looks.values():
-                looked.close()
+            for watch in self._watches.values():
+                watch.close()
             for access in self._access.values():
                 access.close()
 
     async def _serve(self, left_s: float | None) -> None:
-        """Take what it says, as long as its token is good."""
+        """Process messages until the token expires."""
         try:
             async with asyncio.timeout(left_s):
                 while True:
-                    self._take(*await self._next())
-                    wait_s = self._rate.take()
+                    self._dispatch(*await self._receive())
+                    wait_s = self._rate.admit()
                     if wait_s:
                         await asyncio.sleep(wait_s)
-                    # What a page asks all at once, as after it was away, waits in its socket: nothing is refused.
-                    while self._under_way >= MOST_UNDER_WAY or (len(self._answers) >= MOST_SAID and self._is_told):
-                        self._room.clear()
-                        await self._room.wait()
+                    # Further calls of a page that asks many at once wait in its socket.
+                    while self._is_full():
+                        self._progress.clear()
+                        await self._progress.wait()
         except TimeoutError:
             raise AccessError("your token is over: enter again with another one") from None
 
-    async def _next(self) -> tuple[FromPage | Failed, Value]:
-        """The next message, and the value in it. A long one is decoded on another thread: others do not wait."""
+    def _is_full(self) -> bool:
+        """Return whether so many calls run, or so many answers wait to be sent, that no further call is read."""
+        limits = self._limits
+        return self._calls >= limits.page_calls or (len(self._answers) >= limits.page_answers and self._can_send)
+
+    async def _receive(self) -> tuple[FromPage | Failed, Value]:
+        """Return the next message and its value. A long message is decoded on another thread."""
         heard = await self._socket.receive()
         if heard["type"] == "websocket.disconnect":
             raise WebSocketDisconnect(heard.get("code", 1005))
@@ -170,7 +171,9 @@ class Page:
         return self._decode(text)
 
     def _decode(self, text: str) -> tuple[FromPage | Failed, Value]:
-        """Any thread. A call that is wrong or too long is one that failed; ProtocolError: it has no number."""
+        """Decode a message; a wrong or too long call becomes `Failed`. Raises ProtocolError if it has no id. Any
+        thread.
+        """
         size, most = len(text) if text.isascii() else len(text.encode()), self._limits.page_bytes
         try:
             if size > most:
@@ -187,26 +190,26 @@ class Page:
             wrong = f"this message cannot be understood: {error}"
         except (LimitError, InvalidValueError) as error:
             wrong = str(error)
-        number = number_of(text[:most]) if self._session else None  # Before `enter` nothing is answered by a number.
+        number = number_of(text[:most]) if self._session else None  # Before `enter` no id is answered.
         # fault page.wrong_call_ends_connection: if True:
         if number is None:
             raise ProtocolError(wrong)
         return Failed(number, wrong), None
 
-    async def _end(self, why: str) -> None:
+    async def _close_with_error(self, why: str) -> None:
         try:
             await self._socket.send_text(self._encoder.encode(Failed(0, why)).decode())
             await self._socket.close(1008, why[:120])
         except (RuntimeError, WebSocketDisconnect):
-            pass  # It went away first.
+            pass  # The page disconnected first.
 
-    async def leave(self, code: int) -> None:
-        """The server ends: it comes back by itself, and says again what had no answer."""
-        with contextlib.suppress(RuntimeError, WebSocketDisconnect):  # It went away first.
+    async def close(self, code: int) -> None:
+        """Close the connection because the server ends. The page reconnects and repeats calls without an answer."""
+        with contextlib.suppress(RuntimeError, WebSocketDisconnect):  # It disconnected first.
             await self._socket.close(code)
 
-    def _enter(self, first: FromPage | Failed) -> float | None:
-        """Who it is. Answers for how many seconds that is known."""
+    def _authenticate(self, first: FromPage | Failed) -> float | None:
+        """Authenticate the page by its first message, and return the seconds until its token expires."""
         if not isinstance(first, Enter):
             raise ProtocolError("the first message is 'enter', with a version and a token")
         if first.version != PAGE_VERSION:
@@ -215,56 +218,58 @@ class Page:
         said = first.session or self._application.new_session()
         self._session = self._application.session_of(self._user, said)
         self._entered()
-        self._say(Entered(self._user, said, self._limits.page_bytes))
+        self._queue_answer(Entered(self._user, said, self._limits.page_bytes))
         return left_s
 
     # ---- what it asks ------------------------------------------------------------------------------
 
-    def _take(self, message: FromPage | Failed, value: Value) -> None:
+    def _dispatch(self, message: FromPage | Failed, value: Value) -> None:
         match message:
             case LookAway():
-                self._look_away(message.id)
+                self._end_watch(message.id)
             case Look():
-                self._begin_look(message)
+                self._start_watch(message)
             case Send():
-                self._begin(message.id, self._send(message, value))
+                self._start_call(message.id, self._send(message, value))
             case Write():
-                self._begin(message.id, self._write(message, value))
+                self._start_call(message.id, self._write(message, value))
             case Failed():
-                self._say(message)
+                self._queue_answer(message)
             case Enter():
                 raise ProtocolError("this page entered already")
 
-    def _begin(self, id: int, work: Coroutine[Any, Any, None]) -> None:
-        """Have it done, whether or not the page stays."""
-        self._under_way += 1
-        self._runtime.tasks.begin(self._answered(id, work), f"page of {self._user!r}")
+    def _start_call(self, id: int, work: Coroutine[Any, Any, None]) -> None:
+        """Run a call to its end, even if the page disconnects."""
+        self._calls += 1
+        self._runtime.tasks.begin(self._run_call(id, work), f"page of {self._user!r}")
 
-    async def _answered(self, id: int, work: Coroutine[Any, Any, None]) -> None:
+    async def _run_call(self, id: int, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
         except RefusedError as refused:
-            self._say(Refused(id, refused.reason))
+            self._queue_answer(Refused(id, refused.reason))
         except HeadwaterError as error:
-            self._say(Failed(id, str(error)))
-        except Exception as error:  # A bug of ours or of the author's: whoever asked is told, and so are we.
-            self._say(Failed(id, f"{type(error).__name__}: {error}"))
+            self._queue_answer(Failed(id, str(error)))
+        except Exception as error:  # A defect of Headwater or the application: answered, and raised.
+            self._queue_answer(Failed(id, f"{type(error).__name__}: {error}"))
             raise
         finally:
-            self._under_way -= 1
-            self._room.set()
+            self._calls -= 1
+            self._progress.set()
 
-    def _begin_look(self, message: Look) -> None:
-        """A look has its number at once: what is said of it next finds it."""
-        if message.id in self._looks:
-            self._say(Failed(message.id, f"look {message.id} is there already: give every look a number of its own"))
-        elif len(self._looks) >= MOST_LOOKS:
-            self._say(Failed(message.id, f"a page looks at {MOST_LOOKS} members at most"))
+    def _start_watch(self, message: Look) -> None:
+        """Start a watch, and register its id at once, since the next message may refer to it."""
+        if message.id in self._watches:
+            self._queue_answer(
+                Failed(message.id, f"look {message.id} is there already: give every look a number of its own")
+            )
+        elif len(self._watches) >= self._limits.page_looks:
+            self._queue_answer(Failed(message.id, f"a page looks at {self._limits.page_looks} members at most"))
         else:
-            looked = self._looks[message.id] = _Looked()
-            self._begin(message.id, self._look(message, looked))
+            watch = self._watches[message.id] = _Watch()
+            self._start_call(message.id, self._watch(message, watch))
 
-    async def _look(self, message: Look, looked: _Looked) -> None:
+    async def _watch(self, message: Look, watch: _Watch) -> None:
         id, member = message.id, message.place.member
         try:
             handle = await self._handle(message.place)
@@ -272,39 +277,41 @@ class Page:
                 raise AuthoringError(
                     f"{member!r} is nothing to look at: look at cells, computeds and children, and send to handlers"
                 )
-            looked.space, looked.right = await self._allowed(message.place, handle, Right.READ)
+            watch.space, watch.right = await self._check_handle(message.place, handle, Right.READ)
         except BaseException:
-            if self._looks.get(id) is looked:
-                del self._looks[id]
+            if self._watches.get(id) is watch:
+                del self._watches[id]
             raise
-        if self._is_over or self._looks.get(id) is not looked:
-            return  # It looked away meanwhile.
+        if self._is_over or self._watches.get(id) is not watch:
+            return  # The page ended the watch meanwhile.
 
         def shown(value: Any) -> None:
             self._latest[id] = lambda: _shown(id, handle, value)
             self._news.set()
 
-        looked.document = handle.document
-        looked.subscription = look(
-            self._runtime, handle, shown, message.group, lambda: check_way(handle, self._user, self._session)
+        watch.document = handle.document
+        watch.subscription = watch_member(
+            self._runtime, handle, shown, message.group, lambda: check_link_target(handle, self._user, self._session)
         )
-        if looked.space not in self._access:
-            access = self._application.access_of(looked.space)
-            self._access[looked.space] = look(self._runtime, access, lambda _: self._look_again(looked.space))
+        if watch.space not in self._access:
+            access = self._application.access_cell(watch.space)
+            self._access[watch.space] = watch_member(self._runtime, access, lambda _: self._recheck_access(watch.space))
 
-    def _look_again(self, space: str) -> None:
-        """Who may do what has changed: what must not be seen any more is not shown any more."""
-        right = self._application.right_now(space, self._user)
-        for id, looked in tuple(self._looks.items()):
-            if looked.space == space and looked.subscription is not None and right < looked.right:
-                self._look_away(id)
-                self._say(Failed(id, f"{self._user!r} may not see that any more: ask one of the owners of {space}"))
+    def _recheck_access(self, space: str) -> None:
+        """End the watches that the changed access document no longer allows."""
+        right = self._application.right_if_loaded(space, self._user)
+        for id, watch in tuple(self._watches.items()):
+            if watch.space == space and watch.subscription is not None and right < watch.right:
+                self._end_watch(id)
+                self._queue_answer(
+                    Failed(id, f"{self._user!r} may not see that any more: ask one of the owners of {space}")
+                )
 
-    def _look_away(self, id: int) -> None:
-        looked = self._looks.pop(id, None)
+    def _end_watch(self, id: int) -> None:
+        watch = self._watches.pop(id, None)
         self._latest.pop(id, None)
-        if looked is not None:
-            looked.close()
+        if watch is not None:
+            watch.close()
 
     async def _send(self, message: Send, args: Value) -> None:
         place = message.place
@@ -313,11 +320,11 @@ class Page:
             instead = "watch it, or write to it" if isinstance(handle, Cell) else "watch it"
             raise AuthoringError(f"{place.member!r} is no handler: {instead}")
         member: HandlerMember = handle.member
-        await self._check(space_of(handle), RIGHT_FOR[member.allow])
+        await self._check(handler_space(handle), RIGHT_FOR[member.allow])
         options = Options(id=message.key or None)
         result = await handle.sends.send(member, args, options)
         codec = type(self._piece(place)).__outline__.signature(member).result
-        self._say(Done(message.id, _json(codec.encode(result))))
+        self._queue_answer(Done(message.id, _json(codec.encode(result))))
 
     async def _write(self, message: Write, value: Value) -> None:
         place = message.place
@@ -329,20 +336,20 @@ class Page:
                 raise AuthoringError(
                     f"{place.member!r} is no cell: only cells can be written, by {', '.join(_INTENTS)}"
                 )
-            name, _ = await self._allowed(place, handle, Right.WRITE)
+            name, _ = await self._check_handle(place, handle, Right.WRITE)
             try:
                 arguments = () if message.kind == "delete" else (handle.decoded(message.kind, value),)
             except InvalidValueError as error:
                 raise InvalidValueError(f"{place.member!r} does not take this: {given(error)}") from None
 
             def written() -> None:
-                write(handle, self._user, self._session, message.kind, *arguments)
+                write_as_user(handle, self._user, self._session, message.kind, *arguments)
 
-            await self._land(name, message, handle.document, written)
-        self._say(Done(message.id))
+            await self._write_once(name, message, handle.document, written)
+        self._queue_answer(Done(message.id))
 
-    async def _land(self, name: str, message: Write, document: Document, act: Callable[[], object]) -> None:
-        """Write in one transaction with the key, so that what comes again after a lost connection is not done again."""
+    async def _write_once(self, name: str, message: Write, document: Document, act: Callable[[], object]) -> None:
+        """Write in one transaction with the message's key, so that a write that is sent again is not done twice."""
         core = self._runtime.core
         scope = f"session:{self._session}"
         done = self._runtime.cell(name, WRITES, tuple[str, ...], scope=scope, default=())
@@ -352,13 +359,13 @@ class Page:
                 return False
             act()
             if message.key:
-                done.push(message.key, keep=MOST_UNDER_WAY)
+                done.push(message.key, keep=self._limits.page_calls)
             return True
 
         def attempt(transaction: Transaction) -> None:
             transaction.group = message.group
             if call_in(core.current, core.space(name).replica, transaction, core.visible, once):
-                self._made(message.id, document)  # It is committed next, before anybody looks.
+                self._queue_made(message.id, document)  # It is committed next, before any watch sees it.
 
         await self._runtime.acting(name, self._user, self._session).land(attempt)
 
@@ -368,42 +375,42 @@ class Page:
         return self._application.piece(place, self._user, self._session)
 
     async def _handle(self, place: Place) -> Any:
-        """The handle of a member, for whoever may see anything of its space."""
+        """Return the handle of a member, for a user who may read its space."""
         await self._check(place.space, Right.READ)
         piece = self._piece(place)
         if place.member not in type(piece).__outline__.members:
             there = ", ".join(type(piece).__outline__.members)
             raise AuthoringError(f"{place.cls} has no member {place.member!r}. It has: {there}.")
-        return part_of(getattr(piece, place.member), place.path, place.member)
+        return select_part(getattr(piece, place.member), place.path, place.member)
 
-    async def _allowed(self, place: Place, handle: Input[Any], shared: Right) -> tuple[str, Right]:
-        """The space that a handle leads to, which may be another one's, and the right that was needed there."""
+    async def _check_handle(self, place: Place, handle: Input[Any], shared: Right) -> tuple[str, Right]:
+        """Check the right that a handle needs, and return its space, which may be another one, and that right."""
         space = self._runtime.core.space_name(handle.document)
-        right = needed(handle, self._user, self._session, shared)
+        right = needed_right(handle, self._user, self._session, shared)
         await self._check(space, right)
         return space, right
 
     async def _check(self, space: str, right: Right) -> None:
-        self._application.check_space(space)
+        self._application.check_open_space(space)
         if await self._application.right_of(space, self._user) < right:
             raise AccessError(f"{self._user!r} may not do that in {space}: ask one of its owners")
 
     # ---- telling -----------------------------------------------------------------------------------
 
-    def _say(self, message: ToPage) -> None:
+    def _queue_answer(self, message: ToPage) -> None:
         if not self._is_over:
             self._answers.append(lambda: message)
             self._news.set()
 
-    def _made(self, id: int, document: Document) -> None:
-        """A write is made. What was to be shown of that document does not have it, and is told before."""
-        for number, looked in self._looks.items():
-            if looked.document is document and number in self._latest:
+    def _queue_made(self, id: int, document: Document) -> None:
+        """Queue the answer to a write behind values of the document that do not contain the write yet."""
+        for number, watch in self._watches.items():
+            if watch.document is document and number in self._latest:
                 self._answers.append(self._latest.pop(number))
-        self._say(Made(id))
+        self._queue_answer(Made(id))
 
-    async def _tell(self) -> None:
-        """Give the page what there is to tell, one message after the other."""
+    async def _send_queued(self) -> None:
+        """Send queued answers and values, one message after the other."""
         while True:
             await self._news.wait()
             self._news.clear()
@@ -413,24 +420,24 @@ class Page:
                 try:
                     await self._socket.send_text(self._encoder.encode(message).decode())
                 except (RuntimeError, WebSocketDisconnect):
-                    self._is_told = False  # It went away; whoever reads from it hears that.
+                    self._can_send = False  # The page disconnected; `_serve` ends with its next read.
                     return
                 finally:
-                    self._room.set()
+                    self._progress.set()
 
 
 def _json(value: Value) -> Any:
-    """A value as JSON that a page can read."""
+    """Return a value as JSON for a page."""
     return msgspec.Raw(to_json(value))
 
 
 def _shown(id: int, handle: Input[Any], value: Any) -> ToPage:
-    """What is told of a look."""
+    """Return the message to a page about the state of a watch."""
     if value is ABSENT:
         return Shown(id, False)
-    if isinstance(value, Broken):
+    if isinstance(value, Unreadable):
         return Failed(id, value.error)
     try:
-        return Shown(id, True, shown_form(handle, value))
+        return Shown(id, True, member_form(handle, value))
     except HeadwaterError as error:
         return Failed(id, str(error))

@@ -1,12 +1,10 @@
-"""The desk: answers what commands ask of a runtime and of the engines under it.
+"""The command API: answers questions of commands from a runtime and the engines below it.
 
-Places are named as people name them, `PIECE.MEMBER#/path`, or by address. What somebody may ask is looked at first, as
-for pages; what stands in the log is answered by the engine, everything else by the runtime. It needs no extra.
+A place is written `PIECE.MEMBER#/path`, or as an address. The right of the user is checked first. Questions about the
+log are answered by the engine, other questions by the runtime. Works without the extra `server`.
 
-What there is in a space, for somebody who named something that is not: pieces, and what one of them keeps.
-
-Looks at what is stored, since that needs no application; a cell that still has its default is not stored. Owns these
-sentences. Looks through so many documents and no more.
+If a place does not exist, the error lists pieces or members that do, from stored documents; a cell with its default
+value is not stored. The number of documents that are searched for that is bounded.
 """
 
 from __future__ import annotations
@@ -43,8 +41,16 @@ from headwater.runtime.binding.records import class_named, classes
 from headwater.runtime.entry import taking_part
 from headwater.runtime.runtime import Runtime
 from headwater.scheduler.node import Node
-from headwater.server.application.member_json import RIGHT_FOR, check_way, needed, part_of, shown_form, space_of, write
-from headwater.server.commands.foreign_reads import Abroad
+from headwater.server.application.member_json import (
+    RIGHT_FOR,
+    check_link_target,
+    handler_space,
+    member_form,
+    needed_right,
+    select_part,
+    write_as_user,
+)
+from headwater.server.commands.foreign_reads import ForeignReads
 from headwater.server.commands.json_forms import (
     branch_form,
     compact_form,
@@ -57,7 +63,7 @@ from headwater.server.commands.json_forms import (
 from headwater.server.commands.nodes_json import backlog_form, current_form, nodes_form
 from headwater.server.commands.reactions_json import reactions_form
 
-__all__ = ["Desk", "is_address", "members_there", "pieces_there", "place_of"]
+__all__ = ["CommandApi", "is_address", "split_place", "suggest_members", "suggest_pieces"]
 
 
 ACCESS_EXAMPLE: Final = '{"owners": ["ann"], "writers": ["bob"], "readers": ["*"]}'
@@ -67,26 +73,26 @@ Check = Callable[[str, Right], Awaitable[None]]
 
 
 class Engines(Protocol):
-    """Whoever has the engines of a runtime's spaces."""
+    """Access to the engines of a runtime's spaces."""
 
     def sizes(self) -> dict[str, int]:
-        """The spaces that are kept, and how many bytes the file of each has. Asking opens none."""
+        """Return the size in bytes of each space's file, without opening a space."""
 
     async def ask(self, space: str, question: Callable[[Engine], T]) -> T:
-        """Call a function with the engine of a space, on the thread that owns it."""
+        """Call a function with the engine of a space, on the engine's thread."""
 
     async def copy(self, space: str) -> str:
-        """The folder of a copy of the space's file, beside the data, for somebody who has these and removes it."""
+        """Copy the file of a space, and return the name of the folder beside the data. The caller removes it."""
 
 
 def is_address(place: str) -> bool:
-    """Whether a place is written as an address, SCOPE:ID or SPACE/SCOPE:ID."""
+    """Return whether a place is written as an address, SCOPE:ID or SPACE/SCOPE:ID."""
     head, colon, _ = place.partition("#")[0].partition(":")
     return bool(colon) and head.rpartition("/")[2] in (SPACE_SCOPE, "user", "session")
 
 
-def place_of(place: str) -> tuple[str, str, str, str]:
-    """`[CLASS:]PIECE.MEMBER[#/path]` in its parts: class, piece, member and path."""
+def split_place(place: str) -> tuple[str, str, str, str]:
+    """Split `[CLASS:]PIECE.MEMBER[#/path]` into class, piece, member and path."""
     names, _, pointer = place.partition("#")
     cls, colon, rest = names.rpartition(":")
     piece, dot, member = rest.rpartition(".")
@@ -95,7 +101,7 @@ def place_of(place: str) -> tuple[str, str, str, str]:
     return cls if colon else "", piece, member, pointer
 
 
-class Desk:
+class CommandApi:
     """Answers questions about one runtime."""
 
     __slots__ = ("_engines", "_runtime")
@@ -105,9 +111,9 @@ class Desk:
         self._engines = engines
 
     async def answer(self, asked: Question, user: str, check: Check) -> JsonForm:
-        """The answer to a question of a user, if that user may ask it."""
+        """Answer a question of a user after a check of the user's right."""
         if asked.what not in ("set", "send", "spaces") and not (asked.what == "intents" and not asked.space):
-            self._check_there(asked.space)
+            self._check_space_exists(asked.space)
         match asked.what:
             case "log":
                 await check(asked.space, Right.OWN)
@@ -118,9 +124,9 @@ class Desk:
                 await check(asked.space, Right.OWN)
                 parts = await self._address(asked, user)
                 is_declared = not is_address(asked.place)
-                return await self._asked_abroad(
+                return await self._ask_with_foreign_reads(
                     asked.space,
-                    lambda engine, abroad: why_form(engine, parts, asked.limit, abroad, is_declared=is_declared),
+                    lambda engine, foreign: why_form(engine, parts, asked.limit, foreign, is_declared=is_declared),
                     check,
                 )
             case "graph":
@@ -140,13 +146,13 @@ class Desk:
                 return await self._intents([asked.space] if asked.space else list(self._engines.sizes()))
             case "nodes":
                 await check(asked.space, Right.OWN)
-                return await self._asked_abroad(
-                    asked.space, lambda engine, abroad: nodes_form(engine, asked, abroad), check
+                return await self._ask_with_foreign_reads(
+                    asked.space, lambda engine, foreign_reads: nodes_form(engine, asked, foreign_reads), check
                 )
             case "backlog":
                 await check(asked.space, Right.OWN)
-                return await self._asked_abroad(
-                    asked.space, lambda engine, abroad: backlog_form(engine, asked, abroad), check
+                return await self._ask_with_foreign_reads(
+                    asked.space, lambda engine, foreign_reads: backlog_form(engine, asked, foreign_reads), check
                 )
             case "current":
                 await check(asked.space, Right.OWN)
@@ -175,21 +181,23 @@ class Desk:
             case "send":
                 return await self._send(asked, user, check)
 
-    async def _asked_abroad(
-        self, space: str, form: Callable[[Engine, Abroad], dict[str, JsonForm]], check: Check
+    async def _ask_with_foreign_reads(
+        self, space: str, form: Callable[[Engine, ForeignReads], dict[str, JsonForm]], check: Check
     ) -> JsonForm:
-        """What a space knows of nodes, with what others say of what these read there, as far as they may be asked."""
-        abroad = Abroad()
-        made = await self._engines.ask(space, lambda engine: form(engine, abroad))
-        for question, reads in abroad.questions():
+        """Answer a question about nodes, and ask the other spaces that these nodes read, as far as the user may ask
+        there.
+        """
+        foreign_reads = ForeignReads()
+        made = await self._engines.ask(space, lambda engine: form(engine, foreign_reads))
+        for question, reads in foreign_reads.questions():
             try:
-                self._check_there(question.space)
+                self._check_space_exists(question.space)
                 await check(question.space, Right.OWN)
                 said = await self._engines.ask(question.space, partial(current_form, asked=question))
             except HeadwaterError:
-                continue  # It is told that this space was not asked.
-            abroad.told(reads, said)
-        abroad.settle()
+                continue  # The answer lists the space as not asked.
+            foreign_reads.add_answer(reads, said)
+        foreign_reads.decide()
         return made
 
     # ---- members -----------------------------------------------------------------------------------
@@ -199,8 +207,8 @@ class Desk:
         _, handle = await self._member(asked, user, whole)
         space = await self._check_handle(asked, handle, user, Right.READ, check)
         found = await handle.pull()
-        check_way(handle, user, self._runtime.pieces.windows.asked(space, user))
-        value: Any = shown_form(handle, found)
+        check_link_target(handle, user, self._runtime.pieces.windows.asked(space, user))
+        value: Any = member_form(handle, found)
         if isinstance(handle, Each_):
             value = {str(each["key"]): {name: of for name, of in each.items() if name != "key"} for each in value}
         for step in parse_path(pointer):
@@ -211,7 +219,7 @@ class Desk:
         return {"place": asked.place, "value": value}
 
     async def _get_stored(self, asked: Question, user: str, check: Check) -> JsonForm:
-        """What was stored of a member, at a seq or on a branch: nothing runs there."""
+        """Return the stored value of a member at a seq or on a branch, without running anything."""
         _, handle = await self._member(asked, user)
         await self._check_handle(asked, handle, user, Right.READ, check)
         key, branch = handle.document.key, asked.branch or MAIN
@@ -235,13 +243,15 @@ class Desk:
             value = handle.decoded("set", await asyncio.to_thread(from_json_form, asked.value))
         except InvalidValueError as error:
             raise InvalidValueError(f"{asked.place} does not take this: {given(error)}", path=error.path) from None
-        await self._runtime.space(space, user=user).transact(self._written, handle, value, user)
+        await self._runtime.space(space, user=user).transact(self._write_checked, handle, value, user)
         return {"place": asked.place, "value": json_form(handle.encoded(value))}
 
-    def _written(self, handle: Cell[Any], value: Any, user: str) -> None:
-        """Inside a transaction. The serving runtime may write everything, so that what nobody could mend is refused."""
+    def _write_checked(self, handle: Cell[Any], value: Any, user: str) -> None:
+        """Write inside a transaction. The runtime may write any access document, so one that no user could repair is
+        refused here.
+        """
         space = self._runtime.core.space_name(handle.document)
-        write(handle, user, self._runtime.pieces.windows.asked(space, user), "set", value)
+        write_as_user(handle, user, self._runtime.pieces.windows.asked(space, user), "set", value)
         document = handle.document
         if document.key == ACCESS:
             access: Cell[Any] = Cell(self._runtime.core, document, codec_for(Json))
@@ -255,13 +265,13 @@ class Desk:
         if not isinstance(handle, Handler):
             raise AuthoringError(f"{asked.place} is no handler: only handlers can be sent to")
         member: HandlerMember = handle.member
-        await check(space_of(handle), RIGHT_FOR[member.allow])
+        await check(handler_space(handle), RIGHT_FOR[member.allow])
         payload = await asyncio.to_thread(from_json_form, {} if asked.value is None else asked.value)
         result = await handle.sends.send(member, payload, Options())
         return {"place": asked.place, "result": json_form(home.outline.signature(member).result.encode(result))}
 
     async def _intents(self, spaces: list[str]) -> JsonForm:
-        """What is on its way, of all runtimes of this process."""
+        """Return the events of all runtimes of this process, and stored events."""
         rows = [row for each in (self._runtime, *taking_part()) for row in each.intents()]
         found: list[JsonForm] = []
         for space in spaces:
@@ -274,15 +284,15 @@ class Desk:
         if is_address(asked.place):
             return _address(asked)
         home, handle = await self._member(asked, user)
-        if isinstance(handle, Effect):  # It keeps nothing; what is known of its last run is under its name.
-            return AddressParts(None, SPACE_SCOPE, document_id(home.id, place_of(asked.place)[2]), ())
+        if isinstance(handle, Effect):  # An effect has no document; its last run is stored under its name.
+            return AddressParts(None, SPACE_SCOPE, document_id(home.id, split_place(asked.place)[2]), ())
         if not isinstance(handle, Input):
             raise AuthoringError(f"{asked.place} is nothing that is kept")
         key = handle.document.key
         return AddressParts(None, key.scope, key.id, handle.path)
 
     async def _member(self, asked: Question, user: str, place: str = "") -> tuple[Home, Any]:
-        cls, piece, name, pointer = place_of(place or asked.place)
+        cls, piece, name, pointer = split_place(place or asked.place)
         home = await self._home(asked.space, cls, piece)
         member = home.outline.members.get(name)
         if member is None:
@@ -290,23 +300,23 @@ class Desk:
             raise AuthoringError(f"{home.outline.name} has no member {name!r}. It has: {there}.")
         session = self._runtime.pieces.windows.asked(asked.space, user)
         handle = getattr(home.facet("session", user, session).piece, name)
-        return home, part_of(handle, parse_path(pointer), name)
+        return home, select_part(handle, parse_path(pointer), name)
 
     async def _check_handle(self, asked: Question, handle: Any, user: str, shared: Right, check: Check) -> str:
-        """Whether somebody may do this where a handle leads, which may be another space. Answers which."""
+        """Check the right that a handle needs in its space, which may be another one, and return that space."""
         if not isinstance(handle, Input):
             raise AuthoringError(f"{asked.place} is nothing to look at")
         space = self._runtime.core.space_name(handle.document)
-        await check(space, needed(handle, user, self._runtime.pieces.windows.asked(space, user), shared))
+        await check(space, needed_right(handle, user, self._runtime.pieces.windows.asked(space, user), shared))
         return space
 
-    def _check_there(self, space: str) -> None:
+    def _check_space_exists(self, space: str) -> None:
         known = {*self._engines.sizes(), *(each.name for each in self._runtime.core.spaces())}
         if check_space(space) not in known:
             raise AbsentError(f"there is no space {space!r} here: `headwater spaces` lists those that there are")
 
     def _graph(self, space: str) -> JsonForm:
-        """What runs in a space, without what only keeps things here."""
+        """Return the graph of a space, without nodes that only keep documents open."""
         head = f"{space}/"
 
         def is_shown(node: Node) -> bool:
@@ -330,7 +340,7 @@ class Desk:
         if not cls:
             there = ""
             if space in self._engines.sizes():
-                there = await self._engines.ask(space, lambda engine: pieces_there(engine, name))
+                there = await self._engines.ask(space, lambda engine: suggest_pieces(engine, name))
             raise AbsentError(f"{space} has no piece {name!r}.{there} To make one, name its class: Class:{name}.member")
         found = [each for each in classes() if cls in (each.__name__, each.__outline__.name)]
         if not found:
@@ -351,8 +361,8 @@ PAGES: Final = 10
 SHOWN: Final = 8
 
 
-def pieces_there(engine: Engine, name: str, branch: str = MAIN) -> str:
-    """Which pieces a space has, those with a similar name first. Empty: it has none."""
+def suggest_pieces(engine: Engine, name: str, branch: str = MAIN) -> str:
+    """Return a sentence with the pieces of a space, similar names first; empty if there are none."""
     found: list[str] = []
     after: str | None = ""
     for _ in range(PAGES):
@@ -362,11 +372,11 @@ def pieces_there(engine: Engine, name: str, branch: str = MAIN) -> str:
         after = page.next
         if after is None:
             break
-    return f" Pieces there: {_some(name, found, more=after is not None)}." if found else ""
+    return f" Pieces there: {_list_closest(name, found, more=after is not None)}." if found else ""
 
 
-def members_there(engine: Engine, id: str, member: str, branch: str = MAIN) -> str:
-    """What a piece keeps. Empty: there is no such piece."""
+def suggest_members(engine: Engine, id: str, member: str, branch: str = MAIN) -> str:
+    """Return a sentence with the stored members of a piece; empty if there is no such piece."""
     record: Any = engine.read(DocKey(SPACE_SCOPE, document_id(id, RECORD)), branch=branch).value
     if isinstance(record, Absent):
         return ""
@@ -374,12 +384,12 @@ def members_there(engine: Engine, id: str, member: str, branch: str = MAIN) -> s
     page = engine.documents(SPACE_SCOPE, branch=branch, after=head, limit=PAGE)
     stored = [each.doc.id.removeprefix(head) for each in page.items if each.doc.id.startswith(head)]
     found = [name for name in stored if name != RECORD and "/" not in name]
-    kept = f"It keeps {_some(member, found)}" if found else "It keeps nothing yet"
+    kept = f"It keeps {_list_closest(member, found)}" if found else "It keeps nothing yet"
     return f" {kept}; a cell that still has its default is known to the application only: --app FILE."
 
 
-def _some(name: str, found: list[str], *, more: bool = False) -> str:
-    """A few of many, those first that were perhaps meant."""
+def _list_closest(name: str, found: list[str], *, more: bool = False) -> str:
+    """Return the first few names of many, similar names first."""
     close = get_close_matches(name, found, SHOWN)
     listed = [*close, *[each for each in sorted(found) if each not in close]]
     return ", ".join(listed[:SHOWN]) + (", ..." if more or len(listed) > SHOWN else "")

@@ -1,10 +1,6 @@
-"""What the log and the chain of a space say, as plain JSON, for whoever prints it. Decides nothing.
+"""Answers of an engine as JSON: commits, values, provenance, branches and stored events.
 
-Branches, as commands ask about them: what is done with one, and what came of it as plain JSON. Decides nothing.
-
-The intents of a space as plain JSON: what runtimes have in hand, and what is stored and waits for somebody.
-
-Decides nothing. A stored event that a runtime has in hand is shown once, as that runtime sees it.
+A stored event that a runtime already handles is listed once, as that runtime sees it.
 """
 
 from __future__ import annotations
@@ -26,15 +22,12 @@ from headwater.protocol.command_messages import Question
 from headwater.protocol.commit import MAIN
 from headwater.protocol.verdict import Accepted, Collision, as_error
 from headwater.runtime.binding.stored import id_of
-from headwater.server.commands.foreign_reads import Abroad
+from headwater.server.commands.foreign_reads import ForeignReads
 from headwater.server.commands.nodes_json import last_run_form
 
 if TYPE_CHECKING:
     from headwater.protocol.messages import StoredEvent
     from headwater.runtime.binding.intents import IntentRow
-
-__all__ = ["branch_form", "intents_form", "stored_form"]
-
 
 _ENDS = {
     End.GOES_ON: None,
@@ -44,11 +37,20 @@ _ENDS = {
     End.NOT_KEPT: "never written, or before what history keeps",
 }
 
-__all__ = ["commit_form", "compact_form", "log_form", "read_form", "why_form"]
+__all__ = [
+    "branch_form",
+    "commit_form",
+    "compact_form",
+    "intents_form",
+    "log_form",
+    "read_form",
+    "stored_form",
+    "why_form",
+]
 
 
 def commit_form(each: Logged) -> JsonForm:
-    """One commit."""
+    """Return one commit."""
     commit = each.commit
     return {
         "seq": each.seq,
@@ -70,7 +72,7 @@ def commit_form(each: Logged) -> JsonForm:
 
 
 def log_form(engine: Engine, since: int | None, branch: str | None, limit: int) -> dict[str, JsonForm]:
-    """Some commits, oldest first, and where to go on."""
+    """Return a page of commits, oldest first, and the seq to continue after."""
     kept_from = engine.kept_from
     page = engine.changes(since=kept_from - 1 if since is None else since, branch=branch, limit=limit)
     return {
@@ -81,7 +83,7 @@ def log_form(engine: Engine, since: int | None, branch: str | None, limit: int) 
 
 
 def compact_form(engine: Engine, before: int) -> dict[str, JsonForm]:
-    """Give up history before a seq, and say how far that went and what is in the way of more."""
+    """Compact history before a seq, and return the first seq kept and the branch that prevents more."""
     already = engine.kept_from
     kept_from = engine.compact(before)
     branches = every(lambda after: engine.branches(after=after))
@@ -97,7 +99,7 @@ def compact_form(engine: Engine, before: int) -> dict[str, JsonForm]:
 
 
 def read_form(engine: Engine, parts: AddressParts, branch: str, at: int | None) -> dict[str, JsonForm]:
-    """What is at an address, now or as it was."""
+    """Return the value at an address, now or at a seq."""
     key = DocKey(parts.scope, parts.id)
     document = engine.read(key, branch=branch, at=at)
     value = lookup(document.value, parts.path)
@@ -116,12 +118,17 @@ def read_form(engine: Engine, parts: AddressParts, branch: str, at: int | None) 
 
 
 def why_form(
-    engine: Engine, parts: AddressParts, most: int, abroad: Abroad | None = None, *, is_declared: bool = False
+    engine: Engine,
+    parts: AddressParts,
+    most: int,
+    foreign_reads: ForeignReads | None = None,
+    *,
+    is_declared: bool = False,
 ) -> dict[str, JsonForm]:
-    """The chain of commits that made a document what it is. AbsentError: nobody declared or wrote it."""
+    """Return the chain of commits behind a document. Raises AbsentError if it was neither declared nor written."""
     key = DocKey(parts.scope, parts.id)
     found = trace_provenance(engine, key, parts.path, most=most)
-    last = last_run_form(engine, key, abroad)
+    last = last_run_form(engine, key, foreign_reads)
     if (
         last is None
         and not is_declared
@@ -149,7 +156,7 @@ def why_form(
 
 
 def branch_form(engine: Engine, asked: Question) -> dict[str, JsonForm]:
-    """Do what is asked with the branches of a space."""
+    """Carry out an action on the branches of a space."""
     match asked.value:
         case "list":
             return _listed(engine, asked)
@@ -223,13 +230,13 @@ def _collision_form(collision: Collision) -> JsonForm:
     }
 
 
-MOST: Final = 1_000
-"""Stored events that are listed."""
+EVENTS_LISTED: Final = 1_000
+"""Stored events in one answer."""
 
 
 def stored_form(engine: Engine) -> list[JsonForm]:
-    """What is stored in a space and was not handled, oldest first."""
-    page = engine.events(limit=MOST)
+    """Return the stored events of a space that are not handled yet, oldest first."""
+    page = engine.events(limit=EVENTS_LISTED)
     rows: list[JsonForm] = [
         {
             "id": id_of(each.id, each.payload),
@@ -253,7 +260,7 @@ def stored_form(engine: Engine) -> list[JsonForm]:
 
 
 def _more(last: StoredEvent, listed: int) -> JsonForm:
-    """That there are more than are listed."""
+    """Return a row that says that more events are stored than listed."""
     return {
         "id": f"after {last.id}",
         "stream": f"{last.stream.partition('/')[0]}/",
@@ -271,7 +278,7 @@ def _more(last: StoredEvent, listed: int) -> JsonForm:
 
 
 def intents_form(space: str, rows: Iterable[IntentRow], stored: list[JsonForm]) -> list[JsonForm]:
-    """What is on its way in a space, and how the last ones ended."""
+    """Return the events of a space on their way, and the outcomes of the last ones."""
     head = f"{space}/"
     known = [row.as_json() for row in rows if row.stream.startswith(head)]
     living = {row["id"] for row in known if row["ended_us"] is None}

@@ -1,13 +1,11 @@
-"""What is known of nodes, as commands ask about it and as plain JSON: a page of them, and what is not clean by piece.
+"""Stored observations of nodes as JSON: a page of nodes, the backlog of each piece, and the last run behind a document.
 
-Owns these forms and the place where a page goes on. Whether a node's reads would be admitted now is the engine's word,
-and of what it read of other spaces theirs; what its code is today is known to whoever has the code, and not here. For
-owners only, which whoever calls this checks: addresses reveal how a program is made. Decides nothing.
+The engine decides whether a node's reads are current, and other spaces decide about reads there (`foreign_reads`); the
+code of today is not known here. The caller checks that the user is an owner: addresses reveal the structure of an
+application.
 
-The last run of the node that makes a document, as it was observed: also if it changed nothing, or is an effect's.
-
-The log knows of runs that wrote something; what was observed says of the last one what made it run, when its reads were
-verified, and whether they still hold. Owns which node a document's name stands for, and this form. Decides nothing.
+The log has only runs that wrote. The observation of a node also covers a last run that wrote nothing, or of an effect:
+its cause, when its reads were verified, and whether they are current.
 """
 
 from __future__ import annotations
@@ -44,19 +42,19 @@ from headwater.protocol.observations import (
 )
 from headwater.runtime.binding.ingredients import kind_of
 from headwater.runtime.binding.previewing import label_of
-from headwater.server.commands.foreign_reads import Abroad, Fate, spaces_of, unsure
+from headwater.server.commands.foreign_reads import ForeignReads, ForeignVerdict, spaces_of, undecided
 
-__all__ = ["backlog_form", "current_form", "last_run_form", "nodes_form", "place_after"]
+__all__ = ["backlog_form", "current_form", "decode_cursor", "last_run_form", "nodes_form"]
 
 
 RECORD: Final = "@"
 
 
-class Chosen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which nodes are meant; what is empty or None chooses nothing.
+class NodeFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A choice of nodes; an empty or None field does not restrict it.
 
-    `records`: instead, the observations themselves and what is stored of their pieces, for whoever has the code; `also`
-    names pieces of which nothing may be observed.
+    With `records`, the answer has observations and piece records instead, for a caller that has the code; `also` names
+    pieces to include even if nothing of them was observed.
     """
 
     piece: str = ""
@@ -68,18 +66,18 @@ class Chosen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     also: tuple[str, ...] = ()
 
 
-def nodes_form(engine: Engine, asked: Question, abroad: Abroad | None = None) -> dict[str, JsonForm]:
-    """A page of what is known of nodes, in the order of piece, generation, member and child.
+def nodes_form(engine: Engine, asked: Question, foreign_reads: ForeignReads | None = None) -> dict[str, JsonForm]:
+    """Return a page of nodes, ordered by piece, generation, member and child.
 
-    `abroad` hears what is to be asked of other spaces; until that is settled, nodes that read them are unknown.
+    `foreign_reads` collects questions to other spaces; until `decide`, nodes that read other spaces are unknown.
     """
     try:
-        chosen = msgspec.convert(asked.value or {}, Chosen)
+        chosen = msgspec.convert(asked.value or {}, NodeFilter)
     except msgspec.ValidationError as error:
         raise AuthoringError(f"that is no choice of nodes: {error}") from None
     if chosen.generation is not None and chosen.generation < 0:
         raise AuthoringError(f"generation {chosen.generation}: write 0 or more")
-    after = place_after(asked.after) if asked.after else None
+    after = decode_cursor(asked.after) if asked.after else None
     reads = parse_address(chosen.reads) if chosen.reads else None
     branch = asked.branch or MAIN
     question = QueryObservations(
@@ -94,12 +92,12 @@ def nodes_form(engine: Engine, asked: Question, abroad: Abroad | None = None) ->
     )
     page = engine.query_observations(question, branch=branch)
     assert isinstance(page, Observations)
-    nodes: list[JsonForm] = [] if chosen.records else [_node_form(each, abroad) for each in page.observed]
+    nodes: list[JsonForm] = [] if chosen.records else [_node_form(each, foreign_reads) for each in page.observed]
     made: dict[str, JsonForm] = {
         "seq": page.seq,
         "branch": branch,
         "nodes": nodes,
-        "next": None if page.next is None else _after_text(page.next),
+        "next": None if page.next is None else _encode_cursor(page.next),
     }
     if chosen.records:
         pieces = dict.fromkeys([*[each.node.piece for each in page.observed], *chosen.also])
@@ -109,7 +107,7 @@ def nodes_form(engine: Engine, asked: Question, abroad: Abroad | None = None) ->
 
 
 def current_form(engine: Engine, asked: Question) -> dict[str, JsonForm]:
-    """Which of some reads would not be admitted now, by their place among them. For what was read from elsewhere."""
+    """Return the reads that are outdated, by their index. Asked by other spaces about reads of this one."""
     try:
         foreign = msgspec.convert(asked.value, tuple[ForeignRead, ...])
     except msgspec.ValidationError as error:
@@ -121,16 +119,17 @@ def current_form(engine: Engine, asked: Question) -> dict[str, JsonForm]:
     return {"seq": found.seq, "stale": [list(each) for each in found.stale]}
 
 
-def backlog_form(engine: Engine, asked: Question, abroad: Abroad | None = None) -> dict[str, JsonForm]:
-    """The pieces with nodes that are not clean: how many, what they took when they last ran, and what was written.
+def backlog_form(engine: Engine, asked: Question, foreign_reads: ForeignReads | None = None) -> dict[str, JsonForm]:
+    """Return the pieces with nodes that are not clean: counts, the time of their last runs, and the writes that are the
+    cause.
 
-    Nodes that read other spaces are counted as clean by none but those: `abroad`, as above.
+    Nodes that read other spaces are counted in `foreign_reads.decide`.
     """
     page = engine.query_observations(
         QueryBacklog(0, _piece(asked.after), max(1, asked.limit)), branch=asked.branch or MAIN
     )
     assert isinstance(page, Backlog)
-    counts = [_Counted(each) for each in page.pieces]
+    counts = [_BacklogRow(each) for each in page.pieces]
     made: dict[str, JsonForm] = {"seq": page.seq, "branch": asked.branch or MAIN, "pieces": [], "next": page.next}
 
     def settle() -> None:
@@ -138,18 +137,18 @@ def backlog_form(engine: Engine, asked: Question, abroad: Abroad | None = None) 
 
     for each in counts:
         for took_us, reads in each.stored.elsewhere:
-            if abroad is None:
-                each.add(took_us, unsure(reads))
+            if foreign_reads is None:
+                each.add(took_us, undecided(reads))
             else:
-                abroad.add(reads, partial(each.add, took_us))
+                foreign_reads.add(reads, partial(each.add, took_us))
     settle()
-    if abroad is not None:
-        abroad.add((), lambda _: settle())  # When all of them are counted.
+    if foreign_reads is not None:
+        foreign_reads.add((), lambda _: settle())  # After all counts.
     return made
 
 
-class _Counted:
-    """What is not clean of one piece, which grows with what other spaces say."""
+class _BacklogRow:
+    """The backlog of one piece; answers of other spaces add to it."""
 
     __slots__ = ("_causes", "_took_us", "_unasked", "dirty", "stored")
 
@@ -160,13 +159,13 @@ class _Counted:
         self._causes = {doc_text(doc): seq for doc, seq in stored.causes}
         self._unasked: dict[str, None] = {}
 
-    def add(self, took_us: int, fate: Fate) -> None:
-        if fate.holds:
+    def add(self, took_us: int, verdict: ForeignVerdict) -> None:
+        if verdict.is_clean:
             return
         self.dirty += 1
         self._took_us += took_us
-        self._causes.update(fate.written)
-        self._unasked.update(dict.fromkeys(fate.unasked))
+        self._causes.update(verdict.written)
+        self._unasked.update(dict.fromkeys(verdict.unasked))
 
     def form(self) -> dict[str, JsonForm]:
         return {
@@ -179,7 +178,7 @@ class _Counted:
         }
 
 
-def _node_form(each: Observed, abroad: Abroad | None) -> dict[str, JsonForm]:
+def _node_form(each: Observed, foreign_reads: ForeignReads | None) -> dict[str, JsonForm]:
     node = each.node
     child, _, element = node.child.partition(BETWEEN)
     stale = [(doc_text(each.reads[place].doc, each.reads[place].path), seq) for place, seq in each.stale]
@@ -208,45 +207,45 @@ def _node_form(each: Observed, abroad: Abroad | None) -> dict[str, JsonForm]:
         "verified_at": each.verified_at,
     }
 
-    def settle(fate: Fate) -> None:
-        made["state"] = _state(each, fate)
-        made["stale"] = [{"address": address, "seq": seq} for address, seq in (*stale, *fate.written)]
-        made["unasked"] = list(fate.unasked)
+    def settle(verdict: ForeignVerdict) -> None:
+        made["state"] = _state(each, verdict)
+        made["stale"] = [{"address": address, "seq": seq} for address, seq in (*stale, *verdict.written)]
+        made["unasked"] = list(verdict.unasked)
 
-    settle(unsure(each.foreign))
-    if abroad is not None:
-        abroad.add(each.foreign, settle)
+    settle(undecided(each.foreign))
+    if foreign_reads is not None:
+        foreign_reads.add(each.foreign, settle)
     return made
 
 
-def _state(each: Observed, fate: Fate) -> str:
-    """As far as the spaces can tell, which do not know what the code is today."""
+def _state(each: Observed, verdict: ForeignVerdict) -> str:
+    """Return the state of a node, as far as spaces know it: they do not know the code of today."""
     if not each.fingerprint:
         return "unknown"
     if each.failed:
         return "failed"
-    if each.stale or fate.written:
+    if each.stale or verdict.written:
         return "dirty"
-    return "unknown" if fate.unasked else "clean"
+    return "unknown" if verdict.unasked else "clean"
 
 
 def _record(engine: Engine, piece: str, branch: str) -> JsonForm:
-    """What is stored of a piece; None: nothing is, or not any more."""
+    """Return the stored record of a piece, or None."""
     found: Any = engine.read(DocKey(SPACE_SCOPE, document_id(piece, RECORD)), branch=branch).value
     return None if isinstance(found, Absent) else json_form(found)
 
 
 def _piece(name: str) -> str:
-    """The id of a piece that is named by its name, or by its id."""
+    """Return the id of a piece for its name or its id."""
     return name if not name or "/" in name or "%" in name or "~" in name else piece_id(name)
 
 
-def _after_text(node: NodeKey) -> str:
+def _encode_cursor(node: NodeKey) -> str:
     return base64.urlsafe_b64encode(msgspec.msgpack.encode(node)).decode("ascii").rstrip("=")
 
 
-def place_after(text: str) -> NodeKey:
-    """Where a page goes on, out of what the page before said."""
+def decode_cursor(text: str) -> NodeKey:
+    """Return the key that a page continues after, from the cursor of the page before."""
     try:
         padded = text + "=" * (-len(text) % 4)
         return msgspec.msgpack.decode(base64.b64decode(padded, altchars=b"-_", validate=True), type=NodeKey)
@@ -254,16 +253,16 @@ def place_after(text: str) -> NodeKey:
         raise AuthoringError(f"{text!r} is no place to go on after: write what the page before said") from None
 
 
-MOST = 100
-"""Nodes of one name that are looked at: an effect has one for each user and runtime."""
+NODES_OF_ONE_NAME = 100
+"""Nodes of one name that are searched: an effect has one for each user and runtime."""
 
 
-def last_run_form(engine: Engine, doc: DocKey, abroad: Abroad | None = None) -> dict[str, JsonForm] | None:
-    """What was observed of the last run of the node behind a document. None: nothing is known of such a node.
+def last_run_form(engine: Engine, doc: DocKey, foreign_reads: ForeignReads | None = None) -> dict[str, JsonForm] | None:
+    """Return the last run of the node behind a document, or None if no such node was observed.
 
-    `abroad` hears what is to be asked of other spaces that it read.
+    `foreign_reads` collects questions to other spaces that the node read.
     """
-    found = _observed(engine, doc)
+    found = _find_observed(engine, doc)
     if found is None:
         return None
     cause: dict[str, JsonForm] | None = None
@@ -288,24 +287,26 @@ def last_run_form(engine: Engine, doc: DocKey, abroad: Abroad | None = None) -> 
         "elsewhere": list(spaces_of(found.foreign)),
     }
 
-    def settle(fate: Fate) -> None:
-        made["stale"] = [{"address": address, "seq": seq} for address, seq in (*stale, *fate.written)]
-        made["unasked"] = list(fate.unasked)
+    def settle(verdict: ForeignVerdict) -> None:
+        made["stale"] = [{"address": address, "seq": seq} for address, seq in (*stale, *verdict.written)]
+        made["unasked"] = list(verdict.unasked)
 
-    settle(unsure(found.foreign))
-    if abroad is not None:
-        abroad.add(found.foreign, settle)
+    settle(undecided(found.foreign))
+    if foreign_reads is not None:
+        foreign_reads.add(found.foreign, settle)
     return made
 
 
-def _observed(engine: Engine, doc: DocKey) -> Observed | None:
+def _find_observed(engine: Engine, doc: DocKey) -> Observed | None:
     home, colon, member = doc.id.rpartition(":")
     if not colon:
         return None
     piece = home.partition(SEPARATOR)[0]
     child = home if SEPARATOR in home else ""
     scope, _, principal = doc.scope.partition(":")
-    page = engine.query_observations(QueryObservations(0, piece, None, member, child, None, MOST), branch=MAIN)
+    page = engine.query_observations(
+        QueryObservations(0, piece, None, member, child, None, NODES_OF_ONE_NAME), branch=MAIN
+    )
     assert isinstance(page, Observations)
     whose = ("", "") if scope == SPACE_SCOPE else (scope, principal)
     for each in page.observed:

@@ -1,6 +1,6 @@
-"""Reactions of a space as plain JSON, for commands: what they wait for, what failed, what an operator wants of them.
+"""Reactions of a space as JSON for commands: their state, failures, and operators' actions.
 
-Asks an engine, and decides nothing. Many targets are changed some at a time.
+An action on many targets is carried out in several steps.
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ __all__ = ["reactions_form"]
 
 T = TypeVar("T")
 DOES: Final = get_args(Does)
-MOST: Final = 1_000
-"""Attempts that are looked through for what failed alike."""
+FAILURES_AT_ONCE: Final = 1_000
+"""Attempts in one question about failures."""
 
 
 def reactions_form(engine: Engine, said: object, limit: int) -> JsonForm:
-    """`said` is an object: `does` is list, targets, failures, groups or an operator's wish, the rest is about what."""
+    """Answer a question about reactions. `said["does"]` is list, targets, failures, groups or an operator's action."""
     asked: Mapping[str, Any] = said if isinstance(said, Mapping) else {}
     does = asked.get("does") or "list"
     _check_options(does, asked)
     if does == "list":
-        return [_plain(each) for each in _asked(engine, QueryReactions(0), Reactions).reactions]
-    reaction = _named(engine, asked.get("reaction"))
+        return [_struct_form(each) for each in _ask_engine(engine, QueryReactions(0), Reactions).reactions]
+    reaction = _find_reaction(engine, asked.get("reaction"))
     key, after, fingerprint = asked.get("key"), asked.get("after"), asked.get("fingerprint")
     if does == "targets":
         question = msgspec.convert(("query_targets", 0, reaction, asked.get("state"), after, limit), QueryTargets)
-        page = _asked(engine, question, Targets)
-        return {"reaction": reaction, "targets": [_plain(each) for each in page.targets], "next": page.next}
+        page = _ask_engine(engine, question, Targets)
+        return {"reaction": reaction, "targets": [_struct_form(each) for each in page.targets], "next": page.next}
     if does == "failures":
         place = asked.get("record")
         about = msgspec.convert(("query_failures", 0, reaction, key, after, limit, place), QueryFailures)
-        failed = _asked(engine, about, Failures)
+        failed = _ask_engine(engine, about, Failures)
         return {
             "reaction": reaction,
-            "attempts": [_plain(each) for each in failed.attempts],
-            "parked": [_plain(each) for each in failed.parked],
+            "attempts": [_struct_form(each) for each in failed.attempts],
+            "parked": [_struct_form(each) for each in failed.parked],
             "next": failed.next,
             "record": None if failed.place is None else list(failed.place),
         }
@@ -69,7 +69,7 @@ def reactions_form(engine: Engine, said: object, limit: int) -> JsonForm:
     while True:
         said = ("operate", 0, does, reaction, key, asked.get("record"), fingerprint, next_key, place)
         wish = msgspec.convert(said, Operate)
-        done = _asked(engine, wish, Operated)
+        done = _ask_engine(engine, wish, Operated)
         count, next_key, place = count + done.count, done.next, done.place
         matched += done.matched
         if next_key is None:
@@ -86,7 +86,7 @@ _OPTIONS: Final[dict[str, frozenset[str]]] = {
     "failures": frozenset({"key", "after", "record"}),
     "groups": frozenset(),
 }
-"""Options of the actions that only look. The engine checks those of the actions that change something."""
+"""Options of the actions that only read. The engine checks those of the other actions."""
 _CHANGING: Final = frozenset({"key", "record", "fingerprint"})
 
 
@@ -100,12 +100,12 @@ def _check_options(does: object, asked: Mapping[str, Any]) -> None:
 
 
 def _groups(engine: Engine, reaction: str) -> JsonForm:
-    """What failed alike, the most frequent first, with what was said last."""
+    """Return failures grouped by fingerprint, the most frequent first, with the latest message."""
     groups: dict[str, dict[str, Any]] = {}
     keys: dict[str, dict[str, None]] = {}
     after, place = None, None
-    while True:  # By keys and records, so that it ends.
-        failed = _asked(engine, QueryFailures(0, reaction, None, after, MOST, place), Failures)
+    while True:  # Continues by key and record, so that it ends.
+        failed = _ask_engine(engine, QueryFailures(0, reaction, None, after, FAILURES_AT_ONCE, place), Failures)
         for each in failed.attempts:
             group = groups.setdefault(each.fingerprint, {"fingerprint": each.fingerprint, "attempts": 0})
             group.update(error=each.error, message=each.message, attempts=group["attempts"] + 1)
@@ -119,9 +119,9 @@ def _groups(engine: Engine, reaction: str) -> JsonForm:
     return {"reaction": reaction, "groups": [*found]}
 
 
-def _named(engine: Engine, said: object) -> str:
-    """A reaction by its name, or by the end of it if that is one's only."""
-    names = [each.name for each in _asked(engine, QueryReactions(0), Reactions).reactions]
+def _find_reaction(engine: Engine, said: object) -> str:
+    """Return a reaction by its name, or by an unambiguous end of its name."""
+    names = [each.name for each in _ask_engine(engine, QueryReactions(0), Reactions).reactions]
     if not isinstance(said, str) or not said:
         raise AuthoringError(f"say which reaction: {', '.join(names) or 'there is none here'}")
     meant = [name for name in names if name == said] or [name for name in names if name.endswith(f".{said}")]
@@ -130,11 +130,11 @@ def _named(engine: Engine, said: object) -> str:
     return meant[0]
 
 
-def _asked(engine: Engine, question: Delivers, kind: type[T]) -> T:
+def _ask_engine(engine: Engine, question: Delivers, kind: type[T]) -> T:
     answer = engine.deliver(question)
     assert isinstance(answer, kind)
     return answer
 
 
-def _plain(each: msgspec.Struct) -> dict[str, Any]:
+def _struct_form(each: msgspec.Struct) -> dict[str, Any]:
     return {name: list(of) if isinstance(of, tuple) else of for name, of in msgspec.structs.asdict(each).items()}

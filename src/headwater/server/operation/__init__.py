@@ -1,7 +1,8 @@
-"""The parts of a server that all connections share: spaces, keys, limits, figures and the log.
+"""The parts of a server that all connections share: spaces, keys, limits, metrics and the log.
 
-Start with `service.py`, which holds the others. `spaces.py` opens and closes the engines of spaces, `keys.py` checks
-tokens, `limits.py` has every bound of the server, `metrics.py` the figures for an operator.
+Start with `service.py`, which holds the others. `spaces.py` opens and closes the engines of spaces and buffers messages
+to connections, `keys.py` checks tokens, `limits.py` has every bound of the server, `metrics.py` the figures for an
+operator.
 
 Imported by every other room of the server. Imports none of them.
 """

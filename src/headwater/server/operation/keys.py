@@ -1,8 +1,8 @@
-"""Keys and tokens: who may say who they are. Ed25519 keys in a folder of the data directory, tokens are JWTs.
+"""Keys and tokens: Ed25519 keys in a folder of the data directory, and JWTs that prove a user's name.
 
-A server needs the public halves only; whoever holds a private half can make a token for any user. Tokens name the key
-that signed them, the user and when they end; nothing else in them is looked at. Decides who somebody is, never what
-they may do: that is `engine.access`.
+A server needs only the public keys; the holder of a private key can make a token for any user. A token names its key,
+its user and its expiry; other claims are ignored. This module authenticates users; `engine.admission.access` decides
+about their rights.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from headwater.clock import Clock, RealClock
 from headwater.data.address import check_scope
 from headwater.engine.admission.access import EVERYBODY
 from headwater.errors import AbsentError, AccessError, AuthoringError, InvalidValueError, StorageError
+from headwater.server.operation.limits import DEFAULT_SERVER_LIMITS, ServerLimits
 
 FOLDER: Final = "keys"
 ALGORITHM: Final = "EdDSA"
 AUDIENCE: Final = "headwater"
 TTL_S: Final = 30 * 24 * 3_600
-TOKEN_CHARACTERS: Final = 8_192
 LOCAL: Final = "local"
-"""Everybody's name on a server without keys."""
+"""The user of every client of a server without keys."""
 
 _ID: Final = re.compile(r"[0-9a-f]{16}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """Somebody whom a token proved, and until when."""
+    """A user whom a token proved, and the token's expiry."""
 
     user: str
     until_us: int
@@ -54,7 +54,7 @@ def key_folder(directory: str | Path) -> Path:
 
 
 def new_key(directory: str | Path, clock: Clock | None = None) -> str:
-    """Make a key pair and answer its id. Only the owner of the files can read the private half."""
+    """Create a key pair and return its id. Only the owner of the files can read the private key."""
     id = (clock or RealClock()).new_token(8)
     private = Ed25519PrivateKey.generate()
     folder = key_folder(directory)
@@ -78,14 +78,14 @@ def _write_new(file: Path, content: bytes, mode: int) -> None:
 
 
 def key_ids(directory: str | Path) -> list[str]:
-    """The ids of all keys whose public half is there."""
+    """Return the ids of all keys whose public key is in the directory."""
     return sorted(file.stem for file in key_folder(directory).glob("*.pub") if _ID.fullmatch(file.stem))
 
 
 def new_token(
     directory: str | Path, user: str, *, ttl_s: int = TTL_S, key: str = "", clock: Clock | None = None
 ) -> str:
-    """A token that proves to a server with the public half that its bearer is `user`, for so long."""
+    """Return a token that proves to a server with the public key that its bearer is `user`, for `ttl_s` seconds."""
     check_user(user)
     if ttl_s < 1:
         raise AuthoringError(f"a token that lasts {ttl_s} s is of no use: write at least 1")
@@ -103,7 +103,7 @@ def new_token(
 
 
 def check_user(user: str) -> None:
-    """A name that can own documents. Not empty and not `*`: those have meanings of their own."""
+    """Raise AuthoringError unless `user` can own documents. The empty name and `*` have other meanings."""
     try:
         check_scope(f"user:{user}")
     except InvalidValueError as error:
@@ -113,11 +113,14 @@ def check_user(user: str) -> None:
 
 
 class Keyring:
-    """The public keys a server trusts."""
+    """The public keys that a server trusts."""
 
-    __slots__ = ("_clock", "_keys")
+    __slots__ = ("_clock", "_keys", "_limits")
 
-    def __init__(self, directory: str | Path, clock: Clock | None = None) -> None:
+    def __init__(
+        self, directory: str | Path, clock: Clock | None = None, limits: ServerLimits = DEFAULT_SERVER_LIMITS
+    ) -> None:
+        self._limits = limits
         self._clock = clock or RealClock()
         self._keys: dict[str, Ed25519PublicKey] = {}
         for id in key_ids(directory):
@@ -134,16 +137,16 @@ class Keyring:
         return len(self._keys)
 
     def principal(self, token: str) -> Principal:
-        """Who the bearer of a token is. AccessError says why it is not good, and nothing about the keys."""
+        """Return the user of a token. The text of AccessError says why it was refused, and nothing about the keys."""
         if not token:
             raise AccessError("this server wants a token. Ask whoever runs it: headwater token DIR --user NAME")
-        if len(token) > TOKEN_CHARACTERS:
+        if len(token) > self._limits.token_characters:
             raise AccessError("this is no token of this server")
         try:
             key = self._keys.get(str(jwt.get_unverified_header(token).get("kid")))
             if key is None:
                 raise AccessError("the token was signed with a key that this server does not know")
-            # Its times are compared with the clock that was passed in, below; everything else is checked here.
+            # Times are compared below, with the clock of this server.
             claims = jwt.decode(
                 token,
                 key,

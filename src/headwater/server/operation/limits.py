@@ -1,7 +1,4 @@
-"""Every bound of the server, in one place. The engine's own are in `engine.limits`.
-
-How fast one connection may send: a bucket of tokens that refills with time.
-"""
+"""Every bound of the server, and the rate limit of one connection. The engine's bounds are in `engine.limits`."""
 
 from __future__ import annotations
 
@@ -13,36 +10,47 @@ from headwater.engine.limits import DEFAULT_LIMITS, Limits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLimits:
-    """Bounds on what connections may ask for and on what they cost."""
+    """Bounds on the requests of connections and on their cost."""
 
     engine: Limits = field(default=DEFAULT_LIMITS)
 
     connections: int = 10_000
-    requests: int = 1_000  # sockets that are no WebSocket connections yet; beyond it the one that waits longest goes
-    spaces: int = 256  # open at once; one that nobody is connected to makes room
-    message_bytes: int = 24 * 1024 * 1024  # a longer one is not taken in; a commit is at most 12 MiB, more as JSON
-    answer_bytes: int = 128 * 1024 * 1024  # of one message to a peer; instead of a longer one it hears a problem
-    refused_bytes: int = 64 * 1024 * 1024  # a frame that is not even read to its end
-    rate: int = 20_000  # messages a second of one connection; a faster one is read more slowly
-    burst: int = 40_000  # messages that may come at once before that
-    in_flight_bytes: int = 64 * 1024 * 1024  # of frames without a verdict; beyond it the connection is read no further
-    asks: int = 64  # watches and queries of one connection without an answer; fewer where answers are long
-    outgoing_bytes: int = 64 * 1024 * 1024  # waiting behind what the peer is taking; beyond it the connection is closed
-    hello_s: float = 10.0  # until a new socket has made its request, and until its connection has introduced itself
-    hello_bytes: int = 64 * 1024  # of a message before that; a longer one is refused by its header
-    page_bytes: int = 4 * 1024 * 1024  # of one message of a page; the call of a longer one fails
-    command_bytes: int = 1_000_000  # of one question of a command; nothing of a longer one is kept
+    requests: int = 1_000  # sockets that are not WebSocket connections yet; beyond it the oldest is closed
+    spaces: int = 256  # open at once; beyond it a space without connections is closed
+    message_bytes: int = 24 * 1024 * 1024  # a longer message is rejected; a commit has at most 12 MiB, more as JSON
+    answer_bytes: int = 128 * 1024 * 1024  # of one message to a peer; a longer one is replaced by a problem
+    refused_bytes: int = 64 * 1024 * 1024  # a longer frame is not read to its end
+    rate: int = 20_000  # messages a second from one connection; a faster one is read more slowly
+    burst: int = 40_000  # messages at once before `rate` applies
+    in_flight_bytes: int = 64 * 1024 * 1024  # frames without a verdict; beyond it the connection is not read
+    asks: int = 64  # watches and queries of one connection without an answer; fewer if answers are long
+    frames_at_once: int = 64  # frames of commits of one read that are submitted together
+    long_answer_bytes: int = 64 * 1024  # answers of this length halve `asks`, of twice this length leave a third
+    outgoing_bytes: int = 64 * 1024 * 1024  # waiting for the peer, except answers; beyond it the connection is closed
+    renewal_cost: int = 200  # messages that the check of a renewed token counts as
+    busy_s: float = 0.005  # a message waits so long while its space has much to do
+    token_characters: int = 8_192
+    listen_backlog: int = 2_048  # connections that the operating system accepts before the server does
+    hello_s: float = 10.0  # for the request of a new socket, and for the Hello of a new connection
+    hello_bytes: int = 64 * 1024  # of a message before Hello; a longer one is refused by its header
+    page_bytes: int = 4 * 1024 * 1024  # of one message of a page; a longer call fails
+    page_looks: int = 2_000  # members that one page looks at
+    page_calls: int = 256  # calls of one page under way; the page is read no further until one ends
+    page_answers: int = 1_000  # answers that wait for one page; the page is read no further until it takes some
+    command_bytes: int = 1_000_000  # of one question of a command; a longer body is discarded
     aside_bytes: int = 64 * 1024  # a longer message, page or question is decoded on another thread
-    ping_s: float = 20.0  # between two pings, and until one must be answered
-    metrics_s: float = 1.0  # /metrics waits for a space; then, and for as long, it shows what the space said last
-    drain_s: float = 10.0  # how long a shutdown waits for peers to take their answers
+    copies: int = 4  # copies of spaces for `verify` that exist at once
+    copy_s: float = 3_600.0  # an older copy is deleted
+    ping_s: float = 20.0  # between two pings, and for the answer to one
+    metrics_s: float = 1.0  # /metrics waits so long for a space, and shows its last figures for as long
+    drain_s: float = 10.0  # a shutdown waits so long for peers to take their answers
 
 
 DEFAULT_SERVER_LIMITS = ServerLimits()
 
 
-class Rate:
-    """Allows `burst` messages at once and `rate` a second in the long run."""
+class RateLimit:
+    """A token bucket: `burst` messages at once and `rate` a second in the long run."""
 
     __slots__ = ("_burst", "_clock", "_filled_us", "_left", "_rate")
 
@@ -53,12 +61,12 @@ class Rate:
         self._left = float(burst)
         self._filled_us = clock.monotonic_us()
 
-    def spend(self, messages: int) -> None:
-        """What was just counted costs as much as so many messages more."""
+    def charge(self, messages: int) -> None:
+        """Count a message that costs as much as this many more."""
         self._left -= messages
 
-    def take(self) -> float:
-        """Count one message. Answers how many seconds to wait before it is looked at."""
+    def admit(self) -> float:
+        """Count one message, and return the seconds to wait before it is processed."""
         now_us = self._clock.monotonic_us()
         self._left = min(self._burst, self._left + (now_us - self._filled_us) * self._rate / 1e6)
         self._filled_us = now_us

@@ -1,10 +1,9 @@
-"""What an operator can see of a server, in the format of Prometheus.
+"""Metrics of a server for its operator, in the format of Prometheus.
 
-What an operator can see of reactions: how much waits, how old the oldest is, and what came of attempts.
-
-A request for metrics asks the engines and waits for no space longer than `metrics_s`: a space that has not answered by
-then is shown with its last figures, and is not asked again before it has. Spaces are summed, since their names are
-users' data. Of a name of a reaction only its class and member are told.
+A request for metrics asks the engines about reactions and waits for no space longer than `ServerLimits.metrics_s`: a
+space that has not answered by then is shown with its last figures, and is not asked again before it answers. Figures of
+spaces are summed, and of the name of a reaction only class and member are shown: names of spaces and pieces are users'
+data.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ OUTCOME: Final = ("outcome", "reason")
 CAME_BACK: Final = "clean"
 ASLEEP: Final = "asleep"
 WOKEN: Final = "woken"
-"""What is counted of whole pieces, not of nodes."""
+"""Counts of whole pieces; the other counts are of nodes."""
 CHANGED: Final = frozenset(
     {
         "its code is another",
@@ -44,15 +43,15 @@ CHANGED: Final = frozenset(
         "written since it was asked for",
     }
 )
-"""Reasons that say that something changed. With any other one nobody knows whether something did."""
+"""Reasons that name a change. With any other reason it is not known whether something changed."""
 
 
 class Metrics:
-    """The figures of one server."""
+    """The metrics of one server."""
 
     __slots__ = (
         "_reactions",
-        "_telling",
+        "_sent_lock",
         "accepted",
         "bytes_in",
         "bytes_out",
@@ -65,26 +64,26 @@ class Metrics:
     )
 
     def __init__(self, hosts: Callable[[], dict[str, ThreadHost]], clock: Clock, wait_s: float) -> None:
-        """`wait_s` is how long `latest_page` waits for spaces."""
+        """`wait_s` bounds the wait of `latest_page` for spaces."""
         registry = self.registry = CollectorRegistry()
         self.connections = Gauge("headwater_connections", "Connections that stand now.", registry=registry)
-        # Plain numbers: these are in the way of every message. What comes in is counted on the event loop's thread,
-        # what is told by whichever thread tells it.
+        # Plain numbers, because every message changes them. Messages in are counted on the event loop's thread,
+        # messages out on any thread.
         self.messages_in = 0
         self.bytes_in = 0
-        self._telling = threading.Lock()
+        self._sent_lock = threading.Lock()
         self.bytes_out = 0
         self.accepted = 0
         self.rejected = 0
         self.problems = Counter("headwater_problems", "Problems told to replicas.", ["code"], registry=registry)
         self.slow = Counter("headwater_slow_consumers", "Connections closed for not reading.", registry=registry)
-        registry.register(_Counted(self))
-        registry.register(_Spaces(hosts))
+        registry.register(_MessageCounts(self))
+        registry.register(_SpaceGauges(hosts))
         self._reactions = ReactionMetrics(hosts, clock, wait_s)
         registry.register(self._reactions)
 
-    def told(self, messages: Iterable[FromEngine], size: int) -> None:
-        """Any thread."""
+    def count_sent(self, messages: Iterable[FromEngine], size: int) -> None:
+        """Count messages to a peer and their bytes. Any thread."""
         accepted = judged = 0
         for message in messages:
             if isinstance(message, Verdicts):
@@ -92,27 +91,27 @@ class Metrics:
                 accepted += sum([isinstance(verdict, Accepted) for verdict in message.verdicts])
             elif isinstance(message, Problem):
                 self.problems.labels(message.code).inc()
-        with self._telling:
+        with self._sent_lock:
             self.bytes_out += size
             self.accepted += accepted
             self.rejected += judged - accepted
 
     def count_resumed(self, counts: Callable[[], Mapping[str, int]]) -> None:
-        """Show from now on what became of nodes when their pieces came back, of the runtime that runs here."""
-        self.registry.register(_Resumed(counts))
+        """Add the outcomes of nodes of reopened pieces, as the runtime in this process counts them."""
+        self.registry.register(_ResumedNodes(counts))
 
     def page(self) -> bytes:
-        """The figures as they are known here. Asks nobody."""
+        """Return the metrics as known now, without asking any space."""
         return generate_latest(self.registry)
 
     async def latest_page(self) -> bytes:
-        """The figures, those of spaces as new as they can be had without waiting for a space that is busy."""
+        """Return the metrics, with figures of spaces as new as possible without waiting for a busy space."""
         await self._reactions.refresh()
         return self.page()
 
 
-class _Counted(Collector):
-    """The plain numbers."""
+class _MessageCounts(Collector):
+    """Counters that are plain numbers."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -128,10 +127,10 @@ class _Counted(Collector):
         yield verdicts
 
 
-class _Resumed(Collector):
-    """Nodes that came back without a run, that run because something changed, and that nobody knows enough of.
+class _ResumedNodes(Collector):
+    """Nodes of reopened pieces: resumed without a run, run because of a change, or run because too little was known.
 
-    A reason is told without what it says of one node: that is users' data.
+    Only the head of a reason is shown; the rest is about one node, which is users' data.
     """
 
     def __init__(self, counts: Callable[[], Mapping[str, int]]) -> None:
@@ -142,21 +141,21 @@ class _Resumed(Collector):
         counts = dict(self._counts())
         asleep, woken = counts.pop(ASLEEP, 0), counts.pop(WOKEN, 0)
         for reason, count in counts.items():
-            told = reason.partition(":")[0]
-            outcome = "skipped" if told == CAME_BACK else "rerun" if told in CHANGED else "unknown"
-            found[outcome, told] = found.get((outcome, told), 0) + count
+            count_sent = reason.partition(":")[0]
+            outcome = "skipped" if count_sent == CAME_BACK else "rerun" if count_sent in CHANGED else "unknown"
+            found[outcome, count_sent] = found.get((outcome, count_sent), 0) + count
         family = CounterMetricFamily(
             "headwater_resumed_nodes", "Nodes of pieces that came back, by what became of them.", labels=OUTCOME
         )
-        for (outcome, told), count in sorted(found.items()):
-            family.add_metric([outcome, told], count)
+        for (outcome, count_sent), count in sorted(found.items()):
+            family.add_metric([outcome, count_sent], count)
         yield family
         yield CounterMetricFamily("headwater_asleep_pieces", "Pieces that were opened asleep, all clean.", value=asleep)
         yield CounterMetricFamily("headwater_woken_pieces", "Of these, how many were woken as a whole.", value=woken)
 
 
-class _Spaces(Collector):
-    """Figures that are read off the hosts when somebody asks. Spaces are summed: their names are users' data."""
+class _SpaceGauges(Collector):
+    """Gauges read from the hosts at each collection, summed over all spaces."""
 
     def __init__(self, hosts: Callable[[], dict[str, ThreadHost]]) -> None:
         self._hosts = hosts
@@ -182,25 +181,25 @@ HOW: Final = ("delivered", "failed", "lost")
 
 
 class ReactionMetrics(Collector):
-    """The reactions of all open spaces, as each of them last said. Belongs to the event loop's thread."""
+    """Figures of the reactions of all open spaces, as last answered. Used by the event loop's thread alone."""
 
     def __init__(self, hosts: Callable[[], dict[str, ThreadHost]], clock: Clock, wait_s: float) -> None:
-        """`wait_s` is how long `refresh` waits for spaces, and how long it takes figures for new."""
+        """`wait_s` bounds the wait of `refresh` for spaces, and is the age up to which figures count as new."""
         self._hosts = hosts
         self._clock = clock
         self._wait_s = wait_s
-        self._said: dict[ThreadHost, tuple[int, tuple[ReactionState, ...]]] = {}  # and when
-        self._asked: dict[ThreadHost, asyncio.Future[None]] = {}  # who has not answered yet
+        self._latest: dict[ThreadHost, tuple[int, tuple[ReactionState, ...]]] = {}  # with the time of the answer
+        self._asked: dict[ThreadHost, asyncio.Future[None]] = {}  # questions without an answer
 
     async def refresh(self) -> None:
-        """Ask every space, and wait a moment for those that were not asked before."""
+        """Ask every space whose figures are old, and wait for the answers up to `wait_s`."""
         hosts = set(self._hosts().values())
-        self._said = {host: said for host, said in self._said.items() if host in hosts}
+        self._latest = {host: said for host, said in self._latest.items() if host in hosts}
         old_us = self._clock.monotonic_us() - round(self._wait_s * 1e6)
         asked = [
             self._ask(host)
             for host in hosts
-            if host not in self._asked and (host not in self._said or self._said[host][0] <= old_us)
+            if host not in self._asked and (host not in self._latest or self._latest[host][0] <= old_us)
         ]
         if asked:
             # fault metrics.waits_for_spaces: await asyncio.wait(asked)
@@ -211,26 +210,26 @@ class ReactionMetrics(Collector):
         over = self._asked[host] = loop.create_future()
 
         def said(states: tuple[ReactionState, ...] | None) -> None:
-            """On the host's thread."""
-            with suppress(RuntimeError):  # The loop is closed, and this with it.
-                loop.call_soon_threadsafe(self._heard, host, states)
+            """Pass the answer to the event loop. Called on the host's thread."""
+            with suppress(RuntimeError):  # The loop is closed.
+                loop.call_soon_threadsafe(self._receive_states, host, states)
 
         try:
             host.ask(_states, said, lambda _: said(None))
         except StorageError:
-            self._heard(host, None)  # It is closing, or has stopped: the figures of the others count.
+            self._receive_states(host, None)  # A closing or failed space is left out.
         return over
 
-    def _heard(self, host: ThreadHost, states: tuple[ReactionState, ...] | None) -> None:
+    def _receive_states(self, host: ThreadHost, states: tuple[ReactionState, ...] | None) -> None:
         self._asked.pop(host).set_result(None)
         if states is None:
-            self._said.pop(host, None)
+            self._latest.pop(host, None)
         else:
-            self._said[host] = self._clock.monotonic_us(), states
+            self._latest[host] = self._clock.monotonic_us(), states
 
     def collect(self) -> Iterable[Metric]:
         by_name: dict[str, list[ReactionState]] = {}
-        for _, said in self._said.values():
+        for _, said in self._latest.values():
             for state in said:
                 by_name.setdefault(state.name, []).append(state)
         for field, text in GAUGES.items():

@@ -1,6 +1,7 @@
-"""What the connections of one server share: its spaces, its keys, its limits, its figures and its log.
+"""The state that all connections of one server share: spaces, keys, limits, metrics and the log.
 
-The server's log: one JSON object a line on standard error. Says what happened, never what documents hold.
+The log has one JSON object a line on standard error. It names events and spaces, and never contains values of
+documents.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from headwater.server.operation.spaces import Spaces
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Stamp:
-    """Adds the time, from the clock that everything else uses."""
+class Timestamp:
+    """A log processor that adds the time of the server's clock to each entry."""
 
     __slots__ = ("_clock",)
 
@@ -37,13 +38,13 @@ class Stamp:
         return event
 
 
-def logger(clock: Clock, stream: TextIO | None = None, level: int = logging.INFO) -> FilteringBoundLogger:
-    """A logger that writes lines of JSON, of a level and above."""
+def make_logger(clock: Clock, stream: TextIO | None = None, level: int = logging.INFO) -> FilteringBoundLogger:
+    """Return a logger that writes entries of `level` and above as lines of JSON."""
     made: FilteringBoundLogger = structlog.wrap_logger(
         structlog.WriteLogger(stream or sys.stderr),
         processors=[
             structlog.processors.add_log_level,
-            Stamp(clock),
+            Timestamp(clock),
             structlog.processors.format_exc_info,
             structlog.processors.JSONRenderer(),
         ],
@@ -52,8 +53,8 @@ def logger(clock: Clock, stream: TextIO | None = None, level: int = logging.INFO
     return made
 
 
-class Relay(logging.Handler):
-    """Passes on what libraries say through `logging`."""
+class LogRelay(logging.Handler):
+    """A handler that passes entries of `logging`, as libraries write them, on to the server's log."""
 
     def __init__(self, log: FilteringBoundLogger) -> None:
         super().__init__(logging.INFO)
@@ -64,7 +65,7 @@ class Relay(logging.Handler):
 
 
 class Service:
-    """Made on the event loop it serves. `insecure_local`: everybody is the user `local`, no token is looked at."""
+    """Shared state of one server. Created on the event loop that serves the connections."""
 
     __slots__ = ("_keyring", "clock", "insecure_local", "limits", "log", "metrics", "owner", "ready", "spaces")
 
@@ -80,11 +81,15 @@ class Service:
         anyone_founds: bool = False,
         guarded: bool = False,
     ) -> None:
-        """`owner` and `anyone_founds`: who may make spaces. `guarded`: this process writes only to its spaces."""
+        """`owner` and `anyone_founds` decide who may create spaces; with `guarded` this process writes only to spaces
+        of its owner.
+
+        With `insecure_local`, on a directory without keys, every client is the user `local` and no token is checked.
+        """
         self.clock = clock or RealClock()
         self.limits = limits
-        self.log = log or logger(self.clock)
-        self._keyring = Keyring(directory, self.clock)
+        self.log = log or make_logger(self.clock)
+        self._keyring = Keyring(directory, self.clock, limits)
         self.insecure_local = insecure_local and not len(self._keyring)
         self.owner = LOCAL if self.insecure_local else owner
         self.spaces = Spaces(
@@ -101,16 +106,18 @@ class Service:
         self.ready = True
 
     def authenticate(self, token: str) -> tuple[str, float | None]:
-        """Who bears a token, and for how many seconds it is still good."""
+        """Return the user of a token and the seconds until the token expires."""
         if self.insecure_local:
             return LOCAL, None
         principal = self._keyring.principal(token)
         return principal.user, (principal.until_us - self.clock.now_us()) / 1e6
 
     def _space_failed(self, space: str, error: BaseException) -> None:
-        """Any thread. A bug of ours or a broken disk: everybody in the space starts over, the server stays up."""
+        """Log that a space stopped, by a defect or a broken disk. Its clients reconnect; the server goes on. Any
+        thread.
+        """
         self.log.error("space failed", space=space, error=repr(error), exc_info=error)
 
     def connection_failed(self, space: str, error: Exception) -> None:
-        """Any thread. A bug of ours about one connection, which ends: everybody else goes on."""
+        """Log a defect that ends one connection; the others go on. Any thread."""
         self.log.error("connection failed", space=space, error=repr(error), exc_info=error)

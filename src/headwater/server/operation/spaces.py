@@ -1,13 +1,12 @@
-"""The spaces of a server: which are open, and the host that runs each.
+"""The open spaces of a server, and the buffers of messages to their connections.
 
-A space is opened when somebody asks for it, off the event loop, and stays open; when there are too many, one that
-nobody is connected to makes room. One whose host failed is opened again for the next who asks: the disk decides.
+A space is opened on its first use, off the event loop, and stays open. If too many are open, a space without
+connections is closed. A space whose host failed is opened again on its next use: its file decides whether that works.
 
-What a host's thread has to tell the connections of its space, gathered while it processes one batch.
-
-A connection gets all of it at once, in order, when the batch is done: verdicts and the news that cover them travel
-together. Whose turn it is after a conflict hears first, since everybody else waits for it. A connection that cannot be
-told ends; the others are told all the same. Belongs to the host's thread alone.
+Each host has a `SendBuffer`. While the host's thread processes a batch, the buffer collects the messages to each
+connection; after the batch each connection gets its messages at once and in order, so that verdicts and the changes
+that cover them travel together. The connection whose turn it is after a conflict is served first, since the others wait
+for it.
 """
 
 from __future__ import annotations
@@ -31,36 +30,36 @@ from headwater.protocol.messages import FromEngine, Sync
 from headwater.server.operation.limits import ServerLimits
 
 
-class Addressee(Protocol):
-    """Takes messages on any thread."""
+class Recipient(Protocol):
+    """A connection that accepts messages on any thread."""
 
-    def tell(self, messages: list[FromEngine]) -> None: ...
+    def send(self, messages: list[FromEngine]) -> None: ...
 
-    def failed(self, error: Exception) -> None:
-        """Telling it something raised this."""
+    def on_send_failed(self, error: Exception) -> None:
+        """End the connection: sending to it raised this error."""
 
 
-class Outbox:
-    """Messages on their way to the connections of one space."""
+class SendBuffer:
+    """Messages to the connections of one space. Used by the thread of the space's host alone."""
 
     __slots__ = ("_waiting",)
 
     def __init__(self) -> None:
-        self._waiting: dict[Addressee, list[FromEngine]] = {}
+        self._waiting: dict[Recipient, list[FromEngine]] = {}
 
-    def post(self, to: Addressee, message: FromEngine) -> None:
+    def post(self, to: Recipient, message: FromEngine) -> None:
         self._waiting.setdefault(to, []).append(message)
 
     def flush(self) -> None:
-        """Tell everybody what was said since the last time."""
+        """Send each recipient its messages. A recipient that raises does not keep the others from their messages."""
         if not self._waiting:
             return
         waiting, self._waiting = self._waiting, {}
         for to in sorted(waiting, key=lambda to: not _has_turn(waiting[to])) if len(waiting) > 1 else waiting:
             try:
-                to.tell(waiting[to])
+                to.send(waiting[to])
             except Exception as error:
-                to.failed(error)
+                to.on_send_failed(error)
 
 
 def _has_turn(messages: list[FromEngine]) -> bool:
@@ -69,11 +68,11 @@ def _has_turn(messages: list[FromEngine]) -> bool:
 
 OnFailed = Callable[[str, BaseException], object]
 OnPeerFailed = Callable[[str, Exception], object]
-Attends = Callable[[str, bool], object]
+OnVisit = Callable[[str, bool], object]
 
 
 class Spaces:
-    """Owns a data directory and the hosts of its spaces. Belongs to the event loop's thread."""
+    """A data directory and the hosts of its spaces. Used by the event loop's thread alone."""
 
     __slots__ = (
         "_clock",
@@ -85,10 +84,10 @@ class Spaces:
         "_on_failed",
         "_on_peer_failed",
         "_opening",
-        "_outboxes",
+        "_send_buffers",
         "_users",
-        "attends",
         "closed",
+        "on_visit",
     )
 
     def __init__(
@@ -101,9 +100,10 @@ class Spaces:
         on_peer_failed: OnPeerFailed | None = None,
         founders: Founders = ANYONE,
     ) -> None:
-        """`founders` may make spaces by being the first to write to them.
+        """Open a directory. `founders` may create spaces by writing to them first.
 
-        `on_failed` hears of a space that stopped, `on_peer_failed` (or else `on_failed`) of one connection.
+        `on_failed` is called with a space that stopped, `on_peer_failed` (by default `on_failed`) with a connection
+        that failed.
         """
         self._directory = Directory(path, clock=clock, limits=limits.engine)
         self._clock = clock
@@ -112,35 +112,39 @@ class Spaces:
         self._on_failed = on_failed
         self._on_peer_failed = on_peer_failed or on_failed
         self._hosts: OrderedDict[str, ThreadHost] = OrderedDict()
-        self._outboxes: dict[str, Outbox] = {}  # of the hosts, by space
-        self._users: dict[str, int] = {}  # space -> connections that use it, those that wait for it included
+        self._send_buffers: dict[str, SendBuffer] = {}  # of each host, by space
+        self._users: dict[str, int] = {}  # space -> number of connections, those that wait for it included
         self._opening: dict[str, asyncio.Task[None]] = {}
-        self._closing: dict[str, asyncio.Task[None]] = {}  # spaces whose host gives its file back
-        # Hears of spaces that somebody enters (True) or leaves (False), or declares a reaction to.
-        self.attends: Attends = _nobody
+        self._closing: dict[str, asyncio.Task[None]] = {}  # spaces whose host is closing
+        # Called when a connection enters a space (True) or leaves it (False), and when a reaction is declared to it
+        # (True).
+        self.on_visit: OnVisit = _ignore_visit
         self.closed = False
 
     def hosts(self) -> dict[str, ThreadHost]:
         return dict(self._hosts)
 
-    def there(self) -> dict[str, int]:
-        """The spaces that are kept here, open or not, and how many bytes the file of each has."""
+    def sizes(self) -> dict[str, int]:
+        """Return the size in bytes of each space's file, open or not."""
         return {name: self._directory.file_of(name).stat().st_size for name in self._directory.spaces()}
 
     def file_of(self, space: str) -> Path:
-        """The file of a space."""
+        """Return the path of a space's file."""
         return self._directory.file_of(space)
 
     def host_of(self, space: str) -> ThreadHost:
-        """The host of a space that was entered before."""
+        """Return the host of a space that was entered before."""
         return self._hosts[space]
 
-    def outbox_of(self, space: str) -> Outbox:
-        """Where that host's thread puts what it says."""
-        return self._outboxes[space]
+    def send_buffer_of(self, space: str) -> SendBuffer:
+        """Return the send buffer of a space that was entered before."""
+        return self._send_buffers[space]
 
     async def enter(self, space: str, *, visits: bool = False) -> None:
-        """Open a space for one more connection, which calls `leave` at its end. `visits`: only to look at it."""
+        """Open a space for one more connection, which has to call `leave` at its end.
+
+        `visits` says that the caller only reads, and that `on_visit` is not called.
+        """
         try:
             check_space(space)
         except InvalidValueError as error:
@@ -152,14 +156,14 @@ class Spaces:
             self.leave(space, visits=True)
             raise
         if not visits:
-            self.attends(space, True)
+            self.on_visit(space, True)
 
     def leave(self, space: str, *, visits: bool = False) -> None:
         self._users[space] -= 1
         if not self._users[space]:
             del self._users[space]
         if not (visits or self.closed):
-            self.attends(space, False)
+            self.on_visit(space, False)
 
     async def _open(self, space: str) -> None:
         host = self._hosts.get(space)
@@ -168,96 +172,96 @@ class Spaces:
             return
         task = self._opening.get(space)
         if task is None:
-            task = asyncio.get_running_loop().create_task(self._opened(space))
+            task = asyncio.get_running_loop().create_task(self._open_and_register(space))
             self._opening[space] = task
-        # Shielded: whoever asked first may go away, and the others still want it.
+        # Shielded: the first caller may be cancelled while others still wait for the space.
         await asyncio.shield(task)
 
-    async def _opened(self, space: str) -> None:
+    async def _open_and_register(self, space: str) -> None:
         try:
-            host, outbox = await self._made(space)
-            # Here, not where it is waited for: in between it would be neither open nor being opened.
-            self._hosts[space], self._outboxes[space] = host, outbox
+            host, send_buffer = await self._open_host(space)
+            # Registered here, because a space that is neither open nor being opened would be opened twice.
+            self._hosts[space], self._send_buffers[space] = host, send_buffer
         finally:
             del self._opening[space]
 
-    async def _made(self, space: str) -> tuple[ThreadHost, Outbox]:
+    async def _open_host(self, space: str) -> tuple[ThreadHost, SendBuffer]:
         if self.closed:
             raise StorageError("this server is shutting down. Connect again.")
         failed = self._hosts.get(space)
         if failed is not None and isinstance(failed.failed, MovedError):
-            raise failed.failed  # Opened again, it would be another space, or an empty one.
+            raise failed.failed  # A second host would have another space, or an empty one.
         self._hosts.pop(space, None)
         if failed is not None:
-            self._close(space, failed)
-        while self._taken_before(space) >= self._limits.spaces:
-            await self._make_room()
+            self._start_closing(space, failed)
+        while self._count_before(space) >= self._limits.spaces:
+            await self._evict_idle_space()
         if space in self._closing:
-            # Its file is another host's until that is done; how it ended is told to whoever closed it.
+            # The closing host still has the file. An error of the closing is reported by its task.
             await asyncio.wait([self._closing[space]])
-        return await asyncio.to_thread(self._make, space, asyncio.get_running_loop())
+        return await asyncio.to_thread(self._create_host, space, asyncio.get_running_loop())
 
-    def _taken_before(self, space: str) -> int:
-        """How many places are taken, by spaces that are open, still open, or were asked for before this one."""
+    def _count_before(self, space: str) -> int:
+        """Count the spaces that are open, closing, or asked for before this one."""
         return len(self._hosts) + len(self._closing.keys() - {space}) + list(self._opening).index(space)
 
-    async def _make_room(self) -> None:
+    async def _evict_idle_space(self) -> None:
         idle = next((name for name in self._hosts if name not in self._users), None)
         if idle is not None:
-            del self._outboxes[idle]
-            self._close(idle, self._hosts.pop(idle))
+            del self._send_buffers[idle]
+            self._start_closing(idle, self._hosts.pop(idle))
         elif not self._closing:
             raise LimitError(f"{self._limits.spaces} spaces are in use on this server, which is the limit")
         await asyncio.wait(self._closing.values(), return_when=asyncio.FIRST_COMPLETED)
 
-    def _close(self, space: str, host: ThreadHost) -> None:
-        """Begin to close a host. It counts, and keeps its space from being opened, until that is done."""
-        self._closing[space] = asyncio.get_running_loop().create_task(self._closed(space, host))
+    def _start_closing(self, space: str, host: ThreadHost) -> None:
+        """Start to close a host. Until that is done it counts as open, and its space is not opened again."""
+        self._closing[space] = asyncio.get_running_loop().create_task(self._finish_closing(space, host))
 
-    async def _closed(self, space: str, host: ThreadHost) -> None:
+    async def _finish_closing(self, space: str, host: ThreadHost) -> None:
         try:
             await asyncio.to_thread(host.close)
         except Exception as error:
-            self._on_failed(space, error)  # Nobody waits for it: what is on the disk is what there is.
+            self._on_failed(space, error)  # No caller waits for it; the file has whatever was written.
         finally:
             del self._closing[space]
 
-    def _make(self, space: str, loop: asyncio.AbstractEventLoop) -> tuple[ThreadHost, Outbox]:
+    def _create_host(self, space: str, loop: asyncio.AbstractEventLoop) -> tuple[ThreadHost, SendBuffer]:
         store = self._directory.store_of(space)
         try:
             engine = Engine(store, clock=self._clock, limits=self._limits.engine, access=True, founders=self._founders)
         except BaseException:
             store.close()
             raise
-        outbox = Outbox()
+        send_buffer = SendBuffer()
         host = ThreadHost(
             engine,
             clock=self._clock,
             limits=self._limits.engine,
             name=space,
-            on_processed=outbox.flush,
+            on_processed=send_buffer.flush,
             on_failed=lambda error: self._on_failed(space, error),
             on_peer_failed=lambda error: self._on_peer_failed(space, error),
         )
 
         def subscribed() -> None:
-            with suppress(RuntimeError):  # The loop is closed, and this with it.
+            with suppress(RuntimeError):  # The loop is closed.
                 loop.call_soon_threadsafe(self._subscribed, space)
 
         def listen(_: Engine, hub: Hub) -> None:
             hub.asking.on_subscribed = subscribed
 
         host.call(listen)
-        return host, outbox
+        return host, send_buffer
 
     def _subscribed(self, space: str) -> None:
         if not self.closed:
-            self.attends(space, True)
+            self.on_visit(space, True)
 
     def drain(self) -> list[tuple[str, Exception]]:
-        """Wait until everything taken in so far is answered. Blocks; not for the event loop's thread.
+        """Wait until everything received so far is answered, and return the spaces that failed, with their errors.
 
-        Answers which spaces could not do that, and why: the others are waited for all the same.
+        Blocks; not for the event loop's thread.
         """
         errors: list[tuple[str, Exception]] = []
         for space, host in tuple(self._hosts.items()):
@@ -276,19 +280,19 @@ class Spaces:
             await asyncio.wait(tasks)
 
     def close(self) -> None:
-        """Answer what was taken in, close every space and let the directory go. Blocks."""
+        """Answer everything received, close every space and release the directory. Blocks."""
         self.closed = True
         errors: list[Exception] = []
         for host in self._hosts.values():
             try:
                 host.close()
             except Exception as error:
-                errors.append(error)  # The others, and the directory, are let go all the same.
+                errors.append(error)  # The other spaces and the directory are closed all the same.
         self._hosts.clear()
         self._directory.close()
         if errors:
             raise errors[0]
 
 
-def _nobody(_: str, __: bool) -> None:
-    """No application delivers here."""
+def _ignore_visit(_: str, __: bool) -> None:
+    """Ignore visits while no application delivers reactions."""

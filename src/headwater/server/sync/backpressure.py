@@ -1,13 +1,11 @@
-"""Flow: how much of what a connection sent and asked for is not answered yet, and what it has not taken.
+"""Bounds on one connection: work without an answer, bytes that the peer has not taken, and messages that are too long.
 
-Counts, and says whether more may be taken in and whether the peer is too slow; holding back and closing are the
-connection's. What is sent is counted on the event loop's thread, what is told on whichever thread tells it.
+`Backpressure` counts, and says whether more may be read and whether the peer is too slow; `Connection` acts on that.
+Received messages are counted on the event loop's thread, sent messages on any thread.
 
-Messages that are too long: which commits a frame would have brought that is not taken in, and what a peer hears
-instead of an answer that it could not take in.
-
-Without either, a replica that did nothing wrong would say or ask the same on every connection, for ever. Never decides
-what is too long; the limits of the server do.
+A frame of commits that is too long is answered with a verdict on each commit, and an answer that is too long with a
+shorter page or a problem. A replica that did nothing wrong would otherwise send or ask the same on every new
+connection.
 """
 
 from __future__ import annotations
@@ -41,59 +39,57 @@ from headwater.protocol.reactions import TargetsDue
 from headwater.protocol.verdict import Rejected, RuleRefused
 from headwater.server.operation.limits import ServerLimits
 
-Question = Watch | Asks
-"""What is answered with something that the engine reads, or with a problem."""
+EngineQuestion = Watch | Asks
+"""A message that the engine answers with data, or with a problem."""
 Answered = Watched | Told | Problem
 
-LONG: Final = 64 * 1024  # bytes of an answer, for fewer of them to be on the way at once
 
-
-class Flow:
+class Backpressure:
     """The counts of one connection."""
 
     __slots__ = ("_asked", "_backlog", "_frames", "_judged_bytes", "_limits", "_long", "_sent_bytes")
 
     def __init__(self, limits: ServerLimits) -> None:
         self._limits = limits
-        self._frames: deque[int] = deque()  # the sizes of frames without a verdict
+        self._frames: deque[int] = deque()  # sizes of frames without a verdict
         self._sent_bytes = 0  # of all frames; written by one thread
-        self._judged_bytes = 0  # of those that have their verdicts; written by another
-        self._asked: set[int] = set()  # the numbers of watches and queries without an answer
-        self._long = 0  # about how long the longest of the last answers was
-        self._backlog = 0  # bytes that nobody asked for, and that wait for the socket
+        self._judged_bytes = 0  # of frames with their verdicts; written by another thread
+        self._asked: set[int] = set()  # ids of watches and queries without an answer
+        self._long = 0  # approximate length of the longest recent answer
+        self._backlog = 0  # bytes other than answers that wait for the socket
 
-    def sent(self, size: int) -> None:
-        """A frame of commits was taken in."""
+    def count_frame(self, size: int) -> None:
+        """Count a received frame of commits."""
         self._frames.append(size)
         self._sent_bytes += size
 
-    def asked(self, number: int) -> None:
-        """A watch or a query was taken in."""
+    def count_question(self, number: int) -> None:
+        """Count a received watch or query."""
         self._asked.add(number)
 
     def has_room(self) -> bool:
-        """Whether the frames without a verdict are short enough for more to be taken in."""
+        """Return whether the frames without a verdict are short enough for more to be read."""
         return self._sent_bytes - self._judged_bytes <= self._limits.in_flight_bytes
 
     def may_ask(self, queued_bytes: int) -> bool:
-        """Whether so few answers are still to come, and wait to be taken, that there may be one more."""
-        most = max(1, self._limits.asks // (1 + self._long // LONG))
+        """Return whether one more question may be asked: few answers are missing, and few bytes wait for the peer."""
+        most = max(1, self._limits.asks // (1 + self._long // self._limits.long_answer_bytes))
         return len(self._asked) < most and 2 * queued_bytes <= self._limits.outgoing_bytes
 
     def is_idle(self) -> bool:
-        """Whether every frame has its verdicts, and they were said."""
+        """Return whether the verdicts on every frame were sent."""
         return not self._frames
 
-    def told(self, messages: list[FromEngine], frames: list[bytes], waited_bytes: int) -> bool:
-        """Messages were said to the peer, in these frames, behind so many bytes that wait for the socket.
+    def count_sent(self, messages: list[FromEngine], frames: list[bytes], waited_bytes: int) -> bool:
+        """Count messages that were sent behind `waited_bytes` bytes, and return whether the peer is too slow.
 
-        Answers whether it is too slow. What it asked for it has time to take: it can ask for no more meanwhile. What
-        others do comes unasked.
+        Answers do not count against the peer, which can ask no further question before it takes them. Messages about
+        changes of other sessions do.
         """
         unasked = 0
         for message, frame in zip(messages, frames, strict=True):
             if isinstance(message, Verdicts) and self._frames:
-                self._judged_bytes += self._frames.popleft()  # one answer for each frame, in their order
+                self._judged_bytes += self._frames.popleft()  # one answer for each frame, in order
             if self._is_answer(message):
                 self._asked.discard(message.id)
                 self._long = max(len(frame), self._long * 7 // 8)
@@ -104,7 +100,9 @@ class Flow:
         return backlog > self._limits.outgoing_bytes
 
     def _is_answer(self, message: FromEngine) -> TypeGuard[Answered]:
-        """Whether the peer asked for it. That there is more is said again and again, and asked for once."""
+        """Return whether the peer asked for a message. Notices of new events and targets are sent repeatedly, and asked
+        for once.
+        """
         if isinstance(message, Problem):
             return not message.fatal
         if isinstance(message, EventsStored | Marked | TargetsDue):
@@ -116,7 +114,7 @@ RULE: Final = "message_bytes"
 
 
 class _Outline(msgspec.Struct, frozen=True, array_like=True):
-    """The beginning of a commit. What follows is skipped, not made."""
+    """The first field of a commit; the other fields are skipped, not decoded."""
 
     local_seq: int
 
@@ -128,8 +126,10 @@ class _Frame(msgspec.Struct, frozen=True, array_like=True, tag="transact"):
 _DECODERS: Final = {"msgpack": msgspec.msgpack.Decoder(_Frame).decode, "json": msgspec.json.Decoder(_Frame).decode}
 
 
-def refusals(data: bytes, encoding: Encoding, limit: int, commits: int) -> Verdicts:
-    """The verdicts on the commits of a message that is too long. LimitError: it is no frame of a few commits."""
+def reject_oversize_commits(data: bytes, encoding: Encoding, limit: int, commits: int) -> Verdicts:
+    """Return a rejection of each commit of a frame that is too long. Raises LimitError if it is no frame of a few
+    commits.
+    """
     text = f"a message of {len(data)} bytes is over the limit of {limit}"
     try:
         frame = _DECODERS[encoding](data)
@@ -141,8 +141,8 @@ def refusals(data: bytes, encoding: Encoding, limit: int, commits: int) -> Verdi
     return Verdicts(tuple(Rejected(commit.local_seq, refused) for commit in frame.commits))
 
 
-def fitting(message: FromEngine, encoding: Encoding, limit: int) -> tuple[FromEngine, bytes]:
-    """A message that its peer can take in, encoded: the message itself, a shorter page, or a problem in its place."""
+def fit_message(message: FromEngine, encoding: Encoding, limit: int) -> tuple[FromEngine, bytes]:
+    """Encode a message within `limit` bytes: the message itself, a shorter page of it, or a problem instead of it."""
     if not isinstance(message, Watched | Answer | Sync | Events | Observations | ReadElsewhere):
         return message, encode(message, encoding)
     if isinstance(message, Sync | Events | Observations | ReadElsewhere) or _fits(message.documents, limit):
@@ -150,22 +150,22 @@ def fitting(message: FromEngine, encoding: Encoding, limit: int) -> tuple[FromEn
         if len(data) <= limit:
             return message, data
     if isinstance(message, Answer) and len(message.documents) > 1:
-        # A page of a scope, by id: the next one begins after the last of this one.
+        # Pages of a scope are ordered by id: the next page begins after the last document of this one.
         first = message.documents[: len(message.documents) // 2]
-        return fitting(Answer(message.id, message.seq, first, first[-1].doc.id), encoding, limit)
+        return fit_message(Answer(message.id, message.seq, first, first[-1].doc.id), encoding, limit)
     if isinstance(message, Events) and len(message.events) > 1:
         some = message.events[: len(message.events) // 2]
         page = msgspec.structs.replace(message, events=some, next=(some[-1].seq, some[-1].id))
-        return fitting(page, encoding, limit)
+        return fit_message(page, encoding, limit)
     if isinstance(message, Observations) and len(message.observed) > 1:
         seen = message.observed[: len(message.observed) // 2]
-        return fitting(msgspec.structs.replace(message, observed=seen, next=seen[-1].node), encoding, limit)
+        return fit_message(msgspec.structs.replace(message, observed=seen, next=seen[-1].node), encoding, limit)
     problem = _problem(message, limit)
     return problem, encode(problem, encoding)
 
 
 def _fits(documents: tuple[State, ...], limit: int) -> bool:
-    """Whether it is worth encoding them. Their sizes are about what MessagePack makes of them, and never far less."""
+    """Return whether documents may fit, by estimated sizes, which are never far below the MessagePack size."""
     left = limit
     for state in documents:
         left -= size_of(state.value)

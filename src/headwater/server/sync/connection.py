@@ -1,10 +1,9 @@
-"""One WebSocket connection of the server: messages in, messages out, and every way in which a peer can misbehave.
+"""One WebSocket connection of a replica.
 
-Takes in one message at a time and no faster than the limits allow, so that a fast sender is slowed by its own socket:
-so many a second, so many commits without a verdict, so many questions without an answer, and none while much waits to
-be taken. What the peer does not take is held up to a bound; beyond it the connection is closed, and its session comes
-back later.
-A peer outside the protocol gets one `Problem` that says what was wrong, and then the end of the connection.
+A connection processes one message at a time. It stops reading when the peer exceeds its rate, its commits without a
+verdict, its questions without an answer, or the bytes that wait for it, so that TCP slows a fast sender. A peer that
+takes no messages is disconnected at a bound, and resumes its session later. A peer that violates the protocol gets one
+`Problem`, and the connection ends.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ from headwater.protocol.messages import (
     decode_from_replica,
 )
 from headwater.runtime.reception import Reception
-from headwater.server.operation.limits import Rate
+from headwater.server.operation.limits import RateLimit
 from headwater.server.operation.service import Service
-from headwater.server.operation.spaces import Outbox
-from headwater.server.sync.backpressure import Flow, Question, fitting, refusals
+from headwater.server.operation.spaces import SendBuffer
+from headwater.server.sync.backpressure import Backpressure, EngineQuestion, fit_message, reject_oversize_commits
 from headwater.server.sync.wire import FLUSHED, Wire
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -43,34 +42,31 @@ SendEvent = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 GOING_AWAY: Final = 1001
 REFUSED: Final = 1008
 FAILED: Final = 1011
-TOGETHER: Final = 64  # frames of commits that are handed over at once
-RENEWAL: Final = 200  # messages that a token costs which has to be checked: everybody waits for the arithmetic
-BUSY_S: Final = 0.005  # how long nobody is listened to whose space has much to do
 
 
 class Connection:
-    """One peer, from its acceptance to its end. Belongs to the event loop's thread, except for what says otherwise."""
+    """One peer from acceptance to end. Used by the event loop's thread, except where a method says otherwise."""
 
     __slots__ = (
         "_arrived",
+        "_backpressure",
         "_closing",
         "_commits",
         "_encoding",
-        "_entering",
-        "_flow",
+        "_ended",
         "_hello_timer",
         "_host",
-        "_is_held",
-        "_is_late",
+        "_is_delayed",
+        "_is_paused",
         "_is_stopped",
         "_is_text",
         "_loop",
-        "_outbox",
-        "_over",
-        "_overlong",
+        "_oversize_verdicts",
+        "_pending",
         "_question",
         "_rate",
         "_reception",
+        "_send_buffer",
         "_service",
         "_space",
         "_token_timer",
@@ -86,69 +82,73 @@ class Connection:
         self._wire = wire
         self._loop = asyncio.get_running_loop()
         self._reception = Reception(
-            self._said, self._authenticate, service.spaces.host_of, limits.engine, answer=lambda said: self.tell([said])
+            self._on_engine_message,
+            self._authenticate,
+            service.spaces.host_of,
+            limits.engine,
+            answer=lambda message: self.send([message]),
         )
-        self._flow = Flow(limits)
-        self._rate = Rate(limits.rate, limits.burst, service.clock)
-        self._arrived: deque[tuple[bytes, bool]] = deque()  # what was read before reading was stopped: one read's worth
-        self._commits: list[Transact] = []  # taken in, and not handed over yet
-        self._is_held = False  # nothing is taken in, for one of the reasons that follow:
-        self._is_late = False  # the rate that it has, or a busy space; a message waits for its time
-        self._waits_for_room = False  # for verdicts
-        self._entering: asyncio.Task[None] | None = None  # its space, or a long message, is not ready
-        self._is_stopped = False  # no more will be taken in
-        self._question: Question | None = None  # waits until some of those before it are answered
-        self._overlong: Verdicts | None = None  # about commits that were not taken in, after all others have theirs
-        self._closing: int | None = None  # the code to close with, after what was said
-        self._over: asyncio.Future[None] = self._loop.create_future()
+        self._backpressure = Backpressure(limits)
+        self._rate = RateLimit(limits.rate, limits.burst, service.clock)
+        self._arrived: deque[tuple[bytes, bool]] = deque()  # read before reading stopped: the rest of one read
+        self._commits: list[Transact] = []  # received, and not submitted yet
+        self._is_paused = False  # no message is processed, for one of the next four reasons:
+        self._is_delayed = False  # the rate, or a busy space
+        self._waits_for_room = False  # for verdicts, answers, or the peer to take bytes
+        self._pending: asyncio.Task[None] | None = None  # opens the space, or decodes a long message
+        self._is_stopped = False  # for ever
+        self._question: EngineQuestion | None = None  # waits for answers to earlier questions
+        self._oversize_verdicts: Verdicts | None = None  # sent after the verdicts on all earlier commits
+        self._closing: int | None = None  # the code to close with, after the messages sent before
+        self._ended: asyncio.Future[None] = self._loop.create_future()
         self._space = ""
-        self._host: ThreadHost | None = None  # of its space, once there is one, and where that puts what it says
-        self._outbox: Outbox | None = None
+        self._host: ThreadHost | None = None  # of the space, with its send buffer, once that is open
+        self._send_buffer: SendBuffer | None = None
         self._hello_timer: asyncio.TimerHandle | None = None
         self._token_timer: asyncio.TimerHandle | None = None
 
     async def run(self, receive: Receive, send: SendEvent) -> None:
-        """Serve the peer until it goes or has to."""
-        self._hello_timer = self._loop.call_later(self._service.limits.hello_s, self._silent)
-        self._wire.attach(self._take, self._hand_over, self._room, self._too_long)
+        """Serve the peer until the connection ends."""
+        self._hello_timer = self._loop.call_later(self._service.limits.hello_s, self._on_hello_timeout)
+        self._wire.attach(self._on_message, self._submit_commits, self._resume_if_room, self._on_oversize_message)
         try:
             event = await receive()
             if event["type"] == FLUSHED:
                 await send({"type": "websocket.close", "code": self._closing, "reason": ""})
         except OSError:
-            pass  # It went in this very moment.
+            pass  # The peer disconnected at the same moment.
         finally:
             self._closing = self._closing or GOING_AWAY
             for timer in (self._hello_timer, self._token_timer):
                 if timer is not None:
                     timer.cancel()
-            if self._entering is not None:
-                await asyncio.wait([self._entering])
+            if self._pending is not None:
+                await asyncio.wait([self._pending])
             if self._space:
                 self._reception.lost()
                 self._service.spaces.leave(self._space)
-            if not self._over.done():
-                self._over.set_result(None)
+            if not self._ended.done():
+                self._ended.set_result(None)
 
     # ---- from the peer -----------------------------------------------------------------------------
 
-    def _take(self, data: bytes, is_text: bool) -> None:
-        if self._is_held:
+    def _on_message(self, data: bytes, is_text: bool) -> None:
+        if self._is_paused:
             self._arrived.append((data, is_text))
         elif self._closing is None:
             try:
-                self._check(data, is_text)
-                wait_s = max(self._rate.take(), self._busy_s())
+                self._check_frame(data, is_text)
+                wait_s = max(self._rate.admit(), self._busy_wait_s())
                 if wait_s:
-                    self._is_late = True
-                    self._hold()
-                    self._loop.call_later(wait_s, self._take_late, data)
+                    self._is_delayed = True
+                    self._pause_reading()
+                    self._loop.call_later(wait_s, self._on_delayed_message, data)
                 else:
-                    self._receive(data)
+                    self._decode_message(data)
             except HeadwaterError as error:
                 self.refuse(error)
 
-    def _check(self, data: bytes, is_text: bool) -> None:
+    def _check_frame(self, data: bytes, is_text: bool) -> None:
         if is_text is not self._is_text:
             kind = "text" if self._is_text else "binary"
             raise ProtocolError(f"this sub-protocol puts its messages into {kind} frames")
@@ -156,88 +156,90 @@ class Connection:
         metrics.messages_in += 1
         metrics.bytes_in += len(data)
 
-    def _busy_s(self) -> float:
-        """How long to wait for the space: while much waits for it, everybody is slowed, so that nobody is refused."""
-        host = self._host
-        return BUSY_S if host is not None and 2 * host.depth >= self._service.limits.engine.backlog_frames else 0.0
+    def _busy_wait_s(self) -> float:
+        """Return how long a message has to wait because its space has many messages; that slows every peer and refuses
+        none.
+        """
+        host, limits = self._host, self._service.limits
+        return limits.busy_s if host is not None and 2 * host.depth >= limits.engine.backlog_frames else 0.0
 
-    def _take_late(self, data: bytes) -> None:
-        """Its turn has come, by the rate that the connection has, or the space may have time for it."""
-        self._is_late = False
+    def _on_delayed_message(self, data: bytes) -> None:
+        """Process a message that had to wait for the rate, or for a busy space."""
+        self._is_delayed = False
         try:
             if self._closing is None and not self._is_stopped:
-                self._receive(data)
+                self._decode_message(data)
         except HeadwaterError as error:
             self.refuse(error)
-        self._go_on()
+        self._resume_reading()
 
-    def _receive(self, data: bytes) -> None:
+    def _decode_message(self, data: bytes) -> None:
         if len(data) > self._service.limits.aside_bytes:
-            self._hand_over()
-            self._hold()
-            self._entering = self._loop.create_task(self._decode_aside(data))
+            self._submit_commits()
+            self._pause_reading()
+            self._pending = self._loop.create_task(self._decode_aside(data))
         else:
-            self._received(self._decode(data), len(data))
+            self._process(self._decode(data), len(data))
 
     def _decode(self, data: bytes) -> FromReplica | Verdicts:
-        """Any thread. A message, or the verdicts on the commits of one that is too long."""
+        """Decode a message; return rejections of its commits if it is too long. Any thread."""
         limits = self._service.limits
         if len(data) > limits.message_bytes:
-            return refusals(data, self._encoding, limits.message_bytes, limits.engine.frame_commits)
+            return reject_oversize_commits(data, self._encoding, limits.message_bytes, limits.engine.frame_commits)
         return decode_from_replica(data, self._encoding, limits.engine.values)
 
     async def _decode_aside(self, data: bytes) -> None:
-        """Take in a long message without keeping everybody else waiting for its decoding. What follows it waits."""
+        """Decode a long message on another thread. Later messages wait for it."""
         try:
             message = await asyncio.to_thread(self._decode, data)
-            self._entering = None
+            self._pending = None
             if self._closing is None and not self._is_stopped:
-                self._received(message, len(data))
+                self._process(message, len(data))
         except HeadwaterError as error:
-            self._entering = None
+            self._pending = None
             self.refuse(error)
-        self._go_on()
+        self._resume_reading()
 
-    def _received(self, message: FromReplica | Verdicts, size: int) -> None:
+    def _process(self, message: FromReplica | Verdicts, size: int) -> None:
         if isinstance(message, Verdicts):
             self._refuse_commits(message)
             return
         if isinstance(message, Open) and not self._space and self._reception.is_greeted:
-            self._hold()
-            self._entering = self._loop.create_task(self._enter(message))
+            self._pause_reading()
+            self._pending = self._loop.create_task(self._open_space(message))
             return
         if isinstance(message, Transact):
-            self._flow.sent(size)
+            self._backpressure.count_frame(size)
             self._commits.append(message)
-            if len(self._commits) >= TOGETHER or not self._has_room():
-                self._hand_over()
+            if len(self._commits) >= self._service.limits.frames_at_once or not self._has_room():
+                self._submit_commits()
             return
-        self._hand_over()
-        if isinstance(message, Question):
-            self._ask(message)
+        self._submit_commits()
+        if isinstance(message, EngineQuestion):
+            self._ask_engine(message)
         else:
             if isinstance(message, Renew):
-                self._rate.spend(RENEWAL)
+                self._rate.charge(self._service.limits.renewal_cost)
             self._reception.receive(message)
 
-    def _ask(self, question: Question) -> None:
-        """Ask for documents, unless so many answers are still to come, or wait to be taken, that this one can wait."""
-        if self._flow.may_ask(self._wire.queued_bytes):
+    def _ask_engine(self, question: EngineQuestion) -> None:
+        """Ask the engine, or stop reading until few enough answers are missing or waiting to be taken."""
+        if self._backpressure.may_ask(self._wire.queued_bytes):
             self._question = None
-            self._flow.asked(question.id)
+            self._backpressure.count_question(question.id)
             self._reception.receive(question)
         else:
             self._question = question
             self._wait_for_room()
 
     def _wait_for_room(self) -> None:
-        self._hold()
+        self._pause_reading()
         self._waits_for_room = True
-        # What came in between found nobody who waits. Not now: what is being taken in goes first.
-        self._loop.call_soon(self._room)
+        # An answer that came before the flag was set resumed nothing. Called later, after the current message.
+        self._loop.call_soon(self._resume_if_room)
 
-    def _hand_over(self) -> None:
-        """Give the host all commits of one read in one moment, so that they share a group, and an fsync."""
+    def _submit_commits(self) -> None:
+        """Submit all commits of one read at once, so that they share a group and an fsync."""
         commits, self._commits = self._commits, []
         try:
             for message in commits:
@@ -248,69 +250,74 @@ class Connection:
             self._wait_for_room()
 
     def _has_room(self) -> bool:
-        """Whether the commits without a verdict are few enough, and short enough, for more to be taken in."""
-        return self._reception.has_room and self._flow.has_room()
+        """Return whether the commits without a verdict are few and short enough to read more."""
+        return self._reception.has_room and self._backpressure.has_room()
 
     def _refuse_commits(self, verdicts: Verdicts) -> None:
-        """Nothing else is taken in until every commit before them has its verdict: they come in order (C5)."""
+        """Send rejections after the verdicts on all earlier commits, since verdicts come in order (C5). Until then
+        nothing is read.
+        """
         if not self._reception.is_open:
             raise ProtocolError("Transact before a session is open. Send Hello, then Open.")
-        self._hand_over()
-        self._overlong = verdicts
-        self._hold()
+        self._submit_commits()
+        self._oversize_verdicts = verdicts
+        self._pause_reading()
         self._waits_for_room = True
-        self._room()
+        self._resume_if_room()
 
-    async def _enter(self, message: Open) -> None:
-        """Open the space, off the event loop if it is not open yet. Nothing is taken in before it is."""
+    async def _open_space(self, message: Open) -> None:
+        """Open the space, off the event loop if necessary. Until then nothing is read."""
         try:
             await self._service.spaces.enter(message.space)
-            self._space, self._outbox = message.space, self._service.spaces.outbox_of(message.space)
+            self._space, self._send_buffer = message.space, self._service.spaces.send_buffer_of(message.space)
             self._host = self._service.spaces.host_of(message.space)
             self._host.lend_thread(self._loop.call_soon)
             self._reception.receive(message)
         except HeadwaterError as error:
             self.refuse(error)
-        self._entering = None
-        self._go_on()
+        self._pending = None
+        self._resume_reading()
 
-    def _hold(self) -> None:
-        self._is_held = True
+    def _pause_reading(self) -> None:
+        self._is_paused = True
         self._wire.hold()
 
-    def take_no_more(self) -> None:
-        """Leave what the peer says from now on to whoever serves it next. What was taken in before is answered."""
+    def stop_reading(self) -> None:
+        """Read no more messages. Everything received before is answered; the peer sends the rest on its next
+        connection.
+        """
         self._is_stopped = True
-        self._hold()
+        self._pause_reading()
 
-    def _go_on(self) -> None:
-        """Take in what had arrived already, and read again, unless there is another reason to wait."""
-        self._is_held = self._is_stopped or self._is_late or self._waits_for_room or self._entering is not None
-        while self._arrived and not self._is_held:
-            self._take(*self._arrived.popleft())
-        self._hand_over()
-        if not self._is_held:
+    def _resume_reading(self) -> None:
+        """Process the messages that were read before, and read again, unless another reason to wait is left."""
+        self._is_paused = self._is_stopped or self._is_delayed or self._waits_for_room or self._pending is not None
+        while self._arrived and not self._is_paused:
+            self._on_message(*self._arrived.popleft())
+        self._submit_commits()
+        if not self._is_paused:
             self._wire.release()
 
-    def _room(self) -> None:
-        """A session has so many commits in flight: no more are taken in until some have their verdict. And so many
-        questions: no more until some are answered, and the answers taken."""
+    def _resume_if_room(self) -> None:
+        """Resume reading once enough commits have verdicts, and enough questions have answers that the peer has
+        taken.
+        """
         if not self._waits_for_room:
             return
-        if self._overlong is not None and self._flow.is_idle():
-            verdicts, self._overlong = self._overlong, None
-            self.tell([verdicts])
-        if self._overlong is not None or not self._has_room():
+        if self._oversize_verdicts is not None and self._backpressure.is_idle():
+            verdicts, self._oversize_verdicts = self._oversize_verdicts, None
+            self.send([verdicts])
+        if self._oversize_verdicts is not None or not self._has_room():
             return
-        if self._question is not None and not self._flow.may_ask(self._wire.queued_bytes):
+        if self._question is not None and not self._backpressure.may_ask(self._wire.queued_bytes):
             return
         self._waits_for_room = False
         if self._question is not None and self._closing is None and not self._is_stopped:
             try:
-                self._ask(self._question)
+                self._ask_engine(self._question)
             except HeadwaterError as error:
                 self.refuse(error)
-        self._go_on()
+        self._resume_reading()
 
     def _authenticate(self, token: str) -> str:
         if self._hello_timer is not None:
@@ -318,22 +325,22 @@ class Connection:
         user, lasts_s = self._service.authenticate(token)
         self._wire.allow(self._service.limits.refused_bytes)
         if self._token_timer is not None:
-            self._token_timer.cancel()  # of the token that this one renews
+            self._token_timer.cancel()  # of the token that this one replaces
             self._token_timer = None
         if lasts_s is not None:
-            self._token_timer = self._loop.call_later(min(lasts_s, 86_400 * 365), self._outlived)
+            self._token_timer = self._loop.call_later(min(lasts_s, 86_400 * 365), self._on_token_expired)
         return user
 
-    def _too_long(self) -> None:
-        """A message is not read. Who has said hello is only closed: it hears why from the closing itself."""
+    def _on_oversize_message(self) -> None:
+        """Refuse a message that is too long before Hello. After Hello the close code says so."""
         if not self._reception.is_greeted:
             most = self._service.limits.hello_bytes
             self.refuse(LimitError(f"a message before Hello is over the limit of {most} bytes. Send Hello first."))
 
-    def _silent(self) -> None:
+    def _on_hello_timeout(self) -> None:
         self.refuse(ProtocolError(f"no Hello came within {self._service.limits.hello_s:g} s"))
 
-    def _outlived(self) -> None:
+    def _on_token_expired(self) -> None:
         self.refuse(AccessError("the token is over. Renew it before that, or connect again with a new one."))
 
     @property
@@ -343,18 +350,18 @@ class Connection:
     # ---- to the peer -------------------------------------------------------------------------------
 
     def refuse(self, error: HeadwaterError) -> None:
-        """Say what was wrong and end the connection."""
+        """Send a fatal problem and end the connection."""
         code = ending_code(error)
         self._service.log.info("refused", code=code, problem=str(error), space=self._space)
-        self.tell([Problem(code, str(error))])
+        self.send([Problem(code, str(error))])
 
-    def _said(self, message: FromEngine) -> None:
-        """The hub says something, on its host's thread, where an outbox gathers it."""
-        assert self._outbox is not None
-        self._outbox.post(self, message)
+    def _on_engine_message(self, message: FromEngine) -> None:
+        """Put a message of the hub into the send buffer. Called on the host's thread."""
+        assert self._send_buffer is not None
+        self._send_buffer.post(self, message)
 
-    def tell(self, messages: list[FromEngine]) -> None:
-        """Any thread. Give the peer some messages at once. After a fatal problem nothing more is said."""
+    def send(self, messages: list[FromEngine]) -> None:
+        """Send messages at once. After a fatal problem nothing more is sent. Any thread."""
         if self._closing is not None:
             return
         service = self._service
@@ -362,44 +369,44 @@ class Connection:
         is_fatal = False
         said: list[FromEngine] = []
         for message in messages:
-            fits, encoded = fitting(message, self._encoding, service.limits.answer_bytes)
+            fits, encoded = fit_message(message, self._encoding, service.limits.answer_bytes)
             said.append(fits)
             frames.append(framed(encoded, text=self._is_text))
             if isinstance(fits, Problem) and fits.fatal:
                 if isinstance(message, Sync):
-                    # It would be told as much on its next connection: it has to ask again for what it watches.
+                    # The same message would be too long on the next connection, too: the peer has to watch anew.
                     self._reception.peer.leaves_nothing = True
                 is_fatal = True
                 self._closing = REFUSED
                 break
         data = b"".join(frames) if len(frames) > 1 else frames[0]
-        service.metrics.told(said, len(data))
+        service.metrics.count_sent(said, len(data))
         queued = self._wire.put(data, last=is_fatal)
-        if self._flow.told(said, frames, queued - len(data)) and self._closing is None:
-            self._closing = REFUSED  # At once: whatever else is said in this moment must not wait behind it.
-            self._loop.call_soon_threadsafe(self._too_slow, queued)
+        if self._backpressure.count_sent(said, frames, queued - len(data)) and self._closing is None:
+            self._closing = REFUSED  # At once, so that no later message waits behind it.
+            self._loop.call_soon_threadsafe(self._drop_slow_peer, queued)
         if self._waits_for_room or is_fatal:
-            self._loop.call_soon_threadsafe(self._room)
+            self._loop.call_soon_threadsafe(self._resume_if_room)
 
-    def _too_slow(self, queued_bytes: int) -> None:
-        """A peer that does not read: what it misses it is told when it comes back."""
+    def _drop_slow_peer(self, queued_bytes: int) -> None:
+        """Disconnect a peer that does not read. It gets the missing messages when it resumes its session."""
         self._service.metrics.slow.inc()
         self._service.log.info("too slow", queued_bytes=queued_bytes, space=self._space)
         self._wire.drop()
 
-    def failed(self, error: Exception) -> None:
-        """Any thread. A defect of ours kept the peer from being told something. Its session comes back and hears it."""
+    def on_send_failed(self, error: Exception) -> None:
+        """Disconnect after a defect kept a message from being sent. The session resumes and gets it. Any thread."""
         self._closing = FAILED
         self._service.connection_failed(self._space, error)
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._wire.drop)
 
     def close(self, code: int) -> None:
-        """End the connection after what was said."""
+        """End the connection after the messages sent before."""
         if self._closing is None:
             self._closing = code
             self._wire.end()
 
-    async def closed(self) -> None:
-        """What was said has been given to the socket, and the end of it, too; or that cannot be any more."""
-        await asyncio.wait([self._over])
+    async def wait_closed(self) -> None:
+        """Wait until everything was given to the socket, or the connection is lost."""
+        await asyncio.wait([self._ended])

@@ -1,17 +1,14 @@
-"""The wire: the bytes of one WebSocket connection of the server, without a task between a message and its socket.
+"""The sockets of a server: HTTP until the request for a WebSocket, then frames without a task between message and
+socket.
 
-A frame that arrives is handed over in the moment it is parsed; what is sent is written to the socket at once, by
-whichever thread says it: a verdict leaves from the host's thread, without waking the event loop. What the socket does
-not take waits here, in order, and the event loop gives it on; its callers bound it. A message is at
-first at most as long as uvicorn's `ws_max_size` says, which is as long as a hello may be; the caller that has heard one
-calls `allow`. A longer one is refused by the header of its frame: nothing of it is kept. Never looks into a message.
+`HttpConnection` ends a socket that has not sent its request within `hello_s`; `HandshakeLimit` bounds the number of
+such sockets by closing the oldest, so that no client can keep others out by waiting. Requests are parsed by uvicorn.
+
+`Wire` passes each arriving message on when it is parsed. Sent frames are written to the socket at once on the sending
+thread: a verdict leaves from the host's thread without waking the event loop. Bytes that the socket does not take wait
+in order, and the event loop writes them later; the callers bound them. At first a message may be as long as uvicorn's
+`ws_max_size`, the limit of a Hello; `allow` raises the limit. A longer message is refused by the header of its frame.
 Opening, pinging and closing are uvicorn's.
-
-The beginning of every connection: an HTTP request, which has to come soon, from not too many at once.
-
-Owns the sockets that are not WebSocket connections (yet). Whoever says nothing, or never comes to the end of its
-request, is let go; when there are too many of those, the oldest goes first, so that nobody can keep others out by
-waiting. Requests themselves are uvicorn's.
 """
 
 from __future__ import annotations
@@ -33,79 +30,79 @@ from headwater.protocol.framing import BINARY, MASKED, TEXT, cut, unmask
 from headwater.server.operation.limits import ServerLimits
 
 
-class Lobby:
-    """The sockets of one server that have not become WebSocket connections, oldest first."""
+class HandshakeLimit:
+    """Sockets of one server that are not WebSocket connections yet, oldest first."""
 
     __slots__ = ("_waiting", "limits")
 
     def __init__(self, limits: ServerLimits) -> None:
         self.limits = limits
-        self._waiting: dict[Request, None] = {}
+        self._waiting: dict[HttpConnection, None] = {}
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def came(self, request: Request) -> None:
+    def add(self, request: HttpConnection) -> None:
         self._waiting[request] = None
         if len(self._waiting) > self.limits.requests:
-            next(iter(self._waiting)).let_go()
+            next(iter(self._waiting)).abort()
 
-    def left(self, request: Request) -> None:
+    def remove(self, request: HttpConnection) -> None:
         self._waiting.pop(request, None)
 
 
-class Request(H11Protocol):
-    """One connection, as uvicorn makes it, until it is a WebSocket or over."""
+class HttpConnection(H11Protocol):
+    """A socket as an HTTP connection, until it becomes a WebSocket or ends."""
 
-    def __init__(self, lobby: Lobby, *args: Any, **options: Any) -> None:
+    def __init__(self, handshakes: HandshakeLimit, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._lobby = lobby
+        self._handshakes = handshakes
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._watch()
-        self._lobby.came(self)
+        self._start_timer()
+        self._handshakes.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._leave()
+        self._end_handshake()
         super().connection_lost(exc)
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        self._leave()
+        self._end_handshake()
         super().handle_websocket_upgrade(event)
 
-    def let_go(self) -> None:
-        """Break it off: whoever is there has had its time."""
-        self._leave()
+    def abort(self) -> None:
+        """Close the socket at once."""
+        self._end_handshake()
         self.transport.abort()
 
-    def _leave(self) -> None:
-        self._lobby.left(self)
+    def _end_handshake(self) -> None:
+        self._handshakes.remove(self)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _watch(self) -> None:
-        self._timer = self.loop.call_later(self._lobby.limits.hello_s, self._overdue)
+    def _start_timer(self) -> None:
+        self._timer = self.loop.call_later(self._handshakes.limits.hello_s, self._on_timeout)
 
-    def _overdue(self) -> None:
-        """A connection for plain requests lives as long, and then until its last answer is given."""
+    def _on_timeout(self) -> None:
+        """Close the socket, unless a plain request is being answered."""
         if self.cycle is not None and not self.cycle.response_complete:
-            self._watch()
+            self._start_timer()
         else:
-            self.let_go()
+            self.abort()
 
 
-EXTENSION: Final = "headwater.wire"  # where an application finds the wire of its connection
-FLUSHED: Final = "headwater.flushed"  # the event that tells an application that its last words were given to the socket
+EXTENSION: Final = "headwater.wire"  # the key of the wire in an ASGI scope
+FLUSHED: Final = "headwater.flushed"  # the event that says that the last frames were given to the socket
 
 Taker = Callable[[bytes, bool], object]
-"""Takes in the payload of one message, and whether it came as text."""
+"""Called with the payload of one message, and whether it came as text."""
 
 
-class _Shared:
-    """A transport that only one thread at a time writes to. Everything else is the event loop's alone."""
+class _LockedTransport:
+    """A transport whose writes are serialized by a lock. All other calls are the event loop's."""
 
     __slots__ = ("_lock", "_transport")
 
@@ -122,20 +119,20 @@ class _Shared:
 
 
 class Wire(WebSocketsSansIOProtocol):
-    """One connection, as uvicorn makes it. An application that does not `attach` is served as by uvicorn alone."""
+    """A WebSocket connection. Without `attach` it works as uvicorn's own."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.queued_bytes = 0  # given to the wire, and not taken by the socket yet
-        self._lock = threading.Lock()  # of all that follows, and of every write
+        self.queued_bytes = 0  # waiting for the socket
+        self._lock = threading.Lock()  # of everything below, and of every write
         self._queue: deque[bytes] = deque()
-        self._socket: asyncio.Transport | None = None  # until it is gone
-        self._file = -1  # to write to from any thread; -1: only the event loop may write
+        self._socket: asyncio.Transport | None = None  # None after the connection is lost
+        self._file = -1  # the socket's descriptor for writes from any thread; -1: only the event loop may write
         self._is_woken = False
         self._is_ending = False
-        self._deadline: asyncio.TimerHandle | None = None  # until the peer has to have taken its last words
+        self._deadline: asyncio.TimerHandle | None = None  # for the peer to take the last frames
         self._is_cut = True  # uvicorn's parser is between two frames
-        self._rest = bytearray()  # the beginning of a frame, and how many bytes it has to have to go on
+        self._rest = bytearray()  # the start of a frame, and the bytes needed to go on
         self._needed = 0
         self._most = self.config.ws_max_size  # bytes of one message
         self._take: Taker | None = None
@@ -146,9 +143,9 @@ class Wire(WebSocketsSansIOProtocol):
     # ---- any thread --------------------------------------------------------------------------------
 
     def put(self, data: bytes, *, last: bool = False) -> int:
-        """Send frames; no more can be sent after the last. Answers how many bytes wait for the socket now.
+        """Send frames, and return the number of bytes that wait for the socket. After `last` nothing more is sent.
 
-        On a connection that is gone it does nothing.
+        On a lost connection it does nothing.
         """
         with self._lock:
             if self._socket is None or self._is_ending or self._socket.is_closing():
@@ -156,14 +153,14 @@ class Wire(WebSocketsSansIOProtocol):
             if last:
                 self._is_ending = True
                 self._wake()
-            # Only behind nothing else: what waits here or in the transport goes first.
+            # Only if nothing waits here or in the transport, which would go first.
             if self._file >= 0 and not self._queue and not self._socket.get_write_buffer_size():
                 try:
                     data = data[os.write(self._file, data) :]
                 except BlockingIOError:
-                    pass  # It takes nothing now.
+                    pass  # The socket is full.
                 except OSError:
-                    return 0  # It is gone, and the event loop is about to hear it.
+                    return 0  # The connection is lost; the event loop will be told.
                 if not data:
                     return 0
             self._queue.append(data)
@@ -172,7 +169,7 @@ class Wire(WebSocketsSansIOProtocol):
             return self.queued_bytes
 
     def end(self) -> None:
-        """Say no more. When all that was said is given to the socket, the application hears FLUSHED."""
+        """Send nothing more. The application receives FLUSHED when everything was given to the socket."""
         with self._lock:
             self._is_ending = True
             self._wake()
@@ -191,27 +188,26 @@ class Wire(WebSocketsSansIOProtocol):
         given: Callable[[], object],
         overlong: Callable[[], object] | None = None,
     ) -> None:
-        """From now on messages go to `take`, and `taken` is called after all that came in one read.
+        """Pass messages to `take` from now on, and call `taken` after all messages of one read.
 
-        `given` is called when some of what waited was given to the socket, `overlong` when the beginning of a message
-        has arrived that is too long, right before the connection ends. The application's `receive` hears of the end
-        only.
+        `given` is called after waiting bytes were given to the socket, and `overlong` when a message that is too long
+        begins, right before the connection ends. The application's `receive` gets only the end.
         """
         self._take, self._taken, self._given, self._overlong = take, taken, given, overlong
 
     def allow(self, size: int) -> None:
-        """Take in messages of up to so many bytes from now on."""
+        """Set the limit of a message to `size` bytes."""
         self._most = self.conn.max_message_size = size
 
     def drop(self) -> None:
-        """Break the connection off: its peer takes nothing any more."""
+        """Close the connection without waiting for the peer."""
         with self._lock:
             self._queue.clear()
             self.queued_bytes = 0
         self.transport.abort()
 
     def hold(self) -> None:
-        """Read no more, for now. What was read already is still handed over."""
+        """Stop reading for now. Messages that were read already are still passed on."""
         if not self.read_paused and not self.disconnected:
             self.read_paused = True
             self.transport.pause_reading()
@@ -233,21 +229,21 @@ class Wire(WebSocketsSansIOProtocol):
         if self._given is not None and not is_ending:
             self._given()
         if is_ending and self._deadline is None and not self.disconnected:
-            # A peer that does not take its last words has as long for them as for answering a ping.
+            # The peer has as long for the last frames as for the answer to a ping.
             self._deadline = self.loop.call_later(self.ping_timeout or self.close_timeout, self.transport.abort)
         if flushed and not self.disconnected:
             event: Any = {"type": FLUSHED}
             self.queue.put_nowait(event)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        shared: Any = _Shared(transport, self._lock)  # type: ignore[arg-type]
+        shared: Any = _LockedTransport(transport, self._lock)  # type: ignore[arg-type]
         super().connection_made(shared)
         self._socket = transport  # type: ignore[assignment]
         if transport.get_extra_info("ssl_object") is None:
             self._file = transport.get_extra_info("socket").fileno()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        # Before the transport closes its file: its number may mean another one right after that.
+        # Before the transport closes its descriptor, whose number can be reused at once.
         with self._lock:
             self._socket, self._file = None, -1
             self._queue.clear()
@@ -258,15 +254,15 @@ class Wire(WebSocketsSansIOProtocol):
 
     def keepalive_timeout(self) -> None:
         super().keepalive_timeout()
-        # Nobody answers. Closing alone would wait until all that was said is taken, which may be never.
+        # Closing would first wait for the peer to take all frames.
         self.transport.abort()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self.loop.call_soon(self._flush)  # Not now: the transport may be in the middle of a write.
+        self.loop.call_soon(self._flush)  # Later, because the transport may be in the middle of a write.
 
     def data_received(self, data: bytes) -> None:
-        """Messages in one frame are taken here; everything else is given to uvicorn's parser, frame by frame."""
+        """Parse messages of one frame here, and pass everything else to uvicorn's parser, frame by frame."""
         if self._take is None or self._taken is None or not self._is_cut:
             self._received_early(data)
             return
@@ -290,11 +286,13 @@ class Wire(WebSocketsSansIOProtocol):
                 super().data_received(data[at:end])
             at = end
         if at < size and not self._rest:
-            super().data_received(data[at:])  # Closing: only a parser knows what still counts.
+            super().data_received(data[at:])  # While closing, only uvicorn's parser knows which bytes count.
         self._taken()
 
     def _received_early(self, data: bytes) -> None:
-        """The request of a connection. With anything behind it that nobody takes yet, the parser may be anywhere."""
+        """Pass on the request of a connection. If bytes follow the request, the position of uvicorn's parser is not
+        known.
+        """
         _, ended, behind = data.partition(b"\r\n\r\n")
         if self.handshake_initiated or behind or not ended:
             self._is_cut = False

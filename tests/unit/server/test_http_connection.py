@@ -102,10 +102,10 @@ def test_a_peer_that_does_not_take_its_last_words_is_let_go(tmp_path: Path, monk
                 while server.service.metrics.bytes_out < before + 8_000_000:
                     await asyncio.sleep(0.01)
                 await asyncio.to_thread(server.service.spaces.host_of(SPACE).call, lambda engine, hub: None)
-                (connection,) = server.door.connections
+                (connection,) = server.acceptor.connections
                 connection.close(1001)
                 async with asyncio.timeout(5):
-                    await connection.closed()
+                    await connection.wait_closed()
 
     run(play)
 

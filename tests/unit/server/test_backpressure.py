@@ -12,7 +12,7 @@ from headwater.engine.sync.hub import Hub
 from headwater.protocol.messages import Ack, Answer, Events, EventsStored, Problem, Sync, Verdicts, Watch, Watched
 from headwater.server.operation.limits import DEFAULT_SERVER_LIMITS
 from headwater.server.server import Server
-from headwater.server.sync.backpressure import Flow
+from headwater.server.sync.backpressure import Backpressure
 from tests.unit.runtime.kit import SPACE
 from tests.unit.server.test_attack_peers import in_one_segment
 from tests.unit.server.test_connection import opened, served, write
@@ -22,21 +22,21 @@ LIMITS = changed(DEFAULT_SERVER_LIMITS, in_flight_bytes=100, asks=2, outgoing_by
 
 class TestFrames:
     def test_more_bytes_than_the_limit_leave_no_room_until_some_are_judged(self) -> None:
-        flow = Flow(LIMITS)
-        flow.sent(60)
+        flow = Backpressure(LIMITS)
+        flow.count_frame(60)
         assert flow.has_room()
-        flow.sent(60)
+        flow.count_frame(60)
         assert not flow.has_room()
         assert not flow.is_idle()
-        flow.told([Verdicts(())], [b""], 0)
+        flow.count_sent([Verdicts(())], [b""], 0)
         assert flow.has_room()
-        flow.told([Verdicts(())], [b""], 0)
+        flow.count_sent([Verdicts(())], [b""], 0)
         assert flow.is_idle()
 
     def test_verdicts_on_what_was_never_taken_in_change_nothing(self) -> None:
-        flow = Flow(LIMITS)
-        flow.told([Verdicts(())], [b""], 0)
-        flow.sent(60)
+        flow = Backpressure(LIMITS)
+        flow.count_sent([Verdicts(())], [b""], 0)
+        flow.count_frame(60)
         assert not flow.is_idle()
 
 
@@ -44,28 +44,28 @@ class TestQuestions:
     def test_every_kind_of_answer_makes_room_for_the_next(self) -> None:
         answers = (Watched(1, 0, ()), Answer(1, 0, ()), Events(1, 0, ()), EventsStored(1, 0))
         for answer in (*answers, Problem("limit", "too long", False, 1)):
-            flow = Flow(LIMITS)
-            flow.asked(1)
-            flow.asked(2)
+            flow = Backpressure(LIMITS)
+            flow.count_question(1)
+            flow.count_question(2)
             assert not flow.may_ask(0)
-            flow.told([answer], [b""], 0)
+            flow.count_sent([answer], [b""], 0)
             assert flow.may_ask(0)
 
     def test_while_much_waits_to_be_taken_nothing_more_is_asked_for(self) -> None:
-        flow = Flow(LIMITS)
+        flow = Backpressure(LIMITS)
         assert flow.may_ask(500)
         assert not flow.may_ask(501)
 
     def test_while_answers_are_long_few_are_on_the_way_at_once(self) -> None:
         def most(*answers: bytes) -> int:
             """How many may be on the way after these answers."""
-            flow = Flow(changed(LIMITS, asks=16, outgoing_bytes=1 << 30))
+            flow = Backpressure(changed(LIMITS, asks=16, outgoing_bytes=1 << 30))
             for answer in answers:
-                flow.told([Answer(99, 0, ())], [answer], 0)
+                flow.count_sent([Answer(99, 0, ())], [answer], 0)
             number = 0
             while flow.may_ask(0):
                 number += 1
-                flow.asked(number)
+                flow.count_question(number)
             return number
 
         longer, longest = bytes(64 * 1024), bytes(8 << 20)
@@ -77,25 +77,25 @@ class TestQuestions:
 
 class TestSlowPeers:
     def test_what_was_asked_for_makes_nobody_slow(self) -> None:
-        flow = Flow(LIMITS)
+        flow = Backpressure(LIMITS)
         waits = 0
         for number in range(10):
-            assert not flow.told([Watched(number, 0, ())], [b"x" * 900], waits)
+            assert not flow.count_sent([Watched(number, 0, ())], [b"x" * 900], waits)
             waits += 900
 
     def test_what_comes_unasked_does_once_it_piles_up(self) -> None:
-        flow = Flow(LIMITS)
+        flow = Backpressure(LIMITS)
         waits, said = 0, []
         for _ in range(4):
-            said.append(flow.told([Sync(1, ())], [b"x" * 600], waits))
+            said.append(flow.count_sent([Sync(1, ())], [b"x" * 600], waits))
             waits += 600
         assert said == [False, False, True, True]
 
     def test_what_is_taken_is_forgotten(self) -> None:
-        flow = Flow(LIMITS)
+        flow = Backpressure(LIMITS)
         for _ in range(10):
-            assert not flow.told([Sync(1, ())], [b"x" * 900], 100)
-        assert not flow.told([Sync(1, ())], [b"x" * 900], -1)  # the connection is gone
+            assert not flow.count_sent([Sync(1, ())], [b"x" * 900], 100)
+        assert not flow.count_sent([Sync(1, ())], [b"x" * 900], -1)  # the connection is gone
 
 
 def test_long_commits_are_not_taken_in_faster_than_they_are_judged(tmp_path: Path) -> None:
@@ -161,6 +161,6 @@ def test_whoever_floods_a_busy_space_slows_everybody_and_nobody_is_refused(tmp_p
         await flood.say(Watch(1, ()))
         while not isinstance(message := await flood.hear(), Watched):
             assert not isinstance(message, Problem)
-        assert len(server.door.connections) == 2
+        assert len(server.acceptor.connections) == 2
 
     served(tmp_path, tell, limits)

@@ -33,7 +33,7 @@ from headwater.replica.session import MAX_COMMIT_BYTES, MAX_WAVE_BYTES
 from headwater.runtime.websocket import WebSocket, WebSocketLimits
 from headwater.server.operation.limits import DEFAULT_SERVER_LIMITS, ServerLimits
 from headwater.server.server import Server
-from headwater.server.sync.backpressure import fitting, refusals
+from headwater.server.sync.backpressure import fit_message, reject_oversize_commits
 from tests.unit.runtime.kit import Rig, address, doc, on_loopback, refused, run, serving
 from tests.unit.server.test_connection import HELLO, opened, raw, served, write
 
@@ -52,7 +52,7 @@ def states(count: int, size: int) -> tuple[State, ...]:
 def test_each_commit_of_a_frame_that_is_too_long_gets_its_verdict(encoding: Encoding) -> None:
     value = {"$link": "x" * 100, "bytes": b"\x00\xff", "link": Link(id="a")}
     frame = Transact(tuple(commit for number in (3, 4, 5) for commit in write(number, value=value).commits))
-    verdicts = refusals(encode(frame, encoding), encoding, 10, 1_000).verdicts
+    verdicts = reject_oversize_commits(encode(frame, encoding), encoding, 10, 1_000).verdicts
     assert [verdict.local_seq for verdict in verdicts] == [3, 4, 5]
     assert all(isinstance(v, Rejected) and isinstance(v.rejection, RuleRefused) for v in verdicts)
 
@@ -62,7 +62,7 @@ def test_each_commit_of_a_frame_that_is_too_long_gets_its_verdict(encoding: Enco
 def test_what_is_no_frame_of_commits_is_refused_as_a_message(encoding: Encoding, data: bytes) -> None:
     for too_long in (data, encode(HELLO, encoding), encode(Transact(write(1).commits * 3), encoding)):
         with pytest.raises(LimitError, match="is over the limit of 1"):
-            refusals(too_long, encoding, 1, 2)
+            reject_oversize_commits(too_long, encoding, 1, 2)
 
 
 def test_verdicts_on_commits_that_are_too_long_come_in_their_turn_and_the_connection_goes_on(tmp_path: Path) -> None:
@@ -158,13 +158,13 @@ def test_messages_stay_in_order_when_one_is_late_and_others_wait_for_room(tmp_pa
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_what_fits_is_said_as_it_is(encoding: Encoding) -> None:
     for message in (Watched(1, 2, states(3, 10)), Answer(1, 2, states(3, 10)), Sync(3, ()), Problem("limit", "x")):
-        assert fitting(message, encoding, 1_000) == (message, encode(message, encoding))
+        assert fit_message(message, encoding, 1_000) == (message, encode(message, encoding))
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_a_watch_that_is_too_long_is_a_problem_with_its_number(encoding: Encoding) -> None:
     for watched in (Watched(7, 2, states(30, 100)), Watched(7, 2, states(1, 3_000))):
-        said, data = fitting(watched, encoding, 1_000)
+        said, data = fit_message(watched, encoding, 1_000)
         assert isinstance(said, Problem)
         assert (said.code, said.fatal, said.id) == ("limit", False, 7)
         assert data == encode(said, encoding)
@@ -173,19 +173,19 @@ def test_a_watch_that_is_too_long_is_a_problem_with_its_number(encoding: Encodin
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_a_page_that_is_too_long_ends_earlier_and_goes_on_where_it_ended(encoding: Encoding) -> None:
     documents = states(30, 100)
-    said, data = fitting(Answer(7, 2, documents, "more"), encoding, 1_000)
+    said, data = fit_message(Answer(7, 2, documents, "more"), encoding, 1_000)
     assert isinstance(said, Answer)
     assert 0 < len(said.documents) < 30
     assert said.documents == documents[: len(said.documents)]
     assert said.next == said.documents[-1].doc.id
     assert len(data) <= 1_000
-    alone, _ = fitting(Answer(7, 2, states(1, 3_000)), encoding, 1_000)
+    alone, _ = fit_message(Answer(7, 2, states(1, 3_000)), encoding, 1_000)
     assert isinstance(alone, Problem)
     assert (alone.fatal, alone.id) == (False, 7)
 
 
 def test_news_that_are_too_long_end_the_connection_with_the_reason() -> None:
-    said, _ = fitting(Sync(3, (whole_of(doc(), 3, "x" * 3_000),)), "msgpack", 1_000)
+    said, _ = fit_message(Sync(3, (whole_of(doc(), 3, "x" * 3_000),)), "msgpack", 1_000)
     assert isinstance(said, Problem)
     assert said.fatal
     assert "Watch fewer" in said.message
@@ -258,11 +258,11 @@ def test_what_a_client_sends_and_takes_in_fits_what_a_server_takes_in_and_says()
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_stored_events_that_are_too_long_for_an_answer_come_in_shorter_pages(encoding: Encoding) -> None:
     events = tuple(StoredEvent(f"e{n}", n, "add", "x" * 1_000, 0, 0) for n in range(1, 9))
-    page, data = fitting(Events(7, 9, events, None, 5), encoding, 5_000)
+    page, data = fit_message(Events(7, 9, events, None, 5), encoding, 5_000)
     assert isinstance(page, Events)
     assert (page.events, page.next, page.next_due_us) == (events[:4], (4, "e4"), 5)
     assert len(data) <= 5_000
-    problem, _ = fitting(Events(7, 9, events[:1]), encoding, 500)
+    problem, _ = fit_message(Events(7, 9, events[:1]), encoding, 500)
     assert isinstance(problem, Problem)
     assert (problem.fatal, problem.id) == (False, 7)
     assert "stored at seq 1 is over 500 bytes" in problem.message
@@ -272,11 +272,11 @@ def test_stored_events_that_are_too_long_for_an_answer_come_in_shorter_pages(enc
 def test_observations_that_are_too_long_for_an_answer_come_in_shorter_pages(encoding: Encoding) -> None:
     nodes = [NodeKey("ann", 1, f"m{n}") for n in range(8)]
     observed = tuple(Observed(node, "x" * 1_000, "", "", "", None, (), (), (), 0, 0, 0) for node in nodes)
-    page, data = fitting(Observations(7, 9, observed), encoding, 5_000)
+    page, data = fit_message(Observations(7, 9, observed), encoding, 5_000)
     assert isinstance(page, Observations)
     assert (page.observed, page.next) == (observed[:4], nodes[3])
     assert len(data) <= 5_000
-    problem, _ = fitting(Observations(7, 9, observed[:1]), encoding, 500)
+    problem, _ = fit_message(Observations(7, 9, observed[:1]), encoding, 500)
     assert isinstance(problem, Problem)
     assert (problem.fatal, problem.id) == (False, 7)
     assert "observed of a node of ann is over 500 bytes" in problem.message

@@ -25,10 +25,10 @@ from headwater.protocol.messages import (
 )
 from headwater.server.operation.limits import DEFAULT_SERVER_LIMITS
 from headwater.server.operation.service import Service
-from headwater.server.operation.spaces import Outbox
+from headwater.server.operation.spaces import SendBuffer
 from headwater.server.server import Server
 from headwater.server.sync import connection as module
-from headwater.server.sync.backpressure import fitting
+from headwater.server.sync.backpressure import fit_message
 from tests.unit.runtime.kit import SPACE, doc
 from tests.unit.server.test_connection import HELLO, Raw, opened, raw, served, write
 
@@ -39,17 +39,17 @@ class Listener:
         self.told: list[FromEngine] = []
         self.failures: list[Exception] = []
 
-    def tell(self, messages: list[FromEngine]) -> None:
+    def send(self, messages: list[FromEngine]) -> None:
         if self.deaf:
             raise RuntimeError("deaf")
         self.told += messages
 
-    def failed(self, error: Exception) -> None:
+    def on_send_failed(self, error: Exception) -> None:
         self.failures.append(error)
 
 
 def test_one_that_cannot_be_told_keeps_nothing_from_the_others() -> None:
-    outbox = Outbox()
+    outbox = SendBuffer()
     listeners = [Listener(deaf=number == 1) for number in range(3)]
     for listener in listeners:
         outbox.post(listener, Sync(1, ()))
@@ -70,9 +70,9 @@ def test_a_connection_that_cannot_be_told_ends_loudly_and_its_space_goes_on(
     def fragile(message: FromEngine, *more: Any) -> Any:
         if isinstance(message, Watched) and message.id == 666:
             raise RuntimeError("a defect")
-        return fitting(message, *more)
+        return fit_message(message, *more)
 
-    monkeypatch.setattr(module, "fitting", fragile)
+    monkeypatch.setattr(module, "fit_message", fragile)
 
     async def tell(server: Server) -> None:
         good, bad = await opened(server, key="good"), await opened(server, key="bad")
@@ -109,9 +109,9 @@ def test_whoever_asks_for_more_than_it_takes_is_asked_to_wait_and_gets_everythin
             await busy.say(write(number, "other", number))
             while not isinstance(await busy.hear(), Verdicts):
                 pass
-            held = max(held, *(connection.queued_bytes for connection in server.door.connections))
+            held = max(held, *(connection.queued_bytes for connection in server.acceptor.connections))
         assert 1_000_000 < held < 4_000_000
-        assert len(server.door.connections) == 2
+        assert len(server.acceptor.connections) == 2
         lazy.socket.transport.resume_reading()
         answers: list[Answer | Watched] = []
         while len(answers) < 200:
