@@ -1,8 +1,9 @@
 """What a shared program has to show: the naive model replays the log of the engine.
 
 The log says which events, transactions and plain writes landed, and in which order: handlers and transactions add their
-ids to a cell, plain writes set unique values. Each answer is compared with the model at its place in the log. A refused
-event has no place: the model has to refuse it somewhere between the state that its sender had seen and its answer.
+ids to a cell, plain writes write unique values. Each answer is compared with the model at its place in the log. A
+refused event has no place: the model has to refuse it somewhere between the state that its sender had seen and its
+answer.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from headwater.data.address import DocKey
 from headwater.engine import Engine
 from headwater.testing.author.stored import log_of
 from tests.simulation.programs.build import NaiveProgram
-from tests.simulation.programs.description import Program, Send, Transact, Write
-from tests.simulation.programs.draw_shared import PLAIN
+from tests.simulation.programs.description import By, Program, Send, Transact, Write
+from tests.simulation.programs.draw_shared import plain_writes_in
 from tests.simulation.programs.record import DONE, Mismatch, apply
 
 __all__ = ["Answer", "Landed", "Replayed", "Sender", "check_order", "landed_in", "replayed"]
@@ -51,11 +52,8 @@ class Replayed:
 def landed_in(program: Program, engine: Engine) -> list[Landed]:
     """The actions of a program that a log has, in its order."""
     logs = {f"{piece.name}:log" for piece in program.pieces}
-    ints = {
-        f"{piece.name}:{member.name}"
-        for piece in program.pieces
-        for member in program.class_named(piece.of).of_kind("int")
-    }
+    steps = [each.step for each in program.shared if isinstance(each, By)]
+    plain = {each.eid: f"{each.piece}:{each.member}" for each in steps if isinstance(each, Write)}
     found: list[Landed] = []
     known: dict[DocKey, tuple[int, ...]] = {}
     for logged in log_of(engine):
@@ -66,10 +64,12 @@ def landed_in(program: Program, engine: Engine) -> list[Landed]:
                 before = known.get(operation.doc, ())
                 found += [Landed(logged.seq, eid) for eid in value[len(before) :]]
                 known[operation.doc] = value
-            elif operation.doc.id in ints and not is_logged:
-                for patch in operation.patches:
-                    if isinstance(patch.arg, int) and patch.arg >= PLAIN:
-                        found.append(Landed(logged.seq, patch.arg - PLAIN))
+            elif not is_logged:
+                eids = [eid for patch in operation.patches for eid in plain_writes_in(patch.arg)]
+                for eid in eids:
+                    if plain.get(eid) == operation.doc.id:
+                        found.append(Landed(logged.seq, eid))
+                        del plain[eid]
     return found
 
 

@@ -12,12 +12,13 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from headwater import Runtime
+from headwater import HeadwaterError, Runtime
 from headwater.engine import Engine
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.runtime import Remote
 from headwater.scheduler import Failure
 from tests.simulation.programs.description import Program
+from tests.simulation.programs.draw_shared import SERVER
 from tests.simulation.programs.expected_shared import Landed, landed_in
 from tests.simulation.programs.messages import Serve, fork, read_message
 from tests.simulation.programs.play import SPACE
@@ -127,6 +128,7 @@ class _ServedSite:
         self._server = _Served(folder)
         self._draw = Random(f"network {program.seed}")
         self._wires: dict[str, _Wire] = {}
+        self._addresses: dict[str, str] = {}
         self._runtimes: dict[str, Runtime] = {}
         self._copies = 0
 
@@ -134,8 +136,12 @@ class _ServedSite:
         await self._server.start()
         for user in self._program.users:
             wire = self._wires[user] = _Wire(self._server.port, self._draw)
-            runtime = self._runtimes[user] = Runtime(Remote(await wire.start()))
-            runtime.on_failure(self._failed)
+            self._addresses[user] = await wire.start()
+            self._connect(user)
+
+    def _connect(self, user: str) -> None:
+        runtime = self._runtimes[user] = Runtime(Remote(self._addresses[user]))
+        runtime.on_failure(self._failed)
 
     def _failed(self, failure: Failure) -> None:
         """Lost connections and refused events are part of a program. Its answers are compared."""
@@ -161,10 +167,22 @@ class _ServedSite:
         self._wires[user].is_cut = False
 
     async def crash(self, who: str) -> None:
-        """Kill the server, and start another one."""
+        """Kill the server or the runtime of a user, and start another one."""
+        if who != SERVER:
+            await self._lose(who)
+            self._connect(who)
+            return
         self._server.kill()
         await asyncio.sleep(self._draw.random() * 0.1)
         await self._server.start()
+
+    async def _lose(self, user: str) -> None:
+        """End the runtime of a user without a connection: the server hears of it as of a process that was killed."""
+        self.go_offline(user)
+        runtime = self._runtimes[user]
+        runtime.close_s = 0.0
+        with contextlib.suppress(HeadwaterError):  # for what was under way
+            await runtime.close()
 
     async def wait(self, seconds: float) -> None:
         await asyncio.sleep(min(seconds, 0.2))
