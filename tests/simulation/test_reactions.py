@@ -68,7 +68,7 @@ class FlakyDesk(EngineDesk):
             raise StorageError("the question was lost (planted)")
         answer = self.world.engine.deliver(question)
         if isinstance(question, Claim) and isinstance(answer, Claimed) and not self.is_gone:
-            self.world.engine.delivery.offers.put(
+            self.world.engine.delivery.idle_workers.register(
                 self, question, question.limit - len(answer.grants) if question.lane else 0
             )
         await self._arrives()
@@ -189,7 +189,7 @@ class Chaos:
         verdict = self.story.world.commit(*records)
         assert isinstance(verdict, Accepted)
         self.seen.emitted[key] += numbers
-        given, is_more = self.story.world.engine.delivery.offers.take()
+        given, is_more = self.story.world.engine.delivery.idle_workers.take_given()
         for by, what in given.items():
             assert isinstance(by, FlakyDesk)
             self.given += 1
@@ -219,7 +219,7 @@ class Chaos:
                 for desk in [desk for desk in self.desks if self.of_desk[desk] is dead]:
                     desk.is_gone = True
                     if self.draws.random() < 0.5:  # Or nobody has noticed yet: it is given what it cannot hear of.
-                        world.engine.delivery.offers.drop(desk)
+                        world.engine.delivery.idle_workers.drop(desk)
                 await self.worker()
             elif chance < 0.12:
                 world.engine = Engine(world.store, clock=world.clock)  # It starts again: what it had in memory is gone.

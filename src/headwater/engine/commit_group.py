@@ -149,8 +149,8 @@ class CommitGroup:
         "_heads",
         "_limits",
         "_log",
-        "_observing",
-        "_outgoing",
+        "_observed",
+        "_outbox",
         "_readers",
         "_replaced",
         "_sessions",
@@ -167,8 +167,8 @@ class CommitGroup:
         sessions: Sessions,
         admission: Admission,
         snapshots: Snapshots,
-        outgoing: Outbox,
-        observing: ObservationWriter,
+        outbox: Outbox,
+        observations: ObservationWriter,
         readers: ReaderIndex,
         access: Access | None,
         clock: Clock,
@@ -181,9 +181,9 @@ class CommitGroup:
         self._sessions = sessions
         self._admission = admission
         self._snapshots = snapshots
-        self._outgoing = outgoing
-        self._observing = observing
-        self._replaced = ReplacedPieces(store, observing)
+        self._outbox = outbox
+        self._observed = observations
+        self._replaced = ReplacedPieces(store, observations)
         self._readers = readers
         self._access = access
         self._clock = clock
@@ -192,7 +192,7 @@ class CommitGroup:
         self._dropped: dict[int, frozenset[DocKey]] = {}  # by the seqs of this group's commits, if there are any
         self._at_us = 0
 
-    def take(
+    def judge_frame(
         self, session: Session, frame: Frame, *, alone: bool = False, observed: tuple[Observation, ...] = ()
     ) -> Outcome:
         """Judge one frame. A frame outside the protocol changes nothing and has no verdicts.
@@ -216,7 +216,7 @@ class CommitGroup:
         if not alone:
             self._store.savepoint()
         verdicts = self._judge_commits(session, fresh, encoded, observed)
-        # fault+ observations.stored_first: if alone: self._observing.flush(), self._store.commit(), self._store.begin()
+        # fault+ observations.stored_first: if alone: self._observed.flush(), self._store.commit(), self._store.begin()
         if self._log.close_frame():
             self._accepted = True
             self._sessions.keep_judged(session)
@@ -249,7 +249,7 @@ class CommitGroup:
         ):
             self._heads.write_back()
         # C7: observations are written with the commits that they describe, or not at all.
-        is_observed = self._observing.flush()
+        is_observed = self._observed.flush()
         return self._sessions.evict() or self._accepted or is_observed
 
     def found_space(self, key: str, outcome: Outcome) -> None:
@@ -268,7 +268,7 @@ class CommitGroup:
             return
         founder = self._sessions.open_own(FOUNDER, self._clock.now_us())
         operation = Operation(ACCESS, (replace((), founding(owner)),))
-        founded = self.take(founder, (Commit(founder.last + 1, (operation,)),))
+        founded = self.judge_frame(founder, (Commit(founder.last + 1, (operation,)),))
         if isinstance(founded, Exception):
             raise founded
 
@@ -366,7 +366,7 @@ class CommitGroup:
             run = runs.get(commit.local_seq)
             if run is not None:
                 # I5: as of its own commit, so that its own writes do not make it dirty.
-                self._observing.ran(session, branch, run, seq, wrote=bool(commit.operations))
+                self._observed.record_run(session, branch, run, seq, wrote=bool(commit.operations))
             verdicts.append(Accepted(commit.local_seq, seq))
         # fault group.wave_judged_backwards: return verdicts[::-1]
         return verdicts
@@ -377,11 +377,11 @@ class CommitGroup:
         """
         runs: dict[int, Observation] = {}
         may_write = self._access is None or self._access.may_write(session.principal)
-        for run in observed[: self._limits.frame_observations] if may_write and self._observing.is_on else ():
+        for run in observed[: self._limits.frame_observations] if may_write and self._observed.is_on else ():
             if run.local_seq:
                 runs[run.local_seq] = run
             else:
-                self._observing.noted(session, branch, run)
+                self._observed.record_unchanged(session, branch, run)
         return runs
 
     def observe_without_commits(self, session: Session, branch_name: str, observed: tuple[Observation, ...]) -> Outcome:
@@ -422,7 +422,7 @@ class CommitGroup:
                 f"limits are {limits.commit_reads}, {limits.commit_operations} and {limits.commit_patches}. Split it.",
             )
         if commit.events or commit.handled or commit.delivered or commit.declared:
-            return self._outgoing.refusal(commit)
+            return self._outbox.refusal(commit)
         return None
 
     def _apply(
@@ -449,7 +449,7 @@ class CommitGroup:
             if not head.changed:
                 self._heads.mark_changed(head)
             if self._snapshots.is_due(head):
-                self._snapshots.take(branch, head)
+                self._snapshots.write_snapshot(branch, head)
             if head.marks.stale >= self._limits.marks_patches and self._snapshots.index_is_due(head):
                 self._snapshots.store_index(branch, head)
             if 4 * head.patch_bytes > head.weight or 300 * head.marks.nodes > head.weight:
@@ -457,7 +457,7 @@ class CommitGroup:
         self._sessions.accept(session, commit.local_seq, AcceptedCommit(seq, branch.id, written))
         if commit.events or commit.records or commit.handled or commit.delivered or commit.declared:
             # fault group.events_lost: pass
-            self._outgoing.keep(session, branch, commit, seq, self._at_us)
+            self._outbox.store_sent(session, branch, commit, seq, self._at_us)
 
     def effective(self, seq: int, commit: Commit) -> Commit:
         """A commit that this group accepted, without the operations that changed nothing where it landed."""

@@ -101,11 +101,11 @@ class Engine:
 
     def _commit_own(self, session: Session, commit: Commit) -> tuple[Verdict, ...]:
         """A commit of the engine's own, inside the open transaction."""
-        self._wiring.group.begin()
-        outcome = self._wiring.group.take(session, (commit,))
+        self._wiring.commit_group.begin()
+        outcome = self._wiring.commit_group.judge_frame(session, (commit,))
         if isinstance(outcome, Exception):
             raise outcome
-        self._wiring.group.finish()
+        self._wiring.commit_group.finish()
         return outcome
 
     def submit(self, session: str, *frame: Commit) -> tuple[Verdict, ...]:
@@ -125,7 +125,7 @@ class Engine:
         same transaction, and returns whether it wrote anything.
         """
         self._reopen_if_broken()
-        store, group = self._store, self._wiring.group
+        store, group = self._store, self._wiring.commit_group
         try:
             # fault engine.groups_not_synced: store.begin(synced=len(batch) == 1)
             # fault engine.waves_not_synced: store.begin(synced=all(len(frame) < 2 for _, frame in batch))
@@ -153,12 +153,12 @@ class Engine:
         except ProtocolError as error:
             return error
         if not frame and runs[1]:
-            return self._wiring.group.observe_without_commits(session, *runs)
-        return self._wiring.group.take(session, frame, alone=alone, observed=runs[1])
+            return self._wiring.commit_group.observe_without_commits(session, *runs)
+        return self._wiring.commit_group.judge_frame(session, frame, alone=alone, observed=runs[1])
 
     def _judge_and_found(self, key: str, frame: Frame, alone: bool, runs: Runs) -> Outcome:
         outcome = self._judge(key, frame, alone, runs)
-        self._wiring.group.found_space(key, outcome)
+        self._wiring.commit_group.found_space(key, outcome)
         return outcome
 
     # ---- reading ---------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ class Engine:
         """A document now, or as it was at a seq. Its value is shared with the engine: look, do not change."""
         check_scope(doc.scope)
         check_id(doc.id)
-        found = self._read(lambda: self._wiring.reads.read(doc, branch, at))
+        found = self._read(lambda: self._wiring.history.read(doc, branch, at))
         self._wiring.heads.trim()
         return found
 
@@ -205,11 +205,11 @@ class Engine:
         most_bytes: int | None = None,
     ) -> Page[Document]:
         """The present documents of a scope, by id; a page holds one of them, or more of up to `most_bytes`."""
-        return self._read(lambda: self._wiring.reads.documents(scope, branch, after, limit, most_bytes))
+        return self._read(lambda: self._wiring.history.documents(scope, branch, after, limit, most_bytes))
 
     def changes(self, *, since: int = 0, branch: str | None = None, limit: int | None = None) -> Page[Logged]:
         """The accepted commits after a seq, oldest first, of one branch or of all."""
-        return self._read(lambda: self._wiring.reads.changes(since, branch, limit))
+        return self._read(lambda: self._wiring.history.changes(since, branch, limit))
 
     def session(self, key: str) -> Session:
         """A session that was opened before."""
@@ -224,7 +224,7 @@ class Engine:
 
     def effective(self, seq: int, commit: Commit) -> Commit:
         """A commit of the last group without the operations that changed nothing. Watchers are not told of these."""
-        return self._wiring.group.effective(seq, commit)
+        return self._wiring.commit_group.effective(seq, commit)
 
     @property
     def is_founded(self) -> bool:
@@ -243,9 +243,9 @@ class Engine:
 
     def is_current(self, session: Session, reads: tuple[Read, ...], *, branch: str = MAIN) -> bool:
         """Whether these reads would be admitted now: the one definition of "nothing I read has changed"."""
-        parts = self._wiring
-        current = self._read(lambda: parts.admission.conflict(session, parts.branches.get(branch), reads) is None)
-        parts.heads.trim()
+        wiring = self._wiring
+        current = self._read(lambda: wiring.admission.conflict(session, wiring.branches.get(branch), reads) is None)
+        wiring.heads.trim()
         return current
 
     def right_of(self, principal: str) -> Right:
@@ -259,19 +259,19 @@ class Engine:
         self, *, branch: str = MAIN, due_by_us: int = MAX_INT, after: EventPlace = (0, ""), limit: int | None = None
     ) -> EventPage:
         """Events that were sent on a branch and are not handled yet, in the order of the log, if they are due."""
-        size, parts = self._wiring.reads.page_size(limit), self._wiring
-        return self._read(lambda: parts.outgoing.page(parts.branches.get(branch), due_by_us, after, size))
+        size, wiring = self._wiring.history.page_size(limit), self._wiring
+        return self._read(lambda: wiring.outbox.page(wiring.branches.get(branch), due_by_us, after, size))
 
     def newest_event(self, branch: str = MAIN) -> int:
         """The seq of the newest stored event of a branch; 0: there is none."""
-        return self._read(lambda: self._wiring.outgoing.newest(self._wiring.branches.get(branch)))
+        return self._read(lambda: self._wiring.outbox.newest(self._wiring.branches.get(branch)))
 
     def query_observations(self, question: Looks, *, branch: str = MAIN) -> Seen:
         """Answer a question about the nodes of a branch and their reads. A `Mirror` is stored."""
         if isinstance(question, Mirror):
             with self._transaction():
-                self._wiring.observing.mirror(self._wiring.branches.get(branch), question)
-        return self._read(lambda: self._wiring.observed.answer(self._wiring.branches.get(branch), question))
+                self._wiring.observation_writer.mirror(self._wiring.branches.get(branch), question)
+        return self._read(lambda: self._wiring.observation_queries.answer(self._wiring.branches.get(branch), question))
 
     def deliver(self, question: Delivers) -> Delivering:
         """Answer a worker or an operator about reactions."""
@@ -285,14 +285,14 @@ class Engine:
 
     def branches(self, *, after: str = "", limit: int | None = None) -> Page[Branch]:
         """The branches that were not deleted, by name."""
-        return self._read(lambda: self._wiring.reads.branches(after, limit))
+        return self._read(lambda: self._wiring.history.branches(after, limit))
 
     def fork(self, name: str, *, parent: str = MAIN, at: int | None = None) -> Branch:
         """A new branch that begins as the parent was at a seq, by default now. One row."""
         with self._transaction():
             source = self._wiring.branches.get(parent)
             # fault engine.fork_too_late: seq = self._wiring.log.last_seq
-            seq = self._wiring.reads.checked_seq(source, at)
+            seq = self._wiring.history.checked_seq(source, at)
             return self._wiring.branches.fork(name, source, seq, self._clock.now_us())
 
     def diff(self, branch: str, *, after: str = "", limit: int | None = None) -> BranchDiff:
@@ -310,7 +310,7 @@ class Engine:
                 return diff, None
             outcome = self._commit_own(session, commit)
             self._wiring.merge.record_merge(child, outcome[0], diff)
-            self._wiring.observing.forget_branch(child)
+            self._wiring.observation_writer.forget_branch(child)
         return diff, outcome[0]
 
     def delete_branch(self, name: str) -> None:
@@ -318,8 +318,8 @@ class Engine:
             self._wiring.heads.write_back()
             branch = self._wiring.branches.get(name)
             self._wiring.branches.delete(branch)
-            self._wiring.outgoing.forget_branch(branch)
-            self._wiring.observing.forget_branch(branch)
+            self._wiring.outbox.forget_branch(branch)
+            self._wiring.observation_writer.forget_branch(branch)
         self._wiring.heads.forget()
 
     # ---- leases and upkeep -----------------------------------------------------------------------
@@ -414,7 +414,7 @@ class Engine:
         """C6: whatever failed, nothing in memory may claim more than the disk holds."""
         # fault+ engine.failed_commit_believed: return self._store.rollback(), self._wiring.log.reload()
         self._broken = True  # C6: until the disk has been asked again, no answer comes from memory.
-        self._wiring.observing.forget()
+        self._wiring.observation_writer.forget()
         self._wiring.delivery.forget()
         if isinstance(error, StorageError) or not isinstance(error, HeadwaterError):
             self._reopen_if_broken()

@@ -27,30 +27,30 @@ from headwater.engine.store.port import Store
 
 
 class Wiring:
-    """The parts of one engine, on one store."""
+    """The components of one engine, on one store."""
 
     __slots__ = (
         "access",
         "admission",
         "branches",
+        "commit_group",
         "compaction",
         "delivery",
-        "group",
         "heads",
+        "history",
         "leases",
         "log",
         "merge",
-        "observed",
-        "observing",
-        "outgoing",
+        "observation_queries",
+        "observation_writer",
+        "outbox",
         "readers",
-        "reads",
         "recovery",
         "sessions",
     )
 
     def __init__(self, store: Store, clock: Clock, limits: Limits, founders: Founders | None, observes: bool) -> None:
-        """`founders`: who may make the space, where access is checked; None: everybody may do everything."""
+        """`founders`: the principals that may make the space; None: access is not checked."""
         self.log = log = Log(store, limits)
         self.branches = branches = Branches(store, limits)
         self.heads = heads = Heads(store, log, branches, limits)
@@ -60,14 +60,27 @@ class Wiring:
         self.admission = admission = Admission(log, heads, sessions, preconditions, limits)
         snapshots = Snapshots(store, heads, limits)
         self.access = access = None if founders is None else Access(heads, branches, founders)
-        self.outgoing = outgoing = Outbox(store, log, delivery, limits)
+        self.outbox = outbox = Outbox(store, log, delivery, limits)
         self.readers = readers = ReaderIndex(store)
-        self.observing = observing = ObservationWriter(store, log, heads, admission, readers, limits, is_on=observes)
-        self.observed = ObservationQueries(store, log, heads, admission, limits, is_on=observes)
-        kept = (log, heads, branches, sessions, admission, snapshots, outgoing, observing, readers)
-        self.group = CommitGroup(store, *kept, access, clock, limits)
-        self.reads = reads = History(store, log, heads, branches, sessions, limits)
+        self.observation_writer = ObservationWriter(store, log, heads, admission, readers, limits, is_on=observes)
+        self.observation_queries = ObservationQueries(store, log, heads, admission, limits, is_on=observes)
+        self.commit_group = CommitGroup(
+            store,
+            log,
+            heads,
+            branches,
+            sessions,
+            admission,
+            snapshots,
+            outbox,
+            self.observation_writer,
+            readers,
+            access,
+            clock,
+            limits,
+        )
+        self.history = history = History(store, log, heads, branches, sessions, limits)
         self.leases = Leases(store, clock)
-        self.merge = Merge(store, heads, branches, admission, reads, limits)
+        self.merge = Merge(store, heads, branches, admission, history, limits)
         self.compaction = Compaction(store, log, heads, branches, snapshots, limits)
         self.recovery = Recovery(store, log, branches)

@@ -32,12 +32,12 @@ def offering(world: World, by: str = "w", *, room: int = 10, reactions: tuple[st
     """Claim, and leave the rest of the room open."""
     question = Claim(2, by, reactions, room, of.get("records", 10), LEASE_US, lane="default")
     answer = as_a(Claimed, world.engine.deliver(question))
-    world.engine.delivery.offers.put(by, question, room - len(answer.grants))
+    world.engine.delivery.idle_workers.register(by, question, room - len(answer.grants))
     return answer
 
 
 def given(world: World) -> dict[str, list[Grant]]:
-    found, _ = world.engine.delivery.offers.take()
+    found, _ = world.engine.delivery.idle_workers.take_given()
     return {str(by): each.grants for by, each in found.items()}
 
 
@@ -59,9 +59,9 @@ class TestGiving:
         world.subscribe()
         offering(world, room=1)
         world.emit("a", 1)
-        assert not world.engine.delivery.offers.is_more
+        assert not world.engine.delivery.idle_workers.is_more
         world.emit("b", 2)
-        found, is_more = world.engine.delivery.offers.take()
+        found, is_more = world.engine.delivery.idle_workers.take_given()
         assert ([*found], is_more) == (["w"], True)
         assert payloads(world.claim_one(worker="other")) == [2]
 
@@ -106,19 +106,19 @@ class TestGiving:
     def test_whoever_has_not_answered_what_it_was_told_comes_after_all_who_have(self) -> None:
         world = World()
         world.subscribe()
-        offers = world.engine.delivery.offers
+        offers = world.engine.delivery.idle_workers
         for by in "vw":
             offering(world, by)
         world.emit("a", 1)
         assert [*given(world)] == ["v"]
         for by in "vw":
-            offers.told(by)
+            offers.note_sent(by)
         for key in "bcd":
-            offers.heard("w")
+            offers.note_answer("w")
             offering(world, "w")
             world.emit(key, 2)
             assert [*given(world)] == ["w"], "the other one stands still"
-            offers.told("w")
+            offers.note_sent("w")
         world.emit("e", 3)
         assert [*given(world)] == ["w"], "it was silent for a shorter time"
         offers.drop("w")
@@ -141,7 +141,7 @@ class TestGiving:
         world.subscribe("paused")
         world.operate("pause", "paused")
         question = Claim(2, "w", ("late", "paused"), 9, 9, LEASE_US, lane="default")
-        world.engine.delivery.offers.put("w", question, 9)
+        world.engine.delivery.idle_workers.register("w", question, 9)
         world.emit("a", 4)
         assert given(world) == {}
         assert payloads(world.claim_one("late", records=1)) == [1], "the first one first"
@@ -186,9 +186,9 @@ class TestGiving:
         assert [grant.hold.key for grant in given(world)["w"]] == ["a", "b"]
 
     def test_one_worker_has_so_many_offers_and_no_more(self) -> None:
-        offers = World().engine.delivery.offers
+        offers = World().engine.delivery.idle_workers
         for number in range(LANES + 5):
-            offers.put("w", Claim(1, "w", (f"r{number}",), 1, 1, 1, lane=f"l{number}"), 1)
+            offers.register("w", Claim(1, "w", (f"r{number}",), 1, 1, 1, lane=f"l{number}"), 1)
         assert [offers.find(f"r{number}", 0) is not None for number in (0, LANES - 1, LANES)] == [True, True, False]
         offers.drop("w")
         assert offers.find("r0", 0) is None
@@ -216,7 +216,7 @@ class TestTheDisk:
             world = World(SqliteStore(tmp_path / "s"))
             world.subscribe()
             question = Claim(2, "w", ("r",), 9, 9, LEASE_US, lane="default")
-            world.engine.delivery.offers.put("w", question, 9)
+            world.engine.delivery.idle_workers.register("w", question, 9)
             world.emit(f"key {turn}", turn)
             (grant,) = given(world)["w"]
             tokens.add(grant.hold.token)
@@ -231,7 +231,7 @@ class TestTheDisk:
             patch.setattr(SqliteStore, "commit", _fails)
             with pytest.raises(RuntimeError, match="planted"):
                 world.commit(TopicRecord("orders", "a", 1, "p"))
-        found, is_more = world.engine.delivery.offers.take()
+        found, is_more = world.engine.delivery.idle_workers.take_given()
         assert (found, is_more) == ({}, True), "whoever waits looks again"
         assert world.targets() == {}
 
@@ -367,4 +367,4 @@ def test_an_engine_that_nobody_watches_gives_nothing_away() -> None:
     assert isinstance(world.engine, Engine)
     world.subscribe()
     world.emit("a", 1)
-    assert world.engine.delivery.offers.take() == ({}, True)
+    assert world.engine.delivery.idle_workers.take_given() == ({}, True)

@@ -17,11 +17,11 @@ class OpenDesk(EngineDesk):
     async def ask(self, question: Delivers) -> Delivering:
         answer = await super().ask(question)
         if isinstance(question, Claim) and isinstance(answer, Claimed):
-            self.world.engine.delivery.offers.put(self, question, question.limit - len(answer.grants))
+            self.world.engine.delivery.idle_workers.register(self, question, question.limit - len(answer.grants))
         return answer
 
     def taken(self) -> list[Grant]:
-        found, _ = self.world.engine.delivery.offers.take()
+        found, _ = self.world.engine.delivery.idle_workers.take_given()
         return found[self].grants if self in found else []
 
     @property
@@ -74,7 +74,7 @@ def test_more_than_there_are_slots_for_is_given_back_unspent() -> None:
         first = desk.taken()
         # On its way is a claim that was made before it was known.
         question = Claim(2, "w", ("r",), 1, 1, 1_000_000, lane="default")
-        s.world.engine.delivery.offers.put(desk, question, 1)
+        s.world.engine.delivery.idle_workers.register(desk, question, 1)
         s.world.emit("b", 2)
         drain.accept_given([*first, *desk.taken()], 0)
         await s.passes(100)
@@ -152,7 +152,7 @@ def test_what_was_on_its_way_for_longer_than_its_lease_is_not_begun() -> None:
         grants = desk.taken()
         other.notify()
         await s.passes(1_100)
-        s.world.engine.delivery.offers.drop(desk)
+        s.world.engine.delivery.idle_workers.drop(desk)
         s.world.emit("a", 2)
         other.notify()
         await s.passes(10)

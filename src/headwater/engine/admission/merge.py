@@ -48,7 +48,7 @@ class BranchDiff:
 class Merge:
     """Compares branches and prepares the commit that merges one."""
 
-    __slots__ = ("_admission", "_branches", "_heads", "_limits", "_reads", "_store")
+    __slots__ = ("_admission", "_branches", "_heads", "_history", "_limits", "_store")
 
     def __init__(
         self,
@@ -56,26 +56,26 @@ class Merge:
         heads: Heads,
         branches: Branches,
         admission: Admission,
-        reads: History,
+        history: History,
         limits: Limits,
     ) -> None:
         self._admission = admission
         self._heads = heads
         self._branches = branches
-        self._reads = reads
+        self._history = history
         self._store = store
         self._limits = limits
 
     def diff(self, branch: Branch, after: str, limit: int | None) -> BranchDiff:
         """A page of changed documents, in the order in which the space first wrote them."""
-        return self._diff(branch, _number_of_cursor(after), self._reads.page_size(limit))
+        return self._diff(branch, _number_of_cursor(after), self._history.page_size(limit))
 
     def _diff(self, branch: Branch, after: int, size: int | None) -> BranchDiff:
         parent = branch.parent
         if parent is None:
             raise AuthoringError(f"branch {branch.name!r} has no parent to compare with")
         since = branch.row.merged_seq or branch.fork_seq
-        through = self._reads.checked_seq(branch, None)
+        through = self._history.checked_seq(branch, None)
         self._heads.write_back()
         changes: list[DocumentDiff] = []
         collisions: list[Collision] = []

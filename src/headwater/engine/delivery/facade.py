@@ -41,7 +41,7 @@ from headwater.protocol.verdict import RuleRefused
 class DeliveryFacade:
     """The reactions of one space."""
 
-    __slots__ = ("_clock", "_log", "_operating", "_store", "offers", "outcomes", "subscriptions", "targets")
+    __slots__ = ("_clock", "_log", "_operating", "_store", "idle_workers", "outcomes", "subscriptions", "targets")
 
     def __init__(self, store: Store, log: Log, clock: Clock, limits: Limits) -> None:
         self._store = store
@@ -49,7 +49,7 @@ class DeliveryFacade:
         self.subscriptions = Subscriptions(store, log, clock, limits)
         self._clock = steady = NonDecreasingClock(clock, lambda: self.targets.last_known_us())
         self.targets = Targets(store, self.subscriptions, steady, limits)
-        self.offers = self.targets.offers
+        self.idle_workers = self.targets.idle_workers
         self.outcomes = DeliveryResults(store, self.subscriptions, self.targets, steady, limits)
         self._operating = DeliveryAdmin(store, self.subscriptions, self.targets, self.outcomes, steady, limits)
 

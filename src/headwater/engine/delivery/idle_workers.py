@@ -53,7 +53,7 @@ class IdleWorkers:
         self._tells = 0
         self.is_more = False  # a target became due since then that no worker was given
 
-    def put(self, by: Hashable, question: Claim, room: int) -> None:
+    def register(self, by: Hashable, question: Claim, room: int) -> None:
         """Register a worker's room in a lane, in place of its earlier room there. No room: remove it."""
         lanes = self._offers.setdefault(by, {})
         names = tuple(dict.fromkeys(question.reactions))
@@ -84,13 +84,13 @@ class IdleWorkers:
         for offer in self._offers.pop(by, {}).values():
             self._withdraw(offer)
 
-    def told(self, by: Hashable) -> None:
+    def note_sent(self, by: Hashable) -> None:
         """Note that a worker is sent something and will answer, by claiming or with results."""
         if by in self._offers and by not in self._silent:
             self._tells += 1
             self._silent[by] = self._tells
 
-    def heard(self, by: Hashable) -> None:
+    def note_answer(self, by: Hashable) -> None:
         """Note an answer of a worker."""
         self._silent.pop(by, None)
 
@@ -116,7 +116,7 @@ class IdleWorkers:
             offer = max(waiting, key=lambda each: self._silent[each.by])
         return offer if offer.bytes >= size else None
 
-    def give(self, offer: IdleWorker, grant: Grant, size: int, now_us: int) -> None:
+    def give_target(self, offer: IdleWorker, grant: Grant, size: int, now_us: int) -> None:
         """C7: it was given in the open store transaction, and is told when that is on the disk."""
         offer.room -= 1
         offer.bytes -= size
@@ -124,14 +124,14 @@ class IdleWorkers:
             waiting = self._by_reaction[grant.hold.reaction]
             waiting[offer] = waiting.pop(offer)
         else:
-            self.put(offer.by, offer.question, 0)
+            self.register(offer.by, offer.question, 0)
         given = self._given.get(offer.by)
         if given is None:
             self._given[offer.by] = GivenTarget(now_us, [grant])
         else:
             given.grants.append(grant)
 
-    def take(self) -> tuple[dict[Hashable, GivenTarget], bool]:
+    def take_given(self) -> tuple[dict[Hashable, GivenTarget], bool]:
         """Take the targets that are to be sent now; and whether a target is due that no worker was given."""
         given, self._given = self._given, {}
         is_more, self.is_more = self.is_more, False

@@ -73,7 +73,7 @@ class Outbox:
             ids.add(event.id)
         return None
 
-    def keep(self, session: Session, branch: Branch, commit: Commit, seq: int, at_us: int) -> None:
+    def store_sent(self, session: Session, branch: Branch, commit: Commit, seq: int, at_us: int) -> None:
         """C7: drop the handled events and store the sent ones, together with the rest of the commit or not at all."""
         if commit.handled:
             dropped = [self._store.drop_event(branch.id, id) for id in dict.fromkeys(commit.handled)]
@@ -97,7 +97,7 @@ class Outbox:
             ]
             self._store.put_records(rows)
             if branch.id == MAIN_ID:  # Records of other branches leave the process nowhere.
-                self._delivery.targets.mark(rows)
+                self._delivery.targets.mark_due(rows)
 
     def forget_branch(self, branch: Branch) -> None:
         """Drop the events of a deleted branch: no handler can receive them any more."""

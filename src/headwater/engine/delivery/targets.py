@@ -96,10 +96,10 @@ class Tally:
 class Targets:
     """The targets of one space, and their holders."""
 
-    __slots__ = ("_clock", "_epoch", "_given", "_limits", "_store", "_subscriptions", "offers", "tallies")
+    __slots__ = ("_clock", "_epoch", "_given", "_limits", "_store", "_subscriptions", "idle_workers", "tallies")
 
     def __init__(self, store: Store, subscriptions: Subscriptions, clock: NonDecreasingClock, limits: Limits) -> None:
-        self.offers = IdleWorkers(clock, limits.claim_bytes)
+        self.idle_workers = IdleWorkers(clock, limits.claim_bytes)
         self._store = store
         self._subscriptions = subscriptions
         self._clock = clock
@@ -114,7 +114,7 @@ class Targets:
     def forget(self) -> None:
         """Drop claims that the disk may not have. No token is given twice."""
         self._epoch = None
-        self.offers.forget()
+        self.idle_workers.forget()
 
     def last_known_us(self) -> int:
         """The latest time that is stored: of a claim, a release or an emitted record."""
@@ -128,7 +128,7 @@ class Targets:
 
     # ---- emitting --------------------------------------------------------------------------------
 
-    def mark(self, records: Iterable[RecordRow]) -> None:
+    def mark_due(self, records: Iterable[RecordRow]) -> None:
         """C7: mark the targets of records in the transaction of the commit that emits them."""
         now_us = self._clock.now_us()
         wanted: dict[tuple[str, str], list[RecordRow]] = {}
@@ -146,7 +146,7 @@ class Targets:
         known = tables.target(row.reaction, key)
         # fault+ targets.known_target_not_marked: if known is not None: return
         if known is not None and known.state != TargetPhase.IDLE:
-            self.offers.is_more = True
+            self.idle_workers.is_more = True
             return
         due = (
             TargetRow(row.reaction, key, *row.start, TargetPhase.DUE, due_us, 0, 0, 0, 0, 0, "", since_us, 0, "")
@@ -155,7 +155,7 @@ class Targets:
         )
         held = self._offered(row, due, records, due_us) if records and not row.is_filling else None
         if held is None:
-            self.offers.is_more = True
+            self.idle_workers.is_more = True
         if known is None:
             tables.add_targets([held or due])
         else:
@@ -167,12 +167,12 @@ class Targets:
             return None
         records = _fitting(records[: self._limits.claim_records], self._limits.claim_bytes)
         size = sum([len(record.payload) for record in records])
-        offer = self.offers.find(row.name, size)
+        offer = self.idle_workers.find(row.name, size)
         if offer is None:
             return None
         question = offer.question
         held, grant = self._given_to(question, row, due, records[: max(1, question.records)], now_us)
-        self.offers.give(offer, grant, size, now_us)
+        self.idle_workers.give_target(offer, grant, size, now_us)
         return held
 
     def fill(self, row: SubscriptionRow) -> bool:

@@ -86,7 +86,7 @@ class Compaction:
             return  # the branch first wrote it later: all of its history is kept
         head = self._heads.get(branch, key)
         if head.base_seq < written:
-            self._snapshots.take(branch, head)
+            self._snapshots.write_snapshot(branch, head)
             self._heads.mark_changed(head)
         marks = self._store.marks(branch.id, row.doc)
         if marks is None or marks.seq < written:

@@ -40,7 +40,7 @@ class Snapshots:
             and head.patch_bytes * self._limits.snapshot_share >= head.base_bytes
         )
 
-    def take(self, branch: Branch, head: Head) -> None:
+    def write_snapshot(self, branch: Branch, head: Head) -> None:
         """Store the head's value at its seq. The caller writes the head's row afterwards."""
         head.ordinal += 1
         row = snapshot_of(branch.id, head.doc, head.seq, head.ordinal, head.value)

@@ -45,14 +45,14 @@ class CleanPieces:
         if len(self._counted) > MOST:
             del self._counted[next(iter(self._counted))]
 
-    def remade(self, branch: Branch, piece: str) -> None:
+    def forget_piece(self, branch: Branch, piece: str) -> None:
         """Forget the nodes of a piece: another piece has its name from now on, or none has."""
         last = self._store.last_session()
         if len(self._remade) >= MOST:
             self._remade, self._until = {}, last
         self._remade[branch.id, piece] = last
 
-    def said(
+    def report(
         self,
         session: Session,
         branch: Branch,

@@ -80,8 +80,8 @@ class ObservationWriter:
         "_readers",
         "_rows",
         "_store",
+        "clean_pieces",
         "is_on",
-        "wholes",
     )
 
     def __init__(
@@ -101,7 +101,7 @@ class ObservationWriter:
         self._admission = admission
         self._limits = limits
         self._readers = readers
-        self.wholes = CleanPieces(store)
+        self.clean_pieces = CleanPieces(store)
         self._names = InternedNames(store, limits)
         self.is_on = is_on
         self.forget()
@@ -117,11 +117,11 @@ class ObservationWriter:
         self._below: dict[tuple[int, int], list[tuple[str, tuple[int, int, int]]]] = {}  # children that are gone
         self._is_written = False  # whether anything was written in this transaction
         self._readers.forget()
-        self.wholes.forget()
+        self.clean_pieces.forget()
 
     # ---- what a frame observes -------------------------------------------------------------------
 
-    def noted(self, session: Session, branch: Branch, observation: Observation) -> None:
+    def record_unchanged(self, session: Session, branch: Branch, observation: Observation) -> None:
         """Keep a run that changed nothing, as of now, if its reads are current by the rule for commits."""
         last_seq = self._log.next_seq - 1
         try:
@@ -131,7 +131,7 @@ class ObservationWriter:
                 if observation.seq <= last_seq and self._is_of_this_generation(about.node):
                     self._write()  # Observations kept in this group are part of it.
                     self._names.used((about.node.piece, about.node.member, about.fingerprint))
-                    self.wholes.said(
+                    self.clean_pieces.report(
                         session, branch, about.node, about.fingerprint, observation, self._awake(observation)
                     )
                 return
@@ -141,7 +141,7 @@ class ObservationWriter:
         except (ProtocolError, LimitError):
             return  # It says nothing that could be kept, which is as if it had not been said.
 
-    def ran(self, session: Session, branch: Branch, observation: Observation, seq: int, *, wrote: bool) -> None:
+    def record_run(self, session: Session, branch: Branch, observation: Observation, seq: int, *, wrote: bool) -> None:
         """A run whose commit was admitted at a seq, with its reads."""
         try:
             # fault observations.verified_after_frame: self._keep(session, branch, observation, seq + 1, wrote=wrote)
@@ -198,7 +198,7 @@ class ObservationWriter:
                 self._below.setdefault(node[:2], []).append((node.child, said))  # One look at the piece for all.
             else:
                 self.remove(node, whole_piece=not about.has_member, is_over=lambda state: not _is_later(state, said))
-            self.wholes.counted(session)
+            self.clean_pieces.counted(session)
             return
         if self._generations.get(node[:2]) != node.generation and not self._is_of_this_generation(node):
             return
@@ -212,8 +212,8 @@ class ObservationWriter:
         what = (about.kind, about.fingerprint, about.gate, self._names.number(observation.failed))
         is_same = known is not None and known.what == what and known.body == body and not observation.foreign
         if not is_same or not about.fingerprint or observation.failed:
-            self._is_written = self.wholes.changed(node) or self._is_written
-        self.wholes.counted(session)
+            self._is_written = self.clean_pieces.changed(node) or self._is_written
+        self.clean_pieces.counted(session)
         if known is not None and is_same and known.session != session.id and known.verified_at >= said[2]:
             return  # Another runtime has found the same, having seen as much.
         changed_at = seq if wrote else known.changed_at if known is not None else 0
@@ -306,7 +306,7 @@ class ObservationWriter:
     def _renew(self, node: NodeNumbers) -> None:
         """Another version of its class runs a piece: nodes whose code is the same in it have not changed."""
         self._write()  # Observations kept in this group may be part of it.
-        self.wholes.changed(node)
+        self.clean_pieces.changed(node)
         for rows in pages_of(self._store, node.branch, node.piece, self._limits.page):
             older = [row for row in rows if row.generation < node.generation]
             self._store.drop_observations([row.key for row in older])
@@ -341,7 +341,7 @@ class ObservationWriter:
             if forms is not None and not is_over(forms[0]):
                 continue
             self._known.pop(row.key, None)
-            self.wholes.changed(row.key)
+            self.clean_pieces.changed(row.key)
             self._readers.change(row.key, forms[1].reads if forms is not None else (), ())
             self._store.drop_observations([row.key])
 
@@ -422,11 +422,11 @@ def _shorten(held: dict[Any, Any], most: int) -> None:
 class ReplacedPieces:
     """Drops the observations of former pieces, inside the open store transaction."""
 
-    __slots__ = ("_observing", "_store")
+    __slots__ = ("_store", "_writer")
 
     def __init__(self, store: Store, observing: ObservationWriter) -> None:
         self._store = store
-        self._observing = observing
+        self._writer = observing
 
     def forget(self, branch: Branch, commit: Commit) -> None:
         """Drop observations after a commit was admitted, before those of its own run are kept."""
@@ -438,5 +438,5 @@ class ReplacedPieces:
                 if piece is not None:
                     # I7: also observations of other sessions by now; they were of the former piece.
                     node = NodeNumbers(branch.id, piece, 0, 0, "", 0)
-                    if self._observing.remove(node, whole_piece=True, is_over=lambda _: True):
-                        self._observing.wholes.remade(branch, id)
+                    if self._writer.remove(node, whole_piece=True, is_over=lambda _: True):
+                        self._writer.clean_pieces.forget_piece(branch, id)

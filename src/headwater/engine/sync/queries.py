@@ -125,7 +125,7 @@ class Queries:
                     self._answer_about_nodes(peer, question)
                 case Finish():
                     self._check_may_deliver(peer, question)
-                    self._engine.delivery.offers.heard(peer)
+                    self._engine.delivery.idle_workers.note_answer(peer)
                     self._finishes.append((peer, question))
                 case (
                     Subscribe()
@@ -189,7 +189,7 @@ class Queries:
     def _deliver(self, peer: Peer, question: Delivers) -> None:
         """Only a principal that may write the space delivers its records; only an owner has them sent once more."""
         self._check_may_deliver(peer, question)
-        self._engine.delivery.offers.heard(peer)
+        self._engine.delivery.idle_workers.note_answer(peer)
         answer = self._engine.deliver(question)
         if isinstance(answer, Subscribed) and isinstance(question, Subscribe):
             self.on_subscribed()
@@ -206,7 +206,7 @@ class Queries:
         peer.send(answer)
         if isinstance(answer, Claimed) and isinstance(question, Claim) and peer in self._watching[WatchTargets]:
             room = min(question.limit, self._limits.claim_targets) - len(answer.grants)
-            self._engine.delivery.offers.put(peer, question, room if question.lane else 0)
+            self._engine.delivery.idle_workers.register(peer, question, room if question.lane else 0)
         if isinstance(question, Operate):
             self.targets_due()
 
@@ -267,7 +267,7 @@ class Queries:
         self._news[kind].pop(peer, None)
         if not question.on:
             if kind is WatchTargets:
-                self._engine.delivery.offers.drop(peer)
+                self._engine.delivery.idle_workers.drop(peer)
             return
         self._check_may_watch(peer, kind)
         self._watching[kind][peer] = question.id
@@ -305,7 +305,7 @@ class Queries:
         it is not known which of them will claim, and those that wait have to know when a lease ends that another was
         given.
         """
-        given, is_more = self._engine.delivery.offers.take()
+        given, is_more = self._engine.delivery.idle_workers.take_given()
         news = self._news[WatchTargets]
         for peer in self._watching[WatchTargets] if given or is_more else ():
             what = given.get(peer)
@@ -345,7 +345,7 @@ class Queries:
             peer.send(Problem(problem_code(error), str(error), False, number))
             return
         if kind is WatchTargets:
-            self._engine.delivery.offers.told(peer)
+            self._engine.delivery.idle_workers.note_sent(peer)
             peer.send(self._due(peer, number, seq))
         else:
             peer.send(_told(kind, number, seq))
@@ -358,12 +358,12 @@ class Queries:
         for grant in grants:
             for record in grant.records:
                 self._room.take(size_of(record.payload))
-        ago_us = self._engine.delivery.offers.ago_us(given[0]) if given else 0
+        ago_us = self._engine.delivery.idle_workers.ago_us(given[0]) if given else 0
         return TargetsDue(number, self._engine.delivery.subscriptions.news, grants, ago_us, more == MORE)
 
     def _give_up(self, peer: Peer) -> None:
         """Give the worker nothing more. Targets that were given and not sent are free when their leases end."""
-        self._engine.delivery.offers.drop(peer)
+        self._engine.delivery.idle_workers.drop(peer)
         self._given.pop(peer, None)
 
     def forget(self, peer: Peer) -> None:
