@@ -24,8 +24,8 @@ import asyncpg
 
 from bench.figures import Figures, note
 from headwater.data.address import DocKey
-from headwater.runtime.driver import Driver
-from headwater.runtime.retry import Writer
+from headwater.runtime.channel.driver import Driver
+from headwater.runtime.writing.retry import Writer
 
 WRITERS: Final = 8
 SECONDS: Final = 4.0

@@ -28,7 +28,7 @@ from bench.figures import Figures, note
 from bench.reactive.peers import imported
 from headwater import Cell, Input, Piece, Runtime, cell, computed, each, given
 from headwater.engine.limits import Limits
-from headwater.runtime.attachment import Embedded
+from headwater.runtime.channel.backend import Embedded
 
 T = TypeVar("T")
 

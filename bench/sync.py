@@ -32,9 +32,9 @@ from headwater.protocol.messages import Encoding
 from headwater.replica.replica import Replica
 from headwater.replica.session import Session
 from headwater.replica.transaction import Transaction
-from headwater.runtime.driver import Driver
-from headwater.runtime.retry import Writer
-from headwater.runtime.websocket import WebSocket
+from headwater.runtime.channel.driver import Driver
+from headwater.runtime.channel.websocket import WebSocket
+from headwater.runtime.writing.retry import Writer
 
 SPACE: Final = "bench"
 COMMITS: Final = 400  # of one client in one round

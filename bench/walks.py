@@ -37,7 +37,7 @@ Marks: TypeAlias = Mapping[str, Sequence[tuple[str, str]]]
 MARKS: Final[Marks] = {
     # An embedded engine is handed the message itself; a client of a server encodes it.
     "messages": (
-        ("headwater.runtime.reception", "Reception.receive"),
+        ("headwater.runtime.channel.handshake", "Reception.receive"),
         ("headwater.protocol.messages", "encode"),
     ),
     "transactions": (("headwater.engine.store.database", "Database.commit"),),

@@ -20,7 +20,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from examples.demo_graph import Tells
 from headwater.clock import Random, RealClock, seeded
 from headwater.pieces.piece import Piece
-from headwater.runtime.runtime import Runtime
+from headwater.runtime.api.runtime import Runtime
 from headwater.server.operation.service import make_logger
 from headwater.server.server import Server
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Protocol
 
 from headwater.cells.model import Model
-from headwater.runtime.attachment import Embedded
-from headwater.runtime.runtime import Runtime
+from headwater.runtime.api.runtime import Runtime
+from headwater.runtime.channel.backend import Embedded
 
 
 class Tells(Protocol):

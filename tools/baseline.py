@@ -39,30 +39,18 @@ def _in(folder: str, names: str) -> tuple[str, ...]:
 # a module moves or deletes it here, too.
 #
 # From `send` to an outcome: the record of an event, its order, attempts, receipts, storage, and the table of intents.
-EVENTS: Final = (
-    *_in(
-        "runtime/binding",
-        "advice attempting course ends events fresh gone handling intents keeping lanes lineage minting periods "
-        "posting principals receipts retention rights stored storing takeover waiting",
-    ),
-    "runtime/outbox.py",
-)
+EVENTS: Final = ("runtime/events",)
 # One write: its transaction, attempts, retries and the writes outside any run.
-WRITING: Final = _in("runtime", "authored effort pace retry standing writing")
+WRITING: Final = ("runtime/writing",)
 # From a session to an engine: transports, the driver, the handshake, and which sessions there are.
-CHANNEL: Final = _in(
-    "runtime", "acks attached attachment attempts driver loopback reception transport websocket windows"
-)
+CHANNEL: Final = ("runtime/channel",)
 # Stored observations of runs, fingerprints of code, and everything that uses them: resuming, preview,
-# shadow runs, and the commands that print it. Versions of classes in one running system (generations, reload) and
+# shadow runs, and the commands that print it. Versions of classes in one running system (code_versions, reload) and
 # pieces that are kept ready in a process are not restart.
 RESTART: Final = (
-    *_in(
-        "runtime/binding",
-        "asking at_once bringing drowsing elsewhere folded followed forgetting giving ingredients leaving makers "
-        "mirroring observed parts past phases picture previewing questions remaking resuming shadow sleeping standing "
-        "whole",
-    ),
+    "runtime/resume",
+    "runtime/pieces/children/restore.py",
+    *_in("runtime/pieces/fold", "checkpoint history"),
     "engine/observations",
     "engine/store/observation_sql.py",
     *_in("protocol", "mirrors observations"),

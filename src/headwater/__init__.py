@@ -77,12 +77,12 @@ if TYPE_CHECKING:
     )
     from headwater.pieces.order_keys import between
     from headwater.pieces.piece import Context, Link, Piece, link
-    from headwater.runtime.binding.intents import IntentRow
-    from headwater.runtime.binding.offering import Page
-    from headwater.runtime.entry import connect, open, run
-    from headwater.runtime.policy import Policy
-    from headwater.runtime.runtime import Runtime
-    from headwater.runtime.shared_space import Space
+    from headwater.runtime.api.entry_points import connect, open, run
+    from headwater.runtime.api.policy import Policy
+    from headwater.runtime.api.runtime import Runtime
+    from headwater.runtime.api.space import Space
+    from headwater.runtime.events.table import IntentRow
+    from headwater.runtime.pieces.lifecycle import Page
 
 __all__ = [
     "AbsentError",
@@ -203,14 +203,14 @@ _HOMES = {
     "Failed": "headwater.pieces.handles",
     "Pending": "headwater.pieces.handles",
     "Ready": "headwater.pieces.handles",
-    "Page": "headwater.runtime.binding.offering",
-    "connect": "headwater.runtime.entry",
-    "open": "headwater.runtime.entry",
-    "Policy": "headwater.runtime.policy",
-    "IntentRow": "headwater.runtime.binding.intents",
-    "run": "headwater.runtime.entry",
-    "Runtime": "headwater.runtime.runtime",
-    "Space": "headwater.runtime.shared_space",
+    "Page": "headwater.runtime.pieces.lifecycle",
+    "connect": "headwater.runtime.api.entry_points",
+    "open": "headwater.runtime.api.entry_points",
+    "Policy": "headwater.runtime.api.policy",
+    "IntentRow": "headwater.runtime.events.table",
+    "run": "headwater.runtime.api.entry_points",
+    "Runtime": "headwater.runtime.api.runtime",
+    "Space": "headwater.runtime.api.space",
 }
 
 

@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from headwater.reactions.port import Batch, LeaseLostError
     from headwater.reactions.retry_rules import Rule, Rules
     from headwater.reactions.traces import Attempt
-    from headwater.runtime.attachment import Attachment, Embedded, Remote
-    from headwater.runtime.core import Core
-    from headwater.runtime.driver import Driver
-    from headwater.runtime.entry import served
-    from headwater.runtime.loopback import Loopback
-    from headwater.runtime.outbox import Outbox
-    from headwater.runtime.policy import Policy
-    from headwater.runtime.reception import Reception
-    from headwater.runtime.retry import RetryPolicy, Writer
-    from headwater.runtime.runtime import Runtime
-    from headwater.runtime.shared_space import Space
-    from headwater.runtime.transport import Connection, Heard, Lost, Transport
-    from headwater.runtime.websocket import WebSocket
+    from headwater.runtime.api.entry_points import served
+    from headwater.runtime.api.policy import Policy
+    from headwater.runtime.api.runtime import Runtime
+    from headwater.runtime.api.space import Space
+    from headwater.runtime.channel.backend import Attachment, Embedded, Remote
+    from headwater.runtime.channel.driver import Driver
+    from headwater.runtime.channel.handshake import Reception
+    from headwater.runtime.channel.loopback import Loopback
+    from headwater.runtime.channel.transport import Connection, Heard, Lost, Transport
+    from headwater.runtime.channel.websocket import WebSocket
+    from headwater.runtime.core.core import Core
+    from headwater.runtime.events.outbox import Outbox
+    from headwater.runtime.writing.retry import RetryPolicy, Writer
 
 __all__ = [
     "Attachment",
@@ -61,24 +61,24 @@ __all__ = [
 __getattr__ = load_on_use(
     __name__,
     {
-        "Attachment": "headwater.runtime.attachment",
-        "Embedded": "headwater.runtime.attachment",
-        "Remote": "headwater.runtime.attachment",
-        "served": "headwater.runtime.entry",
-        "Policy": "headwater.runtime.policy",
-        "Reception": "headwater.runtime.reception",
-        "Runtime": "headwater.runtime.runtime",
-        "Space": "headwater.runtime.shared_space",
-        "Heard": "headwater.runtime.transport",
-        "Lost": "headwater.runtime.transport",
-        "Transport": "headwater.runtime.transport",
-        "Connection": "headwater.runtime.transport",
-        "Core": "headwater.runtime.core",
-        "Driver": "headwater.runtime.driver",
-        "Loopback": "headwater.runtime.loopback",
-        "RetryPolicy": "headwater.runtime.retry",
-        "Writer": "headwater.runtime.retry",
-        "WebSocket": "headwater.runtime.websocket",
+        "Attachment": "headwater.runtime.channel.backend",
+        "Embedded": "headwater.runtime.channel.backend",
+        "Remote": "headwater.runtime.channel.backend",
+        "served": "headwater.runtime.api.entry_points",
+        "Policy": "headwater.runtime.api.policy",
+        "Reception": "headwater.runtime.channel.handshake",
+        "Runtime": "headwater.runtime.api.runtime",
+        "Space": "headwater.runtime.api.space",
+        "Heard": "headwater.runtime.channel.transport",
+        "Lost": "headwater.runtime.channel.transport",
+        "Transport": "headwater.runtime.channel.transport",
+        "Connection": "headwater.runtime.channel.transport",
+        "Core": "headwater.runtime.core.core",
+        "Driver": "headwater.runtime.channel.driver",
+        "Loopback": "headwater.runtime.channel.loopback",
+        "RetryPolicy": "headwater.runtime.writing.retry",
+        "Writer": "headwater.runtime.writing.retry",
+        "WebSocket": "headwater.runtime.channel.websocket",
         "Batch": "headwater.reactions.port",
         "Drain": "headwater.reactions.drain",
         "LeaseLostError": "headwater.reactions.port",
@@ -86,6 +86,6 @@ __getattr__ = load_on_use(
         "Attempt": "headwater.reactions.traces",
         "Rule": "headwater.reactions.retry_rules",
         "Rules": "headwater.reactions.retry_rules",
-        "Outbox": "headwater.runtime.outbox",
+        "Outbox": "headwater.runtime.events.outbox",
     },
 )

@@ -36,7 +36,7 @@ from headwater.clock import Clock
 from headwater.engine.directory import Directory
 from headwater.errors import AccessError, StorageError
 from headwater.pieces.piece import Piece
-from headwater.runtime.websocket import PATH, SUBPROTOCOLS
+from headwater.runtime.channel.websocket import PATH, SUBPROTOCOLS
 from headwater.server.application.application import Application
 from headwater.server.application.page import PATH as PAGE_PATH
 from headwater.server.application.page import Page

@@ -12,9 +12,9 @@ from headwater.clock import VirtualClock
 from headwater.data.value import ABSENT
 from headwater.replica.detached import Detached
 from headwater.replica.replica import Replica
-from headwater.runtime.core import Core
-from headwater.runtime.loops import ByHand
-from headwater.runtime.space import LocalSpace
+from headwater.runtime.core.core import Core
+from headwater.runtime.core.local_space import LocalSpace
+from headwater.runtime.core.tick_drivers import ByHand
 from headwater.scheduler.node import Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
 from headwater.scheduler.scheduler import Failure

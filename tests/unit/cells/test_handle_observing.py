@@ -12,8 +12,8 @@ from headwater.clock import RealClock
 from headwater.errors import AbsentError, UpstreamFailedError
 from headwater.replica.detached import Detached
 from headwater.replica.replica import Replica
-from headwater.runtime.core import Core
-from headwater.runtime.loops import ByAsyncio
+from headwater.runtime.core.core import Core
+from headwater.runtime.core.tick_drivers import ByAsyncio
 from headwater.scheduler.node import NodeKind
 from headwater.scheduler.registry import NodeSpec
 from tests.unit.cells.handle_kit import Card, Cards, Hand

@@ -16,8 +16,8 @@ from headwater.cli.data.target import EmbeddedEngines
 from headwater.engine.admission.access import Right
 from headwater.errors import AccessError
 from headwater.protocol.command_messages import Question
-from headwater.runtime.attachment import Embedded
-from headwater.runtime.runtime import Runtime
+from headwater.runtime.api.runtime import Runtime
+from headwater.runtime.channel.backend import Embedded
 from headwater.server.commands.command_api import CommandApi
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from headwater.cli.loading import load
 from headwater.cli.process.reload import Reload
-from headwater.runtime.runtime import Runtime
+from headwater.runtime.api.runtime import Runtime
 from tests.unit.cli.kit_app import SHOP, imported, write_app
 
 pytestmark = pytest.mark.thorough

@@ -16,8 +16,8 @@ from headwater.engine.admission.access import Right
 from headwater.engine.directory import Directory
 from headwater.errors import AbsentError, DirectoryInUseError, StorageError
 from headwater.protocol.command_messages import Question
-from headwater.runtime.attachment import Embedded
-from headwater.runtime.runtime import Runtime
+from headwater.runtime.api.runtime import Runtime
+from headwater.runtime.channel.backend import Embedded
 from headwater.server.commands.command_api import CommandApi
 from headwater.server.server import Server
 

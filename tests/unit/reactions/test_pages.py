@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headwater import Piece, Refused, Topic, handler, reaction, topic
-from headwater.runtime import reactions
+from headwater.runtime.api import reactions
 from headwater.testing import Simulation
 from tests.scenario.events_kit import told
 

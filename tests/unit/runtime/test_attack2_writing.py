@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from headwater.data.address import Link
-from headwater.runtime.attachment import Embedded
-from headwater.runtime.runtime import Runtime
+from headwater.runtime.api.runtime import Runtime
+from headwater.runtime.channel.backend import Embedded
 from headwater.scheduler.node import NodeKind
 from headwater.scheduler.registry import NodeSpec
 from tests.unit.runtime.kit import run

@@ -10,7 +10,7 @@ import pytest
 
 from headwater.data.address import Link
 from headwater.errors import AuthoringError
-from headwater.runtime.runtime import Runtime
+from headwater.runtime.api.runtime import Runtime
 from headwater.scheduler.node import NodeKind
 from headwater.scheduler.registry import NodeSpec
 from tests.unit.runtime.kit import run

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from headwater.errors import AuthoringError
-from headwater.runtime.attachment import Embedded
-from headwater.runtime.runtime import Runtime
+from headwater.runtime.api.runtime import Runtime
+from headwater.runtime.channel.backend import Embedded
 from tests.unit.runtime.kit import run
 from tests.unit.runtime.test_core_writing import Scripted
 

@@ -11,8 +11,8 @@ from headwater.data.patch import replace
 from headwater.protocol.messages import FromReplica, Patched, Sync, Transact, Verdicts, Watch, Watched, state_of
 from headwater.protocol.verdict import Accepted, Collision, Conflict, Rejected
 from headwater.replica.transaction import Transaction
-from headwater.runtime.driver import Driver
-from headwater.runtime.retry import Writer
+from headwater.runtime.channel.driver import Driver
+from headwater.runtime.writing.retry import Writer
 from tests.unit.runtime.kit import doc, run
 from tests.unit.runtime.test_driver import Scripted, opened_by, session
 

@@ -11,8 +11,8 @@ from headwater.data.value import Value
 from headwater.errors import AuthoringError, HeadwaterError, InvalidValueError
 from headwater.replica.detached import Detached
 from headwater.replica.replica import Replica
-from headwater.runtime.core import Core
-from headwater.runtime.loops import ByVirtualClock
+from headwater.runtime.core.core import Core
+from headwater.runtime.core.tick_drivers import ByVirtualClock
 from headwater.scheduler.node import NodeKind
 from headwater.scheduler.registry import NodeSpec
 from headwater.scheduler.scheduler import Failure

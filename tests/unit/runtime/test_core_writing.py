@@ -15,9 +15,9 @@ from headwater.protocol.messages import Own, Sync, state_of
 from headwater.protocol.verdict import Collision, Conflict, RuleRefused
 from headwater.replica.pending import Layer
 from headwater.replica.replica import Replica
-from headwater.runtime import space as space_module
-from headwater.runtime.core import Core
-from headwater.runtime.loops import ByHand
+from headwater.runtime.core import local_space as space_module
+from headwater.runtime.core.core import Core
+from headwater.runtime.core.tick_drivers import ByHand
 from headwater.scheduler.scheduler import Failure
 
 

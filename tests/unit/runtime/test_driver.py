@@ -30,11 +30,11 @@ from headwater.protocol.messages import (
 from headwater.protocol.verdict import Accepted
 from headwater.replica.replica import Replica
 from headwater.replica.session import Link, Session
-from headwater.runtime.acks import TOGETHER as ACKS
-from headwater.runtime.driver import RECONNECT, Driver
-from headwater.runtime.retry import RetryPolicy
-from headwater.runtime.transport import Connection, Heard, Lost
-from headwater.runtime.websocket import WebSocket, WebSocketLimits
+from headwater.runtime.channel.driver import RECONNECT, Driver
+from headwater.runtime.channel.driver import TOGETHER as ACKS
+from headwater.runtime.channel.transport import Connection, Heard, Lost
+from headwater.runtime.channel.websocket import WebSocket, WebSocketLimits
+from headwater.runtime.writing.retry import RetryPolicy
 from tests.unit.runtime.kit import doc, on_loopback, refused, run
 
 

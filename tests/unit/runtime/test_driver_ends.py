@@ -15,12 +15,11 @@ from headwater.errors import AuthoringError, HeadwaterError, SessionExpiredError
 from headwater.protocol.messages import FromEngine, FromReplica, Opened, Problem, Sync, Welcome
 from headwater.replica.replica import Replica
 from headwater.replica.session import Link, Session
-from headwater.runtime.attempts import LONG_US, SOUND_US, Attempts
-from headwater.runtime.driver import RECONNECT, Driver
-from headwater.runtime.loopback import LoopbackConnection
-from headwater.runtime.reception import Reception
-from headwater.runtime.transport import Connection, Heard, Lost
-from headwater.runtime.websocket import WebSocket
+from headwater.runtime.channel.driver import LONG_US, RECONNECT, SOUND_US, Attempts, Driver
+from headwater.runtime.channel.handshake import Reception
+from headwater.runtime.channel.loopback import LoopbackConnection
+from headwater.runtime.channel.transport import Connection, Heard, Lost
+from headwater.runtime.channel.websocket import WebSocket
 from tests.unit.runtime.kit import QUICK, refused, run
 
 DOUBLING = Backoff.exponential(base_ms=1, max_ms=1_000)

@@ -9,7 +9,7 @@ from concurrent.futures import CancelledError
 
 import pytest
 
-from headwater.runtime.binding.lane_threads import LaneThreads, Threads
+from headwater.runtime.reactions.threads import LaneThreads, Threads
 
 
 def test_as_many_are_called_at_once_as_there_are_slots_and_threads_are_used_again() -> None:
@@ -69,7 +69,7 @@ def test_each_lane_of_each_space_has_its_own() -> None:
 
 def test_a_process_does_not_wait_for_a_function_that_hangs() -> None:
     program = (
-        "import threading; from headwater.runtime.binding.lane_threads import LaneThreads; "
+        "import threading; from headwater.runtime.reactions.threads import LaneThreads; "
         "LaneThreads(1, 'x').submit(threading.Event().wait)"
     )
     assert subprocess.run([sys.executable, "-c", program], timeout=30, check=False).returncode == 0

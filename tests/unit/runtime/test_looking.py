@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from headwater.errors import AuthoringError, HeadwaterError, LimitError, NotSettlingError, UpstreamFailedError
-from headwater.runtime.attachment import Embedded
-from headwater.runtime.runtime import Runtime
+from headwater.runtime.api.runtime import Runtime
+from headwater.runtime.channel.backend import Embedded
 from headwater.scheduler.limits import SchedulerLimits
 from headwater.scheduler.scheduler import Failure
 from tests.unit.cells.handle_kit import Hand
@@ -209,7 +209,7 @@ def test_nothing_is_settled_while_a_reader_waits_for_its_time(options: dict[str,
 
 
 def rt_register(timed: Timed, fn: Callable[[], object], **options: Any) -> Any:
-    from headwater.runtime.nodes import register  # noqa: PLC0415 (the shell's registration without its loop)
+    from headwater.runtime.api.nodes import register  # noqa: PLC0415 (the shell's registration without its loop)
 
     given = {"debounce_ms": 0.0, "throttle_ms": 0.0, **options}
     return register(

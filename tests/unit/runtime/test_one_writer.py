@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headwater.errors import AuthoringError
-from headwater.runtime.runtime import Runtime
+from headwater.runtime.api.runtime import Runtime
 from tests.unit.runtime.kit import run
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from headwater.errors import DirectoryInUseError, LimitError, NewerVersionError, StorageError
 from headwater.protocol.commit import SentEvent
-from headwater.runtime.outbox import Outbox
+from headwater.runtime.events.outbox import Outbox
 
 
 def test_what_is_put_stays_until_it_is_removed(tmp_path: Path) -> None:

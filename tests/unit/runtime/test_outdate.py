@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from headwater.runtime.runtime import Runtime
+from headwater.runtime.api.runtime import Runtime
 
 
 def play(act: Callable[[Runtime], Awaitable[None]]) -> None:

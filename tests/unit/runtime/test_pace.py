@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import cast
 
-from headwater.runtime.effort import Course, Effort, Outcome
-from headwater.runtime.pace import Pace
+from headwater.runtime.writing.attempt import Course, Effort, Outcome
+from headwater.runtime.writing.retry import Pace
 
 
 def event() -> Effort:

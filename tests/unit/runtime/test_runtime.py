@@ -20,8 +20,8 @@ from headwater.errors import (
     NotReadyError,
     NotSettlingError,
 )
-from headwater.runtime.attachment import Embedded
-from headwater.runtime.runtime import Runtime
+from headwater.runtime.api.runtime import Runtime
+from headwater.runtime.channel.backend import Embedded
 from headwater.scheduler.limits import SchedulerLimits
 from headwater.scheduler.scheduler import Failure
 from tests.unit.runtime.kit import run

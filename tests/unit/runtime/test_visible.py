@@ -9,7 +9,7 @@ import pytest
 
 from headwater.data.address import DocKey
 from headwater.errors import HeadwaterError, LoadError, NotReadyError
-from headwater.runtime.runtime import Runtime
+from headwater.runtime.api.runtime import Runtime
 from tests.unit.runtime.kit import run
 from tests.unit.runtime.test_core_writing import Scripted
 

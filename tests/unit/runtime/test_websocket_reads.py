@@ -15,7 +15,7 @@ from websockets.uri import parse_uri
 from headwater.clock import VirtualClock
 from headwater.protocol.framing import framed
 from headwater.protocol.messages import Ack, Answer, FromEngine, decode_from_replica, encode
-from headwater.runtime.websocket import WebSocketConnection, WebSocketLimits
+from headwater.runtime.channel.websocket import WebSocketConnection, WebSocketLimits
 from tests.unit.runtime.kit import run
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from headwater.cells.cell import Cell
 from headwater.protocol.verdict import RuleRefused
-from headwater.runtime.runtime import Runtime
+from headwater.runtime.api.runtime import Runtime
 from headwater.scheduler.node import NodeKind
 from headwater.scheduler.registry import NodeSpec
 from headwater.testing.scheduler.kit import World

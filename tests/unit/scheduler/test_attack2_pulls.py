@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from headwater.runtime.runtime import Runtime
+from headwater.runtime.api.runtime import Runtime
 from headwater.scheduler.limits import SchedulerLimits
 from tests.unit.runtime.kit import run
 

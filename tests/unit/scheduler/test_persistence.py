@@ -12,7 +12,7 @@ from headwater.protocol.commit import Commit
 from headwater.protocol.messages import Transact
 from headwater.protocol.observations import Observation, decode_about, decode_footprint
 from headwater.replica.observation_queue import Runs
-from headwater.runtime.runtime import Runtime
+from headwater.runtime.api.runtime import Runtime
 from headwater.scheduler.node import Node
 from headwater.scheduler.persistence import Account
 from tests.scenario.pieces_kit import run

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from headwater.errors import AuthoringError, UpstreamFailedError
-from headwater.runtime.runtime import Runtime
+from headwater.runtime.api.runtime import Runtime
 from headwater.scheduler.limits import SchedulerLimits
 from headwater.scheduler.node import CLEAN
 from headwater.testing.scheduler.checks import check_world

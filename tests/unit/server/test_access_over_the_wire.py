@@ -14,7 +14,7 @@ from headwater.data.patch import append, replace
 from headwater.engine.admission.access import ACCESS
 from headwater.errors import AccessError, HeadwaterError, LoadError, RuleRefusedError, SessionExpiredError
 from headwater.protocol.messages import FromEngine, Hello, Open, Opened, Problem, Query, Welcome
-from headwater.runtime.websocket import WebSocket
+from headwater.runtime.channel.websocket import WebSocket
 from headwater.server.operation.keys import new_key, new_token
 from headwater.server.server import Server
 from tests.unit.runtime.kit import SPACE, Client, Rig, address, doc, refused, run, serving

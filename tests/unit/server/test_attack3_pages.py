@@ -17,7 +17,7 @@ from websockets.typing import Subprotocol
 import headwater
 from headwater.engine.admission.access import ACCESS
 from headwater.protocol.messages import Answer, Hello, Open, Problem, Query, decode_from_engine, encode
-from headwater.runtime.websocket import PATH
+from headwater.runtime.channel.websocket import PATH
 from headwater.server.application.page import Page
 from headwater.server.operation.limits import ServerLimits
 from tests.unit.server.test_pages import Browser, World, place, run

@@ -16,9 +16,9 @@ from headwater.protocol.commit import Commit, Operation
 from headwater.protocol.messages import Problem
 from headwater.replica.replica import Replica
 from headwater.replica.session import Link, Session
-from headwater.runtime.driver import Driver
-from headwater.runtime.transport import Connection, Heard, Lost, Transport
-from headwater.runtime.websocket import WebSocket
+from headwater.runtime.channel.driver import Driver
+from headwater.runtime.channel.transport import Connection, Heard, Lost, Transport
+from headwater.runtime.channel.websocket import WebSocket
 from headwater.server.operation.limits import DEFAULT_SERVER_LIMITS
 from headwater.server.server import Server
 from tests.unit.runtime.kit import QUICK, SPACE, Client, Rig, address, doc, on_loopback, run, serving

@@ -16,7 +16,7 @@ from headwater.data.address import Depth
 from headwater.data.patch import replace
 from headwater.protocol.commit import Commit, Operation, Read
 from headwater.protocol.messages import FromReplica, Hello, Open, Selector, Transact, Watch, encode
-from headwater.runtime.websocket import PATH, WebSocket
+from headwater.runtime.channel.websocket import PATH, WebSocket
 from headwater.server.operation.limits import DEFAULT_SERVER_LIMITS
 from tests.unit.runtime.kit import SPACE, Rig, address, doc, run, serving
 

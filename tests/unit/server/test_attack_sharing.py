@@ -14,10 +14,10 @@ from headwater.engine.sync.host import Host, ThreadHost
 from headwater.errors import HeadwaterError
 from headwater.replica.replica import Replica
 from headwater.replica.session import Session
-from headwater.runtime.driver import Driver
-from headwater.runtime.loopback import Loopback
-from headwater.runtime.retry import Writer
-from headwater.runtime.websocket import WebSocket, WebSocketLimits
+from headwater.runtime.channel.driver import Driver
+from headwater.runtime.channel.loopback import Loopback
+from headwater.runtime.channel.websocket import WebSocket, WebSocketLimits
+from headwater.runtime.writing.retry import Writer
 from tests.unit.runtime.kit import QUICK, SPACE, Rig, address, doc, run, serving
 
 

@@ -10,7 +10,7 @@ from websockets.asyncio.client import connect
 from websockets.typing import Subprotocol
 
 from headwater.protocol.messages import FromReplica, decode_from_replica
-from headwater.runtime.websocket import PATH
+from headwater.runtime.channel.websocket import PATH
 from headwater.server.sync import connection as module
 from tests.unit.runtime.kit import address, run, serving
 

@@ -14,7 +14,7 @@ import pytest
 
 from headwater.cli.app import run
 from headwater.errors import AccessError
-from headwater.runtime.websocket import WebSocket
+from headwater.runtime.channel.websocket import WebSocket
 from headwater.server.operation.keys import Keyring
 from headwater.server.server import check_safe
 from tests.unit.runtime.kit import Rig

@@ -39,7 +39,7 @@ from headwater.protocol.messages import (
     encode,
 )
 from headwater.protocol.verdict import Accepted
-from headwater.runtime.websocket import PATH, WebSocket
+from headwater.runtime.channel.websocket import PATH, WebSocket
 from headwater.server.operation.limits import DEFAULT_SERVER_LIMITS, ServerLimits
 from headwater.server.server import Server
 from tests.unit.runtime.kit import SPACE, Rig, address, doc, run, serving

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headwater.protocol.messages import Hello, Open, Selector, Watch
-from headwater.runtime.websocket import WebSocket
+from headwater.runtime.channel.websocket import WebSocket
 from headwater.server.operation.limits import DEFAULT_SERVER_LIMITS
 from headwater.server.server import Server
 from headwater.server.sync.wire import Wire

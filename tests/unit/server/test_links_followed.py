@@ -12,7 +12,7 @@ import headwater
 from headwater import Cell, Link, Piece, cell, computed, handler, link
 from headwater.engine.admission.access import ACCESS
 from headwater.errors import UpstreamFailedError
-from headwater.runtime.runtime import Runtime
+from headwater.runtime.api.runtime import Runtime
 from tests.scenario.pieces_kit import alone
 from tests.scenario.pieces_kit import run as play
 from tests.unit.server.test_pages import Browser, World, run

@@ -30,7 +30,7 @@ from headwater.protocol.messages import (
 from headwater.protocol.observations import NodeKey, Observations, Observed
 from headwater.protocol.verdict import Accepted, Rejected, RuleRefused
 from headwater.replica.session import MAX_COMMIT_BYTES, MAX_WAVE_BYTES
-from headwater.runtime.websocket import WebSocket, WebSocketLimits
+from headwater.runtime.channel.websocket import WebSocket, WebSocketLimits
 from headwater.server.operation.limits import DEFAULT_SERVER_LIMITS, ServerLimits
 from headwater.server.server import Server
 from headwater.server.sync.backpressure import fit_message, reject_oversize_commits

@@ -15,7 +15,7 @@ from websockets.asyncio.client import connect
 
 import headwater
 from headwater import Cell, Piece, cell, child, computed, each, given, handler, resource
-from headwater.runtime.tasks import Tasks
+from headwater.runtime.core.waiting import Tasks
 from headwater.server.operation.limits import ServerLimits
 from tests.unit.server.test_pages import Browser, World, run
 

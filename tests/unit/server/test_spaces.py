@@ -19,7 +19,7 @@ from headwater.engine.sync.peer import Peer
 from headwater.errors import LimitError, StorageError
 from headwater.protocol.commit import Commit, Operation
 from headwater.protocol.messages import Ack
-from headwater.runtime.websocket import WebSocket
+from headwater.runtime.channel.websocket import WebSocket
 from headwater.server.operation.limits import DEFAULT_SERVER_LIMITS
 from headwater.server.operation.spaces import Spaces
 from tests.unit.runtime.kit import Rig, address, doc, refused, run, serving

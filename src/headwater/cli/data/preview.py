@@ -69,7 +69,7 @@ def preview(
     """
     from headwater.cli.data.stored_nodes import asker, known_of, spaces_of  # noqa: PLC0415 (help is quick)
     from headwater.cli.loading import load  # noqa: PLC0415
-    from headwater.runtime.binding.previewing import preview as previewed  # noqa: PLC0415
+    from headwater.runtime.resume.preview import preview as previewed  # noqa: PLC0415
 
     if not url and not data.is_dir():
         complain(f"{data} is no directory. Name the data with --data, or the server that has it with --url.")

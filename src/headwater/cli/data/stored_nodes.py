@@ -18,9 +18,9 @@ from headwater.errors import HeadwaterError, InvalidValueError
 from headwater.pieces.names import SEPARATOR
 from headwater.protocol.command_messages import Question
 from headwater.protocol.observations import ForeignRead, NodeKey, Observed
-from headwater.runtime.binding.giving import owner_of
-from headwater.runtime.binding.previewing import Known
-from headwater.runtime.binding.records import Record
+from headwater.runtime.pieces.records import Record
+from headwater.runtime.resume.fingerprint import owner_of
+from headwater.runtime.resume.preview import Known
 
 PAGE: Final = 1_000
 MOST_PAGES: Final = 10_000

@@ -214,8 +214,8 @@ def _by_application(directory: Path, asked: Question, app: str) -> Any:
 
 
 async def _answered(directory: Path, asked: Question, module: ModuleType) -> Any:
-    from headwater.runtime.attachment import Embedded  # noqa: PLC0415
-    from headwater.runtime.runtime import Runtime  # noqa: PLC0415
+    from headwater.runtime.api.runtime import Runtime  # noqa: PLC0415
+    from headwater.runtime.channel.backend import Embedded  # noqa: PLC0415
     from headwater.server.commands.command_api import CommandApi  # noqa: PLC0415
 
     async with Embedded(directory) as attachment, Runtime(attachment) as rt:

@@ -35,8 +35,8 @@ from headwater.server.commands.safe_copy import FOLDER, copy_path
 
 if TYPE_CHECKING:
     from headwater.data.address import DocKey
-    from headwater.runtime.binding.previewing import Known
-    from headwater.runtime.binding.shadow import Report as ShadowReport
+    from headwater.runtime.resume.preview import Known
+    from headwater.runtime.resume.shadow_run import Report as ShadowReport
 
 
 def verify(file: str, /, *, resume: str = "", user: User = "", token: Token = "", json: Json = False) -> int:
@@ -255,7 +255,7 @@ class _Copies:
 
 def _shadowed(copies: _Copies, spaces: Sequence[str], *, quiet: bool) -> ShadowReport:
     from headwater.cli.data.stored_nodes import known_of  # noqa: PLC0415 (help is quick)
-    from headwater.runtime.binding.shadow import shadowed  # noqa: PLC0415
+    from headwater.runtime.resume.shadow_run import shadowed  # noqa: PLC0415
     from headwater.server.commands.nodes_json import current_form, nodes_form  # noqa: PLC0415
 
     with Directory(copies.folder) as directory:

@@ -27,10 +27,10 @@ from headwater.cli.output import complain, counted, remark
 from headwater.pieces.declarations import Declaration
 from headwater.pieces.fingerprints.fingerprint import fingerprint_of
 from headwater.pieces.piece import Piece
-from headwater.runtime.binding.renewal import changed, fingerprints, renew
+from headwater.runtime.pieces.code_versions import changed, fingerprints, renew
 
 if TYPE_CHECKING:
-    from headwater.runtime.runtime import Runtime
+    from headwater.runtime.api.runtime import Runtime
 
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)

@@ -25,7 +25,7 @@ from headwater.errors import AuthoringError
 
 if TYPE_CHECKING:
     from headwater.cli.process.reload import Reload
-    from headwater.runtime.runtime import Runtime
+    from headwater.runtime.api.runtime import Runtime
     from headwater.server.server import Server
 
 
@@ -120,7 +120,7 @@ def _reload(app: str, file: Path, module: ModuleType) -> Reload:
 async def _serve(server: Server, module: ModuleType, data: Path, *, json: bool, reloading: Reload | None) -> int:
     """Serve until a signal comes, with the application's own beginning beside it."""
     from headwater.cli.directory import announced, url_of  # noqa: PLC0415 (only where an application runs)
-    from headwater.runtime import entry  # noqa: PLC0415
+    from headwater.runtime.api import entry_points  # noqa: PLC0415 (only where an application runs)
 
     loop = asyncio.get_running_loop()
     served = loop.create_task(server.run_until_stopped(signals=True))
@@ -140,7 +140,7 @@ async def _serve(server: Server, module: ModuleType, data: Path, *, json: bool, 
     watching: asyncio.Task[None] | None = None
     url = url_of(*server.address)
     try:
-        with entry.served(data, server.application().attachment), announced(data, url):
+        with entry_points.served(data, server.application().attachment), announced(data, url):
             begin, beside = getattr(module, "start", None), _beside(module, runtime)
             if begin is not None:
                 begun = loop.create_task(_start(begin, runtime))
@@ -161,7 +161,7 @@ async def _serve(server: Server, module: ModuleType, data: Path, *, json: bool, 
                 say(f"{module.__name__} is at {url}/")
             if reloading is not None:
                 watching = loop.create_task(
-                    reloading.until_reshaped(lambda: (runtime, *entry.taking_part()), lambda: bool(broken))
+                    reloading.until_reshaped(lambda: (runtime, *entry_points.taking_part()), lambda: bool(broken))
                 )
                 watching.add_done_callback(lambda _: server.stop())
             await served

@@ -69,7 +69,7 @@ async def _work(url: str, token: str, spaces: tuple[str, ...], pace: object, *, 
     from headwater.reactions.drain import Pace  # noqa: PLC0415
     from headwater.reactions.port import is_refusal  # noqa: PLC0415
     from headwater.reactions.traces import Attempt, Trace  # noqa: PLC0415
-    from headwater.runtime.runtime import Runtime  # noqa: PLC0415
+    from headwater.runtime.api.runtime import Runtime  # noqa: PLC0415
 
     assert isinstance(pace, Pace)
     address = "ws" + url.removeprefix("http") if url.startswith("http") else url

@@ -31,13 +31,13 @@ from headwater.pieces.piece import Piece
 from headwater.protocol.pages import Place
 from headwater.protocol.reactions import Delivering, QueryReactions, Reactions, ReactionState
 from headwater.replica.document import NOT_HERE
-from headwater.runtime.attachment import Attachment
-from headwater.runtime.binding.bound_reaction import reaction_name, reactions_of, topic_name
-from headwater.runtime.binding.records import classes
-from headwater.runtime.entry import takes_part, taking_part
-from headwater.runtime.loopback import Loopback, LoopbackConnection
-from headwater.runtime.runtime import Runtime
-from headwater.runtime.transport import Heard, Lost, Transport
+from headwater.runtime.api.entry_points import takes_part, taking_part
+from headwater.runtime.api.runtime import Runtime
+from headwater.runtime.channel.backend import Attachment
+from headwater.runtime.channel.loopback import Loopback, LoopbackConnection
+from headwater.runtime.channel.transport import Heard, Lost, Transport
+from headwater.runtime.pieces.records import classes
+from headwater.runtime.reactions.bound import reaction_name, reactions_of, topic_name
 from headwater.server.operation.keys import LOCAL
 from headwater.server.operation.limits import RateLimit
 from headwater.server.operation.service import Service

@@ -25,9 +25,9 @@ from headwater.errors import AbsentError, AccessError, AuthoringError, Headwater
 from headwater.pieces.handles import Failed, Handler, Pending, Ready
 from headwater.pieces.piece import Piece
 from headwater.replica.document import Document
-from headwater.runtime.binding.each_handles import Child_, Each_
-from headwater.runtime.binding.resources import Resource_
-from headwater.runtime.runtime import Runtime
+from headwater.runtime.api.runtime import Runtime
+from headwater.runtime.pieces.children.handles import Child_, Each_
+from headwater.runtime.pieces.resource import Resource_
 
 __all__ = [
     "RIGHT_FOR",

@@ -34,12 +34,12 @@ from headwater.pieces.signature import given
 from headwater.protocol.command_messages import Question
 from headwater.protocol.commit import MAIN
 from headwater.replica.document import NOT_HERE
-from headwater.runtime.binding.each_handles import Each_
-from headwater.runtime.binding.home import Home
-from headwater.runtime.binding.making import WHILE_OPEN
-from headwater.runtime.binding.records import class_named, classes
-from headwater.runtime.entry import taking_part
-from headwater.runtime.runtime import Runtime
+from headwater.runtime.api.entry_points import taking_part
+from headwater.runtime.api.runtime import Runtime
+from headwater.runtime.pieces.children.handles import Each_
+from headwater.runtime.pieces.handles import WHILE_OPEN
+from headwater.runtime.pieces.instance import Home
+from headwater.runtime.pieces.records import class_named, classes
 from headwater.scheduler.node import Node
 from headwater.server.application.member_json import (
     RIGHT_FOR,

@@ -21,13 +21,13 @@ from headwater.errors import AbsentError, AuthoringError
 from headwater.protocol.command_messages import Question
 from headwater.protocol.commit import MAIN
 from headwater.protocol.verdict import Accepted, Collision, as_error
-from headwater.runtime.binding.stored import id_of
+from headwater.runtime.events.event_rows import id_of
 from headwater.server.commands.foreign_reads import ForeignReads
 from headwater.server.commands.nodes_json import last_run_form
 
 if TYPE_CHECKING:
     from headwater.protocol.messages import StoredEvent
-    from headwater.runtime.binding.intents import IntentRow
+    from headwater.runtime.events.table import IntentRow
 
 _ENDS = {
     End.GOES_ON: None,

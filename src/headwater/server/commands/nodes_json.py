@@ -40,8 +40,8 @@ from headwater.protocol.observations import (
     QueryCurrent,
     QueryObservations,
 )
-from headwater.runtime.binding.ingredients import kind_of
-from headwater.runtime.binding.previewing import label_of
+from headwater.runtime.resume.identity import kind_of
+from headwater.runtime.resume.preview import label_of
 from headwater.server.commands.foreign_reads import ForeignReads, ForeignVerdict, spaces_of, undecided
 
 __all__ = ["backlog_form", "current_form", "decode_cursor", "last_run_form", "nodes_form"]

@@ -29,7 +29,7 @@ from headwater.protocol.messages import (
     Verdicts,
     decode_from_replica,
 )
-from headwater.runtime.reception import Reception
+from headwater.runtime.channel.handshake import Reception
 from headwater.server.operation.limits import RateLimit
 from headwater.server.operation.service import Service
 from headwater.server.operation.spaces import SendBuffer

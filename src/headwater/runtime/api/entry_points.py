@@ -1,0 +1,167 @@
+"""Ways in: `open` a directory, `connect` to a server, `run` a program.
+
+Each answers something that can be awaited or entered; leaving waits for what is to be done. Nothing here decides
+anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from contextlib import contextmanager, suppress
+from os import PathLike
+from os.path import realpath
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+from weakref import WeakSet
+
+from headwater.errors import AuthoringError
+from headwater.runtime.api.policy import Policy
+from headwater.runtime.api.runtime import Runtime
+from headwater.runtime.channel.backend import Attachment
+
+__all__ = ["Opening", "connect", "open", "run"]
+
+T_co = TypeVar("T_co", covariant=True)
+R = TypeVar("R")
+
+
+class Opening(Generic[T_co]):
+    """Something that is being opened: await it and close it yourself, or enter it."""
+
+    __slots__ = ("_made", "_make")
+
+    def __init__(self, make: Callable[[], Runtime]) -> None:
+        self._make = make
+        self._made: Runtime | None = None
+
+    async def _open(self) -> Any:
+        if self._made is not None:
+            raise AuthoringError("this was opened already: call open() again for another runtime")
+        self._made = self._make()
+        return self._made
+
+    def __await__(self) -> Generator[Any, None, T_co]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> T_co:
+        made: T_co = await self._open()
+        return made
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        if self._made is not None:
+            await self._made.close()
+
+
+_SERVED: dict[str, Attachment] = {}
+"""Directories that this process serves to others: a program that opens one gets a runtime over the same spaces."""
+_TAKING_PART: WeakSet[Runtime] = WeakSet()
+"""The runtimes that programs opened over these."""
+
+
+@contextmanager
+def served(path: str | PathLike[str], attachment: Attachment) -> Iterator[None]:
+    """While this process serves a directory, opening it means taking part in what is served."""
+    name = realpath(path)
+    _SERVED[name] = attachment
+    try:
+        yield
+    finally:
+        del _SERVED[name]
+
+
+def open(path: str | PathLike[str], /, *, policy: Policy | None = None) -> Opening[Runtime]:
+    """A runtime over a directory of this machine: one file per space, made with its first write."""
+    return Opening(lambda: _opened(path, policy))
+
+
+def _opened(path: str | PathLike[str], policy: Policy | None) -> Runtime:
+    attachment = _SERVED.get(realpath(path))
+    made = Runtime(path if attachment is None else attachment, policy=policy, reacts=True)
+    if attachment is not None:
+        _TAKING_PART.add(made)
+    return made
+
+
+def taking_part() -> tuple[Runtime, ...]:
+    """The runtimes that programs of this process opened over what it serves, and did not close yet."""
+    return tuple(each for each in _TAKING_PART if not each.core.is_closed)
+
+
+def takes_part(runtime: Runtime) -> None:
+    """One more of them, that whoever serves opened itself."""
+    _TAKING_PART.add(runtime)
+
+
+def connect(
+    url: str, /, *, token: str, policy: Policy | None = None, outbox: str | PathLike[str] | None = None
+) -> Opening[Runtime]:
+    """A runtime over the spaces of a server. What is sent in it is kept in the file `outbox`, if one is named, until it
+    has its end: a program that ends before sends it again the next time, and it is handled once."""
+    if not isinstance(url, str) or not url.startswith(("ws://", "wss://", "http://", "https://")):
+        raise AuthoringError(f"connect({url!r}): write the address of a server, like wss://example.org")
+    address = "ws" + url.removeprefix("http") if url.startswith("http") else url
+    return Opening(lambda: Runtime(address, token=token, policy=policy, outbox=outbox))
+
+
+def run(main: Callable[[], Coroutine[Any, Any, R]], /) -> R:
+    """Run a program to its end, also where a loop is running already, as in a notebook."""
+    said: object = main
+    if inspect.iscoroutine(said):
+        said.close()
+        raise AuthoringError("run(main()) was called with what main() made: write headwater.run(main)")
+    return _apart(main) if _is_running() else asyncio.run(_program(main))
+
+
+def _is_running() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+async def _program(main: Callable[[], Coroutine[Any, Any, R]]) -> R:
+    made: Any = main()
+    if not inspect.isawaitable(made):
+        raise AuthoringError(f"run({main!r}) made {made!r}: write async def main()")
+    result: R = await made
+    return result
+
+
+def _apart(main: Callable[[], Coroutine[Any, Any, R]]) -> R:
+    """In a thread of its own. Whoever interrupts the caller interrupts the program, which ends in order."""
+    result: list[R] = []
+    failed: list[BaseException] = []
+    begun: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any] | None]] = []
+
+    async def program() -> R:
+        begun.append((asyncio.get_running_loop(), asyncio.current_task()))
+        return await _program(main)
+
+    def apart() -> None:
+        try:
+            result.append(asyncio.run(program()))
+        except BaseException as error:  # Whoever called gets it.
+            failed.append(error)
+
+    thread = threading.Thread(target=apart, name="headwater.run")
+    thread.start()
+    try:
+        thread.join()
+    except BaseException:
+        while not begun and thread.is_alive():
+            thread.join(0.01)
+        for loop, task in begun:
+            if task is not None and thread.is_alive():
+                with suppress(RuntimeError):  # It came to its end by itself.
+                    loop.call_soon_threadsafe(task.cancel)
+        thread.join()
+        raise
+    if failed:
+        raise failed[0]
+    return result[0]

@@ -1,0 +1,179 @@
+"""Nodes as a program without declarations registers them: a function, and handles that say what it may touch.
+
+Turns handles into what the scheduler wants: documents, a home, an encoder for results. The pieces of an author will
+come to the same specification another way. It runs nothing.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Literal
+
+from headwater.cells.handle import Input
+from headwater.data.value import ABSENT, MaybeValue
+from headwater.errors import AuthoringError
+from headwater.replica.replica import Replica
+from headwater.scheduler.node import STATUS, Node, NodeKind
+from headwater.scheduler.registry import NodeSpec
+
+if TYPE_CHECKING:
+    from headwater.runtime.core.core import Core
+
+Kind = Literal["computation", "effect", "materializer"]
+
+
+class NodeHandle:
+    """A registered node: what is known of it, and what can still be changed."""
+
+    __slots__ = ("_core", "node", "output")
+
+    def __init__(self, core: Core, node: Node, output: Input[Any] | None) -> None:
+        self._core = core
+        self.node = node
+        self.output = output  # where its result is read, if it has one
+
+    def __repr__(self) -> str:
+        return f"<node {self.node.id}>"
+
+    @property
+    def id(self) -> str:
+        return self.node.id
+
+    @property
+    def runs(self) -> int:
+        """Completed runs, failed ones included."""
+        return self.node.runs
+
+    @property
+    def status(self) -> str:
+        return STATUS[self.node.status]
+
+    @property
+    def is_live(self) -> bool:
+        """Whether somebody demands it."""
+        return self.node.live
+
+    def remove(self) -> None:
+        """Take it out, with the nodes that its runs created."""
+        self._core.remove(self.node)
+
+    def set_debounce(self, ms: float) -> None:
+        """Run only when nothing has changed for so long."""
+        self._configure(debounce_us=_us("set_debounce", ms))
+
+    def clear_debounce(self) -> None:
+        """Also the one that was chosen because its runs are slow, for good."""
+        self._core.scheduler.gates.configure(self._open(), debounce_us=0, no_auto=True)
+        self._core.request_tick()
+
+    def set_throttle(self, ms: float) -> None:
+        """Begin at most one run in so long."""
+        self._configure(throttle_us=_us("set_throttle", ms))
+
+    def clear_throttle(self) -> None:
+        self._configure(throttle_us=0)
+
+    def _configure(self, *, debounce_us: int | None = None, throttle_us: int | None = None) -> None:
+        self._core.scheduler.gates.configure(self._open(), debounce_us=debounce_us, throttle_us=throttle_us)
+        self._core.request_tick()
+
+    def _open(self) -> Node:
+        self._core.check_thread()
+        if self.node.removed:
+            raise AuthoringError(f"{self!r} was removed: register it again")
+        return self.node
+
+
+def _us(what: str, ms: float) -> int:
+    if ms <= 0:
+        raise AuthoringError(f"{what}({ms:g}): write how many milliseconds, more than 0")
+    return round(ms * 1_000)
+
+
+def register(
+    core: Core,
+    fn: Callable[[], object],
+    *,
+    kind: Kind,
+    id: str | None,
+    output: Input[Any] | None,
+    writes: Iterable[Input[Any]],
+    envelope: Iterable[Input[Any]],
+    reads: Iterable[Input[Any]],
+    debounce_ms: float,
+    throttle_ms: float,
+    transient: tuple[type[Exception], ...],
+    parent: NodeHandle | None,
+) -> NodeHandle:
+    """Enter a node. Nothing is read and nothing runs before somebody demands it."""
+    name = id or _name(core, fn)
+    try:
+        node_kind = NodeKind(kind)
+    except ValueError:
+        raise AuthoringError(f"kind={kind!r} of {name!r}: write 'computation', 'effect' or 'materializer'") from None
+    if inspect.iscoroutinefunction(fn):
+        raise AuthoringError(f"{name!r} is an async function: a run never awaits. Make it a plain function.")
+    outputs = (*(() if output is None else (output,)), *writes)
+    for each in outputs:
+        if each.path:
+            raise AuthoringError(f"{name!r} writes {each!r}: declare the whole document, or make it a materializer")
+    inside = tuple((each.document, each.path) for each in envelope)
+    open_run = core.current.run
+    creator = open_run.node if open_run is not None and isinstance(open_run.node, Node) else None
+    node = core.register(
+        NodeSpec(
+            id=name,
+            kind=node_kind,
+            fn=fn,
+            home=_home(core, outputs, inside),
+            outputs=tuple(each.document for each in outputs),
+            returns=output is not None,
+            encode=None if output is None else encoder(name, output),
+            envelope=inside,
+            declared=tuple(each.document for each in reads),
+            parent=parent.node if parent is not None else creator,
+            transient=transient,
+            debounce_ms=debounce_ms,
+            throttle_ms=throttle_ms,
+        )
+    )
+    return NodeHandle(core, node, output)
+
+
+def _name(core: Core, fn: Callable[[], object]) -> str:
+    """A name for a function that was given none: where it is written, and a number if it is registered again.
+
+    An attempt that starts again gives out the same names in the same order, so that it takes on what it registered.
+    """
+    name = f"{getattr(fn, '__module__', '?')}.{getattr(fn, '__qualname__', type(fn).__name__)}"
+    for kept in core.scheduler.kept():
+        stem, _, number = kept.id.rpartition(" ")
+        if kept.id == name or (stem == name and number.isdecimal()):
+            return kept.id
+    if core.scheduler.registry.get(name) is None:
+        return name
+    return f"{name} {core.next_number()}"
+
+
+def _home(core: Core, outputs: tuple[Input[Any], ...], envelope: tuple[tuple[Any, Any], ...]) -> Replica:
+    """The space that it writes. What writes nothing is nobody's."""
+    if outputs:
+        return outputs[0].document.home
+    home: Replica = envelope[0][0].home if envelope else core.time.replica
+    return home
+
+
+def encoder(name: str, output: Input[Any]) -> Callable[[object, MaybeValue], MaybeValue]:
+    """How a result becomes what is stored: checked by the type of the output, and told as a difference."""
+    memo = output.memo()
+
+    def encode(result: object, before: MaybeValue) -> MaybeValue:
+        if result is ABSENT:
+            return ABSENT
+        if inspect.iscoroutine(result):
+            result.close()
+            raise AuthoringError(f"{name!r} returned a coroutine: a run never awaits. Make it a plain function.")
+        return memo.merge(before, result)
+
+    return encode

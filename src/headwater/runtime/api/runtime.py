@@ -1,0 +1,419 @@
+"""A runtime on asyncio's loop: spaces, handles and nodes over an engine in this process, behind a server, or none.
+
+The shell around `Core`: it owns the loop's side of it, opens and closes, and lets coroutines wait. What is decided is
+decided below. A runtime belongs to the thread that made it; others reach it through `call`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable
+from datetime import UTC, datetime, timedelta
+from math import inf
+from os import PathLike, fspath
+from types import TracebackType
+from typing import Any, Final, ParamSpec, TypeVar, overload
+
+from headwater.cells.cell import Cell
+from headwater.cells.handle import Input
+from headwater.cells.runtime_port import Subscription
+from headwater.clock import Clock, RealClock
+from headwater.data.value import ABSENT
+from headwater.errors import AuthoringError, HeadwaterError, LimitError, SessionExpiredError
+from headwater.pieces.piece import Piece
+from headwater.reactions.drain import Pace
+from headwater.replica.detached import Detached
+from headwater.replica.replica import Replica
+from headwater.runtime.api.nodes import Kind, NodeHandle, register
+from headwater.runtime.api.policy import Policy
+from headwater.runtime.api.reactions import Reactions
+from headwater.runtime.api.space import Space
+from headwater.runtime.api.threads import Calls, called_here, check_function
+from headwater.runtime.channel.backend import Alone, Attachment, Embedded, Remote
+from headwater.runtime.channel.channel import Attached
+from headwater.runtime.core.core import Core
+from headwater.runtime.core.local_space import LocalSpace
+from headwater.runtime.core.tick_drivers import ByAsyncio
+from headwater.runtime.core.waiting import Tasks
+from headwater.runtime.events.outbox import Outbox
+from headwater.runtime.events.table import IntentRow
+from headwater.runtime.pieces.registry import Pieces
+from headwater.runtime.resume.lazy_resume import explained
+from headwater.scheduler.introspection.causes import Explanation
+from headwater.scheduler.introspection.introspection import Introspection
+from headwater.scheduler.introspection.snapshot import GraphSnapshot
+from headwater.scheduler.limits import SchedulerLimits
+from headwater.scheduler.scheduler import Failure, Scheduler
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+CLOSE_S: Final = 10.0
+"""How long closing waits for what is still to be done."""
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Runtime:
+    """One runtime. Use it as an asynchronous context manager.
+
+    `source` is a directory, the address of a server (`ws://...`), an attachment that several runtimes share, or None
+    for a runtime whose spaces are nowhere but here.
+    """
+
+    def __init__(
+        self,
+        source: str | PathLike[str] | Attachment | None = None,
+        *,
+        token: str = "",
+        clock: Clock | None = None,
+        limits: SchedulerLimits | None = None,
+        policy: Policy | None = None,
+        outbox: str | PathLike[str] | Outbox | None = None,
+        close_s: float = CLOSE_S,
+        observe: bool = True,
+        identity: str | None = None,
+        reacts: bool | None = None,
+        pace: Pace | None = None,
+    ) -> None:
+        """`reacts`: whether it delivers records to reactions; unless said, where it alone has a directory."""
+        self._event_loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._loop = ByAsyncio(self._event_loop)
+        self.core = Core(clock or RealClock(), self._loop, limits)
+        self.core.open_space = self._open_space
+        self.policy = policy or Policy()  # how patient it is, and how much it takes on
+        self.core.observing.window_us = round(self.policy.retry_window_ms * 1_000)
+        self.close_s = close_s  # how long closing waits for what is still to be done
+        self._closed = False
+        self._ending: asyncio.Task[HeadwaterError | None] | None = None  # letting go, once that has begun
+        self._channels: dict[str, Attached] = {}
+        self._calls = Calls(self._event_loop)
+        self._owns = not (source is not None and not isinstance(source, (str, PathLike)))
+        self.attachment = _attachment(source, token)
+        self.tasks = Tasks(self.core)
+        self.observes = observe  # whether what nodes did is told, and asked for when they are here again
+        # Which of several runtimes it is, over restarts. One that has a directory for itself is the only one there.
+        is_alone = self._owns and isinstance(self.attachment, Embedded)
+        self.pieces = Pieces(self, "" if identity is None and is_alone else identity)
+        if (isinstance(self.attachment, Embedded) and self._owns) if reacts is None else reacts:
+            self.pieces.reacting.use(pace)
+        self.reactions = Reactions(self)
+        # What was sent and has no end: in a file that is closed with this runtime, or wherever the caller keeps it.
+        self._outbox = Outbox(fspath(outbox), self.policy.in_outbox) if isinstance(outbox, (str, PathLike)) else None
+        self._loop.drive(self.core)
+        kept = self._outbox if self._outbox is not None else outbox
+        if isinstance(kept, Outbox):
+            self.pieces.handling.storing.use(kept)
+
+    async def __aenter__(self) -> Runtime:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # ---- spaces and cells --------------------------------------------------------------------------
+
+    def space(self, name: str, /, *, user: str = "", session: str = "") -> Space:
+        """A space, for a user whom the application has authenticated. Connecting goes on by itself."""
+        self.core.check_thread()
+        local = self.core.space(name)
+        return Space(self, local, user, self.pieces.windows.called(name, user, session))
+
+    def acting(self, name: str, user: str, session: str) -> Space:
+        """A space, for the session of a run or of a page, which no application named."""
+        self.core.check_thread()
+        return Space(self, self.core.space(name), user, session)
+
+    def _open_space(self, name: str) -> LocalSpace:
+        if self._closed:
+            raise AuthoringError("this runtime is closed: open another one")
+        transport = self.attachment.transport(name)
+        if transport is None:
+            replica = Replica()
+            return self.core.add_space(name, replica, Detached(replica))
+        channel = Attached(self.core, name, transport, token=self.attachment.token, policy=self.policy.retry)
+        local = self.core.add_space(name, channel.replica, channel)
+        local.kept_unread = self.policy.unread_kept
+        self._channels[name] = channel
+        channel.driver.session.runs.is_on = self.observes
+        channel.start(local)
+        self.pieces.handling.takeover.attend(channel)
+        self.pieces.reacting.attend(channel, local)
+        return local
+
+    def class_of(self, space: str, id: str) -> type[Piece] | None:
+        """The class of a piece that is in use here, by its id, which begins the ids of its nodes."""
+        home = self.pieces.known(space, id)
+        return None if home is None else home.cls
+
+    def channel(self, name: str) -> Attached | None:
+        """Who speaks for a space, if somebody does."""
+        return self._channels.get(name)
+
+    def cell(self, space: str, id: str, of: Any, /, *, scope: str = "space", default: Any = ABSENT) -> Cell[Any]:
+        """The handle of a document of a space: what is there, and its type."""
+        return self.core.cell(space, id, of, scope=scope, default=default)
+
+    # ---- nodes -------------------------------------------------------------------------------------
+
+    def register(
+        self,
+        fn: Callable[[], object],
+        /,
+        *,
+        kind: Kind = "computation",
+        id: str | None = None,
+        output: Input[Any] | None = None,
+        writes: Iterable[Input[Any]] = (),
+        envelope: Iterable[Input[Any]] = (),
+        reads: Iterable[Input[Any]] = (),
+        debounce_ms: float = 0,
+        throttle_ms: float = 0,
+        transient: tuple[type[Exception], ...] = (),
+        parent: NodeHandle | None = None,
+    ) -> NodeHandle:
+        """Enter a node: a computation with an output, an effect, or a materializer with an envelope."""
+        return register(
+            self.core,
+            fn,
+            kind=kind,
+            id=id,
+            output=output,
+            writes=writes,
+            envelope=envelope,
+            reads=reads,
+            debounce_ms=debounce_ms,
+            throttle_ms=throttle_ms,
+            transient=transient,
+            parent=parent,
+        )
+
+    # ---- time --------------------------------------------------------------------------------------
+
+    def past(self, when: datetime) -> bool:
+        """Whether a moment has come. Inside a run this wakes its reader when it does."""
+        self.core.check_thread()
+        if when.tzinfo is None:
+            raise AuthoringError(f"past({when.isoformat()}) has no time zone: write datetime(..., tzinfo=timezone.utc)")
+        return self.core.time.past((when - EPOCH) // timedelta(microseconds=1))
+
+    def now(self, *, every_ms: float) -> datetime:
+        """The time, rounded down to a step. Inside a run this wakes its reader at each step."""
+        self.core.check_thread()
+        if not 0 < every_ms < inf:
+            raise AuthoringError(f"now(every_ms={every_ms:g}): write how often it changes, more than 0")
+        return EPOCH + timedelta(microseconds=self.core.time.now(max(1, round(every_ms * 1_000))))
+
+    def wake(self) -> None:
+        """Have what has come due run now. A program that advances a `VirtualClock` itself calls this afterwards."""
+        self.core.wake()
+
+    # ---- waiting -----------------------------------------------------------------------------------
+
+    async def idle(self) -> None:
+        """Nothing is runnable, running or parked on local work. What waits for the network is not waited for."""
+        await self.core.observing.until(lambda: self.core.is_quiet() and self.pieces.is_quiet())
+
+    async def durable(self) -> None:
+        """Every commit made so far has its verdict, those included that wait for their documents to arrive.
+
+        So has every event that was sent here, with what followed from it; and what children of removed keys kept is
+        erased where their `each` says `forget=True`.
+        """
+        await self.core.observing.until(self.pieces.has_ended)
+        await self.written()
+
+    async def written(self) -> None:
+        """Every commit made so far has its verdict."""
+        core = self.core
+        await core.observing.until(self._has_verdicts)
+        for space in core.spaces():
+            if space.ended is not None and not self._is_durable(space):
+                raise space.ended
+
+    def _has_verdicts(self) -> bool:
+        """Nothing waits for a verdict that may still come."""
+        spaces = self.core.spaces()
+        return not self.core.writing.waits() and all(
+            self._is_durable(space) or space.ended is not None for space in spaces
+        )
+
+    def _is_durable(self, space: LocalSpace) -> bool:
+        channel = self._channels.get(space.name)
+        return space.channel.is_durable() and not space.deferred() and (channel is None or not channel.retries)
+
+    async def settled(self, *, through: int | None = None, space: str | None = None) -> None:
+        """Everything that follows from a commit of a space, and from those before it, has run here.
+
+        Without a number: from what is shown here now. Unlike `idle` it waits for documents that are on their way, and
+        for whoever a debounce, a throttle or a retry holds back; for what does not come to an end, as long as `idle`.
+        """
+        if through is not None:
+            names = [each.name for each in self.core.spaces()] if space is None else [space]
+            if len(names) != 1:
+                raise AuthoringError(
+                    f"settled(through={through}): this runtime has {len(names)} spaces; write which one, with space="
+                )
+            channel = self._channels.get(names[0])
+            if channel is not None:
+                await channel.reached(through)
+        await self.core.observing.until(lambda: self.core.is_settled() and self.pieces.resuming.is_quiet())
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until `condition()` is true. It is called again after each change that this runtime shows.
+
+        Raises the reason if the runtime ends first, and any error that `condition` raises.
+        """
+        await self.core.observing.until(condition)
+
+    # ---- errors, threads ---------------------------------------------------------------------------
+
+    def on_error(self, fn: Callable[[BaseException], object], /) -> Subscription:
+        """Hear every failure that nobody awaits. Its notes say whose it is and what made that run."""
+        return self.core.on_error(lambda failure: fn(failure.noted()))
+
+    def on_failure(self, fn: Callable[[Failure], object], /) -> Subscription:
+        """Call `fn` with each failure as `on_error` does, but as a record: node, causes and error."""
+        return self.core.on_error(fn)
+
+    @overload
+    def call(self, fn: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
+    def call(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    def call(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Have a function called on the runtime's thread, and wait for what it returns. For other threads.
+
+        What has to be awaited is awaited there: `rt.call(cart.add.send, line)` answers when that is durable.
+        """
+        check_function(fn)
+        if threading.get_ident() == self._thread:
+            return called_here(fn, args, kwargs)
+        if self._closed:
+            raise AuthoringError("this runtime is closed: open another one")
+        return self._calls.there(fn, args, kwargs)
+
+    # ---- looking inside ----------------------------------------------------------------------------
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """The scheduler of this runtime's nodes."""
+        return self.core.scheduler
+
+    @property
+    def clock(self) -> Clock:
+        return self.core.clock
+
+    @property
+    def resume_counts(self) -> Counter[str]:
+        """How many nodes were resumed without a run ("clean"), and how many were not, by reason."""
+        return self.pieces.resuming.counts
+
+    @property
+    def introspection(self) -> Introspection:
+        return self.core.scheduler.introspection
+
+    def why(self, node: NodeHandle | str) -> Explanation:
+        """The chain of causes of a node's last run. Of one whose piece sleeps: that it does."""
+        if isinstance(node, NodeHandle):
+            return self.introspection.why(node.node)
+        asleep = None if self.introspection.has(node) else explained(self.pieces, node)
+        return asleep or self.introspection.why(node)
+
+    def intents(self) -> tuple[IntentRow, ...]:
+        """Every event that was sent here, from its sending to its end: what it waits for, and to whom it lost."""
+        self.core.check_thread()
+        return self.pieces.handling.intents()
+
+    def graph(self) -> GraphSnapshot:
+        """All nodes, and who reads whom."""
+        return self.introspection.snapshot()
+
+    # ---- the end -----------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Wait for what is to be done here and on the way, for so long at most, and let go of everything."""
+        undone: HeadwaterError | None = None
+        if self._ending is None:
+            try:
+                async with asyncio.timeout(self.close_s):
+                    await self.idle()
+                    await self.durable()
+                    await self.pieces.leaving()
+            except TimeoutError:
+                undone = self._undone()
+            except HeadwaterError as error:
+                undone = error
+        for channel in self._channels.values():
+            channel.tell_runs()
+        # Whoever stops waiting before this may call it again: nothing was let go. From here on it goes on by itself.
+        if self._ending is None:
+            self._closed = True
+            self._calls.close(asyncio.current_task())
+            self._ending = self._event_loop.create_task(self._let_go(undone is None), name="closing a runtime")
+        left = await asyncio.shield(self._ending)
+        undone = undone or left
+        if undone is not None:
+            raise undone
+
+    def _undone(self) -> LimitError:
+        return LimitError(
+            f"closing waited {self.close_s:g} s and {self._left()}: wait for idle() and durable() before, or give it "
+            "more time with close_s="
+        )
+
+    def _left(self) -> str:
+        """What closing leaves behind."""
+        waiting = sum(len(space.replica.pending) + space.deferred() for space in self.core.spaces())
+        left = [f"left {waiting} commits without a verdict"] if waiting else []
+        events = [row.stream for row in self.intents() if row.ended_us is None]
+        if events:
+            left.append(f"{len(events)} events had no end ({', '.join(dict.fromkeys(events[:3]))})")
+        if not self.core.is_quiet():
+            running = [node.id for node in self.core.scheduler.registry if node.is_runnable]
+            named = f" ({', '.join(running[:3])})" if running else ""
+            left.append(f"{len(running) or 'some'} nodes still run{named}")
+        return " and ".join(left) or "something was still to be written"
+
+    async def _let_go(self, is_patient: bool) -> HeadwaterError | None:
+        """Answers with what was left undone, if something was."""
+        closed = SessionExpiredError("this runtime was closed while this was waited for: open another one, and look")
+        try:
+            await self.pieces.reacting.stop()
+            await self.tasks.close()
+            self.core.observing.end(closed)
+            for node in tuple(self.core.scheduler.registry):
+                self.core.remove(node)  # What effects left behind is cleaned up.
+            undone = self._undone() if is_patient and not await self._cleaned_up() else None
+            for channel in self._channels.values():
+                await channel.close(closed)
+        finally:  # Whatever goes wrong, the directory is free for the next one.
+            self._loop.stop()
+            self.core.close()
+            if self._outbox is not None:
+                self._outbox.close()
+            if self._owns:
+                await self.attachment.close()
+        return undone
+
+    async def _cleaned_up(self) -> bool:
+        """What was written by cleaning up has landed, too."""
+        landed: asyncio.Future[None] = self._event_loop.create_future()
+        self.core.observing.when(
+            lambda: landed.done() or self._has_verdicts(), lambda: None if landed.done() else landed.set_result(None)
+        )
+        self.core.request_tick()
+        await asyncio.wait([landed], timeout=self.close_s)
+        return landed.done()
+
+
+def _attachment(source: str | PathLike[str] | Attachment | None, token: str) -> Attachment:
+    if source is None:
+        return Alone()
+    if not isinstance(source, (str, PathLike)):
+        return source
+    where = fspath(source)
+    return Remote(where, token=token) if where.startswith(("ws://", "wss://")) else Embedded(where)

@@ -1,0 +1,171 @@
+"""A space as a program sees it: its cells, for one user, and transactions in it. Everything is the runtime's to do."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
+
+from headwater.cells.cell import Cell
+from headwater.cells.runtime_port import Stream, Topic
+from headwater.data.value import ABSENT
+from headwater.errors import AuthoringError
+from headwater.pieces.piece import Piece
+from headwater.replica.transaction import Transaction
+from headwater.runtime.core.local_space import LocalSpace
+from headwater.runtime.pieces import lifecycle
+from headwater.runtime.writing.tracker import Missing, call_in
+
+if TYPE_CHECKING:
+    from headwater.runtime.api.runtime import Runtime
+    from headwater.runtime.pieces.registry import Pieces
+
+P = ParamSpec("P")
+R = TypeVar("R")
+PieceT = TypeVar("PieceT", bound=Piece)
+Scope = Literal["space", "user", "session"]
+
+
+class Space:
+    """One space of a runtime."""
+
+    __slots__ = ("_runtime", "local", "session", "user")
+
+    def __init__(self, runtime: Runtime, local: LocalSpace, user: str, session: str) -> None:
+        self._runtime = runtime
+        self.local = local
+        self.user = user
+        self.session = session
+
+    def __repr__(self) -> str:
+        return f"<space {self.name}>"
+
+    @property
+    def name(self) -> str:
+        return self.local.name
+
+    @property
+    def seq(self) -> int:
+        """The last commit of the log that is known here, own ones included as soon as they are durable."""
+        replica = self.local.replica
+        return max([replica.confirmed.seq, *(layer.seq for layer in replica.pending.live())])
+
+    def cell(self, id: str, of: Any, /, *, scope: Scope = "space", default: Any = ABSENT) -> Cell[Any]:
+        """The handle of a document: what is there, and its type."""
+        return self._runtime.core.cell(self.name, id, of, scope=self._scope(scope), default=default)
+
+    def stream(self, id: str, of: Any, /) -> Stream[Any]:
+        return self._runtime.core.stream(self.name, id, of)
+
+    def topic(self, id: str, of: Any, /) -> Topic[Any]:
+        return self._runtime.core.topic(self.name, id, of)
+
+    def _scope(self, scope: Scope) -> str:
+        if scope == "space":
+            return scope
+        owner = self.user if scope == "user" else self.session
+        if not owner:
+            raise AuthoringError(f"scope={scope!r} in {self!r}: write rt.space({self.name!r}, {scope}=...)")
+        return f"{scope}:{owner}"
+
+    # ---- pieces ------------------------------------------------------------------------------------
+
+    @property
+    def pieces(self) -> Pieces:
+        return self._runtime.pieces
+
+    def piece(self, what: type[PieceT], name: str, /) -> PieceT:
+        """A piece by its name. It starts nothing; `send`, `pull` and `watch` work on what it has."""
+        self._runtime.core.check_thread()
+        return lifecycle.piece(self, what, name)
+
+    @overload
+    def open(
+        self, what: Callable[[], PieceT], name: str, /, *, setup: Callable[[PieceT], object] | None = ...
+    ) -> Coroutine[Any, Any, PieceT]: ...
+    @overload
+    def open(
+        self, what: PieceT, name: str, /, *, setup: Callable[[PieceT], object] | None = ...
+    ) -> Coroutine[Any, Any, PieceT]: ...
+    def open(self, what: Any, name: str, /, *, setup: Callable[[Any], object] | None = None) -> Any:
+        """Make the piece if it is new, with `setup` in the same transaction, and run it here until it is stopped."""
+        return lifecycle.open_piece(self, what, name, setup, new=False)
+
+    @overload
+    def create(
+        self, what: Callable[[], PieceT], name: str | None = ..., /, *, setup: Callable[[PieceT], object] | None = ...
+    ) -> Coroutine[Any, Any, PieceT]: ...
+    @overload
+    def create(
+        self, what: PieceT, name: str | None = ..., /, *, setup: Callable[[PieceT], object] | None = ...
+    ) -> Coroutine[Any, Any, PieceT]: ...
+    def create(self, what: Any, name: str | None = None, /, *, setup: Callable[[Any], object] | None = None) -> Any:
+        """Make a piece that is not there yet, under a name of its own if none is given, and run it here."""
+        named = self._runtime.core.clock.new_token(8) if name is None else name
+        return lifecycle.open_piece(self, what, named, setup, new=True)
+
+    def find(
+        self, what: type[PieceT], /, *, after: str | None = None, limit: int = lifecycle.PAGE
+    ) -> Coroutine[Any, Any, lifecycle.Page[PieceT]]:
+        """The pieces of a class, page by page."""
+        return lifecycle.find(self, what, after, limit)
+
+    def stop(self, piece: Piece, /) -> Coroutine[Any, Any, None]:
+        """Stop running a piece here. What it keeps stays."""
+        return lifecycle.stop(self, piece)
+
+    def delete(self, piece: Piece, /) -> Coroutine[Any, Any, None]:
+        """Stop a piece and delete what it keeps, for everybody."""
+        return lifecycle.delete(self, piece)
+
+    # ---- transactions ------------------------------------------------------------------------------
+
+    async def transact(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call a function in one transaction, again if what it read is stale; its result once the commit is durable."""
+        core = self._runtime.core
+        core.check_thread()
+
+        def called() -> R:
+            result = fn(*args, **kwargs)
+            if inspect.iscoroutine(result):
+                result.close()
+                raise AuthoringError(
+                    f"transact({_name(fn)}) made a coroutine: a transaction never awaits. Do that before."
+                )
+            return result
+
+        replica = self.local.replica
+        return await self.land(lambda transaction: call_in(core.current, replica, transaction, core.visible, called))
+
+    async def land(self, attempt: Callable[[Transaction], R], *, node: str = "", retries: int | None = None) -> R:
+        """The same for whoever calls it with the transaction itself."""
+        channel = self._runtime.channel(self.name)
+        if channel is None:
+            made = await self._here(attempt, node)
+        else:
+            made = await channel.land(attempt, node=node, retries=retries)
+        self._runtime.core.request_tick()
+        return made
+
+    async def _here(self, attempt: Callable[[Transaction], R], node: str) -> R:
+        """In a space that is nowhere but here nobody is faster, and what is committed stays."""
+        core, replica = self._runtime.core, self.local.replica
+        while True:
+            transaction = replica.begin(node=node)
+            try:
+                made = attempt(transaction)
+            except Missing as missing:
+                replica.drop(transaction)
+                await core.loaded(missing.document)
+                continue
+            except BaseException:
+                replica.drop(transaction)
+                raise
+            core.writing.commit(replica, transaction)
+            core.request_tick()
+            await self._runtime.written()
+            return made
+
+
+def _name(fn: Callable[..., object]) -> str:
+    return getattr(fn, "__name__", type(fn).__name__)

@@ -1,1 +1,0 @@
-"""Binding: how declared pieces become documents, handles and nodes of a runtime."""

@@ -1,0 +1,245 @@
+"""A space that has an engine: the channel of a runtime over a session and its driver.
+
+Whatever the engine says is taken in by the session; afterwards the core is told that something was heard. Waves leave
+when a slice is over, what is written outside a run at once. What was refused for a stale view is the writer's to try
+again. It decides nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, TypeVar
+
+from headwater.data.address import DocKey
+from headwater.errors import HeadwaterError, LimitError, LoadError, SessionExpiredError
+from headwater.protocol.verdict import Conflict, RuleRefused
+from headwater.replica.document import Document
+from headwater.replica.replica import Replica
+from headwater.replica.session import Link, Session
+from headwater.replica.transaction import Transaction
+from headwater.runtime.channel.driver import Driver
+from headwater.runtime.channel.transport import Transport
+from headwater.runtime.core.local_space import LocalSpace
+from headwater.runtime.writing.attempt import Effort
+from headwater.runtime.writing.retry import RetryPolicy, Writer
+from headwater.runtime.writing.tracker import Missing, call_in
+
+if TYPE_CHECKING:
+    from headwater.runtime.core.core import Core
+
+T = TypeVar("T")
+MAX_RETRIES = 1_000
+"""Writes outside any run that are being tried again at the same time."""
+
+
+class _Elsewhere(Exception):
+    """A document of another space is missing, which this space's writer cannot fetch."""
+
+    def __init__(self, missing: Missing) -> None:
+        self.missing = missing
+
+
+class _Broken(Exception):
+    """Something happened here that must not, while what the engine said was taken in."""
+
+
+class Attached:
+    """Speaks for one space of a runtime."""
+
+    __slots__ = ("_closing", "_complained", "_core", "_listening", "_local", "_retries", "driver", "replica", "writer")
+
+    def __init__(
+        self, core: Core, name: str, transport: Transport, *, token: str = "", policy: RetryPolicy | None = None
+    ) -> None:
+        self._core = core
+        self.replica = Replica()
+        session = Session(
+            self.replica, space=name, key=core.clock.new_token(), new_token=core.clock.new_token, token=token
+        )
+        session.keeps_derived = True
+        self.driver = Driver(session, transport, clock=core.clock, on_error=self._complain)
+        self.writer = Writer(self.driver, policy=policy, clock=core.clock)
+        session.on_released = core.request_tick
+        core.on_ended.append(self._other_ended)
+        self._refusals(session)
+        self._complained = ""
+        self._closing = False
+        self._retries: set[asyncio.Task[object]] = set()
+        self._listening: asyncio.Task[None] | None = None
+        self._local: LocalSpace | None = None
+
+    def start(self, space: LocalSpace) -> None:
+        """Connect, and speak for this space from now on."""
+        self._local = space
+        space.retry = self._retry
+        self.driver.start()
+        self._listening = asyncio.get_running_loop().create_task(self._listen(), name=f"space {space.name}")
+
+    async def close(self, why: HeadwaterError) -> None:
+        self._closing = True
+        for task in (*self._retries, *((self._listening,) if self._listening is not None else ())):
+            task.cancel()
+            await asyncio.wait([task])
+        await self.driver.close(why)
+
+    # ---- hearing -----------------------------------------------------------------------------------
+
+    async def _listen(self) -> None:
+        """Tell the core after everything that the session took in, until the driver ends."""
+
+        def heard() -> bool:
+            try:
+                self._core.heard()
+            except Exception as error:  # What is heard is ours to take in: it is a bug of ours, and no end of a space.
+                self._core.broken(error)
+                raise _Broken from error
+            return False
+
+        try:
+            await self.driver.until(heard)
+        except HeadwaterError as error:
+            if not self._closing and self._local is not None:
+                self._core.ended(self._local, error)
+        except _Broken as broken:
+            raise broken.__cause__ or broken from None
+
+    def _other_ended(self, other: LocalSpace) -> None:
+        """Nothing is heard from another space any more: what waits here for verdicts of its commits fails."""
+        why = f"it read commits of space {other.name}, of which it is not known whether they landed: {other.ended}"
+        held = [each.local_seq for each in self.replica.pending.queued() if each.waits and other.is_pending(each.waits)]
+        if held:
+            self.replica.all_rejected(dict.fromkeys(held, RuleRefused("space_ended", why)))
+            self.replica.report()
+            self._core.request_tick()
+
+    def _complain(self, error: HeadwaterError) -> None:
+        """What the driver cannot do now and tries again. The same is told once, not with every try."""
+        if not self._closing and str(error) != self._complained and not isinstance(error, SessionExpiredError):
+            self._complained = str(error)
+            self._core.report(f"space {self.driver.session.space}", error)
+
+    def _refusals(self, session: Session) -> None:
+        to_driver: Callable[[tuple[DocKey, ...], LoadError], object] = session.on_load_failed
+
+        def refused(docs: tuple[DocKey, ...], error: LoadError) -> None:
+            to_driver(docs, error)
+            if self._local is not None:
+                self._core.load_failed(self._local, docs, error)
+
+        session.on_load_failed = refused
+
+    # ---- the channel -------------------------------------------------------------------------------
+
+    def watch(self, docs: Iterable[DocKey]) -> None:
+        self.driver.session.watch(docs)
+        self._core.request_tick()  # Everything that one slice asks for travels together.
+
+    def watch_together(self, docs: Iterable[DocKey], ahead: Iterable[DocKey]) -> None:
+        """Ask for many documents at once, with some that will perhaps be asked for next."""
+        self.driver.session.watch(docs, ahead=ahead)
+        self.driver.flush()
+
+    def unwatch(self, doc: DocKey) -> bool:
+        return self.driver.session.unwatch(doc)
+
+    def flush(self) -> None:
+        self.driver.flush()
+
+    def tell_runs(self) -> None:
+        """Say now what was observed of runs that changed nothing, and would wait for the next commit."""
+        self.driver.session.tell_runs()
+        self.driver.flush()
+
+    def is_up(self) -> bool:
+        """Whether there is a connection."""
+        return self.driver.session.link is Link.UP
+
+    def is_ready(self, conflict: Conflict) -> bool:
+        return self.driver.session.ready(conflict)
+
+    def is_durable(self) -> bool:
+        """Nothing that was committed here still waits for its verdict. What stays here for good is not waited for."""
+        return not self.replica.pending.waiting()
+
+    # ---- writing -----------------------------------------------------------------------------------
+
+    async def transact(self, fn: Callable[[], T]) -> T:
+        """Call a function in a transaction until it lands, by the one policy of retrying."""
+        core, replica = self._core, self.replica
+        return await self.land(lambda transaction: call_in(core.current, replica, transaction, core.visible, fn))
+
+    async def land(
+        self,
+        attempt: Callable[[Transaction], T],
+        *,
+        node: str = "",
+        retries: int | None = None,
+        effort: Effort | None = None,
+    ) -> T:
+        """The same for whoever is given the transaction. What it needs that is not here is fetched, wherever it is."""
+        core, replica, local = self._core, self.replica, self._local
+        assert local is not None
+        loaded: dict[Document, None] = {}
+
+        def attempted(transaction: Transaction) -> T:
+            try:
+                made = attempt(transaction)
+                if transaction.waits:
+                    core.check_decidable(transaction.waits)
+                return made
+            except Missing as missing:
+                if missing.document.home is replica:
+                    loaded[missing.document] = None
+                    raise
+                raise _Elsewhere(missing) from None
+
+        try:
+            while True:
+                try:
+                    return await self.writer.transact(attempted, node=node, retries=retries, effort=effort)
+                except _Elsewhere as elsewhere:
+                    await core.loaded(elsewhere.missing.document)
+        finally:
+            for document in loaded:
+                local.let_be(document)
+
+    def _retry(self, attempt: Callable[[Transaction], object], over: Callable[[], object]) -> None:
+        """A write outside any run met a conflict: it is tried again until it lands, or told to have failed."""
+        if len(self._retries) >= MAX_RETRIES:
+            error = LimitError(f"{MAX_RETRIES} writes are tried again at once: await them, or write less often")
+            self._core.report("a write outside any run", error)
+            over()
+            return
+        task: asyncio.Task[object] = asyncio.get_running_loop().create_task(self.land(attempt))
+        self._retries.add(task)
+        task.add_done_callback(lambda task: self._retried(task, over))
+
+    def _retried(self, task: asyncio.Task[object], over: Callable[[], object]) -> None:
+        self._retries.discard(task)
+        over()
+        if not task.cancelled():
+            error = task.exception()
+            if isinstance(error, Exception):
+                self._core.report("a write outside any run", error)
+
+    @property
+    def retries(self) -> int:
+        """How many writes are being tried again."""
+        return len(self._retries)
+
+    # ---- a number ----------------------------------------------------------------------------------
+
+    async def reached(self, seq: int) -> None:
+        """Everything that is watched is shown as of a seq, or later."""
+        confirmed = self.replica.confirmed
+        if confirmed.seq >= seq:
+            return
+        # The engine says nothing of commits that concern nobody here; what it answers to a question is as of now.
+        marker = DocKey("space", f"barrier {self._core.clock.new_token(8)}")
+        await self.driver.loaded(marker)
+        self.driver.unwatch(marker)
+        if confirmed.seq < seq:
+            raise HeadwaterError(
+                f"space {self.driver.session.space!r} is at {confirmed.seq}: there is no commit {seq} to wait for"
+            )

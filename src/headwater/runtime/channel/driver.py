@@ -1,0 +1,528 @@
+"""The driver of one session: connects, moves messages, connects again, and lets coroutines wait for what happens.
+
+Owns the session's connection and its timers. Resends nothing by itself: the session knows what has to be replayed.
+Everything happens on the event loop's thread. What cannot be mended by connecting again (no access, a session that is
+over, a damaged file) ends the driver, loudly, for everybody who waits.
+
+Acknowledgements that are held back: one stands for all before it, the engine needs one now and then, none is urgent.
+
+So few are sent that they cost nothing, and so many that the engine never waits for one while it has news. Owns the
+timer for the last of them; what is due is sent by whoever it is given to.
+
+How often connecting has led to nothing, how long to wait before the next time, and when there should be none.
+
+Owns the count of a driver's failed connections. A connection that merely stood is no success: one on which the engine
+refuses what is said on every connection stands each time. Never waits and never connects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from headwater.backoff import Backoff
+from headwater.clock import Clock, RealClock
+from headwater.data.address import DocKey
+from headwater.engine.sync.error_codes import lasting_error
+from headwater.errors import AccessError, HeadwaterError, LoadError, ProtocolError, SessionExpiredError, StorageError
+from headwater.protocol.messages import Ack, Answer, FromEngine, FromReplica, Opened, Problem, Query, Sync, Verdicts
+from headwater.replica.pending import Fate
+from headwater.replica.session import Link, Session
+from headwater.runtime.channel.transport import Connection, Heard, Lost, Transport
+
+SOUND_US: Final = 1_000_000  # a connection that got something done for so long is a success,
+LONG_US: Final = 60_000_000  # and for so long even if it was ended for what was said on it
+
+
+class Attempts:
+    """The connections of one driver, as far as they failed."""
+
+    __slots__ = (
+        "_backoff",
+        "_began_us",
+        "_clock",
+        "_down_from_us",
+        "_down_us",
+        "_failures",
+        "_random",
+        "achieved",
+        "refused",
+    )
+
+    def __init__(self, backoff: Backoff, clock: Clock, name: str) -> None:
+        self._backoff = backoff
+        self._clock = clock
+        self._random = clock.randomness(name)
+        self._failures = 0  # since the last success
+        self._began_us = 0
+        self._down_us = 0  # how long there was no connection, so far,
+        self._down_from_us: int | None = clock.monotonic_us()  # and since when there is none; None: there is one
+        self.achieved = False  # something was answered or told on this connection
+        self.refused = False  # it was ended for something that was said on it, which may be said again on the next
+
+    def began(self) -> None:
+        """A connection stands."""
+        self._began_us = self._clock.monotonic_us()
+        if self._down_from_us is not None:
+            self._down_us += self._began_us - self._down_from_us
+            self._down_from_us = None
+        self.achieved = self.refused = False
+
+    def ended(self) -> None:
+        """It is gone."""
+        self._down_from_us = self._clock.monotonic_us()
+        lasted_us = self._clock.monotonic_us() - self._began_us
+        if self.achieved and lasted_us >= (LONG_US if self.refused else SOUND_US):
+            self._failures = 0
+
+    def connected_us(self) -> int:
+        """A clock that stands still while there is no connection."""
+        now_us = self._clock.monotonic_us() if self._down_from_us is None else self._down_from_us
+        return now_us - self._down_us
+
+    def delay_us(self) -> int:
+        """How long to wait before the next one. Counts it."""
+        self._failures += 1
+        return self._backoff.delay_us(self._failures - 1, self._random)
+
+
+def taken_back(ends: int, seen: int) -> Problem:
+    """What this session shows, and what it was told has landed, is not in the log any more: it cannot go on."""
+    return Problem(
+        "session_gone",
+        f"the log of this space ends at seq {ends}, and seq {seen} was seen here. The server was given an older state "
+        "of it, as by restoring a backup. Open a new session.",
+    )
+
+
+TOGETHER: Final = 4  # acknowledgements that become one: half of what an engine has on the way to one peer
+HELD_S: Final = 0.01  # how long one is held back
+
+
+class Acks:
+    """The acknowledgements of one driver."""
+
+    __slots__ = ("_count", "_last", "_send", "_timer")
+
+    def __init__(self, send: Callable[[Ack], object]) -> None:
+        self._send = send
+        self._last: Ack | None = None  # held back, and how many it stands for
+        self._count = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def take(self, acks: list[Ack]) -> Ack | None:
+        """Some more. One that should be sent now, with everything else, or None."""
+        self._last = acks[-1]
+        self._count += len(acks)
+        if self._count >= TOGETHER:
+            now = self._last
+            self.forget()
+            return now
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(HELD_S, self._overdue)
+        return None
+
+    def forget(self) -> None:
+        """Nothing is held back: all was sent, or the connection that it was about is gone."""
+        self._last, self._count = None, 0
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _overdue(self) -> None:
+        self._timer = None
+        if self._last is not None:
+            last = self._last
+            self.forget()
+            self._send(last)
+
+
+RECONNECT: Final = Backoff.exponential(base_ms=25, max_ms=30_000, jitter=0.2)
+
+
+class Driver:
+    """Runs one session over any number of connections. Use it as an asynchronous context manager."""
+
+    __slots__ = (
+        "_acks",
+        "_closing",
+        "_complained",
+        "_connection",
+        "_expected",
+        "_failed_loads",
+        "_flushing",
+        "_gone",
+        "_later",
+        "_line",
+        "_loop",
+        "_on_error",
+        "_task",
+        "_transport",
+        "_waiters",
+        "_yielding",
+        "attempts",
+        "reconnects",
+        "session",
+        "turn",
+    )
+
+    def __init__(
+        self,
+        session: Session,
+        transport: Transport,
+        *,
+        clock: Clock | None = None,
+        backoff: Backoff = RECONNECT,
+        on_error: Callable[[HeadwaterError], object] | None = None,
+    ) -> None:
+        self.session = session
+        self.reconnects = 0
+        self.turn: int | None = None  # how many go before us after a conflict, if the engine said so
+        self._transport = transport
+        self.attempts = Attempts(backoff, clock or RealClock(), f"driver of {session.key}")
+        self._on_error = on_error
+        self._complained: HeadwaterError | None = None  # the last that was told
+        self._line = 0  # the number of the connection that counts; of others nothing is heard any more
+        self._connection: Connection | None = None
+        self._flushing = False
+        self._yielding = False  # verdicts were heard in this turn of the loop, and whoever waited for them goes first
+        self._later: deque[FromEngine] = deque()  # what came after them in the same turn
+        self._acks = Acks(self._acknowledge)
+        self._gone: asyncio.Event = asyncio.Event()
+        self._waiters: list[asyncio.Future[None]] = []
+        self._expected: set[asyncio.Future[Any]] = set()
+        self._failed_loads: dict[DocKey, LoadError] = {}
+        self._closing: HeadwaterError | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[None] | None = None
+        session.on_error = self._complain
+        session.on_load_failed = self._load_failed
+        session.replica.on_error = self._listener_failed
+
+    async def __aenter__(self) -> Driver:
+        self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def start(self) -> None:
+        """Begin to connect. Nothing waits for it: what is here can be used at once."""
+        self._loop = asyncio.get_running_loop()
+        self._task = self._loop.create_task(self._run(), name=f"driver of {self.session.key}")
+
+    async def close(self, why: HeadwaterError | None = None) -> None:
+        """End the connection. With nothing pending the session says goodbye and is over; otherwise it stays as it is,
+        and another driver can take it up. `why` is what everybody gets who still waits."""
+        if self._closing is None:
+            text = f"the driver of session {self.session.key!r} was closed: take the session up with another driver"
+            self._closing = why or SessionExpiredError(text)
+        if self.session.link is Link.UP and not len(self.session.replica.pending):
+            self.session.close()
+            self.flush()
+        self._acks.close()
+        if self._connection is not None:
+            self._connection.close()
+        if self._task is not None:
+            self._task.cancel()
+            try:
+                await self._task
+            except asyncio.CancelledError:
+                self._task = None
+        self._wake()
+
+    # ---- moving messages ---------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Send what the session has to say. Call it after anything that made it say something."""
+        session = self.session
+        session.flush()
+        if session.outgoing and self._connection is not None:
+            messages: list[FromReplica] = [message for message in session.outgoing if not isinstance(message, Ack)]
+            if len(messages) < len(session.outgoing):
+                ack = self._acks.take([message for message in session.outgoing if isinstance(message, Ack)])
+                if ack is not None:
+                    messages.append(ack)
+            session.outgoing.clear()
+            if messages:
+                self._connection.send(messages)
+
+    def _acknowledge(self, ack: Ack) -> None:
+        if self._connection is not None:
+            self._connection.send((ack,))
+
+    def watch(self, docs: Iterable[DocKey], *, follow: bool = False) -> None:
+        """Ask for documents, and for every change of them."""
+        wanted = tuple(docs)
+        for doc in wanted:
+            self._failed_loads.pop(doc, None)
+        self.session.watch(wanted, follow=follow)
+        self.flush()
+
+    def renew(self, token: str) -> None:
+        """Use another access token from now on. Renew before the old one is over: then the connection stays."""
+        self.session.renew(token)
+        self.flush()
+
+    def unwatch(self, doc: DocKey) -> bool:
+        """Let a document go altogether. False: a pending commit is on top of it."""
+        gone = self.session.unwatch(doc)
+        self.flush()
+        return gone
+
+    async def _run(self) -> None:
+        try:
+            await self._run_connections()
+        except Exception as error:
+            # A defect, a transport's or ours: nobody may wait for a driver that does nothing any more.
+            self._listener_failed(error)
+            stopped = SessionExpiredError(f"the driver of session {self.session.key!r} stopped: {error!r}")
+            stopped.__cause__ = error
+            self._complain(stopped)
+            self._end()
+
+    async def _run_connections(self) -> None:
+        while self._closing is None:
+            self._gone.clear()
+            self._line += 1
+            try:
+                self._connection = await self._transport.connect(*self._ears(self._line))
+            except (OSError, TimeoutError) as error:
+                self._complain(ProtocolError(f"no connection: {error}"))
+            except StorageError as error:
+                self._closing = self._closing or error
+                self._complain(error)
+            else:
+                self.attempts.began()
+                self.session.connected()
+                self.flush()
+                await self._gone.wait()
+                self._connection = None
+                self._acks.forget()
+                self.turn = None  # of that connection
+                self.attempts.ended()
+                self.session.lost()
+                self.reconnects += 1
+            if self.session.link is Link.GONE:
+                self._closing = self._closing or SessionExpiredError(f"session {self.session.key!r} is over")
+            self._wake()
+            if self._closing is None:
+                await asyncio.sleep(self.attempts.delay_us() / 1e6)
+
+    def _ears(self, line: int) -> tuple[Heard, Lost]:
+        """What one connection calls. It may hear of its own end, and what came before that, long after the next one."""
+
+        def heard(message: FromEngine) -> None:
+            if line == self._line:
+                self._heard(message)
+
+        def lost(reason: str) -> None:
+            if line == self._line:
+                self._lost(reason)
+
+        return heard, lost
+
+    def _heard(self, message: FromEngine) -> None:
+        """Take in a message, or keep it for the next turn of the loop.
+
+        A Sync follows nearly every verdict in the same bytes. Whoever waits for the verdicts goes on first, and what it
+        sends next is on its way while the rest is taken in.
+        """
+        are_verdicts = isinstance(message, Verdicts)
+        if self._yielding and (self._later or not are_verdicts):
+            self._later.append(message)
+            return
+        self._take_in(message)
+        if are_verdicts and not self._yielding:
+            self._yielding = True
+            asyncio.get_running_loop().call_soon(self._hear_later)  # After whoever was woken just now.
+
+    def _hear_later(self) -> None:
+        self._yielding = False
+        while self._later and not self._yielding:
+            self._heard(self._later.popleft())
+
+    def _hear_rest(self) -> None:
+        """All that came is taken in before anything else happens to the connection."""
+        while self._later:
+            self._take_in(self._later.popleft())
+
+    def _take_in(self, message: FromEngine) -> None:
+        if isinstance(message, Problem) and message.code == "access" and message.fatal:
+            self._closing = AccessError(message.message)
+            self._end()
+            return
+        # fault driver.damaged_space_tried_again: lasting = None
+        lasting = lasting_error(message) if isinstance(message, Problem) else None
+        if lasting is not None:
+            self._closing = lasting
+            self._complain(lasting)
+            self._end()
+            return
+        if isinstance(message, Sync) and message.turn is not None:
+            self.turn = message.turn
+        elif isinstance(message, Opened) and message.seq < self.session.replica.confirmed.seq:
+            message = taken_back(message.seq, self.session.replica.confirmed.seq)
+        try:
+            self.session.receive(message)
+        except ProtocolError as error:
+            if error is not self._complained:  # The engine's own problems came through on_error.
+                self._complain(error)
+            self.attempts.refused = True
+            self._end()  # Either way this connection cannot go on.
+            return
+        if self.session.link is Link.UP:
+            self.attempts.achieved = self.attempts.achieved or not isinstance(message, Opened | Problem)
+        elif self.session.link is Link.GONE:
+            self._end()
+            return
+        self._wake()
+        if self.session.outgoing:
+            self.flush_soon()
+
+    def flush_soon(self) -> None:
+        """Send after whoever was woken just now has run: what they have to say travels with it."""
+        if not self._flushing:
+            self._flushing = True
+            asyncio.get_running_loop().call_soon(self._flush_now)
+
+    def _flush_now(self) -> None:
+        self._flushing = False
+        self.flush()
+
+    def _lost(self, reason: str) -> None:
+        self._hear_rest()
+        if self._closing is None and not self._gone.is_set():
+            self._complain(ProtocolError(f"the connection was lost: {reason}"))
+        self._line += 1
+        self._gone.set()
+
+    def _end(self) -> None:
+        self._line += 1
+        self._later.clear()
+        if self._connection is not None:
+            self._connection.close()
+        self._gone.set()
+        self._wake()
+
+    def _complain(self, error: HeadwaterError) -> None:
+        if isinstance(error, SessionExpiredError) and self._closing is None:
+            self._closing = error  # It says why, to everybody who waits.
+        self._complained = error
+        if self._on_error is not None:
+            try:
+                self._on_error(error)
+            except Exception as raised:
+                self._listener_failed(raised)
+
+    def _listener_failed(self, error: Exception) -> None:
+        """A listener or callback of the program raised. The session took the message in all the same."""
+        message = f"what session {self.session.key!r} had to say was not taken well"
+        asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
+
+    def _load_failed(self, docs: tuple[DocKey, ...], error: LoadError) -> None:
+        for doc in docs:
+            self._failed_loads[doc] = error
+
+    # ---- waiting -----------------------------------------------------------------------------------
+
+    async def until(self, holds: Callable[[], bool], *, within_us: int | None = None) -> bool:
+        """Wait until something about the session holds, or for so long. Answers whether it does.
+
+        Raises what ended the driver, if that comes first.
+        """
+        if holds():
+            return True
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + (within_us or 0) / 1e6
+        while not holds():
+            if self._closing is not None:
+                raise self._closing
+            if within_us is not None and loop.time() >= ends_at:
+                return False
+            waiter: asyncio.Future[None] = loop.create_future()
+            self._waiters.append(waiter)
+            timer = loop.call_at(ends_at, _let_go, waiter) if within_us is not None else None
+            try:
+                await waiter
+            finally:
+                if timer is not None:
+                    timer.cancel()
+        return True
+
+    def _wake(self) -> None:
+        if self._waiters:
+            waiters, self._waiters = self._waiters, []
+            for waiter in waiters:
+                _let_go(waiter)
+        if self._closing is not None:
+            for future in self._expected:
+                if not future.done():  # It leaves the set only in the next turn of the loop.
+                    future.set_exception(self._closing)
+            self._expected.clear()
+
+    def expected(self) -> asyncio.Future[Any]:
+        """A future for something that the session will say, and that fails if the driver ends before."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._expected.add(future)
+        future.add_done_callback(self._expected.discard)
+        if self._closing is not None:
+            future.set_exception(self._closing)
+        return future
+
+    async def opened(self) -> None:
+        """The session is open over a connection."""
+        await self.until(lambda: self.session.link is Link.UP)
+
+    async def loaded(self, *docs: DocKey, follow: bool = False) -> None:
+        """These documents are watched and here. LoadError: the engine refused one of them."""
+        self.watch(docs, follow=follow)
+        replica, failed = self.session.replica, self._failed_loads
+        await self.until(lambda: all(replica.is_here(doc) or doc in failed for doc in docs))
+        for doc in docs:
+            if doc in failed:
+                raise failed.pop(doc)
+
+    async def durable(self) -> None:
+        """Every commit made so far has its verdict."""
+        last = max((layer.local_seq for layer in self.session.replica.pending.live()), default=0)
+        await self.until(lambda: not self._waits_for_verdict(last))
+
+    def _waits_for_verdict(self, last: int) -> bool:
+        live = self.session.replica.pending.live()
+        return any(layer.local_seq <= last and layer.fate is not Fate.ACCEPTED for layer in live)
+
+    async def synced(self) -> None:
+        """Nothing is pending and nothing is loading: what is shown is what the engine's log said."""
+        session = self.session
+        await self.until(
+            lambda: session.link is Link.UP and not len(session.replica.pending) and not session.is_loading()
+        )
+
+    async def query(self, query: Query) -> Answer:
+        """Ask once. LoadError: refused, or no connection."""
+        await self.opened()
+        reply: asyncio.Future[Answer | LoadError] = asyncio.get_running_loop().create_future()
+
+        def answered(answer: Answer | LoadError) -> None:
+            if not reply.done():
+                reply.set_result(answer)
+
+        self.session.query(query, answered)
+        self.flush()
+        await self.until(lambda: reply.done() or self.session.link is not Link.UP)
+        if not reply.done():
+            raise LoadError("the connection was lost before the answer came. Ask again.")
+        answer = reply.result()
+        if isinstance(answer, LoadError):
+            raise answer
+        return answer
+
+
+def _let_go(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

@@ -1,0 +1,103 @@
+"""The loopback: a session and its engine in one process, without bytes.
+
+Messages are immutable, so they are handed over as they are. The engine's answers cross from its thread to the event
+loop's, with one wake-up for all that came meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from headwater.engine.limits import DEFAULT_LIMITS, Limits
+from headwater.engine.sync.error_codes import problem_code
+from headwater.engine.sync.host import Host
+from headwater.errors import HeadwaterError
+from headwater.protocol.messages import FromEngine, FromReplica, Problem
+from headwater.runtime.channel.handshake import Authenticate, Reception
+from headwater.runtime.channel.transport import Heard, Lost
+
+
+def trusted(_: str) -> str:
+    """Everybody in this process acts for the process itself, which has no name and may do anything."""
+    return ""
+
+
+class Loopback:
+    """Connects to hosts of this process."""
+
+    __slots__ = ("_authenticate", "_host_of", "_limits")
+
+    def __init__(
+        self,
+        host_of: Callable[[str], Host],
+        *,
+        authenticate: Authenticate = trusted,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        self._host_of = host_of
+        self._authenticate = authenticate
+        self._limits = limits
+
+    async def connect(self, heard: Heard, lost: Lost) -> LoopbackConnection:
+        connection = LoopbackConnection(heard, lost, asyncio.get_running_loop())
+        connection.reception = Reception(connection.deliver, self._authenticate, self._host_of, self._limits)
+        return connection
+
+
+class LoopbackConnection:
+    """Both ends of a connection that cannot fail, only be closed."""
+
+    __slots__ = ("_closed", "_heard", "_inbox", "_loop", "_lost", "_scheduled", "reception")
+
+    reception: Reception
+
+    def __init__(self, heard: Heard, lost: Lost, loop: asyncio.AbstractEventLoop) -> None:
+        self._heard = heard
+        self._lost = lost
+        self._loop = loop
+        self._inbox: deque[FromEngine] = deque()
+        self._scheduled = False
+        self._closed = False
+
+    def send(self, messages: Iterable[FromReplica]) -> None:
+        for message in messages:
+            if self._closed:
+                return
+            try:
+                self.reception.receive(message)
+            except HeadwaterError as error:
+                self.deliver(Problem(problem_code(error), str(error)))
+
+    def close(self) -> None:
+        self._end("it was closed here")
+
+    def deliver(self, message: FromEngine) -> None:
+        """Any thread. Appending comes first: whoever finds a wake-up scheduled knows that it will see this, too."""
+        if self._closed:
+            return
+        self._inbox.append(message)
+        if self._scheduled and not self._loop.is_closed():
+            return
+        self._scheduled = True
+        try:
+            self._loop.call_soon_threadsafe(self._drain)
+        except RuntimeError:
+            # The loop was closed with this connection open: nobody is there, and the engine's thread must not fail.
+            self._closed = True
+            self.reception.lost()
+
+    def _drain(self) -> None:
+        self._scheduled = False
+        while self._inbox and not self._closed:
+            message = self._inbox.popleft()
+            self._heard(message)
+            if isinstance(message, Problem) and message.fatal:
+                self._end(message.message)
+
+    def _end(self, reason: str) -> None:
+        if not self._closed:
+            self._closed = True
+            self.reception.lost()
+            self._loop.call_soon(self._lost, reason)

@@ -1,0 +1,388 @@
+"""Looking from outside: pulls, sinks, watches, and waiting for something to hold.
+
+Each look is an effect of its own, so that it is demanded, fresh and value-gated like everything else. Callbacks are
+called outside any run, with the latest value; what they read is not tracked. What they write comes from the look, not
+from outside: one that answers itself spends its runs and is held back (I6). What is absent is waited for; what could
+not be computed is told by whoever could not, and raised by a pull.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any, cast
+
+from headwater.cells.handle import Input
+from headwater.cells.runtime_port import Subscription
+from headwater.errors import AbsentError, AuthoringError, HeadwaterError, NotSettlingError, UpstreamFailedError
+from headwater.replica.document import Document
+from headwater.replica.feed import Notification
+from headwater.replica.replica import Replica
+from headwater.scheduler.failures import INTERRUPTS, as_failure
+from headwater.scheduler.node import CLEAN, Node, NodeKind
+from headwater.scheduler.registry import NodeSpec
+
+if TYPE_CHECKING:
+    from headwater.runtime.core.core import Core
+
+
+class Look:
+    """One effect that looks at a handle, and what it saw."""
+
+    __slots__ = ("error", "node", "values")
+
+    def __init__(self) -> None:
+        self.node: Node | None = None
+        self.values: list[Any] = []  # the latest, if nobody has taken it
+        self.error: Exception | None = None
+
+    @property
+    def name(self) -> str:
+        return "a look" if self.node is None else self.node.id
+
+
+class Sink(Look):
+    """One that calls a function, outside any run, with the latest value."""
+
+    __slots__ = ("_core", "_handle", "_on_closed", "fn", "foreign", "group", "subscription")
+
+    def __init__(
+        self,
+        core: Core,
+        handle: Input[Any],
+        fn: Callable[[Any], object],
+        group: object | None,
+        on_closed: Callable[[Sink], object],
+    ) -> None:
+        super().__init__()
+        self._core = core
+        self._handle = handle
+        self._on_closed = on_closed
+        self.fn = fn
+        self.group = group
+        self.foreign = True  # whether somebody outside its group changed what it reads, since it last ran
+        self.subscription = Subscription(self._close)
+
+    def is_like(self, handle: Input[Any], group: object | None) -> bool:
+        known = self._handle
+        return known.document is handle.document and known.path == handle.path and self.group == group
+
+    def run(self) -> None:
+        """What its effect does."""
+        try:
+            value = self._handle.get()
+        except (AbsentError, UpstreamFailedError):
+            self.values.clear()
+            self.foreign = True  # What comes next is news, whoever made it.
+            return
+        if self.group is not None:
+            foreign, self.foreign = self.foreign, False
+            if not foreign:
+                return  # It is an echo of what the caller did.
+        if not self.values:
+            self._core.afterwards(self._deliver)
+        self.values[:] = [value]
+
+    def _deliver(self) -> None:
+        if self.values:
+            marks = self._core.scheduler.marks
+            marks.running = self.node  # I6: what it writes comes from here, not from outside.
+            try:
+                result = self.fn(self.values.pop())
+                if inspect.iscoroutine(result):
+                    result.close()
+                    raise AuthoringError(f"{self.name} returned a coroutine: nothing awaits it. Write watch() instead.")
+            except INTERRUPTS:
+                raise
+            except BaseException as error:  # An observer's failure is its own. Whoever is told of it acts for it.
+                self._core.report("an observer", as_failure(error))
+            finally:
+                marks.running = None
+
+    def _close(self) -> None:
+        self.values.clear()
+        if self.node is not None:
+            self._core.remove(self.node)
+        self._on_closed(self)
+
+
+class Body:
+    """What follows on one value of a watch, as far as it goes without waiting for anything: one step of one task."""
+
+    __slots__ = ("_loop", "_task", "node")
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task(self._loop)
+
+    def is_open(self) -> bool:
+        return self._task is not None and asyncio.current_task(self._loop) is self._task
+
+
+class Patience:
+    """How long somebody waits, from the first time that there is something to wait for."""
+
+    __slots__ = ("_cancel", "_core", "_is_over", "_window_us")
+
+    def __init__(self, core: Core, window_us: int) -> None:
+        self._core = core
+        self._window_us = window_us
+        self._cancel: Callable[[], None] | None = None
+        self._is_over = False
+
+    def is_over(self) -> bool:
+        if self._cancel is None:
+            gates = self._core.scheduler.gates
+            self._cancel = gates.alarm(gates.now_us() + self._window_us, self._late)
+        return self._is_over
+
+    def _late(self) -> None:
+        self._is_over = True
+        self._core.observing.look()
+
+    def end(self) -> None:
+        if self._cancel is not None:
+            self._cancel()
+
+
+class Observing:
+    """Everybody who looks from outside at one runtime."""
+
+    __slots__ = ("_body", "_core", "_count", "_ended", "_followed", "_grouped", "_waiting", "window_us")
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._count = 0
+        self._body: Body | None = None  # the one that goes on now, if it does
+        self._ended: Exception | None = None
+        self._waiting: list[tuple[Callable[[], bool], Callable[[], object]]] = []
+        self._grouped: dict[Sink, None] = {}  # sinks with a group
+        self.window_us = 30_000_000  # how long a pull waits for what is held back
+        self._followed: dict[Replica, Callable[[], None]] = {}  # whose changes they hear; nobody's if there are none
+
+    # ---- waiting -----------------------------------------------------------------------------------
+
+    def when(self, holds: Callable[[], bool], act: Callable[[], object]) -> None:
+        """Act once, as soon as something holds."""
+        if holds():
+            act()
+        else:
+            self._waiting.append((holds, act))
+
+    def look(self) -> None:
+        """Something happened: whoever waited for it goes on."""
+        if self._waiting:
+            waiting, self._waiting = deque(self._waiting), []
+            try:
+                while waiting:
+                    holds, act = waiting.popleft()
+                    if holds():
+                        act()
+                    else:
+                        self._waiting.append((holds, act))
+            finally:
+                self._waiting += waiting  # One that raises takes nobody else along.
+
+    def is_awaited(self) -> bool:
+        """Whether somebody waits for something to hold."""
+        return bool(self._waiting)
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Wait until something holds. Raises what ended the runtime, if that comes first, and what `holds` raises."""
+        if holds():
+            return
+        if self._ended is not None:
+            raise self._ended
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def is_over() -> bool:
+            """In the moment in which it holds or all is over: a moment later there may be nothing left to ask."""
+            if not future.done():
+                try:
+                    if holds():
+                        future.set_result(None)
+                    elif self._ended is not None:
+                        future.set_exception(self._ended)
+                except Exception as error:  # Whoever waits asked for it: nobody else fails with it.
+                    future.set_exception(error)
+            return future.done()
+
+        self.when(is_over, lambda: None)
+        await future
+
+    def end(self, error: HeadwaterError) -> None:
+        """The runtime is over: nobody waits any longer."""
+        self._ended = error
+        self.look()
+
+    # ---- looking -----------------------------------------------------------------------------------
+
+    def _effect(self, what: str, handle: Input[Any], fn: Callable[[], object], id: str = "") -> Node:
+        self._count += 1
+        spec = NodeSpec(
+            id=id or f"{what} {self._count} of {handle!r}",
+            kind=NodeKind.EFFECT,
+            fn=fn,
+            home=handle.document.home,
+            returns=False,
+            no_auto_debounce=what == "pull",
+        )
+        return self._core.register(spec)
+
+    async def pull(self, handle: Input[Any]) -> Any:
+        """Demand it, wait until it is fresh, and let go."""
+        look = Look()
+
+        def run() -> None:
+            look.values, look.error = [], None
+            try:
+                look.values = [handle.get()]
+            except Exception as error:  # Whoever awaits this gets it.
+                look.error = error
+
+        node = look.node = self._effect("pull", handle, run)
+        outcome: list[tuple[Any, Exception | None]] = []
+        patience = Patience(self._core, self.window_us)
+
+        def is_fresh() -> bool:
+            """What it is worth in the moment it is fresh: something may change before whoever awaits it goes on."""
+            if not outcome:
+                if self._core.scheduler.is_fresh(node):
+                    held = self._held_above(node)
+                    if held and not patience.is_over():
+                        return False
+                    unsettled = [each.id for each in held if each.gate is not None and each.gate.is_held]
+                    if unsettled:
+                        outcome.append(((), self._not_settling(handle, unsettled)))
+                    elif not (isinstance(look.error, UpstreamFailedError) and self._is_tried_again(node)):
+                        outcome.append((look.values, look.error or node.error))
+                elif (cannot := self._cannot(node)) is not None:
+                    outcome.append(((), cannot))
+            return bool(outcome)
+
+        try:
+            await self.until(is_fresh)
+        finally:
+            patience.end()
+            self._core.remove(node)
+        values, error = outcome[0]
+        if error is not None:
+            raise error
+        return values[0]
+
+    def _held_above(self, node: Node) -> list[Node]:
+        """Who above a look has to run again, and waits for its time: what was read of it is older than it has to be.
+
+        Whom its author holds back for longer than anybody waits is read as it is.
+        """
+        gates = self._core.scheduler.gates
+        until = gates.now_us() + self.window_us
+        held = {
+            each
+            for each in gates.waiting()
+            if each.outputs and each.is_runnable and each.gate and (each.gate.is_held or each.gate.eligible_at < until)
+        }
+        return [above for above in self._core.scheduler.graph.above(node) if above in held] if held else []
+
+    def _not_settling(self, handle: Input[Any], held: list[str]) -> NotSettlingError:
+        return NotSettlingError(
+            f"{handle!r} did not settle in {self.window_us / 1e6:g} s: look at {', '.join(held[:5])}, or read what is "
+            "visible now with get()"
+        )
+
+    def _cannot(self, node: Node) -> Exception | None:
+        """Why it will not run, if what it waits for will not come."""
+        if self._ended is not None:
+            return self._ended
+        if node.removed:
+            return HeadwaterError(f"{node.id} was removed: look again with another pull()")
+        if node.loading is not None:
+            return self._core.why_not(node.loading)
+        graph = self._core.scheduler.graph
+        # A materializer that may write what it looks at waits for something that will not come.
+        waits = [above.loading for above in graph.above(node) if above.loading] if graph.has_envelopes else []
+        return next((why for each in waits if (why := self._core.why_not(each)) is not None), None)
+
+    def _is_tried_again(self, node: Node) -> bool:
+        """Whether something above a look failed and is tried again by itself, so that its failure is not the end."""
+        seen: dict[Node, None] = {}
+        waiting = [node]
+        while waiting:
+            for spot in waiting.pop().reads:
+                for writer in () if spot is None else cast(Document, spot.document).writers:
+                    if isinstance(writer, Node) and writer.error is not None and writer not in seen:
+                        if writer.failures and writer.status != CLEAN and self._cannot(writer) is None:
+                            return True
+                        seen[writer] = None
+                        waiting.append(writer)
+        return False
+
+    def sink(self, handle: Input[Any], fn: Callable[[Any], object], group: object | None) -> Subscription:
+        """Call with the value now and after every change of it that was not made with the same group."""
+        if inspect.iscoroutinefunction(fn):
+            raise AuthoringError(f"sink of {handle!r} is an async function: write `async for v in x.watch()` instead")
+        return self._sink(handle, fn, group).subscription
+
+    def _sink(self, handle: Input[Any], fn: Callable[[Any], object], group: object | None) -> Sink:
+        for node in self._core.scheduler.kept():  # An attempt that starts again takes its sinks on.
+            known = getattr(node.fn, "__self__", None)
+            if isinstance(known, Sink) and known.is_like(handle, group):
+                known.fn = fn
+                self._effect("sink", handle, known.run, node.id)
+                return known
+        sink = Sink(self._core, handle, fn, group, self._ungroup)
+        sink.node = self._effect("sink", handle, sink.run)
+        if group is not None:
+            self._grouped[sink] = None
+            for space in self._core.spaces():
+                self.follow(space.replica)
+        return sink
+
+    def follow(self, replica: Replica) -> None:
+        """Listen to what a replica shows, after the scheduler: sinks with a group have to know who changed it."""
+        if self._grouped and replica not in self._followed:
+            self._followed[replica] = replica.feed.subscribe(self._told)
+
+    def _ungroup(self, look: Sink) -> None:
+        self._grouped.pop(look, None)
+        if not self._grouped:
+            while self._followed:
+                self._followed.popitem()[1]()
+
+    def _told(self, notification: Notification) -> None:
+        for look in self._grouped:
+            node = look.node
+            if node is None or look.foreign or notification.group == look.group:
+                continue
+            if node.causes and any(cause is notification for cause in node.causes.values()):
+                look.foreign = True
+
+    async def watch(self, handle: Input[Any]) -> AsyncIterator[Any]:
+        """The value now, then the latest whenever it changed."""
+        latest: list[Any] = []
+        sink = self._sink(handle, lambda value: latest.__setitem__(slice(None), [value]), None)
+        node = sink.node
+        assert node is not None
+        try:
+            while True:
+                await self.until(lambda: bool(latest))
+                value = latest[-1]
+                latest.clear()
+                self._body = body = Body(node)
+                asyncio.get_running_loop().call_soon(self._passed, body)
+                yield value
+        finally:
+            sink.subscription.close()
+
+    def _passed(self, body: Body) -> None:
+        """The step that it was is over: whatever its task does next is done at its own pace."""
+        if self._body is body:
+            self._body = None
+
+    def author(self) -> Node | None:
+        """The watch that made the write which is made now, if one did."""
+        body = self._body
+        return body.node if body is not None and body.is_open() else None

@@ -1,0 +1,128 @@
+"""Work of a runtime that is awaited: tasks that nobody awaits, waiting for a time, and at most so many at once.
+
+Time is the runtime's clock, so that a virtual one moves it. What fails here and is nobody's is told on the error
+channel. Everything ends with the runtime.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from headwater.runtime.core.core import Core
+
+T = TypeVar("T")
+
+
+def _looked_at(task: asyncio.Task[Any]) -> None:
+    """Whoever waits for it may be cancelled in the very moment in which it ends: then what it raised is nobody's."""
+    if not task.cancelled():
+        task.exception()
+
+
+class Tasks:
+    """The tasks of one runtime."""
+
+    __slots__ = ("_core", "_endless", "_limits", "_running", "is_closed")
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._running: set[asyncio.Task[Any]] = set()
+        self._endless: set[asyncio.Task[Any]] = set()  # those among them that go on until they are cancelled
+        self._limits: dict[object, asyncio.Semaphore] = {}
+        self.is_closed = False
+
+    def __len__(self) -> int:
+        """How many have an end to be waited for."""
+        return len(self._running) - len(self._endless)
+
+    def spawn(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
+        """Have it done, whoever waits for it."""
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._running.add(task)
+        task.add_done_callback(self._over)
+        return task
+
+    def keep(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Have it go on until it is cancelled. Nobody waits for its end."""
+        task = self.spawn(work, name)
+        self._endless.add(task)
+        return task
+
+    def begin(self, work: Coroutine[Any, Any, object], name: str) -> None:
+        """Have it done, with nobody waiting for it. Once the runtime is closed, nothing begins."""
+        if self.is_closed:
+            work.close()
+        else:
+            task = self.spawn(work, name)
+            assert not task.done()
+
+    def _over(self, task: asyncio.Task[Any]) -> None:
+        self._running.discard(task)
+        self._endless.discard(task)
+        if not task.cancelled():
+            error = task.exception()
+            if isinstance(error, Exception):
+                self._core.report(task.get_name(), error)
+        self._core.observing.look()
+
+    async def elapsed(self, us: int) -> None:
+        """Wait so long, by the runtime's clock."""
+        core = self._core
+        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        cancel = core.scheduler.gates.alarm(
+            core.clock.monotonic_us() + max(0, us), lambda: None if over.done() else over.set_result(None)
+        )
+        try:
+            await over
+        finally:
+            cancel()
+
+    async def until(self, holds: Callable[[], bool], us: int) -> None:
+        """Wait until something holds, so long at most."""
+        late: list[None] = []
+
+        def over() -> None:
+            late.append(None)
+            self._core.observing.look()
+
+        cancel = self._core.scheduler.gates.alarm(self._core.clock.monotonic_us() + max(0, us), over)
+        try:
+            await self._core.observing.until(lambda: bool(late) or holds())
+        finally:
+            cancel()
+
+    async def within(self, work: Coroutine[Any, Any, T], timeout_ms: float | None) -> T:
+        """Await it for so long at most. TimeoutError: it took longer, and was cancelled."""
+        if timeout_ms is None:
+            return await work
+        task = asyncio.get_running_loop().create_task(work)
+        task.add_done_callback(_looked_at)
+        late = asyncio.get_running_loop().create_task(self.elapsed(round(timeout_ms * 1_000)))
+        try:
+            await asyncio.wait((task, late), return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                return task.result()
+            raise TimeoutError(f"it took longer than {timeout_ms:g} ms")
+        finally:
+            for each in (task, late):
+                if not each.done():
+                    each.cancel()
+            await asyncio.wait((task, late))
+
+    def at_most(self, what: object, limit: int) -> asyncio.Semaphore:
+        """A turn among so many of the same kind."""
+        found = self._limits.get(what)
+        if found is None:
+            found = self._limits[what] = asyncio.Semaphore(limit)
+        return found
+
+    async def close(self) -> None:
+        """End what is still under way."""
+        self.is_closed = True
+        for task in tuple(self._running):
+            task.cancel()
+        if self._running:
+            await asyncio.wait(tuple(self._running))

@@ -1,0 +1,521 @@
+"""Attempting: an event is handled in one transaction per attempt, on fresh values, until that lands or fails for good.
+
+An attempt that reads something that is not fresh is dropped; what was missing runs or arrives, and the handler is
+called again (I4). A no that stands on something undecided is asked again once that is decided. With its writes the
+transaction carries the event's receipt, what it sends, and the condition under which it may land at all. When it is
+tried again is the writer's to say.
+
+The course of one event through the writer: its turns, and what follows the moment a verdict is heard.
+
+A rejected event goes back to its place in the lane before anything else is dispatched. What an attempt launched is
+started when its commit is made and stopped when that falls. That it was handled before is no failure: whoever sent it
+gets what came of the first handling. It decides no delay.
+
+Rights of whoever stored an event that is taken up: they may have no more than they may ask for.
+
+A space's writers can store any event in it, for any handler of any space. Whoever takes it up has rights of its own,
+which are not theirs. What the application itself stored was checked where it came from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from headwater.cells.handle import Input
+from headwater.data.trace import EventAttempted, EventRejected
+from headwater.data.value import ABSENT, Value
+from headwater.engine.admission.access import ACCESS, Right, right_in
+from headwater.errors import (
+    AccessError,
+    EventExpiredError,
+    HandlerFailed,
+    PreconditionFailedError,
+    Refused,
+    RuleRefusedError,
+)
+from headwater.protocol.commit import LeaseHeld
+from headwater.protocol.reactions import lease_name
+from headwater.protocol.verdict import PreconditionFailed, Rejection, RuleRefused
+from headwater.replica.document import NOT_HERE
+from headwater.runtime.events import deleted_target, event_rows, periodic, receipts
+from headwater.runtime.events.conflict_advice import advice, noted
+from headwater.runtime.events.deleted_target import Away
+from headwater.runtime.events.freshness import Handled, Stale, freshen, is_fresh
+from headwater.runtime.events.lineage import Origin
+from headwater.runtime.events.receipts import HandledBefore
+from headwater.runtime.pieces.context import EventContext
+from headwater.runtime.writing.attempt import Outcome, Stage, classify
+from headwater.runtime.writing.tracker import UNDECIDED, Missing, call_in
+from headwater.scheduler.node import CLEAN, Node
+
+if TYPE_CHECKING:
+    from headwater.replica.document import Document
+    from headwater.replica.pending import Layer
+    from headwater.replica.transaction import Transaction
+    from headwater.runtime.events.event import Event
+    from headwater.runtime.events.events import Handling
+    from headwater.runtime.events.lane import Lane
+    from headwater.runtime.pieces.registry import Pieces
+    from headwater.runtime.pieces.view import Facet
+
+__all__ = ["Course", "HandledBefore", "land", "parked", "prefetch"]
+
+
+RIGHT_FOR: Final = {"reader": Right.READ, "writer": Right.WRITE, "owner": Right.OWN}
+"""What `allow=` of a handler asks for."""
+
+
+async def check_right(pieces: Pieces, event: Event) -> None:
+    """AccessError: whoever stored it may not send it to that handler."""
+    if not event.principal:
+        return
+    local = event.home.space
+    document = local.document(ACCESS.id, ACCESS.scope)
+    try:
+        await pieces.core.loaded(document)
+        value = ABSENT if document.value is NOT_HERE else document.value
+        if right_in(value, event.principal) < RIGHT_FOR[event.member.allow]:
+            raise AccessError(
+                f"{event.principal!r} stored an event for {event.stream}, and may not send one: ask an owner of "
+                f"{local.name}"
+            )
+    finally:
+        local.let_be(document)
+
+
+ORIGIN_COMMITTED: Final = "origin_committed"
+ENTITY_ABSENT: Final = "entity_absent"
+ACCESS_RULE: Final = "access"
+SHOWN: Final = 3
+"""Nodes that are named of those that an event waits for."""
+
+
+class Course:
+    """One event on its way."""
+
+    __slots__ = ("_event", "_handling", "_lane", "_precondition")
+
+    def __init__(self, handling: Handling, lane: Lane, event: Event) -> None:
+        self._handling = handling
+        self._lane = lane
+        self._event = event
+        self._precondition = ""  # of the last attempt, which is false for good
+
+    async def turn(self) -> None:
+        event, keeping = self._event, self._event.keeping
+        await self._lane.turn(event)
+        while True:
+            if keeping is not None and not keeping.is_made:
+                await self._handling.storing.made(event)
+            elif self._is_behind():
+                await self._handling.until_made(lambda: not self._is_behind())
+            elif self._follows_writes():
+                await self._handling.pieces.core.observing.until(lambda: not self._follows_writes())
+            else:
+                return
+            await self._lane.turn(event)
+
+    def _is_behind(self) -> bool:
+        """Whether an earlier event of another space, on which its last attempt stood, is to be made again before it.
+
+        Of two events that are rejected together the one that was sent first has its turn first, across spaces, too. An
+        event waits only for earlier ones, so that no two wait for each other.
+        """
+        # fault across.made_again_too_early: return False
+        event = self._event
+        if not event.follows or event.home.space.ended is not None:
+            return False
+        return any(each.stamp < event.stamp and self._handling.is_waiting(each) for each in event.follows)
+
+    def _follows_writes(self) -> bool:
+        """Whether a rejected event wrote a document that this runtime had written before, and is to write again."""
+        # fault writing.overtaken_by_events: return False
+        event = self._event
+        if event.seen is None or event.effort.last is None or event.home.space.ended is not None:
+            return False
+        writing = self._handling.pieces.core.writing
+        writing.catch_up()
+        return writing.is_held(event.home.space.replica, event.seen.written)
+
+    def made(self, transaction: Transaction) -> None:
+        event, handling = self._event, self._handling
+        trace = handling.trace
+        if trace is not None:
+            trace.emit(EventAttempted(event.stream, event.id, event.attempts, event.effort.backoff_us / 1_000))
+        assert event.attempt is not None
+        if event.effort.stage is Stage.SENT and event.seen is not None:
+            self._lane.written[transaction.local_seq] = event.seen.written
+            self._lane.made[transaction.local_seq] = event
+        handling.lineage.made(event.attempt, transaction)
+        if handling.behind:
+            handling.pieces.core.request_tick()  # An event of another space may wait for this one.
+
+    def settled(self, layer: Layer, rejection: Rejection | None) -> None:
+        event, lineage, attempt = self._event, self._handling.lineage, self._event.attempt
+        assert attempt is not None
+        self._lane.written.pop(layer.local_seq, None)
+        self._lane.made.pop(layer.local_seq, None)
+        if rejection is None:
+            # fault+ receipts.written_after_verdict: space = self._handling.pieces.runtime.space("s")
+            # fault+ receipts.written_after_verdict: note = space.cell("receipt", str)
+            # fault+ receipts.written_after_verdict: self._handling.pieces.core.afterwards(lambda: note.set(event.id))
+            lineage.confirmed(attempt)
+            if layer.commit.declared:
+                self._handling.pieces.reacting.declared(event.home, layer.commit)
+            return
+        lineage.failed(attempt)
+        outcome = classify(rejection, layer.local_seq)
+        if isinstance(rejection, PreconditionFailed):
+            self._precondition = rejection.precondition
+        event.is_barred = isinstance(rejection, RuleRefused) and rejection.rule == ACCESS_RULE
+        trace = self._handling.trace
+        if trace is not None:
+            is_tried_again = outcome in (Outcome.STALE, Outcome.UNSENT) and not event.is_dropped
+            trace.emit(EventRejected(event.stream, event.id, event.attempts, outcome.value, is_tried_again))
+        if event.is_dropped and event.task is not None:
+            event.task.cancel()  # I10: whoever posted it did not land. It is not tried again.
+        elif outcome in (Outcome.STALE, Outcome.UNSENT):
+            self._lane.come_back(event)
+
+    async def judge(self, error: Exception) -> None:
+        """What a failed attempt means. Raises HandledBefore if the event was handled, by whomever."""
+        if isinstance(error, PreconditionFailedError):
+            if self._precondition == ORIGIN_COMMITTED:
+                await self._handling.storing.accepted(self._event)  # Raises why it could not be stored, if it was that.
+                self._event.is_dropped = True
+            elif self._precondition == ENTITY_ABSENT:
+                await receipts.answered(self._handling.pieces, self._event)
+
+
+async def land(pieces: Pieces, event: Event, attempt: Callable[[Transaction], Value]) -> Value:
+    """Have an attempt made until it is durable, wherever its space is kept."""
+    channel = pieces.runtime.channel(event.home.space.name)
+    if channel is not None:
+        made = await channel.land(attempt, node=event.stream, effort=event.effort)
+    else:
+        made = await _land_here(pieces, event, attempt)
+    pieces.core.request_tick()
+    return made
+
+
+async def _land_here(pieces: Pieces, event: Event, attempt: Callable[[Transaction], Value]) -> Value:
+    """In a space that is nowhere but here nobody is faster, and what is committed stays."""
+    core, effort, replica = pieces.core, event.effort, event.home.space.replica
+    while True:
+        await effort.turn()
+        effort.stage = Stage.RUNNING
+        transaction = replica.begin(node=event.stream)
+        try:
+            made = attempt(transaction)
+        except Missing as missing:
+            replica.drop(transaction)
+            await core.loaded(missing.document)
+            continue
+        except BaseException:
+            replica.drop(transaction)
+            raise
+        effort.attempts += 1
+        core.writing.commit(replica, transaction, effort.settled)
+        effort.made(transaction)
+        core.request_tick()
+        await pieces.runtime.written()
+        return made
+
+
+async def prefetch(pieces: Pieces, event: Event, facet: Facet, held: list[Node]) -> None:
+    """Have what a handler says it reads arrive and run together, before it is called for the first time."""
+    reads: list[Any] = [facet.handle(each) for each in event.member.reads]
+    documents = [each.document for each in reads if isinstance(each, Input)]
+    core = pieces.core
+    for document in documents:
+        if document.value is NOT_HERE and not document.writers:
+            core.load(document)
+    for document in documents:
+        if document.value is NOT_HERE and not document.writers:
+            await core.loaded(document)
+    stale = [each for each in documents if each.writers and not is_fresh(each, core)]
+    if stale:
+        await parked(pieces, event, stale, held)
+
+
+async def parked(pieces: Pieces, event: Event, stale: Sequence[Document], held: list[Node]) -> None:
+    """Hold the event until what it reads is fresh. The table says what has to run before, and when that may."""
+    core, effort = pieces.core, event.effort
+    gates, graph = core.scheduler.gates, core.scheduler.graph
+    writers = {each: None for document in stale for each in document.writers if isinstance(each, Node)}
+    behind = {each: None for writer in writers for each in (writer, *graph.above(writer)) if each.status != CLEAN}
+    times = {node: gates.eligible_at(node) for node in behind}
+    now_us = core.clock.monotonic_us()
+    gated = [node for node in behind if times[node] > now_us]
+    effort.stage = Stage.PARKED
+    effort.next_us = min((times[node] for node in gated), default=0)
+    event.waits = ", ".join(node.id for node in (gated or list(behind))[:SHOWN])
+    try:
+        await freshen(pieces, event.stream, stale, held, pieces.handling.window_us)
+    finally:
+        effort.next_us, event.waits = 0, ""
+
+
+class Defect(Exception):
+    """A handler raised something that is no refusal. Never leaves this module."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class Attempting:
+    """Handles the events of one space."""
+
+    __slots__ = ("_handling", "_lane", "_pieces")
+
+    def __init__(self, handling: Handling, lane: Lane) -> None:
+        self._handling = handling
+        self._lane = lane
+        self._pieces = handling.pieces
+
+    async def run(self, event: Event) -> Any:
+        """Have an event handled until it is durable, and answer what the handler returned."""
+        if event.is_taken and event.is_stored:
+            return await self._run_or_leave(event)
+        return await self._run(event)
+
+    async def _run_or_leave(self, event: Event) -> Any:
+        """One that was taken up is left in the store if it waits for what nobody can fetch: it holds up nobody here.
+
+        Away: there is no connection, and it has not been handled.
+        """
+        channels = [self._pieces.runtime.channel(space) for space in (event.home.space.name, event.stored_in)]
+        here = channels[0]
+        assert here is not None
+
+        def is_stuck() -> bool:
+            return event.effort.stage is Stage.LOADING and not any(
+                each is not None and each.is_up() for each in channels
+            )
+
+        handled = asyncio.ensure_future(self._run(event))
+        try:
+            while not handled.done() and self._lane.is_waiting(event):  # Afterwards it is in nobody's way.
+                wait = here.driver.until(lambda: is_stuck() or not self._lane.is_waiting(event))
+                heard = asyncio.ensure_future(wait)
+                try:
+                    await asyncio.wait((handled, heard), return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    await _stopped(heard)
+                if not heard.cancelled() and heard.exception() is not None:
+                    break  # Nothing is heard any more, which the event is told itself.
+                if not handled.done() and self._lane.is_waiting(event) and is_stuck():
+                    raise Away(f"{event.stream} waits for a connection: whoever has one may handle it")
+            return await handled
+        finally:
+            await _stopped(handled)
+
+    async def _run(self, event: Event) -> Any:
+        pieces, home = self._pieces, event.home
+        self._check_age(event)
+        signature = home.outline.signature(event.member)
+        event.effort.stage = Stage.LOADING
+        await pieces.records.check(home)
+        await pieces.resuming.sleeping.roused(home)
+        try:
+            await check_right(pieces, event)
+        except AccessError:
+            event.is_forbidden = home.space.ended is None  # Otherwise it is this runtime that may not.
+            raise
+        await pieces.reacting.declare(home)
+        if event.is_taken or (event.is_known and pieces.runtime.channel(home.space.name) is None):
+            await receipts.check(pieces, event)
+        facet = home.facet("session", event.user, event.session)
+        arguments = signature.decode(event.payload)
+        held: list[Node] = []
+        try:
+            await prefetch(pieces, event, facet, held)
+            raw = await self._land(event, facet, arguments, held)
+        finally:
+            if event.attempt is not None:
+                self._handling.lineage.failed(event.attempt)  # Unless it landed: then this is nothing.
+            for node in held:
+                pieces.core.remove(node)
+            pieces.ahead.let_be(event.brought)
+            event.brought.clear()
+        home.is_made = True
+        return signature.result.decode(raw)
+
+    def _check_age(self, event: Event) -> None:
+        """Of an event that is older than receipts are kept nobody knows any more whether it was handled.
+
+        One that was kept all the time, in a store or in an outbox, is tried: if it was handled, admission says so.
+        """
+        kept_ms = self._handling.policy.retention_ms
+        oldest_us = self._pieces.core.clock.now_us() - round(kept_ms * 1_000)
+        if event.is_known and not (event.is_stored or event.is_taken) and 0 < event.minted_us < oldest_us:
+            raise EventExpiredError(
+                f"{event.stream}: event {event.id} was sent more than {kept_ms / 3.6e6:g} hours ago, and whether it "
+                "was handled is not known any more: look, and send a new one"
+            )
+
+    async def _land(self, event: Event, facet: Facet, arguments: dict[str, Any], held: list[Node]) -> Value:
+        pieces = self._pieces
+        course = event.effort.course = Course(self._handling, self._lane, event)
+
+        def attempt(transaction: Transaction) -> Value:
+            return self._called(event, facet, arguments, transaction)
+
+        while True:
+            try:
+                return await land(pieces, event, attempt)
+            except Stale as stale:
+                await parked(pieces, event, stale.documents, held)
+            except Refused:
+                if not await self._was_wrong(event):
+                    self._handling.decided(event)  # Whatever its receipt says.
+                    await receipts.check(pieces, event)
+                    raise
+            except Defect as defect:
+                if not await self._was_wrong(event):
+                    self._handling.decided(event)
+                    await receipts.check(pieces, event)
+                    raise HandlerFailed(
+                        f"{event.stream} failed: {type(defect.error).__name__}: {defect.error}"
+                    ) from defect.error
+            except Exception as error:
+                if isinstance(error, RuleRefusedError) and self._goes_without_answer(event):
+                    continue
+                event.advice = advice(event)
+                await course.judge(error)
+                raise
+
+    def _goes_without_answer(self, event: Event) -> bool:
+        """Whether it is tried again without the answer that it was to leave in its sender's scope."""
+        if not event.is_barred or event.is_dropped or not receipts.mute(event):
+            return False
+        event.is_barred = False
+        self._lane.come_back(event)
+        return True
+
+    async def _was_wrong(self, event: Event) -> bool:
+        """Whether a handler said no to something that may never be: then it is asked again when that is decided.
+
+        What is shown here includes what has no verdict, and what is refused writes nothing that would be judged. So a
+        no counts only if it stands on what was decided, in the order in which events were sent.
+        """
+        # fault+ events.refusal_not_doubted: return False
+        lane = self._lane
+        layers, event.stood_on = event.stood_on, []
+
+        def is_decided() -> bool:
+            is_over = event.home.space.ended is not None  # Nothing will be heard any more.
+            return is_over or (lane.is_first(event) and not any(layer.fate in UNDECIDED for layer in layers))
+
+        if is_decided():  # In the very moment of the no: what is decided later may be decided otherwise.
+            return False
+        event.effort.stage = Stage.BACKING_OFF  # It waits for others' verdicts: they come, however late.
+        await self._pieces.core.observing.until(is_decided)
+        return True
+
+    def _called(self, event: Event, facet: Facet, arguments: dict[str, Any], transaction: Transaction) -> Value:
+        core, replica = self._pieces.core, event.home.space.replica
+        tracker = Handled(self._pieces, event, replica, transaction, self._lane.written)
+
+        def attempt() -> Value:
+            return self._handling._attempt(event, facet, arguments)
+
+        self._begin_attempt(event)
+        try:
+            result = call_in(core.current, replica, transaction, core.visible, attempt, tracker)
+        except BaseException:
+            tracker.check()
+            event.stood_on = tracker.undecided()
+            event.follows = self._handling.makers_of(tracker.elsewhere, tracker.undecided_elsewhere())
+            raise
+        tracker.check()  # Whoever caught the signal has gone on with what was not there: nothing of that is kept.
+        event.seen = noted(transaction)
+        event.follows = self._handling.makers_of(tracker.elsewhere, transaction.waits)
+        self._lane.leave(event)
+        if self._lane.front is None and core.observing.is_awaited():
+            core.request_tick()  # `idle` may hold now, and without a connection nothing else would look.
+        return result
+
+    def _begin_attempt(self, event: Event) -> None:
+        """What the last attempt left behind was never there."""
+        if event.attempt is not None:
+            self._handling.lineage.failed(event.attempt)
+        if event.effort.last is not None:
+            event.advice = advice(event)
+        event.attempt = Origin(event.id, event.home.space.name, event.user, event.session)
+        event.kept, event.is_of_elsewhere = None, False
+        event.calls += 1
+        event.is_dispatched = True
+
+
+async def _stopped(task: asyncio.Future[Any]) -> None:
+    """It goes no further, and whatever it said was heard."""
+    task.cancel()
+    await asyncio.wait((task,))
+    if not task.cancelled():
+        task.exception()
+
+
+def call(handling: Handling, event: Event, facet: Facet, arguments: dict[str, Any]) -> Value:
+    """One call of the handler, in the transaction that is open."""
+    core = handling.pieces.core
+    home = event.home
+    deleted_target.check(event)
+    if event.period is not None and periodic.is_over(core, event):
+        return None
+    facet = facet.kept_now()
+    handling.current = (event, EventContext(facet, event))
+    try:
+        home.pieces.records.keep(home)
+        made = event.member.fn(facet.piece, **arguments)
+        result = facet.home.outline.signature(event.member).result.encode(made)
+        _sign(handling, event, result)
+        return result
+    except Refused:
+        _note_kept(handling, event)
+        raise
+    except (Exception, asyncio.CancelledError, GeneratorExit) as error:
+        _note_kept(handling, event)
+        raise Defect(error) from error  # Whatever else an author's function raises is a defect, and cancels nobody.
+    finally:
+        handling.current = None
+
+
+def _sign(handling: Handling, event: Event, result: Value) -> None:
+    """Inside the handler's transaction: its receipt, what it sends, and what is over with it."""
+    run = handling.pieces.core.current.run
+    assert run is not None
+    transaction, attempt = run.transaction, event.attempt
+    assert transaction is not None
+    assert attempt is not None
+    for origin in (event.origin, None if event.keeping is None else event.keeping.origin):
+        condition = None if origin is None else origin.condition(event.home.space.name)
+        if condition is not None:
+            transaction.preconditions.append(condition)
+    if event.delivers is not None:
+        hold, delivered = event.delivers
+        transaction.preconditions.append(LeaseHeld(lease_name(hold.reaction, hold.key), hold.token))
+        transaction.delivered.append(delivered)
+    _note_kept(handling, event)
+    receipts.leave(handling.pieces, transaction, event, result)
+    event_rows.store(handling.pieces, transaction, attempt)
+
+
+def _note_kept(handling: Handling, event: Event) -> None:
+    """Inside the handler's transaction: whose alone it is what it returned or said, by all that it read and wrote.
+
+    What is computed from something narrow is narrow itself, so that what was read directly says it. What was read of
+    another space is the sender's, unless everybody may read that one: who may read this one may not read that.
+    """
+    # fault+ receipts.answer_for_everybody: return
+    core, here = handling.pieces.core, event.home.space.replica
+    run = core.current.run
+    assert run is not None
+    tracker = cast(Handled, run.tracker)
+    kept = receipts.narrowest(document.key.scope for document in (*tracker._read, *tracker.wrote))
+    others = {each.home: each for each in tracker._read if each.home is not here and core.name_of(each.home)}
+    event.is_of_elsewhere = kept != "user" and not all(map(handling.pieces.following.is_for_all, others.values()))
+    event.kept = ("user" if event.user else "session") if event.is_of_elsewhere else kept

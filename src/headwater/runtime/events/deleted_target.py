@@ -1,0 +1,124 @@
+"""Pieces that were deleted, and children whose keys left, while an event waited for them: it is refused.
+
+Only what is sent now makes a piece. What waited, stored or for its time, was for the piece that was there; it makes one
+that never was, and brings none back. Only what is durable counts: what may still fall takes nobody along. A child that
+does not run here any more may have stopped with its keeper, or be kept again: a stored event is left where it is, and
+is refused once it is certain that its key left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from headwater.data.address import SPACE_SCOPE, check_id, is_space_name
+from headwater.data.value import ABSENT, MaybeValue
+from headwater.errors import HeadwaterError, InvalidValueError, Refused
+from headwater.pieces.names import SEPARATOR, child_name, document_id
+from headwater.protocol.messages import Query
+from headwater.runtime.pieces.records import RECORD
+from headwater.scheduler.node import CLEAN
+
+if TYPE_CHECKING:
+    from headwater.replica.document import Document
+    from headwater.runtime.events.event import Event
+    from headwater.runtime.pieces.instance import Home
+    from headwater.runtime.pieces.registry import Pieces
+
+
+class Gone(Refused):
+    """An event waited for a piece that is not there any more."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(f"{stream}: its piece is gone. It was deleted, or its key left, while this event waited.")
+
+
+class Away(HeadwaterError):
+    """A stored event cannot be handled here now, and is left where it is: its child does not run here any more, or what
+    it needs cannot be fetched without a connection."""
+
+
+def check(event: Event) -> None:
+    """Inside the handler's transaction: raise Gone if it waited, and its piece is not there any more.
+
+    Away: nobody can say that here and now.
+    """
+    if not event.is_late and event.period is None:
+        return
+    home = event.home
+    if home.parent is not None and home.is_stopped:
+        if event.is_stored:
+            raise Away(f"{home.space.name}/{home.id} is part of a piece that is not open here any more")
+        if event.period is not None or (not home.is_let_go and home.successor() is None):
+            raise Gone(event.stream)
+    root = home
+    while root.parent is not None:
+        root = root.parent
+    records = home.pieces.records
+    if records.exists(root):
+        return
+    # Nobody sent a period: it makes no piece at all.
+    if event.period is not None or home is not root or _was_there(records.cell(root.space, root.id).document):
+        raise Gone(event.stream)
+
+
+def _was_there(record: Document) -> bool:
+    """Whether a document that is not there was deleted, and not just never written."""
+    return record.confirmed is not ABSENT or record.written > 0 or bool(record.layers)
+
+
+async def is_gone(pieces: Pieces, stream: str) -> bool:
+    """Whether the piece that a stored event is for was there, as far as can be known here, and is not any more."""
+    space, _, rest = stream.partition("/")
+    id = rest.rpartition(":")[0]
+    root = id.partition(SEPARATOR)[0]
+    channel = pieces.runtime.channel(space) if is_space_name(space) else None
+    try:
+        record = check_id(document_id(root, RECORD))
+    except InvalidValueError:
+        return False  # Whoever stored it made it up: it is for no piece.
+    if channel is None or not root:
+        return False
+    answer = await channel.driver.query(Query(0, SPACE_SCOPE, record))
+    state = answer.documents[0]
+    if not state.present:
+        return state.seq > 0
+    home = pieces.known(space, root)
+    if root == id or home is None or not home.opened_for() or _is_newer(state.get(), home):
+        return False
+    await channel.reached(answer.seq)  # The key may be newer than what is shown here.
+    # Here is what is durable, and nothing of it is still being made.
+    return channel.is_durable() and pieces.core.is_settled() and _has_no(home, id)
+
+
+def _is_newer(record: MaybeValue, home: Home) -> bool:
+    """Whether a newer version of its class had it open: that may keep what is not known here."""
+    made = record.get("generation") if isinstance(record, Mapping) else None
+    return isinstance(made, int) and made > home.generation
+
+
+def _has_no(root: Home, id: str) -> bool:
+    """Whether a piece that is open here keeps no such child. One that could not be made is no child that left."""
+    home: Home | None = root
+    while home is not None and home.id != id:
+        below = [each for each in home.children() if _leads(each.id, id)]
+        if not below and not _knows(home, id):
+            return False
+        home = below[0] if below else None
+    return home is None
+
+
+def _knows(home: Home, id: str) -> bool:
+    """Whether who would keep the child that leads to an id is known, ran well, and has no such key."""
+    said = unquote(id[len(home.id) + 1 :].partition(SEPARATOR)[0], encoding="latin-1")
+    for member, keeper in home.coordinators.items():
+        if member.stored == said:
+            node = keeper.node
+            is_well = node.is_known and node.status == CLEAN and node.error is None and node.loading is None
+            return is_well and not any(_leads(child_name(home.id, said, text), id) for text in keeper.rows)
+    return False  # It does not run, or there is no such member any more: then the event waits for one.
+
+
+def _leads(piece: str, id: str) -> bool:
+    return id == piece or id.startswith(piece + SEPARATOR)

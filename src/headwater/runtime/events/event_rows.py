@@ -1,0 +1,123 @@
+"""Stored events: what a commit keeps of the events that it sends, and how they are read again.
+
+A row says which handler of which piece it is for, the arguments, and for whom it was sent: enough for whoever takes it
+up. It names the class, so that a piece which was never made is made by it. Nothing here decides when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from headwater.data.ids import minted_at
+from headwater.data.value import Value, freeze
+from headwater.errors import AuthoringError, HeadwaterError, InvalidValueError
+from headwater.pieces.declarations import HandlerMember
+from headwater.protocol.commit import SentEvent
+from headwater.runtime.events.event import Event
+from headwater.runtime.pieces.records import class_named
+from headwater.runtime.writing.attempt import Effort
+
+if TYPE_CHECKING:
+    from headwater.replica.transaction import Transaction
+    from headwater.runtime.events.lineage import Origin
+    from headwater.runtime.pieces.instance import Home
+    from headwater.runtime.pieces.registry import Pieces
+
+
+class Unavailable(HeadwaterError):
+    """A stored event that cannot be handled here now: its class is not imported, or its piece is not open here."""
+
+
+def row(event: Event) -> SentEvent:
+    """What is stored of an event."""
+    home = event.home
+    payload: dict[str, Any] = {
+        "args": event.payload,
+        "cls": home.outline.name,
+        "name": home.name,
+        "user": event.user,
+        "session": event.session,
+        "at": event.minted_us,
+    }
+    if event.effort.retries is not None:
+        payload["retries"] = event.effort.retries
+    if event.is_own:
+        payload["own"] = True
+    if event.is_durable and not event.due_us:
+        payload["durable"] = True  # Whoever sent it may wait for it.
+    if event.row:
+        payload["id"] = event.id
+    return SentEvent(event.row_id, event.stream, freeze(payload), event.due_us)
+
+
+def store(pieces: Pieces, transaction: Transaction, attempt: Origin) -> None:
+    """Inside a handler's transaction: what it posted is stored with it, wherever it is to be handled."""
+    # fault events.followups_not_stored: if True:
+    if pieces.runtime.channel(attempt.space) is None:
+        return  # It is kept nowhere but here.
+    for event in attempt.posted:
+        if not event.is_withdrawn:
+            event.is_stored, event.stored_in = True, attempt.space
+            transaction.events.append(row(event))
+
+
+def id_of(row: str, payload: Value) -> str:
+    """The id of the event that a row is about: the row's own, or the one that its sender gave."""
+    said = payload.get("id") if isinstance(payload, Mapping) else None
+    return said if isinstance(said, str) else row
+
+
+def read(pieces: Pieces, row: str, stream: str, payload: Value, due_us: int, stored_in: str) -> Event:
+    """The event of a row. Unavailable: it cannot be handled here now."""
+    id = id_of(row, payload)
+    space, _, rest = stream.partition("/")
+    piece, _, name = rest.rpartition(":")
+    if not isinstance(payload, Mapping) or not isinstance(payload.get("args"), Mapping):
+        raise Unavailable(f"event {id} for {stream} was not stored by this version of Headwater: handle it by hand")
+    said: Mapping[str, Any] = payload
+    home = _home(pieces, space, piece, str(said.get("cls", "")), str(said.get("name", "")))
+    member = home.outline.get(name)
+    if not isinstance(member, HandlerMember):
+        raise Unavailable(f"event {id}: {home!r} has no handler {name!r} any more: keep it, or rename it with was=")
+    retries, at = said.get("retries"), said.get("at")
+    args: Any = said["args"]
+    return Event(
+        id=id,
+        row="" if row == id else row,
+        home=home,
+        member=member,
+        stream=home.place(member),
+        payload=args,
+        user=str(said.get("user", "")),
+        session=str(said.get("session", "")),
+        is_own=said.get("own") is True,
+        is_durable=said.get("durable") is True,
+        minted_us=max(at if isinstance(at, int) else minted(id), due_us),
+        effort=Effort(retries if isinstance(retries, int) else None),
+        due_us=due_us,
+        is_known=True,
+        is_taken=True,
+        is_stored=bool(stored_in),
+        stored_in=stored_in,
+    )
+
+
+def minted(id: str) -> int:
+    """When an event was made, as far as its id says so. 0: its sender gave it an id."""
+    try:
+        return minted_at(id)
+    except InvalidValueError:
+        return 0
+
+
+def _home(pieces: Pieces, space: str, id: str, cls: str, name: str) -> Home:
+    known = pieces.known(space, id)
+    if known is not None:
+        return known
+    if "/" in id:
+        raise Unavailable(f"{space}/{id} is part of a piece that is not open here")
+    try:
+        return pieces.home(pieces.core.space(space), class_named(cls), name)
+    except AuthoringError as error:
+        raise Unavailable(str(error)) from error

@@ -1,0 +1,79 @@
+"""Handlers that are due again and again: `@handler(every_ms=...)`, once per period in all.
+
+Whoever has the piece open sends the event of each period as it begins. Which period was handled last is a document of
+the piece, written in the handler's own transaction, so that of several runtimes one handles it, and a restart goes on
+where it was. Periods that were missed are one: what is due is the period that it is now. A handler has one of them in
+hand and no more, however long that takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from headwater.cells.cell import Cell
+from headwater.cells.codec import codec_for
+from headwater.errors import AuthoringError, BacklogFullError
+from headwater.pieces.declarations import HandlerMember
+from headwater.pieces.names import document_id
+from headwater.runtime.events.ids import periodic
+
+if TYPE_CHECKING:
+    from headwater.runtime.core.core import Core
+    from headwater.runtime.events.event import Event
+    from headwater.runtime.pieces.instance import Home
+
+SKEW_US: Final = 60_000_000
+"""How far clocks may be apart. A period that was handled before its time by more than this does not count."""
+
+
+def begin(home: Home) -> list[asyncio.Task[None]]:
+    """Send what is due again and again, as long as the piece is open here."""
+    tasks = home.pieces.runtime.tasks
+    due = [each for each in home.outline.of(HandlerMember) if each.every_ms is not None]
+    return [tasks.keep(_send(home, each), f"periods of {home.place(each)}") for each in due]
+
+
+async def _send(home: Home, member: HandlerMember) -> None:
+    """One event per period. One that fails is told on the error channel, and the next one is sent all the same."""
+    assert member.every_ms is not None
+    pieces, every_us = home.pieces, member.every_ms * 1_000
+    clock = pieces.core.clock
+    sent = clock.now_us() // every_us if not member.catch_up else -1
+    last: Event | None = None
+    while True:
+        now_us = clock.now_us()
+        period = now_us // every_us
+        # While one is on its way, perhaps for want of a connection, no further one is sent: they would be one.
+        if period != sent and (last is None or last.end is not None):
+            sent = period
+            try:
+                last = pieces.handling.start(periodic(home, member, period))
+            except BacklogFullError as error:  # The next period comes in any case.
+                pieces.core.report(home.place(member), error)
+        await pieces.runtime.tasks.elapsed((period + 1) * every_us - now_us)
+
+
+def _is_ahead(core: Core, event: Event, period: int) -> bool:
+    """Whether a period was handled that has not come yet: somebody's clock is wrong, and nobody waits for that day."""
+    assert event.member.every_ms is not None
+    ahead_us = period * event.member.every_ms * 1_000 - core.clock.now_us()
+    if ahead_us <= SKEW_US:
+        return False
+    error = AuthoringError(
+        f"{event.stream} was handled for a period that begins in {ahead_us / 1e6:.0f} s: set the clocks of all machines"
+    )
+    core.report(event.stream, error)
+    return True
+
+
+def is_over(core: Core, event: Event) -> bool:
+    """Inside the handler's transaction: whether its period was handled before; from now on it was."""
+    assert event.period is not None
+    document = event.home.space.document(document_id(event.home.id, f"{event.member.stored}/period"))
+    last: Cell[int] = Cell(core, document, codec_for(int))
+    found = last.get(-1)
+    if found >= event.period and not _is_ahead(core, event, found):
+        return True
+    last.set(event.period)
+    return False

@@ -1,0 +1,410 @@
+"""The coordinator of an `each` or a `child`: which elements there are, and one row for each.
+
+Its own node reads the keys of the source and their order, and nothing else of the elements; every row has a node that
+calls the author's method with the handle of its element. So a changed element runs its own row, a moved one none, and
+an added one costs the same however many there are. What a row made is stored; that it is a piece is known here only.
+Readers of the member read the order and the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from headwater.cells.cell import Cell
+from headwater.cells.codec import codec_for
+from headwater.cells.codec_base import Mismatch
+from headwater.cells.handle import Input
+from headwater.cells.model import Json
+from headwater.data.text import shown
+from headwater.data.value import freeze
+from headwater.errors import AuthoringError, HeadwaterError, UpstreamFailedError
+from headwater.pieces.declarations import ChildMember, EachMember
+from headwater.pieces.handles import Computed
+from headwater.pieces.names import child_name
+from headwater.pieces.piece import Piece
+from headwater.replica.document import NOT_HERE
+from headwater.runtime.api.nodes import encoder
+from headwater.runtime.events.freshness import Handled
+from headwater.runtime.pieces.children.elements import keys_of
+from headwater.runtime.pieces.children.handles import ONLY, Child_, Each_
+from headwater.runtime.pieces.children.prefetch import Listing
+from headwater.runtime.pieces.children.restore import kept_by, remade
+from headwater.runtime.pieces.idle import nodes_of
+from headwater.runtime.pieces.inputs import described, same_inputs
+from headwater.runtime.resume import resume
+from headwater.runtime.resume.identity import KEYS, Part, row_of
+from headwater.scheduler.node import Node, NodeKind
+from headwater.scheduler.registry import NodeSpec
+from headwater.scheduler.runner import Runner
+
+if TYPE_CHECKING:
+    from headwater.cells.codec_base import TypeCodec
+    from headwater.runtime.pieces.children.elements import Source
+    from headwater.runtime.pieces.instance import Home
+    from headwater.runtime.pieces.view import Facet
+
+
+class Row:
+    """One element, what its method made of it, and the child that it keeps."""
+
+    __slots__ = ("child", "is_new", "key", "node", "result", "text")
+
+    def __init__(self, key: Any, text: str) -> None:
+        self.key = key
+        self.text = text
+        self.is_new = False  # its element came while its coordinator was here
+        self.node: Node | None = None
+        self.result: Computed[Any] | None = None
+        self.child: Home | None = None
+
+
+class Coordinator:
+    """The rows of one member of one piece."""
+
+    __slots__ = (
+        "_due",
+        "_elements",
+        "_gone",
+        "_home",
+        "_order",
+        "_source",
+        "_unmade",
+        "listing",
+        "member",
+        "node",
+        "rows",
+    )
+
+    def __init__(self, home: Home, member: EachMember | ChildMember, *, is_sparse: bool = False) -> None:
+        self._home = home
+        self.member = member
+        self._unmade: dict[str, None] | None = {} if is_sparse else None  # rows, as listed, if some were not made
+        self._elements = home.outline.elements(member)
+        self.rows: dict[str, Row] = {}
+        self.listing = Listing()
+        facet = home.facet("space")
+        core = home.pieces.core
+        self._order: Computed[Any] = Computed(core, facet.document(member.stored), codec_for(tuple[str, ...]))
+        self._source: Source | None = None
+        self._gone: dict[str, None] = {}  # keys that left, until an erasure finds them stored
+        self._due: Cell[Mapping[str, str]] | None = None  # keys that left, whose children's documents are to be erased
+        if isinstance(member, EachMember):
+            self._source = keys_of(home, member, self._elements)
+            if member.forget:
+                document = facet.document(f"{member.stored}/due")
+                self._due = Cell(core, document, codec_for(Mapping[str, str]), (), freeze({}))
+        id = facet.node_id(member.stored)
+        self.node = home.register(
+            NodeSpec(
+                id=id,
+                kind=NodeKind.COMPUTATION,
+                fn=self._run,
+                home=home.space.replica,
+                outputs=(self._order.document, *(() if self._due is None else (self._due.document,))),
+                encode=encoder(id, self._order),
+                parent=home.maker,
+                fingerprint=home.digest(member, keys=True),
+            ),
+            Part(
+                member=member.stored,
+                code=KEYS + member.stored if isinstance(member, EachMember) else "",
+                is_keeper=not is_sparse,
+                started=self._listed,
+                restore=self._restore,
+            ),
+        )
+        if self._due is not None:
+            home.pieces.erasures.when_known(self._due.document, self._erase)  # A runtime before may have stored some.
+
+    def handle(self, facet: Facet) -> Any:
+        """What the member is for a facet."""
+        kind = Each_ if isinstance(self.member, EachMember) else Child_
+        made: Each_[Any, Any] | Child_[Any] = kind(self, facet, self._order)
+        made.made_by(self._home.maker_of(lambda: made.now))
+        return made
+
+    def now(self) -> Coordinator:
+        """The one that the piece has now: this one may have been let go. Of a piece that is over it is this one."""
+        home = self._home
+        return self if home.is_stopped else home.pieces.coordinator(home, self.member)
+
+    @property
+    def values(self) -> TypeCodec[Any] | None:
+        """How the values are stored that it makes. None: it makes pieces."""
+        return self._elements.value
+
+    def homes(self) -> list[Home]:
+        return [row.child for row in self.rows.values() if row.child is not None]
+
+    def child(self, text: str) -> Home | None:
+        """Inside a run: the child of one element, once it is known whether there is one."""
+        self._order.get(())
+        self.shown((text,), self._home.facet("space"))
+        row = self.rows.get(text)
+        return None if row is None else row.child
+
+    async def pulled(self, text: str) -> Home | None:
+        """Outside a run: the child of one element, brought up to date for that. None: there is none."""
+        core = self._home.pieces.core
+        await core.pull(self._order)
+        row = self.rows.get(text)
+        if row is None or row.result is None:
+            return None
+        await core.pull(row.result)
+        return row.child
+
+    # ---- its own run -------------------------------------------------------------------------------
+
+    def _run(self) -> tuple[str, ...]:
+        self._home.check_generation()
+        found = {ONLY: ONLY} if self._source is None else self._source.keys()
+        if self._due is not None:
+            self._forget(self._due, found)
+        if self.is_sparse:  # From here on it has all of them, and they are kept, as in a piece that is awake.
+            self.complete()
+            self._home.pieces.core.afterwards(lambda: self._home.keep(self.member))
+        with self._home.pieces.resuming.together():
+            for text, key in found.items():
+                if text not in self.rows:
+                    self.rows[text] = self._row(key, text, is_new=True)
+        for text in [text for text in self.rows if text not in found]:
+            self._drop(self.rows.pop(text))
+        resume.left(self._home, self.member.stored, found)
+        return tuple(found)
+
+    def _forget(self, due: Cell[Mapping[str, str]], found: Container[str]) -> None:
+        """Store which keys left, in the commit of this run.
+
+        Keys that left are also looked for in the stored list of rows: they may have left before this runtime was
+        started. A key whose commit was rejected is in no list any more, and is stored again.
+        """
+        core, listed, stored = self._home.pieces.core, self._order.document.value, due.document.value
+        rows = [*(map(str, listed) if isinstance(listed, tuple) else ()), *self.rows]
+        # fault forget.not_stored: gone: list[str] = []
+        gone = [text for text in dict.fromkeys(rows) if text not in found]
+        kept = [text for text in self._gone if text not in found]
+        rejected = [text for text in kept if not (isinstance(stored, Mapping) and text in stored)]
+        for text in dict.fromkeys((*gone, *rejected)):
+            due.key(text).set(core.clock.new_token(8))
+        self._gone = dict.fromkeys((*kept, *gone))
+        if self._gone:
+            core.afterwards(self._erase)
+
+    def _erase(self) -> None:
+        """Begin to erase the documents of the children whose keys left."""
+        assert self._due is not None
+        document, home = self._due.document, self._home
+        for text in document.value if isinstance(document.value, Mapping) else ():
+            child = child_name(home.id, self.member.stored, text)
+            home.pieces.erasures.begin(home.space, document, text, child, partial(self._is_back, text))
+
+    def _is_back(self, text: str) -> bool:
+        """Inside the transaction of an erasure, for which a key is stored: whether the source has that key again."""
+        assert self._source is not None
+        self._gone.pop(text, None)
+        return self._source.has(text)
+
+    def _row(self, key: Any, text: str, *, is_new: bool = False) -> Row:
+        home, member = self._home, self.member
+        row = Row(key, text)
+        row.is_new = is_new
+        facet = home.facet("space")
+        stored = member.stored if self._source is None else f"{member.stored}/{text}"
+        id = facet.node_id(f"{stored} row")
+        codec = self._elements.value or codec_for(Json)
+        document = home.space.document(f"{child_name(home.id, member.stored, text)}:row")
+        row.result = Computed(home.pieces.core, document, codec)
+        row.node = home.register(
+            NodeSpec(
+                id=id,
+                kind=NodeKind.COMPUTATION,
+                fn=self._call(row, facet),
+                home=home.space.replica,
+                outputs=(document,),
+                encode=encoder(id, row.result),
+                parent=self.node,
+                fingerprint=home.digest(member),
+            ),
+            Part(
+                member=row_of(member.stored),
+                code=member.stored,
+                element=text,
+                is_new=is_new,
+                started=lambda: kept_by(home, row, self._element),
+                restore=lambda said: self._restore_row(row, said),
+            ),
+        )
+        return row
+
+    def _call(self, row: Row, facet: Facet) -> Callable[[], object]:
+        fn, piece, check = self.member.fn, facet.piece, self._home.check_generation
+        elements = () if self._source is None else (self._source.element(row.key),)
+
+        def call() -> object:
+            check()
+            try:
+                made = fn(piece, *elements)
+            except Exception:
+                self._look_first()
+                raise
+            return self._made(row, made)
+
+        return call
+
+    def _look_first(self) -> None:
+        """A row failed. Its element may be gone, which ends the row: whoever knows that has to be up to date first."""
+        with suppress(UpstreamFailedError):
+            self._order.exists()
+
+    # ---- coming back -------------------------------------------------------------------------------
+
+    def _listed(self) -> tuple[str, ...]:
+        """The keys of its rows, each with what kind of key it is."""
+        return tuple([f"{'i' if type(row.key) is int else 's'}{text}" for text, row in self.rows.items()])
+
+    @property
+    def is_sparse(self) -> bool:
+        """Some of its rows are known, and were not made: none of them has to run."""
+        return self._unmade is not None
+
+    def row(self, text: str) -> Row | None:
+        """One of its rows, which runs as long as the piece does. None: it has no such row."""
+        listed = next((each for each in (f"s{text}", f"i{text}") if self._unmade and each in self._unmade), None)
+        if listed is not None and text not in self.rows:
+            made = self.rows[text] = self._row(self._key(listed), text)
+            assert made.node is not None
+            self._home.pieces.core.scheduler.demand(made.node)
+        return self.rows.get(text)
+
+    def complete(self) -> None:
+        """Have all of its rows."""
+        unmade, self._unmade = self._unmade, None
+        if unmade:
+            self._restore(tuple(unmade))
+
+    def _restore(self, listed: tuple[str, ...]) -> bool:
+        """Have the rows back that its last run left. Each of them then comes back, or runs, by itself."""
+        if self._unmade is not None:
+            self._unmade = dict.fromkeys(listed)
+            return True
+        try:
+            keys = {each[1:]: self._key(each) for each in listed}
+            for text, key in keys.items():
+                if text not in self.rows:
+                    self.rows[text] = self._row(key, text)
+        except (HeadwaterError, ValueError, Mismatch):
+            return False  # Its run finds out what is wrong; what is here already stays.
+        return True
+
+    def _key(self, listed: str) -> Any:
+        if self._source is None:
+            return ONLY
+        return self._source.restored(listed[1:], is_number=listed[:1] == "i")
+
+    def _element(self, row: Row) -> Input[Any] | None:
+        return None if self._source is None else self._source.element(row.key)
+
+    def _restore_row(self, row: Row, said: tuple[str, ...]) -> bool:
+        """Have the child back that a row kept, if it kept one."""
+        if self._elements.value is not None or not said:
+            return True
+        try:
+            made = remade(self._home, self._elements.pieces, self._element(row), said)
+        except HeadwaterError:
+            made = None
+        if made is None:
+            return False
+        id = child_name(self._home.id, self.member.stored, row.text)
+        row.child = self._home.pieces.adopt(self._home, made, id, row.node, is_back=True)
+        return True
+
+    def _made(self, row: Row, made: Any) -> Any:
+        """Keep what the author's method made of an element."""
+        if self._elements.value is not None:
+            return made
+        id = child_name(self._home.id, self.member.stored, row.text)
+        if made is None:
+            # I7: what was known of the child, here or from before, is of none that this row keeps later.
+            if row.child is not None or (row.node is not None and not row.node.runs):
+                resume.dropped(self._home, id)
+            self._let_go(row)
+            return None
+        if not isinstance(made, Piece):
+            raise AuthoringError(f"{self.member!r} returned {shown(made)}: return a piece, or None to leave it out")
+        if made.__bound__ is not None:
+            raise AuthoringError(f"{self.member!r} returned {made!r}, which lives elsewhere: make one for this element")
+        child = row.child
+        if child is None or child.cls is not type(made) or not same_inputs(child.inputs or {}, made.__inputs__):
+            if child is not None:
+                self._let_go(row)
+                resume.dropped(self._home, id)
+            row.child = self._home.pieces.adopt(self._home, made, id, row.node, is_new=row.is_new)
+        return described(self._home.pieces.core, made)
+
+    def _drop(self, row: Row) -> None:
+        """Its element is gone."""
+        for each in [*([] if row.child is None else nodes_of(row.child)), *filter(None, [row.node])]:
+            if each.account is not None:
+                each.account.gone(each)
+        id = child_name(self._home.id, self.member.stored, row.text)
+        if self._elements.value is None and resume.is_asleep(self._home):
+            resume.dropped(self._home, id)
+        self._let_go(row)
+        if row.node is not None and not row.node.removed:
+            node = row.node
+            self._home.pieces.outside(lambda: self._home.pieces.core.remove(node))
+
+    def _let_go(self, row: Row) -> None:
+        child, row.child = row.child, None
+        if child is not None:
+            child.stop()
+
+    # ---- for readers -------------------------------------------------------------------------------
+
+    def shown(self, texts: tuple[str, ...], facet: Facet) -> dict[Any, Any]:
+        """What the rows are, for a facet, in order."""
+        found: dict[Any, Any] = {}
+        run = self._home.pieces.core.current.run
+        self._need(texts)
+        for text in texts:
+            row = self.rows.get(text)
+            if row is None or row.result is None:
+                continue  # Another runtime listed it, and the coordinator runs in this runtime's next pass.
+            if run is None and row.node is not None and not row.node.is_known and row.node.error is None:
+                continue  # So does one whose own document has not arrived: outside a run it is a moment behind.
+            made = row.result.get()
+            if made is None:
+                continue
+            if self._elements.value is not None:
+                found[row.key] = made
+            elif row.child is not None:
+                found[row.key] = row.child.facet(facet.scope, facet.user, facet.session).piece
+        return found
+
+    def keep(self) -> None:
+        """Inside a run that keeps its rows: look at each of them. One that fails is no reason to let others go."""
+        texts: tuple[str, ...] = self._order.get(())
+        self._need(texts)
+        for text in texts:
+            row = self.rows.get(text)
+            if row is not None and row.result is not None:
+                with suppress(UpstreamFailedError):
+                    row.result.get()
+
+    def _need(self, texts: tuple[str, ...]) -> None:
+        """Inside a run: have what some rows made here, and made."""
+        run = self._home.pieces.core.current.run
+        if run is not None and isinstance(run.tracker, (Handled, Runner)):
+            self.listing.shown(run.node, texts)
+            rows = [self.rows[text] for text in texts if text in self.rows]
+            self._fetch(rows)
+            run.tracker.need(run, [row.result.document for row in rows if row.result is not None])
+
+    def _fetch(self, rows: list[Row]) -> None:
+        """What rows made that came back without a run is not here: all of it is asked for at once."""
+        for row in rows:
+            if row.result is not None and row.result.document.value is NOT_HERE and row.node and row.node.as_of:
+                self._home.space.load(row.result.document)  # None of the others has to be looked for.

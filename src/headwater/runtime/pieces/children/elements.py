@@ -1,0 +1,278 @@
+"""What an `each` goes over: which keys there are, in which order, and the handle of one element.
+
+An entry of a Mapping has a place of its own, and its handle is that place. An element of a tuple has none: a projection
+`{order, items}` gives it one, which a node keeps in step with the tuple. Reading goes through the projection; writing
+goes to where the element is in the tuple at that moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from headwater.cells.cell import Cell
+from headwater.cells.codec import codec_for
+from headwater.cells.codec_base import TypeCodec
+from headwater.cells.containers import MappingCodec
+from headwater.cells.handle import Input
+from headwater.cells.model import Json
+from headwater.data.address import Depth
+from headwater.data.patch import Patch
+from headwater.data.text import shown
+from headwater.data.value import ABSENT, MaybeValue, equal, freeze
+from headwater.errors import AbsentError, AuthoringError
+from headwater.pieces.handles import Computed
+from headwater.replica.document import Document
+from headwater.runtime.resume.identity import KEYS, Part
+from headwater.scheduler.node import NodeKind
+from headwater.scheduler.registry import NodeSpec
+
+if TYPE_CHECKING:
+    from headwater.pieces.declarations import EachMember
+    from headwater.pieces.types import Elements
+    from headwater.runtime.pieces.instance import Home
+
+
+class Source(Protocol):
+    """The elements of one `each`."""
+
+    def keys(self) -> dict[str, Any]:
+        """The keys, by their text, in order. Called in a run, which reads them and nothing else of the elements."""
+
+    def element(self, key: Any) -> Input[Any]:
+        """The handle of one element."""
+
+    def has(self, text: str) -> bool:
+        """Inside a transaction: whether there is an element with that key."""
+
+    def restored(self, text: str, *, is_number: bool) -> Any:
+        """The key that a text stands for."""
+
+
+def keys_of(home: Home, member: EachMember, elements: Elements) -> Source:
+    """What a member goes over."""
+    if isinstance(elements.source, MappingCodec):
+        return Entries(home, member, elements.source)
+    assert member.key is not None
+    assert elements.source is not None
+    return Projection(home, member, elements.source, member.key)
+
+
+def source_of(home: Home, member: EachMember) -> Input[Any]:
+    """Its source, found in a run: what was given to a piece may have to arrive before anybody knows what it is."""
+    found: Input[Any] = home.facet("space").handle(member.source)
+    return found
+
+
+class Entries:
+    """The entries of a Mapping."""
+
+    __slots__ = ("_codec", "_home", "_member")
+
+    def __init__(self, home: Home, member: EachMember, codec: MappingCodec) -> None:
+        self._home = home
+        self._member = member
+        self._codec = codec
+
+    @property
+    def _source(self) -> Input[Any]:
+        return source_of(self._home, self._member)
+
+    def keys(self) -> dict[str, Any]:
+        try:
+            view = self._source.view()
+        except AbsentError:
+            return {}
+        keys = list(view)
+        order = self._member.order
+        if order is not None:
+            keys.sort(key=lambda key: (order(view[key]), self._codec.keys.step(key)))
+        return {self._codec.keys.step(key): key for key in keys}
+
+    def element(self, key: Any) -> Input[Any]:
+        return self._source.key(key)
+
+    def has(self, text: str) -> bool:
+        return self._source.key(self._codec.keys.key(text)).exists()
+
+    def restored(self, text: str, *, is_number: bool) -> Any:
+        return self._codec.keys.key(text)
+
+
+class Projection:
+    """The elements of a tuple, by key."""
+
+    __slots__ = ("_codec", "_document", "_home", "_key", "_member", "_order")
+
+    def __init__(self, home: Home, member: EachMember, codec: TypeCodec[Any], key: Callable[[Any], Any]) -> None:
+        self._home = home
+        self._member = member
+        self._codec = codec
+        self._key = key
+        core = home.pieces.core
+        facet = home.facet("space")
+        stored = f"{member.stored}/elements"
+        self._document = facet.document(stored)
+        whole: Computed[Any] = Computed(core, self._document, codec_for(Json))
+        self._order = whole
+        home.register(
+            NodeSpec(
+                id=facet.node_id(stored),
+                kind=NodeKind.COMPUTATION,
+                fn=self._project,
+                home=home.space.replica,
+                outputs=(self._document,),
+                encode=_as_it_is,
+                parent=home.maker,
+                fingerprint=home.digest(member, keys=True),
+            ),
+            Part(member=stored, code=KEYS + member.stored),
+        )
+
+    @property
+    def _source(self) -> Input[Any]:
+        return source_of(self._home, self._member)
+
+    def _project(self) -> Any:
+        """`{order, items}` of the tuple; if a key is there twice, what it was before, and what is wrong."""
+        self._home.check_generation()
+        elements = self._source.get(())
+        element = self._codec.element  # type: ignore[attr-defined]  # It is a tuple's.
+        at: dict[str | int, int] = {}
+        items: dict[str, Any] = {}
+        for index, each in enumerate(elements):
+            key = self._key(each)
+            if type(key) is not str and type(key) is not int:
+                raise AuthoringError(
+                    f"{self._member!r}: the key of element {index} is {shown(key)}: use a str or an int"
+                )
+            if str(key) in items:
+                return ("twice", f"{shown(key)} is the key of elements {at[key]} and {index}")
+            at[key] = index
+            items[str(key)] = element.encode(each)
+        return ("once", {"order": tuple(at), "items": items, "problem": None})
+
+    def keys(self) -> dict[str, Any]:
+        problem = self._part("problem").get(None)
+        if problem is not None:
+            raise AuthoringError(f"{self._member!r}: {problem}. Give every element a key of its own.")
+        return {str(key): key for key in self._part("order").get(())}
+
+    def _part(self, name: str) -> Input[Any]:
+        return Computed(self._home.pieces.core, self._document, codec_for(Json), (name,))
+
+    def element(self, key: Any) -> Input[Any]:
+        core, codec = self._home.pieces.core, self._codec.element  # type: ignore[attr-defined]
+        path = ("items", str(key))
+        source = self._source
+        if isinstance(source, Cell):
+            return Element(core, self._document, codec, path, source=source, key=key, key_of=self._key)
+        return Input(core, self._document, codec, path)
+
+    def has(self, text: str) -> bool:
+        return any(str(self._key(each)) == text for each in self._source.get(()))
+
+    def restored(self, text: str, *, is_number: bool) -> Any:
+        return int(text) if is_number else text
+
+
+def _as_it_is(result: object, before: MaybeValue) -> MaybeValue:
+    """What is stored of the elements. What did not change is the same object, so that it costs nothing further on."""
+    assert isinstance(result, tuple)
+    said, value = result
+    kept: dict[str, Any] = dict(before) if isinstance(before, Mapping) else {"order": (), "items": {}}
+    if said != "once":
+        return freeze({**kept, "problem": value})
+    then = kept["items"]
+    for key, raw in value["items"].items():
+        if key in then and equal(then[key], raw):
+            value["items"][key] = then[key]
+    return freeze(value)
+
+
+class Element(Cell[Any]):
+    """One element of a tuple: read by its key, written where it is."""
+
+    __slots__ = ("_at", "_is_direct", "_key", "_key_of", "_source")
+
+    def __init__(
+        self,
+        host: Any,
+        document: Document,
+        codec: TypeCodec[Any],
+        path: tuple[str | int, ...] = (),
+        default: MaybeValue = ABSENT,
+        root: Any = None,
+        *,
+        source: Cell[Any] | None = None,
+        key: Any = None,
+        key_of: Callable[[Any], Any] | None = None,
+    ) -> None:
+        super().__init__(host, document, codec, path, default, root)
+        self._source = source
+        self._key = key
+        self._key_of = key_of
+        self._is_direct = False  # a write of it is under way
+        self._at = 2  # the steps of its path that lead to the element
+
+    def _part(self, path: Any, codec: TypeCodec[Any]) -> Any:
+        part = super()._part(path, codec)
+        part._source, part._key, part._key_of = self._source, self._key, self._key_of
+        return part
+
+    def set(self, value: Any, /, *, group: object | None = None) -> None:
+        """Replace the value, where the element is now."""
+        self._codec.encode(value, self._path)
+        self._act(lambda: self._set(value), group)
+
+    def _act(self, act: Callable[[], None], group: object | None) -> None:
+        def directly() -> None:
+            """By what is in the tuple now: the projection may not have been made of that yet."""
+            self._is_direct, was = True, self._is_direct
+            try:
+                act()
+            finally:
+                self._is_direct = was
+
+        if self._current.run is not None:
+            directly()
+        else:
+            assert self._source is not None
+            self._host.check_thread()
+            self._host.write(self._source, directly, group)
+
+    def _write(self, document: Document, patch: Patch) -> None:
+        """A write inside the projection is one inside the tuple."""
+        source, key_of = self._source, self._key_of
+        assert source is not None
+        assert key_of is not None
+        if document is not self._document:
+            super()._write(document, patch)  # A link inside the element led elsewhere.
+            return
+        elements = source.get(())
+        index = next((at for at, each in enumerate(elements) if key_of(each) == self._key), None)
+        if index is None:
+            raise AbsentError(f"{self!r} cannot be written: the tuple has no element with that key any more")
+        site = source._find(Depth.DEEP)
+        below = patch.path[self._at :]
+        if not below and patch.kind == "remove":
+            super()._write(site.document, Patch("splice", site.path, (index, 1, ())))
+        elif not below and patch.kind == "add":
+            super()._write(site.document, Patch("replace", (*site.path, index), patch.arg))
+        else:
+            super()._write(site.document, Patch(patch.kind, (*site.path, index, *below), patch.arg))
+
+    def _root(self, document: Document) -> MaybeValue:
+        """Where the tuple is written, and once a run has written it, the projection is what it makes of that."""
+        run, source, key_of = self._current.run, self._source, self._key_of
+        if run is None or run.overlay is None or document is not self._document or source is None or key_of is None:
+            return super()._root(document)
+        site = source._find(Depth.DEEP)
+        if not self._is_direct and site.document not in run.overlay:
+            return super()._root(document)
+        elements = source.get(())
+        raw = site.value if isinstance(site.value, tuple) else ()
+        return freeze({"items": {str(key_of(each)): raw[at] for at, each in enumerate(elements[: len(raw)])}})
+
+    def as_input(self) -> Input[Any]:
+        return Input(self._host, self._document, self._codec, self._path)

@@ -1,0 +1,105 @@
+"""The handles of an `each` and of a `child` for one facet. What they show is their coordinator's to know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+
+from headwater.cells.codec import codec_for
+from headwater.cells.handle import Input
+from headwater.errors import AbsentError, AuthoringError
+from headwater.pieces.handles import Child, Each
+
+if TYPE_CHECKING:
+    from headwater.cells.codec_base import TypeCodec
+    from headwater.runtime.pieces.children.coordinator import Coordinator
+    from headwater.runtime.pieces.view import Facet
+
+K = TypeVar("K")
+C_co = TypeVar("C_co", covariant=True)
+D = TypeVar("D")
+
+ONLY: Final = ""
+"""The key of a child that has none beside it."""
+_NOT_GIVEN: Final = object()
+
+
+class Each_(Each[K, C_co]):
+    """The handle of an `each` for one facet."""
+
+    __slots__ = ("_coordinator", "_facet")
+
+    def __init__(self, coordinator: Coordinator, facet: Facet, order: Input[Any]) -> None:
+        super().__init__(facet.home.pieces.core, order.document, codec_for(tuple[str, ...]))
+        self._coordinator = coordinator
+        self._facet = facet
+
+    @overload
+    def get(self) -> Mapping[K, C_co]: ...
+    @overload
+    def get(self, default: D) -> Mapping[K, C_co] | D: ...
+    def get(self, default: Any = _NOT_GIVEN) -> Any:
+        """One child for each element, in order. Inside a run this subscribes to which there are, no more."""
+        try:
+            texts: Any = super().get()
+        except AbsentError:
+            if default is _NOT_GIVEN:
+                raise
+            return default
+        return MappingProxyType(self.now.shown(texts, self._facet))
+
+    @property
+    def now(self) -> Coordinator:
+        self._coordinator = self._coordinator.now()
+        return self._coordinator
+
+    @property
+    def values(self) -> TypeCodec[Any] | None:
+        """How the values are stored that it makes. None: it makes pieces."""
+        return self._coordinator.values
+
+    def view(self) -> Any:
+        """The same: what is in a child is read when it is looked at."""
+        return self.get()
+
+    def key(self, k: Any, /) -> Any:
+        raise AuthoringError(f"key() of {self!r}: write .get()[{k!r}], which is the child")
+
+    def at(self, path: Any, /) -> Any:
+        raise AuthoringError(f"at() of {self!r}: write .get()[key], which is the child")
+
+
+class Child_(Child[C_co]):
+    """The handle of a `child` for one facet."""
+
+    __slots__ = ("_coordinator", "_facet")
+
+    def __init__(self, coordinator: Coordinator, facet: Facet, order: Input[Any]) -> None:
+        super().__init__(facet.home.pieces.core, order.document, codec_for(tuple[str, ...]))
+        self._coordinator = coordinator
+        self._facet = facet
+
+    @overload
+    def get(self) -> C_co: ...
+    @overload
+    def get(self, default: D) -> C_co | D: ...
+    def get(self, default: Any = _NOT_GIVEN) -> Any:
+        """The child. Inside a run this subscribes to which it is, not to what is in it."""
+        texts: Any = super().get(())
+        found = self.now.shown(texts, self._facet)
+        if ONLY in found:
+            return found[ONLY]
+        if default is _NOT_GIVEN:
+            raise AbsentError(f"{self!r} keeps no child: its method returned None")
+        return default
+
+    @property
+    def now(self) -> Coordinator:
+        self._coordinator = self._coordinator.now()
+        return self._coordinator
+
+    @property
+    def values(self) -> TypeCodec[Any] | None:
+        """How the value is stored that it makes. None: it makes a piece."""
+        return self._coordinator.values

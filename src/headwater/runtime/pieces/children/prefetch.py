@@ -1,0 +1,150 @@
+"""Ahead: what a reader of many children is about to miss is asked for together with what it misses.
+
+An attempt goes no further than the first document that is not here, so that one who looks at the same member of every
+child would be begun anew for each of them. Whoever was shown the children together and misses a document of one is very
+likely to miss those of the next ones: some are asked for with it, and eight times as many the next time. Nothing runs
+for that. What nobody came to look at is let go when its reader is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from headwater.pieces.names import document_id
+from headwater.replica.document import NOT_HERE, Document
+from headwater.scheduler.node import CLEAN, Node
+
+if TYPE_CHECKING:
+    from headwater.pieces.declarations import ChildMember, EachMember
+    from headwater.runtime.pieces.children.coordinator import Coordinator
+    from headwater.runtime.pieces.instance import Home
+    from headwater.runtime.pieces.registry import Pieces
+
+FIRST: Final = 64
+"""Documents that are asked for with the first one that a reader misses."""
+GROWTH: Final = 8
+MOST: Final = 4_096
+"""However often it missed one: an engine lets only so many answers wait for whoever asked."""
+
+
+class Listing:
+    """Which children of a coordinator somebody was shown together last, and how much was asked for with one of them."""
+
+    __slots__ = ("_missed", "_most", "reader", "texts")
+
+    def __init__(self) -> None:
+        self.reader: object = self  # whose run it was; None: a handler's
+        self.texts: tuple[str, ...] = ()
+        self._missed: Document | None = None
+        self._most: dict[str, int] = {}
+
+    def shown(self, reader: object, texts: tuple[str, ...]) -> None:
+        if self.reader is not reader:
+            self.reader, self._missed = reader, None
+            self._most.clear()
+        self.texts = texts
+
+    def most(self, missed: Document, stored: str) -> int:
+        """How many documents of a member are asked for with one that is missed: the same one is told of twice."""
+        if len(self.texts) < 2 or missed is self._missed:
+            return 0
+        self._missed = missed
+        most = self._most[stored] = min(self._most.get(stored, FIRST // GROWTH) * GROWTH, MOST)
+        return most
+
+
+class Ahead:
+    """What was asked for ahead, by whom it is to be read."""
+
+    __slots__ = ("_brought", "_pieces")
+
+    def __init__(self, pieces: Pieces) -> None:
+        self._pieces = pieces
+        self._brought: dict[Node, dict[Document, None]] = {}
+
+    def missed(self, document: Document) -> None:
+        """A node's attempt is about to end because a document is not here, or that of one that waits for it."""
+        scheduler = self._pieces.core.scheduler
+        self._tidy()
+        running = scheduler.marks.running
+        if running is None:
+            return
+        outer = scheduler.settle.stopped()[-scheduler.limits.between_depth :] if scheduler.limits.between_depth else []
+        for reader in (running, *[frame.node for frame in outer]):
+            brought = self._brought.get(reader, {})
+            self._bring(document, reader, brought)
+            if brought:
+                self._brought[reader] = brought
+
+    def missed_by_handler(self, document: Document, brought: dict[Document, None]) -> None:
+        """The same for an attempt of a handler, which keeps what is brought until its event is over."""
+        self._bring(document, None, brought)
+
+    def let_be(self, brought: dict[Document, None]) -> None:
+        """Whoever was to read these is done."""
+        core = self._pieces.core
+        for document in brought:
+            if core.name_of(document.home) is not None:  # Otherwise its space was left.
+                core.space_of(document).let_be(document)
+
+    def _tidy(self) -> None:
+        for reader in [each for each in self._brought if each.removed or (each.status == CLEAN and not each.stops)]:
+            self.let_be(self._brought.pop(reader))
+
+    def _bring(self, document: Document, reader: Node | None, brought: dict[Document, None]) -> None:
+        if self._pieces.core.name_of(document.home) is None:
+            return
+        space = self._pieces.core.space_of(document)
+        id, _, stored = document.key.id.rpartition(":")
+        home = self._pieces.known(space.name, id)
+        way: list[EachMember | ChildMember] = []  # from a child that was shown down to the one whose document it is
+        at = home
+        while home is not None and at is not None and at.parent is not None:
+            coordinator = _kept_by(at)
+            if coordinator is None:
+                return
+            listing = coordinator.listing
+            most = listing.most(document, stored) if listing.reader is reader else 0
+            if most:
+                homes = (each for start in _others(coordinator, at) for each in _down(start, way))
+                documents = (
+                    space.document(document_id(each.id, stored), document.key.scope)
+                    for each in homes
+                    if each.cls is home.cls
+                )
+                missing = (each for each in documents if each.value is NOT_HERE and each not in brought)
+                found = list(islice(missing, most))
+                if found:
+                    brought.update(dict.fromkeys(found))
+                    space.bring(found)
+            way.insert(0, coordinator.member)
+            at = at.parent
+
+
+def _kept_by(home: Home) -> Coordinator | None:
+    """The coordinator whose row keeps a child."""
+    assert home.parent is not None
+    keeper = None if home.maker is None else home.maker.parent
+    return next((each for each in home.parent.coordinators.values() if each.node is keeper), None)
+
+
+def _others(coordinator: Coordinator, home: Home) -> list[Home]:
+    """The children that were shown together with one, those after it first."""
+    rows = coordinator.rows
+    homes = [rows[text].child for text in coordinator.listing.texts if text in rows]
+    found = [each for each in homes if each is not None]
+    place = next((at for at, each in enumerate(found) if each is home), len(found))
+    return [*found[place + 1 :], *found[:place]]
+
+
+def _down(home: Home, way: list[EachMember | ChildMember]) -> Iterator[Home]:
+    """The children of its children that the same members lead to, of those that are here."""
+    if not way:
+        yield home
+        return
+    coordinator = home.coordinators.get(way[0])
+    if coordinator is not None:
+        for child in coordinator.homes():
+            yield from _down(child, way[1:])

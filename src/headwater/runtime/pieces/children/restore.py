@@ -1,0 +1,89 @@
+"""A child as its maker's observation names it: its class, and each input by what it was to the maker.
+
+An input is named by where the maker had it from: the element, or a member of its own, what it was given itself
+included. What came from elsewhere has no name here; then the child does not come back without a run. Makes pieces that
+are not bound; never binds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from headwater.cells.handle import Input
+from headwater.pieces.declarations import Declaration, GivenMember
+from headwater.pieces.handles import Handler
+from headwater.pieces.piece import Piece
+from headwater.runtime.pieces.inputs import Narrow, same_inputs
+
+if TYPE_CHECKING:
+    from headwater.runtime.pieces.children.coordinator import Row
+    from headwater.runtime.pieces.instance import Home
+
+ELEMENT: Final = "element"
+MEMBER: Final = "member "
+
+
+def kept_by(home: Home, row: Row, element_of: Callable[[Row], Input[Any] | None]) -> tuple[str, ...] | None:
+    """What a row keeps, as texts. Empty: no child. None: a child that cannot be named."""
+    child = row.child
+    if child is None:
+        return ()
+    said = [child.outline.name]
+    element = element_of(row)
+    for name, value in sorted((child.inputs or {}).items()):
+        origin = _origin(home, element, value)
+        if origin is None:
+            return None
+        said.append(f"{name}={origin}")
+    return tuple(said)
+
+
+def remade(
+    home: Home, classes: tuple[type[Piece], ...], element: Input[Any] | None, said: tuple[str, ...]
+) -> Piece | None:
+    """The piece that was named like this. None: nobody knows it here."""
+    cls = next((each for each in classes if each.__outline__.name == said[0]), None)
+    if cls is None:
+        return None
+    inputs: dict[str, Any] = {}
+    for each in said[1:]:
+        name, _, origin = each.partition("=")
+        found = _from(home, element, origin)
+        if found is None:
+            return None
+        inputs[name] = found
+    return cls(**inputs)
+
+
+def _origin(home: Home, element: Input[Any] | None, value: Any) -> str | None:
+    if element is not None and _same(value, element):
+        return ELEMENT
+    for member in (_member(home, value), *home.outline.of(GivenMember)):
+        if member is not None and _same(value, home.facet("space").handle(member)):
+            return f"{MEMBER}{member.stored}"
+    return None
+
+
+def _member(home: Home, value: Any) -> Declaration | None:
+    """The member of the piece that a handle may be the handle of."""
+    if isinstance(value, (Handler, Narrow)):
+        declared = value.declaration() if isinstance(value, Narrow) else value.member
+        return declared if home.outline.get(declared.stored) is declared else None
+    id, _, stored = value.document.key.id.rpartition(":") if isinstance(value, Input) else ("", "", "")
+    return home.outline.get(stored) if id == home.id else None
+
+
+def _from(home: Home, element: Input[Any] | None, origin: str) -> Any:
+    if origin == ELEMENT:
+        return element
+    member = home.outline.get(origin.removeprefix(MEMBER))
+    if member is None:
+        return None
+    handle = home.facet("space").handle(member)
+    # Whether a child may have that is for a run of its maker to find out.
+    return None if home.pieces.following.is_asked_about(home, handle) and isinstance(member, GivenMember) else handle
+
+
+def _same(one: Any, other: Any) -> bool:
+    return same_inputs({"": one}, {"": other})

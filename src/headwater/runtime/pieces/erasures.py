@@ -1,0 +1,96 @@
+"""Erasing what children of removed keys kept, for every `each` that says `forget=True`.
+
+The coordinator stores the keys that are due to be erased in the commit that leaves them out of its list of rows. An
+erasure deletes the documents of one such child and takes its key off the stored keys, in one commit. That commit stands
+on the key not being in the source: a key that is back by then keeps its child's data, so that no write to the child is
+lost. If the runtime is killed in between, the next runtime that has the coordinator begins the erasure again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any
+
+from headwater.errors import AccessError, LoadError
+from headwater.runtime.pieces.lifecycle import Due, erase
+from headwater.runtime.writing.tracker import UNDECIDED
+
+if TYPE_CHECKING:
+    from headwater.data.value import Value
+    from headwater.replica.document import Document
+    from headwater.runtime.core.local_space import LocalSpace
+    from headwater.runtime.pieces.registry import Pieces
+
+
+class Erasures:
+    """The erasures that one runtime has under way."""
+
+    __slots__ = ("_pieces", "_under_way")
+
+    def __init__(self, pieces: Pieces) -> None:
+        self._pieces = pieces
+        self._under_way: set[tuple[Document, str | None]] = set()  # where the key is stored, and the key; None: all
+
+    def is_over(self) -> bool:
+        """No erasure is under way."""
+        return not self._under_way
+
+    def begin(self, space: LocalSpace, due: Document, key: str, child: str, is_there: Callable[[], bool]) -> None:
+        """Erase the documents of a child whose key is among those stored in `due`, unless that is under way.
+
+        `is_there` is called in the transaction and returns whether the key is back.
+        """
+        self._begin(due, key, lambda: self._erase(space, due, key, child, is_there), f"erasing {child}")
+
+    def when_known(self, due: Document, begin: Callable[[], None]) -> None:
+        """Call `begin` when the keys stored in `due` are here."""
+
+        async def load() -> None:
+            await self._pieces.core.loaded(due)
+            begin()
+
+        self._begin(due, None, load, f"erasing what is in {due!r}")
+
+    def _begin(self, due: Document, key: str | None, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
+        tasks = self._pieces.runtime.tasks
+        if (due, key) in self._under_way or tasks.is_closed:
+            return
+        self._under_way.add((due, key))
+
+        async def whole() -> None:
+            try:
+                async with tasks.at_most(self, self._pieces.runtime.policy.erasures):
+                    await work()
+            except AccessError:
+                pass  # A runtime that may write erases it.
+            finally:
+                self._under_way.discard((due, key))
+
+        tasks.begin(whole(), name)
+
+    async def _erase(
+        self, space: LocalSpace, due: Document, key: str, child: str, is_there: Callable[[], bool]
+    ) -> None:
+        core, everybody = self._pieces.core, self._pieces.runtime.space(space.name)
+
+        def stored() -> Value | None:
+            may_write = space.ended is None and space.replica.may_write
+            return due.value.get(key) if may_write and isinstance(due.value, Mapping) else None
+
+        while True:
+            # Documents of the child that this runtime wrote before are stored by then, so that they are found.
+            while _is_undecided(due) and space.ended is None:  # When this goes on, the key may have left once more.
+                await core.observing.until(lambda: space.ended is not None or not _is_undecided(due))
+            token = stored()
+            if token is None:
+                return
+            try:
+                await erase(everybody, child, Due(due, key, token, is_there))
+            except LoadError as error:
+                if error.code:
+                    raise
+                # The connection was lost: the documents are asked for again when there is another one.
+
+
+def _is_undecided(document: Document) -> bool:
+    return any(layer.fate in UNDECIDED for layer in document.layers)

@@ -1,0 +1,209 @@
+"""`fold`: a value over many elements, brought up to date with the changed ones only.
+
+Its node keeps what it went over last; raw values are shared where nothing changed, so that the same object means the
+same element. What it keeps are elements and a value that belong together, so that a rejected commit does no harm. `add`
+and `remove` are called for the elements that came, left or changed, in the order of the source. A start goes on from
+what is stored, if it can be known what went into that (`folded`); if not, it goes over all of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from headwater.cells.codec_base import Mismatch
+from headwater.cells.containers import MappingCodec
+from headwater.cells.handle import Input
+from headwater.data.json_form import canonical
+from headwater.data.text import shown
+from headwater.data.value import ABSENT
+from headwater.errors import AuthoringError
+from headwater.pieces.declarations import GivenMember
+from headwater.pieces.handles import Computed
+from headwater.pieces.types import instead
+from headwater.runtime.api.nodes import encoder
+from headwater.runtime.pieces.fold.checkpoint import Folded, same
+from headwater.runtime.resume.identity import part_of
+from headwater.scheduler.node import NodeKind
+from headwater.scheduler.registry import NodeSpec
+
+if TYPE_CHECKING:
+    from headwater.cells.codec_base import TypeCodec
+    from headwater.pieces.declarations import FoldMember
+    from headwater.runtime.pieces.view import Facet
+
+
+class Folding:
+    """One fold of one piece: what it has added up."""
+
+    __slots__ = (
+        "_codec",
+        "_facet",
+        "_folded",
+        "_has_begun",
+        "_is_mapping",
+        "_member",
+        "elements",
+        "groups",
+        "sizes",
+    )
+
+    def __init__(self, member: FoldMember, facet: Facet, folded: Folded, codec: TypeCodec[Any]) -> None:
+        self._member = member
+        self._facet = facet  # whose it is, and who lives as long
+        self._folded = folded
+        self._codec = codec  # of the source
+        self._is_mapping = is_mapping = isinstance(codec, MappingCodec)
+        self._has_begun = False
+        self.elements: Any = {} if is_mapping else ()  # what was added up
+        self.groups: dict[Any, Any] = {}  # the values, by group; one group without `by`
+        self.sizes: dict[Any, int] = {}  # how many elements each has: an empty group is left out
+
+    def forget(self) -> None:
+        """Begin again with the next run, whatever is stored: that is another function's."""
+        self._has_begun = True
+        self._folded.forget()
+        self.elements, self.groups, self.sizes = {} if self._is_mapping else (), {}, {}
+
+    def run(self) -> Any:
+        """Bring it up to date and answer the value."""
+        self._facet.home.check_generation()
+        # Found in a run: what was given to a piece may have to arrive before anybody knows what it is.
+        source: Input[Any] = self._facet.handle(self._member.source)
+        now: Any = source.get({} if self._is_mapping else ())
+        if not self._has_begun:
+            self._go_on(source, now)
+        groups, sizes = dict(self.groups), dict(self.sizes)
+        gone, came = self._entries(now) if self._is_mapping else _elements(self.elements, now)
+        for element in gone:
+            self._take(groups, sizes, element)
+        for element in came:
+            self._put(groups, sizes, element)
+        value = groups.get(None, self._member.start) if self._member.by is None else dict(groups)
+        self._folded.say(value)
+        # Only now: an author's function that raises, or an attempt that is stopped, has changed nothing. What is kept
+        # belongs together whatever becomes of this commit: the next run starts from these elements.
+        self.elements, self.groups, self.sizes = now, groups, sizes
+        return value
+
+    def _go_on(self, source: Input[Any], now: Any) -> None:
+        """Take on what is stored, with what went into it."""
+        basis = self._folded.basis(source)
+        self._has_begun = True
+        if basis is None or basis.elements is ABSENT:
+            return
+        elements: Any = basis.elements if self._is_mapping else self._shared(basis.elements, now)
+        each: Any = elements.values() if self._is_mapping else elements
+        sizes = Counter(map(self._group, each))
+        groups = dict(basis.value) if self._member.by is not None else {None: basis.value} if elements else {}
+        if groups.keys() == sizes.keys():
+            self.elements, self.groups, self.sizes = elements, groups, dict(sizes)
+
+    def _shared(self, before: tuple[Any, ...], now: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The elements of a tuple, each by the object that it is now, if it is still there: an id says who stayed."""
+        encode = self._codec.element.encode  # type: ignore[attr-defined]  # It is a tuple's.
+        there: dict[bytes, list[Any]] = {}
+        for each in now:
+            there.setdefault(canonical(encode(each)), []).append(each)
+        found = []
+        for each in before:
+            same_ones = there.get(canonical(encode(each)))
+            found.append(same_ones.pop() if same_ones else each)
+        return tuple(found)
+
+    def _entries(self, now: Mapping[Any, Any]) -> tuple[list[Any], list[Any]]:
+        """What left and what came, by key."""
+        before = self.elements
+        gone = [each for key, each in before.items() if key not in now or not same(each, now[key])]
+        came = [each for key, each in now.items() if key not in before or not same(before[key], each)]
+        return gone, came
+
+    def _group(self, element: Any) -> Any:
+        return None if self._member.by is None else self._member.by(element)
+
+    def _put(self, groups: dict[Any, Any], sizes: dict[Any, int], element: Any) -> None:
+        group = self._group(element)
+        if group not in groups and self._member.by is not None:
+            self._check_group(group)
+        groups[group] = self._member.add(groups.get(group, self._member.start), element)
+        sizes[group] = sizes.get(group, 0) + 1
+
+    def _check_group(self, group: Any) -> None:
+        """Said here, where it is known what by= answered: how the whole is stored says nothing of that."""
+        codec = self._facet.home.outline.codec(self._member)
+        assert isinstance(codec, MappingCodec)
+        try:
+            codec.keys.step(group)
+        except Mismatch:
+            raise self._member.fault(
+                f"by= answered {shown(group)}, and its groups are {codec.keys.expected}",
+                instead(self._member.name, group, codec.element.expected),
+            ) from None
+
+    def _take(self, groups: dict[Any, Any], sizes: dict[Any, int], element: Any) -> None:
+        group = self._group(element)
+        if group not in groups:
+            raise AuthoringError(
+                f"{self._member!r}: by= named another group for an element than before: let it depend on nothing else"
+            )
+        groups[group] = self._member.remove(groups[group], element)
+        sizes[group] -= 1
+        if not sizes[group]:
+            del groups[group], sizes[group]
+
+
+def _elements(before: tuple[Any, ...], now: tuple[Any, ...]) -> tuple[list[Any], list[Any]]:
+    """What left a tuple and what came, wherever it stood: an element that moved did neither."""
+    low, most = 0, min(len(before), len(now))
+    while low < most and same(before[low], now[low]):
+        low += 1
+    high = 0
+    while high < most - low and same(before[-1 - high], now[-1 - high]):
+        high += 1
+    gone, came = before[low : len(before) - high], now[low : len(now) - high]
+    counts = Counter(map(id, gone))  # Both tuples keep their elements, so that an id is nobody else's.
+    left = []
+    for each in came:
+        if counts[id(each)]:
+            counts[id(each)] -= 1
+        else:
+            left.append(each)
+    stays = Counter(map(id, came))
+    away = []
+    for each in gone:
+        if stays[id(each)]:
+            stays[id(each)] -= 1
+        else:
+            away.append(each)
+    return away, left
+
+
+def fold(facet: Facet, member: FoldMember) -> Computed[Any]:
+    """The handle of a fold, and its node."""
+    home = facet.home
+    outline = home.outline
+    elements = outline.elements(member)
+    document = facet.document(member.stored)
+    handle: Computed[Any] = Computed(home.pieces.core, document, outline.codec(member))
+    assert elements.source is not None
+    folded = Folded(member, handle, facet)
+    folding = Folding(member, facet, folded, elements.source)
+    declared = () if isinstance(member.source, GivenMember) else (facet.handle(member.source).document,)
+    id = facet.node_id(member.stored)
+    home.register(
+        NodeSpec(
+            id=id,
+            kind=NodeKind.COMPUTATION,
+            fn=folding.run,
+            home=home.space.replica,
+            outputs=(document, folded.note),
+            encode=encoder(id, handle),
+            declared=declared,
+            parent=home.maker,
+            fingerprint=home.digest(member),
+        ),
+        part_of(facet, member),
+    )
+    handle.made_by(facet.maker(member))
+    return handle

@@ -1,0 +1,264 @@
+"""Handles and nodes of the members of a piece, kind by kind. Each is made once per facet, when it is first used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from headwater.cells.cell import Cell
+from headwater.cells.runtime_port import Topic
+from headwater.data.address import Depth
+from headwater.data.reader_trie import Spot
+from headwater.errors import AuthoringError
+from headwater.pieces.declarations import (
+    CellMember,
+    ChildMember,
+    ComputedMember,
+    Declaration,
+    EachMember,
+    EffectMember,
+    FoldMember,
+    GivenMember,
+    HandlerMember,
+    MaterializerMember,
+    ReactionMember,
+    ResourceMember,
+    TopicMember,
+)
+from headwater.pieces.handles import Computed, Effect, Handler, Reaction
+from headwater.pieces.names import document_id
+from headwater.replica.document import NOT_HERE, Document
+from headwater.runtime.api.nodes import encoder
+from headwater.runtime.pieces.inputs import Narrow
+from headwater.runtime.resume.identity import Part, part_of
+from headwater.scheduler.node import Node, NodeKind
+from headwater.scheduler.registry import NodeSpec
+
+if TYPE_CHECKING:
+    from headwater.runtime.pieces.children.handles import Child_, Each_
+    from headwater.runtime.pieces.view import Facet
+
+WHILE_OPEN: Final = " while it is open"
+"""In the names of nodes that keep things here for a piece that is open, and do nothing else."""
+_NOWHERE: Final = "\0"
+"""A place that is in no value: whoever looks there has the document here, and runs for nothing in it."""
+
+
+def make(facet: Facet, member: Declaration) -> Any:
+    """The handle of a member for a facet of its own scope."""
+    match member:
+        case CellMember():
+            return _cell(facet, member)
+        case GivenMember():
+            return _given(facet, member)
+        case ComputedMember() | MaterializerMember():
+            return _computed(facet, member)
+        case HandlerMember():
+            return Handler(facet.home.pieces.sender(facet), member, facet.home.outline.signature(member))
+        case TopicMember():
+            codec = facet.home.outline.codec(member)
+            return Topic(facet.home.pieces.core, facet.document(member.stored), codec, facet.home)
+        case EachMember() | ChildMember():
+            return facet.home.pieces.coordinator(facet.home, member).handle(facet)
+        case FoldMember():
+            return facet.home.pieces.fold(facet, member)
+        case ResourceMember():
+            return facet.home.pieces.resource(facet, member)
+        case EffectMember():
+            return Effect(facet.node_id(member.stored))
+        case ReactionMember():
+            return Reaction(facet.node_id(member.stored))
+        case _:
+            raise AuthoringError(f"{member!r} has no handle")
+
+
+def _cell(facet: Facet, member: CellMember) -> Cell[Any]:
+    codec = facet.home.outline.codec(member)
+    return Cell(facet.home.pieces.core, facet.document(member.stored), codec, (), codec.encode(member.default))
+
+
+def _given(facet: Facet, member: GivenMember) -> Any:
+    """What was passed in, as far as it was declared: an Input cannot be written, whatever it is elsewhere."""
+    home = facet.home
+    given = home.outline.given(member)
+    value = home.pieces.input(home, member)
+    if isinstance(value, Narrow):
+        value = value.seen_by(facet)
+        if isinstance(value, Narrow):
+            return value
+    if given.is_handler:
+        return value.seen_by(facet)
+    if given.is_cell and not isinstance(value, Cell):
+        raise AuthoringError(f"{member!r} is a Cell and was given {value!r}, which is only read: declare an Input")
+    if not given.is_cell and isinstance(value, Cell):
+        return value.as_input()
+    return value
+
+
+def _computed(facet: Facet, member: ComputedMember | MaterializerMember) -> Computed[Any]:
+    home = facet.home
+    document = facet.document(member.stored)
+    handle: Computed[Any] = Computed(home.pieces.core, document, home.outline.codec(member))
+    id = facet.node_id(member.stored)
+    is_materializer = isinstance(member, MaterializerMember)
+    writes = () if isinstance(member, MaterializerMember) else member.writes
+    home.register(
+        NodeSpec(
+            id=id,
+            kind=NodeKind.MATERIALIZER if is_materializer else NodeKind.COMPUTATION,
+            fn=_derive(facet, member.fn),
+            home=home.space.replica,
+            outputs=(document, *(_written(facet, member, each) for each in writes)),
+            encode=encoder(id, handle),
+            envelope=_envelope(facet, member) if isinstance(member, MaterializerMember) else (),
+            declared=_named(facet, member),
+            parent=home.maker,
+            transient=member.transient,
+            debounce_ms=member.debounce_ms,
+            throttle_ms=member.throttle_ms,
+            fingerprint=home.digest(member),
+        ),
+        part_of(facet, member),
+    )
+    handle.made_by(facet.maker(member))
+    return handle
+
+
+def _call(facet: Facet, fn: Callable[[Any], Any]) -> Callable[[], object]:
+    piece = facet.piece
+    return lambda: fn(piece)
+
+
+def _derive(facet: Facet, fn: Callable[[Any], Any]) -> Callable[[], object]:
+    """The same for what is written: not by an older version of the class than the one that runs."""
+    piece, check = facet.piece, facet.home.check_generation
+
+    def derive() -> object:
+        check()
+        return fn(piece)
+
+    return derive
+
+
+def _written(facet: Facet, member: Declaration, target: Declaration) -> Document:
+    handle = facet.handle(target)
+    if not isinstance(handle, Cell) or handle.path:
+        raise AuthoringError(f"{member!r} writes {target!r}, which is no whole cell of its scope: declare such a one")
+    return handle.document
+
+
+def _envelope(facet: Facet, member: MaterializerMember) -> tuple[tuple[Document, Any], ...]:
+    handles = [facet.handle(each) for each in member.envelope]
+    for each, handle in zip(member.envelope, handles, strict=True):
+        if not isinstance(handle, Cell):
+            raise AuthoringError(f"{member!r} writes inside {each!r}, which is only read: declare a Cell")
+    return tuple((handle.document, handle.path) for handle in handles)
+
+
+def _named(facet: Facet, member: ComputedMember | MaterializerMember) -> tuple[Document, ...]:
+    """What its code names among the computed members of its own scope: they are to run before it, if they do."""
+    members = facet.home.outline.members
+    found = []
+    for name in member.fn.__code__.co_names:
+        named = members.get(name)
+        if isinstance(named, (ComputedMember, FoldMember)) and named is not member and named.scope == facet.scope:
+            found.append(facet.document(named.stored))
+    return tuple(found)
+
+
+def shown_as(facet: Facet, member: EffectMember) -> str:
+    """What the node of an effect is called."""
+    # One runtime may act for several users, and is one session to all of them.
+    whose = f", {facet.user!r}" if facet.user else ""
+    return f"{facet.node_id(member.stored)}{whose}"
+
+
+def is_always_shown(facet: Facet, member: EffectMember) -> bool:
+    """Whether it runs at each start: nobody knows afterwards that this runtime has shown it, or it asks for that."""
+    return _shown_by(facet, member) is None
+
+
+def show(facet: Facet, member: EffectMember) -> Node:
+    """The node of an effect, for a user and a session."""
+    home = facet.home
+    return home.register(
+        NodeSpec(
+            id=shown_as(facet, member),
+            kind=NodeKind.EFFECT,
+            fn=_call(facet, member.fn),
+            home=home.space.replica,
+            returns=False,
+            parent=home.maker,
+            transient=member.transient,
+            debounce_ms=member.debounce_ms,
+            throttle_ms=member.throttle_ms,
+        ),
+        _shown_by(facet, member),
+    )
+
+
+def _shown_by(facet: Facet, member: EffectMember) -> Part | None:
+    """An effect is shown by one runtime, to one user. Which runtime that was is not always known afterwards."""
+    identity = facet.home.pieces.resuming.identity
+    if identity is None or member.every_start:
+        return None
+    return Part(member=member.stored, code=member.stored, scope=f"runtime:{identity}", principal=facet.user)
+
+
+def cells_of(facet: Facet) -> list[Document]:
+    """The documents of a piece's own cells, as far as somebody is there whose they are."""
+    home = facet.home
+    found = []
+    for each in home.outline.of(CellMember):
+        if each.scope == "space":
+            found.append(home.space.document(document_id(home.id, each.stored)))
+        elif facet.user if each.scope == "user" else facet.session:
+            found.append(facet.handle(each).document)
+    return found
+
+
+def keep_cells(facet: Facet) -> Node:
+    """Have the cells of a piece here as long as it is open. What is in them makes nobody run."""
+    home = facet.home
+    spots = [Spot(each, (_NOWHERE,), Depth.SHAPE) for each in cells_of(facet)]
+
+    def look() -> None:
+        run = home.pieces.core.current.run
+        assert run is not None
+        for spot in spots:
+            run.look(spot)
+            if spot.document.value is NOT_HERE:  # type: ignore[attr-defined]  # Every spot is one of a document's.
+                run.tracker.absent(run, spot.document)  # type: ignore[arg-type]
+
+    return home.register(
+        NodeSpec(
+            id=f"{facet.home.space.name}/{facet.home.id}{WHILE_OPEN} for {facet.user}/{facet.session}",
+            kind=NodeKind.EFFECT,
+            fn=look,
+            home=home.space.replica,
+            returns=False,
+            parent=home.maker,
+            no_auto_debounce=True,
+        )
+    )
+
+
+def keep_children(facet: Facet, member: Declaration) -> Node:
+    """Demand the children of a member, as long as its piece is open."""
+    handle: Each_[Any, Any] | Child_[Any] = facet.handle(member)
+    home = facet.home
+
+    def look() -> None:
+        handle.now.keep()
+
+    return home.register(
+        NodeSpec(
+            id=f"{facet.node_id(member.stored)}{WHILE_OPEN}",
+            kind=NodeKind.EFFECT,
+            fn=look,
+            home=home.space.replica,
+            returns=False,
+            parent=home.maker,
+            no_auto_debounce=True,
+        )
+    )

@@ -1,0 +1,155 @@
+"""The inputs of a piece: whether two are the same, and how they are written down.
+
+A handle is written down as a link to where it leads, so that a piece can be opened again without its maker. What leads
+nowhere, a callback, is written down as the handler that it is.
+
+A handle on something of one user or one session, where the run belongs to all of them.
+
+It can be passed on, to a child that reads it for a user; it cannot be read or written here, and says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from headwater.cells.handle import Input
+from headwater.cells.handle_base import NotAValue
+from headwater.data.address import address_text
+from headwater.data.value import Value, freeze
+from headwater.errors import AuthoringError
+from headwater.pieces.handles import Handler
+
+if TYPE_CHECKING:
+    from headwater.pieces.declarations import Declaration
+    from headwater.pieces.piece import Piece
+    from headwater.runtime.core.core import Core
+    from headwater.runtime.pieces.instance import Home
+    from headwater.runtime.pieces.view import Facet
+
+
+REFUSED: Final = (
+    *("get", "exists", "view", "pull", "watch", "sink", "value"),
+    *("set", "update", "delete", "push", "add", "discard", "increment"),
+)
+
+
+class Narrow(NotAValue):
+    """A member of a narrower scope than the run that names it."""
+
+    __slots__ = ("_home", "_member", "_way")
+    __narrow__ = True
+
+    def __init__(self, home: Home, member: Declaration, way: tuple[tuple[str, Any], ...] = ()) -> None:
+        self._home = home
+        self._member = member
+        self._way = way
+
+    @property
+    def core(self) -> Core:
+        """The runtime that it is of."""
+        return self._home.pieces.core
+
+    def declaration(self) -> Declaration:
+        """The member that it is, or leads into."""
+        return self._member
+
+    def place(self) -> str | None:
+        """Where it leads, as text. None: into the member, along a way that has no text."""
+        return None if self._way else f"{self._home.id}:{self._member.stored}"
+
+    def key(self, k: Any, /) -> Narrow:
+        return Narrow(self._home, self._member, (*self._way, ("key", k)))
+
+    def at(self, path: Callable[[Any], Any], /) -> Narrow:
+        return Narrow(self._home, self._member, (*self._way, ("at", path)))
+
+    def seen_by(self, facet: Facet) -> Any:
+        """The handle that it is for a user or a session."""
+        handle = facet.seen_in(self._home).handle(self._member)
+        for step, argument in self._way:
+            handle = getattr(handle, step)(argument)
+        return handle
+
+    def same(self, other: object) -> bool:
+        """Whether it leads to the same place."""
+        return (
+            isinstance(other, Narrow)
+            and self._home is other._home
+            and self._member is other._member
+            and self._way == other._way
+        )
+
+    def __repr__(self) -> str:
+        return f"<{self._member!r} of one {self._member.scope}>"
+
+
+def _refusing(what: str) -> Callable[..., NoReturn]:
+    def refuse(self: Narrow, *_: object, **__: object) -> NoReturn:
+        scope = self._member.scope
+        raise AuthoringError(
+            f"{what}() of {self!r}: this run is for all {scope}s alike. Read it in a @computed(scope={scope!r}), in an "
+            "@effect or in a @handler."
+        )
+
+    return refuse
+
+
+for _what in REFUSED:
+    setattr(Narrow, _what, _refusing(_what))
+
+
+HANDLER: Final = "handler "
+"""What a callback begins with where it is written down."""
+
+
+def same_inputs(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two makings of a piece pass the same handles."""
+    return one.keys() == other.keys() and all(_same(value, other[name]) for name, value in one.items())
+
+
+def _same(one: Any, other: Any) -> bool:
+    if one is other:
+        return True
+    if isinstance(one, Narrow):
+        return one.same(other)
+    if isinstance(one, Input) and isinstance(other, Input):
+        return type(one) is type(other) and one.document is other.document and one.path == other.path
+    if isinstance(one, Handler) and isinstance(other, Handler):
+        return one.same(other)
+    return False
+
+
+def described(core: Core, piece: Piece) -> Value:
+    """What is stored of a child: its class, and where its inputs lead."""
+    return freeze({"class": type(piece).__outline__.name, "inputs": written(core, piece.__inputs__)})
+
+
+def written(core: Core, inputs: Mapping[str, Any]) -> Value:
+    """Inputs as they are stored."""
+    return freeze({name: _written(core, value) for name, value in sorted(inputs.items())})
+
+
+def _written(core: Core, value: Any) -> Value:
+    if _core_of(value) is not core:
+        raise AuthoringError(f"{value!r} is of another runtime: give a piece handles of the runtime that it runs in")
+    if isinstance(value, Input):
+        return place_of(core, value)
+    if isinstance(value, Handler):
+        return f"{HANDLER}{value.sends.place(value.member)}"
+    return repr(value)
+
+
+def _core_of(value: Any) -> object:
+    """The runtime that a handle is of."""
+    if isinstance(value, Input):
+        return value._host
+    if isinstance(value, Handler):
+        return value.sends.core
+    return value.core if isinstance(value, Narrow) else None
+
+
+def place_of(core: Core, handle: Input[Any]) -> str:
+    """Where a handle leads, as text."""
+    key = handle.document.key
+    return address_text(key.scope, key.id, handle.path, space=core.space_of(handle.document).name)

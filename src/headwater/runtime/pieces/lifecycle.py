@@ -1,0 +1,304 @@
+"""What a space offers for pieces: opening, making, finding, stopping and deleting them.
+
+Making a piece is one transaction: its record, and what `setup` writes. Opening runs it here until it is stopped; a
+piece that is there already is not set up again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+
+from headwater.data.address import Depth, DocKey
+from headwater.data.patch import Patch
+from headwater.data.value import ABSENT, Absent, Value
+from headwater.errors import AbsentError, AuthoringError
+from headwater.pieces.declarations import GivenMember
+from headwater.pieces.piece import Piece
+from headwater.protocol.messages import Query
+from headwater.replica.document import NOT_HERE, NotLoaded
+from headwater.runtime.pieces.handles import cells_of
+from headwater.runtime.pieces.instance import Home
+from headwater.runtime.pieces.records import RECORD, NotArrivedError, class_named
+from headwater.runtime.writing.tracker import Missing
+
+if TYPE_CHECKING:
+    from headwater.replica.document import Document
+    from headwater.runtime.api.space import Space
+    from headwater.runtime.pieces.view import Facet
+
+PieceT = TypeVar("PieceT", bound=Piece)
+T_co = TypeVar("T_co", covariant=True)
+PAGE = 100
+MOST = 1_000
+GIVEN_HOPS = 100
+"""Records that may have to be read to know what a piece was given: each may have been given it by another one."""
+
+
+class Page(Generic[T_co]):
+    """Some of what was found, and where to go on."""
+
+    __slots__ = ("items", "next")
+
+    def __init__(self, items: tuple[T_co, ...], more: str | None) -> None:
+        self.items = items
+        self.next = more  # pass it as after=; None: that was all
+
+    def __repr__(self) -> str:
+        return f"<page of {len(self.items)}{', and more' if self.next is not None else ''}>"
+
+
+def _home(space: Space, what: Any, name: str) -> Home:
+    """The home of what is opened: a class, or a piece that was made with its inputs."""
+    pieces = space.pieces
+    if isinstance(what, Piece):
+        if what.__bound__ is not None:
+            raise AuthoringError(f"{what!r} lives already: give the class, or make another one with its inputs")
+        return pieces.home(space.local, type(what), name, dict(what.__inputs__))
+    if not (isinstance(what, type) and issubclass(what, Piece)):
+        raise AuthoringError(f"{what!r} is no piece: write space.open(Cart, 'ann') or space.open(Cart(...), 'ann')")
+    return pieces.home(space.local, what, name)
+
+
+def piece(space: Space, cls: type[PieceT], name: str) -> PieceT:
+    """A piece by its name. It starts nothing."""
+    home = _home(space, cls, name)
+    return home.facet("session", space.user, _session(space)).piece  # type: ignore[return-value]
+
+
+def _session(space: Space) -> str:
+    """The session that a program acts for: the one it names, or its own."""
+    return space.session or space.pieces.windows.of(space.name, space.user)
+
+
+async def open_piece(space: Space, what: Any, name: str, setup: Callable[[Any], object] | None, *, new: bool) -> Any:
+    """Make the piece if it is new, and run it here until it is stopped."""
+    pieces = space.pieces
+    home = _home(space, what, name)
+    session = _session(space)
+    made = home.facet("session", space.user, session).piece
+    if isinstance(what, Piece) and home.inputs is None:
+        home.inputs = dict(what.__inputs__)
+
+    def make() -> None:
+        if pieces.records.exists(home):
+            if new:
+                raise AuthoringError(f"{space.name} has a piece {name!r} already: open it, or choose another name")
+            pieces.records.write(home)
+            return
+        if home.inputs is None:
+            home.outline.check_inputs({})
+        pieces.records.write(home)
+        if setup is not None:
+            setup(made)
+
+    if not new and isinstance(what, type) and await pieces.resuming.sleeping.at_once.opened(home, space.user):
+        pieces.keep(home, space.user, session)
+        if any(each.value is NOT_HERE for each in home.held):
+            await pieces.resuming.sleeping.at_once.here(home)
+            await _arrived(space, home.facet("session", space.user, session))
+        if home.nodes or not pieces.is_quiet():
+            await pieces.core.observing.until(lambda: pieces.core.is_quiet() and pieces.is_quiet() and not home.waits())
+        return made
+    await space.transact(make)
+    await _given(home)
+    await pieces.resuming.sleeping.opening(home, space.user)
+    pieces.keep(home, space.user, session)
+    await _arrived(space, home.facet("session", space.user, session))
+    await pieces.core.observing.until(lambda: pieces.core.is_quiet() and pieces.is_quiet() and not home.waits())
+    return made
+
+
+async def _given(home: Home) -> None:
+    """What it was given is known here, so that it can be looked at."""
+    pieces = home.pieces
+    for member in home.outline.of(GivenMember):
+        for _ in range(GIVEN_HOPS):
+            try:
+                pieces.input(home, member)
+            except NotArrivedError as missing:
+                await pieces.core.loaded(missing.document)
+            except (AbsentError, AuthoringError):
+                break  # Whoever reads it is told.
+            else:
+                break
+
+
+async def _arrived(space: Space, facet: Facet) -> None:
+    """Its own cells are here, so that they can be looked at."""
+    core = space.pieces.core
+    waiting = cells_of(facet)
+    for each in waiting:
+        core.load(each)
+    await core.observing.until(
+        lambda: all(each.value is not NOT_HERE or core.why_not(each) is not None for each in waiting)
+    )
+    for each in waiting:
+        why = core.why_not(each)
+        if each.value is NOT_HERE and why is not None:
+            facet.home.stop()
+            raise why
+
+
+async def stop(space: Space, what: Piece) -> None:
+    """Stop running a piece here, for whom it was opened. Its documents stay."""
+    home = _own(space, what)
+    users = {user for user, _ in home.opened_for()}
+    is_others = bool(space.user and users) and not users & {space.user, ""}
+    if not is_others and not home.close(space.user, _session(space)):
+        home.stop(is_read_on=True)
+    await space.pieces.runtime.idle()
+
+
+async def delete(space: Space, what: Piece) -> None:
+    """Stop a piece and delete everything it kept, for everybody."""
+    home = _own(space, what)
+    home.stop()
+    await erase(space, home.id)
+    home.is_made = False  # Whoever sends to it makes another one.
+
+
+def _own(space: Space, what: Piece) -> Home:
+    bound = what.__bound__ if isinstance(what, Piece) else None
+    home: Home | None = getattr(bound, "home", None)
+    if home is None or home.pieces is not space.pieces or home.space is not space.local:
+        raise AuthoringError(f"{what!r} is no piece of {space!r}")
+    return home
+
+
+class Due(NamedTuple):
+    """What an erasure is done for: a key in a document, and the value there."""
+
+    document: Document
+    key: str
+    value: Value
+    is_over: Callable[[], bool]  # called in the transaction: True, and nothing is erased
+
+
+async def erase(space: Space, id: str, due: Due | None = None) -> None:
+    """Delete every document of a piece and of its children: what is shared, and what is this user's and session's.
+
+    The same commit removes the key that it is due for. If the key has another value by then, nothing is done.
+    """
+    heads = (f"{id}:", f"{id}/")
+    scopes = ["space", *((f"user:{space.user}",) if space.user else ()), f"session:{_session(space)}"]
+    found = []
+    for scope in scopes:
+        async for key, _ in documents(space, after=id, until=f"{id};", scope=scope):
+            if key.id.startswith(heads):
+                found.append(key)
+    local, core = space.local, space.pieces.core
+    doomed = [local.document(key.id, key.scope) for key in found]
+    needed = doomed if due is None else [*doomed, due.document]
+
+    def remove() -> None:
+        run = core.current.run
+        assert run is not None
+        assert run.transaction is not None
+        transaction = run.transaction
+        for document in needed:
+            if document.value is NOT_HERE:
+                raise Missing(document)
+        if due is not None:
+            # fault forget.erased_twice: if False:
+            if transaction.read(due.document.key, (due.key,)) != due.value:
+                return
+            transaction.write(due.document.key, Patch("remove", (due.key,)))
+            if due.is_over():
+                return
+        for document in doomed:
+            # Another erasure may have been faster. A write of this runtime that may be made again stays before this.
+            if transaction.read(document.key, (), Depth.SHAPE) is not ABSENT:
+                transaction.write(document.key, Patch("remove", ()))
+
+    if needed:
+        for document in needed:
+            core.load(document)  # All at once: the transaction would stop for each of them.
+        try:
+            await core.observing.until(
+                lambda: all(each.value is not NOT_HERE or core.why_not(each) is not None for each in needed)
+            )
+            await space.transact(remove)
+        finally:
+            for document in needed:
+                local.let_be(document)
+
+
+async def find(space: Space, cls: type[PieceT], after: str | None, limit: int) -> Page[PieceT]:
+    """The pieces of a class, by name."""
+    if not 1 <= limit <= MOST:
+        raise AuthoringError(f"find(limit={limit}): write 1 to {MOST}")
+    items: list[PieceT] = []
+    last: str | None = None
+    outline = cls.__outline__
+    async for key, value in documents(space, after=after or "", skip=_next_piece):
+        id, _, stored = key.id.rpartition(":")
+        if stored != RECORD or "/" in id or not isinstance(value, dict):
+            continue
+        if value.get("cls") not in (outline.name, outline.was):
+            continue
+        if len(items) == limit:
+            return Page(tuple(items), last)
+        items.append(piece(space, cls, str(value.get("name", id))))
+        last = key.id
+    return Page(tuple(items), None)
+
+
+async def listing(space: Space) -> list[tuple[str, str, bool]]:
+    """Every piece of a space: its name, its class, and whether that is imported here."""
+    found = []
+    async for key, value in documents(space, after="", skip=_next_piece):
+        id, _, stored = key.id.rpartition(":")
+        if stored == RECORD and "/" not in id and isinstance(value, dict):
+            named = str(value.get("cls", ""))
+            try:
+                class_named(named)
+            except AuthoringError:
+                found.append((str(value.get("name", id)), named, False))
+            else:
+                found.append((str(value.get("name", id)), named, True))
+    return found
+
+
+def _next_piece(id: str) -> str:
+    """Where to go on looking for records, once a document of a piece was met: behind its children, or behind itself.
+
+    `/` and `:` are in no piece's name, and are followed by `0` and `;`. A record is the first document of its piece.
+    """
+    name, is_child, _ = id.partition("/")
+    if is_child:
+        return f"{name}0"
+    name, _, stored = id.partition(":")
+    return f"{name};" if stored >= RECORD else id
+
+
+async def documents(
+    space: Space,
+    *,
+    after: str,
+    until: str | None = None,
+    scope: str = "space",
+    skip: Callable[[str], str] | None = None,
+) -> AsyncIterator[tuple[DocKey, Value]]:
+    """The documents of a scope, by id, page by page: those between two ids."""
+    channel = space.pieces.runtime.channel(space.name)
+    if channel is None:
+        here = [each for each in space.local.replica.documents.held() if each.key.scope == scope]
+        for document in sorted(here, key=lambda each: each.key.id):
+            value = document.value
+            is_between = document.key.id > after and (until is None or document.key.id < until)
+            if is_between and not isinstance(value, (NotLoaded, Absent)):
+                yield document.key, value
+        return
+    more: str | None = after
+    while more is not None:
+        answer = await channel.driver.query(Query(0, scope, after=more, limit=PAGE))
+        for state in answer.documents:
+            if until is not None and state.doc.id >= until:
+                return
+            value = state.get()
+            if not isinstance(value, Absent):
+                yield state.doc, value
+        more = answer.next
+        if more is not None and skip is not None and answer.documents:
+            more = max(more, skip(answer.documents[-1].doc.id))

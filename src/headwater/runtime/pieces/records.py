@@ -1,0 +1,166 @@
+"""The record of a piece: what a space knows of it without its class.
+
+Written in the transaction that makes the piece, so that it can be opened again by whoever has its class. `@` is no name
+of a member, so that the record never meets one. A piece whose class is not imported says what to import.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from headwater.cells.cell import Cell
+from headwater.cells.codec import codec_for
+from headwater.cells.handle import Input
+from headwater.cells.model import Model
+from headwater.data.value import ABSENT
+from headwater.errors import AbsentError, AuthoringError, NotReadyError
+from headwater.pieces.names import document_id
+from headwater.pieces.piece import Piece
+from headwater.replica.document import NOT_HERE, Document
+from headwater.runtime.core.local_space import LocalSpace
+from headwater.runtime.pieces.inputs import written
+from headwater.runtime.pieces.instance import Home
+
+if TYPE_CHECKING:
+    from headwater.runtime.pieces.registry import Pieces
+
+RECORD = "@"
+
+
+class NotArrivedError(NotReadyError):
+    """A record is not here yet; says which, for whoever can wait."""
+
+    def __init__(self, message: str, document: Document) -> None:
+        super().__init__(message)
+        self.document = document
+
+
+class Record(Model):
+    """What is stored of a piece."""
+
+    cls: str
+    name: str
+    inputs: Mapping[str, str]
+    generation: int = 1  # how often the class did something else, and was opened
+    members: Mapping[str, str] = {}  # what its members and those of its children do, by fingerprint
+
+
+class Records:
+    """Reads and writes records, inside and outside runs."""
+
+    __slots__ = ("_codec", "_pieces")
+
+    def __init__(self, pieces: Pieces) -> None:
+        self._pieces = pieces
+        self._codec: Any = None
+
+    def cell(self, space: LocalSpace, id: str) -> Cell[Record]:
+        if self._codec is None:
+            self._codec = codec_for(Record)
+        return Cell(self._pieces.core, space.document(document_id(id, RECORD)), self._codec)
+
+    def read(self, home: Home) -> Record:
+        """The record of a piece that is known here by its name. Resolving a binding is no read of a run's."""
+        return self._stored(home.space, home.id, home.name)
+
+    def _stored(self, space: LocalSpace, id: str, name: str) -> Record:
+        cell = self.cell(space, id)
+        document: Document = cell.document
+        value = document.value
+        run = self._pieces.core.current.run
+        if value is NOT_HERE:
+            if run is not None:
+                run.tracker.absent(run, document)  # Stops the attempt until it is here.
+            self._pieces.core.load(document)
+            raise NotArrivedError(f"piece {name!r} of {space.name} has not arrived yet: await pull() first", document)
+        if value is ABSENT:
+            raise AbsentError(f"{space.name} has no piece {name!r}: open or create it first")
+        return cell.memo().decode(value)  # type: ignore[no-any-return]
+
+    def found(self, space: LocalSpace, id: str) -> Home:
+        """The home of a piece that is known by its id alone."""
+        record = self._stored(space, id, id)
+        return self._pieces.home(space, class_named(record.cls), record.name)
+
+    def write(self, home: Home) -> None:
+        """Inside a transaction: make the piece, unless it is there. Another class under its name is refused."""
+        cell = self.cell(home.space, home.id)
+        outline = home.outline
+        inputs: Any = written(self._pieces.core, home.inputs or {})
+        there = cell.get(None)
+        generations = self._pieces.generations
+        if there is None:
+            members = generations.members(home.cls)
+            cell.set(Record(cls=outline.name, name=home.name, inputs=inputs, members=members))
+            home.generation, home.is_new = 1, True
+            return
+        if there.cls not in (outline.name, outline.was):
+            raise self._another(home, there)
+        if there.cls != outline.name:
+            cell.at(lambda record: record.cls).set(outline.name)
+        if home.inputs and dict(there.inputs) != dict(inputs):
+            cell.at(lambda record: record.inputs).set(inputs)
+        home.generation, home.is_new = there.generation, False
+        if generations.is_newer(home.cls, there.members):
+            home.generation += 1
+            cell.at(lambda record: record.generation).set(home.generation)
+            cell.at(lambda record: record.members).set(generations.members(home.cls))
+
+    def generation(self, home: Home) -> Input[int]:
+        """Where the number of a piece's generation is."""
+        return self.cell(home.space, home.id).at(lambda record: record.generation)
+
+    def _another(self, home: Home, there: Record) -> AuthoringError:
+        return AuthoringError(
+            f"{home.name!r} of {home.space.name} is a {there.cls}, not a {home.outline.name}: choose another name, or, "
+            f"if it was renamed, write class {home.cls.__name__}(Piece, was={there.cls!r})"
+        )
+
+    async def check(self, home: Home) -> None:
+        """Before the first event of a piece: see to it that its record is no other class's."""
+        if home.is_made or home.parent is not None:
+            return
+        cell = self.cell(home.space, home.id)
+        if cell.document.value is NOT_HERE:
+            await self._pieces.core.loaded(cell.document)
+        value = cell.document.value
+        if value is not ABSENT and value is not NOT_HERE:
+            there = cell.memo().decode(value)
+            if there.cls not in (home.outline.name, home.outline.was):
+                raise self._another(home, there)
+            home.is_made = True
+
+    def keep(self, home: Home) -> None:
+        """Inside a handler: a piece that nobody opened yet, or that was deleted, is made with what is sent to it."""
+        if home.parent is None and not self.exists(home):
+            self.write(home)
+
+    def exists(self, home: Home) -> bool:
+        """Inside a transaction: whether the piece was made."""
+        return self.cell(home.space, home.id).exists()
+
+
+def classes() -> Iterator[type[Piece]]:
+    """Every class of pieces that is imported, the newest of a name last."""
+    waiting: list[type[Piece]] = list(Piece.__subclasses__())
+    while waiting:
+        cls = waiting.pop(0)
+        yield cls
+        waiting += cls.__subclasses__()
+
+
+def class_named(name: str) -> type[Piece]:
+    """The class that a record names."""
+    found = None
+    for cls in classes():
+        outline = cls.__outline__
+        if outline.name == name or (found is None and outline.was == name):
+            found = cls
+    if found is None:
+        module = name.rpartition(".")[0]
+        raise AuthoringError(
+            f"there is a piece of class {name}, which this program has not imported: import {module} first. Where a "
+            "server answers, start it with the application: headwater run APP.py"
+        )
+    return found

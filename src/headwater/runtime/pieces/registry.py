@@ -1,0 +1,376 @@
+"""All pieces of one runtime: which homes there are, and what space offers for them.
+
+Two names of the same piece lead to the same home. Composes the parts of binding and delegates to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakValueDictionary
+
+from headwater.cells.cell import Cell
+from headwater.cells.handle import Input
+from headwater.data.address import SPACE_SCOPE, AddressParts, Link, doc_text, parse_address
+from headwater.errors import AbsentError, AuthoringError
+from headwater.pieces.declarations import ChildMember, EachMember, GivenMember, TopicMember
+from headwater.pieces.names import SEPARATOR, piece_id
+from headwater.pieces.piece import Piece
+from headwater.protocol.commit import TopicRecord
+from headwater.runtime.channel.sessions import Windows
+from headwater.runtime.core.local_space import LocalSpace
+from headwater.runtime.events.event import Event, Sender
+from headwater.runtime.events.events import Handling
+from headwater.runtime.pieces.children.coordinator import Coordinator
+from headwater.runtime.pieces.children.prefetch import Ahead
+from headwater.runtime.pieces.code_versions import Generations
+from headwater.runtime.pieces.context import EventContext, NodeContext
+from headwater.runtime.pieces.erasures import Erasures
+from headwater.runtime.pieces.fold.fold import fold
+from headwater.runtime.pieces.fold.history import Past
+from headwater.runtime.pieces.idle import Resting
+from headwater.runtime.pieces.inputs import HANDLER
+from headwater.runtime.pieces.instance import Home
+from headwater.runtime.pieces.links import Following, descendant
+from headwater.runtime.pieces.records import Records
+from headwater.runtime.pieces.resource import Resources, Worker
+from headwater.runtime.reactions.bound import topic_name
+from headwater.runtime.reactions.serve import Reacting
+from headwater.runtime.resume.clean_pieces import leave
+from headwater.runtime.resume.resume import Resuming
+from headwater.scheduler.node import Node
+
+if TYPE_CHECKING:
+    from headwater.cells.runtime_port import Topic
+    from headwater.data.value import Value
+    from headwater.pieces.declarations import FoldMember, ResourceMember
+    from headwater.pieces.handles import Computed, Resource
+    from headwater.replica.transaction import Transaction
+    from headwater.runtime.api.runtime import Runtime
+    from headwater.runtime.api.space import Space
+    from headwater.runtime.core.core import Core
+    from headwater.runtime.pieces.view import Facet
+
+T = TypeVar("T")
+PieceT = TypeVar("PieceT", bound=Piece)
+
+
+class Pieces:
+    """The pieces of one runtime."""
+
+    __slots__ = (
+        "_homes",
+        "_kept",
+        "_pasts",
+        "_resources",
+        "ahead",
+        "core",
+        "erasures",
+        "following",
+        "generations",
+        "handling",
+        "origin",
+        "reacting",
+        "records",
+        "resting",
+        "resuming",
+        "runtime",
+        "windows",
+        "worker",
+    )
+
+    def __init__(self, runtime: Runtime, identity: str | None = None) -> None:
+        self.runtime = runtime
+        self.core: Core = runtime.core
+        self.origin = self.core.clock.new_token()  # whose sends have ids of their own
+        self.worker = Worker(runtime.attachment, self.origin)
+        self.windows = Windows(runtime, self.origin)
+        # Homes that somebody refers to: a program, a node, an event, its parent. Those that run here are kept.
+        self._homes: WeakValueDictionary[tuple[str, str], Home] = WeakValueDictionary()
+        self._kept: dict[Home, None] = {}
+        self._pasts: dict[str, Past] = {}  # by space, once somebody goes on from there
+        self.handling = Handling(self)
+        self.reacting = Reacting(self)
+        self.records = Records(self)
+        self.resting = Resting(self.core, runtime.policy.named_pieces)
+        self.resuming = Resuming(self, identity)
+        self.generations = Generations(self)
+        self.erasures = Erasures(self)
+        self._resources = Resources(self)
+        self.core.sending = self.handling
+        self.following = Following(self)
+        self.core.check_link = self.following.check
+        self.ahead = Ahead(self)
+        self.core.on_missed = self.ahead.missed
+
+    # ---- homes -------------------------------------------------------------------------------------
+
+    def home(self, space: LocalSpace, cls: type[PieceT], name: str, inputs: dict[str, Any] | None = None) -> Home:
+        """The home of a piece that a space names."""
+        if not (isinstance(cls, type) and issubclass(cls, Piece)):
+            raise AuthoringError(f"{cls!r} is no class of pieces: write space.piece(Cart, 'ann')")
+        id = piece_id(name)
+        found = self._homes.get((space.name, id))
+        if found is not None:
+            if found.cls is not cls:
+                raise AuthoringError(
+                    f"{name!r} of {space.name} is a {found.outline.name} here, not a {cls.__outline__.name}"
+                )
+            return found
+        cls.__outline__.check()
+        made = self._homes[space.name, id] = Home(self, space, cls, id, name, inputs=inputs)
+        return made
+
+    def adopt(
+        self, parent: Home, piece: Piece, id: str, maker: Node | None, *, is_back: bool = False, is_new: bool = False
+    ) -> Home:
+        """A child: it lives with whoever made it. `is_back`: by what is known of that one, which did not run."""
+        old = self._homes.get((parent.space.name, id))
+        if old is not None:
+            old.stop()
+        type(piece).__outline__.check()
+        child = Home(self, parent.space, type(piece), id, id, inputs=dict(piece.__inputs__), parent=parent, maker=maker)
+        self._homes[parent.space.name, id] = child
+        child.is_new = is_new
+        for user, session in parent.opened_for():
+            child.open(user, session, is_back=is_back)
+        return child
+
+    def let_go(self, home: Home) -> None:
+        """It does not run here any more. Its name leads to it as long as somebody has it, unless it is over."""
+        self._kept.pop(home, None)
+        self.resting.forget(home)
+        self.resuming.sleeping.forget(home)
+        self.generations.forget(home)
+        if home.is_stopped and self._homes.get((home.space.name, home.id)) is home:
+            del self._homes[home.space.name, home.id]
+
+    def known(self, space: str, id: str) -> Home | None:
+        """The home of a piece that is here, by its id."""
+        return self._homes.get((space, id))
+
+    def home_of(self, space: LocalSpace, id: str) -> Home:
+        """The home of a piece that is known by its id alone, here or by what its space knows."""
+        found = self._homes.get((space.name, id))
+        if found is None and SEPARATOR in id and self.core.current.run is not None:
+            found = descendant(self, space, id)
+            if found is None:
+                raise AbsentError(f"{space.name} has no piece {id!r} any more: what kept it is gone")
+        return found or self.records.found(space, id)
+
+    def homes(self) -> tuple[Home, ...]:
+        """All that are here."""
+        return tuple(self._homes.values())
+
+    async def leaving(self) -> None:
+        """Say which of the pieces that run here are clean, for whoever opens them next."""
+        await leave(self.resuming, [*self._kept])
+
+    def is_quiet(self) -> bool:
+        """No event waits for its turn, or for something to run here, and no piece is being resumed."""
+        return not self.handling.local and self.resuming.is_quiet()
+
+    def has_ended(self) -> bool:
+        """Every event that was sent here has an end, other spaces know what is read of them, and no child is erased."""
+        # fault forget.not_waited_for: return not self.handling.in_hand and self.resuming.elsewhere.is_told()
+        return not self.handling.in_hand and self.resuming.elsewhere.is_told() and self.erasures.is_over()
+
+    def outside(self, act: Callable[[], T]) -> T:
+        """Change the graph as nobody's run: what a run asks for by looking at it is not the run's own."""
+        current = self.core.current
+        run, current.run = current.run, None
+        try:
+            return act()
+        finally:
+            current.run = run
+
+    # ---- members -----------------------------------------------------------------------------------
+
+    def coordinator(self, home: Home, member: EachMember | ChildMember) -> Coordinator:
+        found = home.coordinators.get(member)
+        if found is None:
+            with self.resuming.together():
+                found = home.coordinators[member] = Coordinator(home, member)
+            if self.resuming.sleeping.has(home.root):
+                self.core.afterwards(lambda: home.keep(member))  # Of a piece that does not sleep they are kept.
+        elif found.is_sparse:
+            self.resuming.sleeping.fully(home.root)  # Whoever wants it may want all of its rows.
+        return found
+
+    def sparse(self, home: Home, member: EachMember | ChildMember) -> Coordinator:
+        """The coordinator of a sleeping piece, with those of its rows that somebody needs."""
+        found = home.coordinators.get(member)
+        if found is None:
+            found = home.coordinators[member] = Coordinator(home, member, is_sparse=True)
+        return found
+
+    def fold(self, facet: Facet, member: FoldMember) -> Computed[Any]:
+        return fold(facet, member)
+
+    def past(self, space: str) -> Past:
+        """What a space was at a seq."""
+        found = self._pasts.get(space)
+        if found is None:
+            found = self._pasts[space] = Past(self.runtime, space)
+        return found
+
+    def resource(self, facet: Facet, member: ResourceMember) -> Resource[Any]:
+        return self._resources.handle(facet, member)
+
+    def sender(self, facet: Facet) -> Sender:
+        return Sender(self.handling, facet)
+
+    def input(self, home: Home, member: GivenMember) -> Any:
+        """What a piece was given under a name, by its maker or by its record."""
+        if home.inputs is not None:
+            return home.inputs[member.name]
+        said = self.records.read(home).inputs.get(member.name)
+        if not isinstance(said, str):
+            raise AuthoringError(f"{home!r} has no input {member.name!r} yet: open it with {home.cls.__name__}(...)")
+        if said.startswith(HANDLER):
+            return self._handler(said.removeprefix(HANDLER))
+        parts = parse_address(said)
+        space = home.space if parts.space is None else self.core.space(parts.space)
+        found = self._owned(space, parts)
+        if found is not None:
+            return found
+        given = home.outline.given(member)
+        assert given.codec is not None
+        kind: type[Input[Any]] = Cell if given.is_cell else Input
+        made = kind(self.core, space.document(parts.id, parts.scope), given.codec, parts.path)
+        if SEPARATOR in parts.id:
+            made.made_by(lambda: self._owned(space, parts))  # A child is found by a run that looks.
+        return made
+
+    def _owned(self, space: LocalSpace, parts: AddressParts) -> Input[Any] | None:
+        """The handle of a member at its place, which knows its default and has it computed. None: it is no piece's."""
+        id, _, stored = parts.id.rpartition(":")
+        home = None
+        if id:
+            try:
+                home = self.home_of(space, id)
+            except (AbsentError, AuthoringError):
+                return None  # It has no record, or its class is not imported: what is stored there can be read.
+        member = None if home is None else home.outline.get(stored)
+        if home is None or member is None:
+            return None
+        scope, _, owner = parts.scope.partition(":")
+        user, session = (owner, "") if scope == "user" else ("", owner)
+        if member.scope != scope:
+            return None
+        handle = home.facet(member.scope, user, session).handle(member)
+        if not isinstance(handle, Input):
+            return None
+        return handle.below(parts.path) if parts.path else handle
+
+    def _handler(self, place: str) -> Any:
+        space, _, rest = place.partition("/")
+        id, _, stored = rest.rpartition(":")
+        home = self.home_of(self.core.space(space), id)
+        member = home.outline.get(stored)
+        if member is None:
+            raise AuthoringError(f"{home!r} has no handler {stored!r} any more: keep it, or rename it with was=")
+        return home.facet("space").handle(member)
+
+    # ---- runs --------------------------------------------------------------------------------------
+
+    def context(self, facet: Facet) -> EventContext | NodeContext:
+        """What `ctx` is now."""
+        current = self.handling.current
+        if current is None:
+            return NodeContext(facet)
+        event, context = current
+        if event.home is facet.home:
+            return context
+        return EventContext(facet, event)
+
+    def run_began_us(self) -> int:
+        """When the open run began, by the wall clock: the same however often it is asked."""
+        run = self.core.current.run
+        if run is None:
+            return self.core.clock.now_us()
+        if run.began is None or run.began[0] != run.number:
+            run.began = (run.number, self.core.clock.now_us())
+        return run.began[1]
+
+    def emit(self, topic: Topic[Any], record: Value, event: Event, transaction: Transaction) -> None:
+        """A record of a commit. Whose order it is part of is what the topic's declaration says, or the piece."""
+        if topic.document.home is not event.home.space.replica:
+            raise AuthoringError(
+                f"{topic!r} is not of {event.home.space.name}, where this is handled: a record is part of the commit. "
+                "Post to a handler there, and emit in that one."
+            )
+        owner = topic.owner if isinstance(topic.owner, Home) else event.home
+        declared = owner.outline.get(topic.document.key.id.rpartition(":")[2]) if owner is topic.owner else None
+        name, key = doc_text(topic.document.key), owner.id
+        if isinstance(declared, TopicMember):
+            name = topic_name(owner.cls, declared)
+            key = owner.id if declared.key is None else declared.key(owner.outline.codec(declared).decode(record))
+            if type(key) is not str:
+                raise AuthoringError(f"{declared!r}: its key= answered {key!r}: answer a text")
+            self.reacting.emits(owner, name, transaction)
+        transaction.records.append(TopicRecord(name, key, record, owner.id))
+
+    # ---- for spaces --------------------------------------------------------------------------------
+
+    def space(self, name: str, user: str, session: str) -> Space:
+        return self.runtime.acting(name, user, session)
+
+    def keep(self, home: Home, user: str, session: str, *, is_launch: bool = False) -> None:
+        """Run a piece here, until it is stopped. Whoever opens it has it, whatever becomes of a handler's launch."""
+        home.is_launched = home.is_launched and is_launch
+        self._kept[home] = None
+        self.resting.forget(home)
+        home.open(user, session)
+        self.handling.takeover.opened(home.space.name)
+        self.core.request_tick()
+
+    def launch(self, facet: Facet, event: Event, id: str, piece: PieceT, after_commit: bool) -> PieceT:
+        """A piece of its own that lives from this handler's commit on."""
+        if not isinstance(piece, Piece) or piece.__bound__ is not None:
+            raise AuthoringError(f"ctx.launch({piece!r}): make the piece in the call, as in ctx.launch(Job(...))")
+        type(piece).__outline__.check()
+        space, name = facet.home.space, piece_id(id)
+        known = self._homes.get((space.name, name))
+        if known is not None and not known.is_stopped and known.cls is type(piece):
+            home = known  # An attempt before this one launched it, or a program names it: they have the same piece.
+            is_opened = known in self._kept and not known.is_launched
+        else:
+            home = self._homes[space.name, name] = Home(
+                self, space, type(piece), name, id, inputs=dict(piece.__inputs__)
+            )
+            is_opened = False
+        given, home.inputs = home.inputs, dict(piece.__inputs__)
+        self.records.write(home)
+        if is_opened:  # Whoever opened it has it as it is stored, whatever becomes of this attempt.
+            home.inputs = given
+        home.is_launched = not is_opened
+        event.launched.append((home, after_commit))
+        return home.facet("session", event.user, event.session).piece  # type: ignore[return-value]
+
+    def unlaunch(self, home: Home) -> None:
+        """The attempt that launched it failed. I10: it does not run here for that; what somebody opened goes on."""
+        if home.is_launched:
+            # What it was given is known by the record of whoever launches it, as its name is.
+            home.is_launched, home.inputs = False, None
+            home.stop()
+            home.is_launched = True
+
+    def follow(self, facet: Facet, link: Link) -> Any:
+        """The handle or the piece that a link points at."""
+        space = facet.home.space if link.space is None else self.core.space(link.space)
+        id, colon, stored = link.id.rpartition(":")
+        if not colon:
+            raise AuthoringError(f"{link!r} points at no piece and at no member of one")
+        self.following.cross(facet.home.space, space)
+        home = self.home_of(space, id)
+        seen = facet.seen_in(home)
+        if stored == "@":
+            return seen.piece
+        if link.scope not in (SPACE_SCOPE, f"user:{facet.user}", f"session:{seen.session}"):
+            raise AuthoringError(f"{link!r} points at what is kept for {link.scope}: only that one may follow it")
+        member = home.outline.get(stored)
+        if member is None:
+            raise AuthoringError(f"{link!r}: {home!r} has no member {stored!r} any more")
+        handle = seen.handle(member)
+        return handle.below(link.path) if link.path else handle

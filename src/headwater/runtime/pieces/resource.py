@@ -1,0 +1,405 @@
+"""Resources: values from outside, fetched while somebody looks.
+
+A node says for which input a result is wanted; it is demanded like any computed. Somebody who reads the member reads
+that and the last result: if they belong together it is ready or failed, otherwise pending, which is never stored. The
+work is awaited outside any run. Its result is written in a transaction that reads the input again, so that admission
+decides whether it still holds. Of several runtimes, the one that has the claim works (`claims`).
+
+Claims: which runtime does work that one of several is to do, and whether that one can still be at it.
+
+A claim holds until it is released, or runs out because nobody renews it. Whoever was cut off from its server goes on
+working, and keeps it as long. One process at a time owns a directory: of a claim that was made in another life of that
+process, or by anybody at all if nobody can connect to it, nobody has to wait for the end. Decides; never writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
+
+from headwater.cells.cell import Cell
+from headwater.cells.codec import codec_for
+from headwater.cells.handle import Input
+from headwater.cells.model import Json, Model
+from headwater.data.json_form import digest
+from headwater.data.value import ABSENT
+from headwater.errors import AbsentError
+from headwater.pieces.handles import Computed, Failed, Pending, Ready, Resource
+from headwater.replica.document import NOT_HERE
+from headwater.runtime.api.nodes import encoder
+from headwater.scheduler.node import Node, NodeKind
+from headwater.scheduler.registry import NodeSpec
+
+if TYPE_CHECKING:
+    from headwater.cells.codec_base import TypeCodec
+    from headwater.pieces.declarations import ResourceMember
+    from headwater.runtime.api.space import Space
+    from headwater.runtime.channel.backend import Attachment
+    from headwater.runtime.pieces.instance import Home
+    from headwater.runtime.pieces.registry import Pieces
+    from headwater.runtime.pieces.view import Facet
+
+
+CLAIM_US: Final = 30_000_000
+"""How long a claim holds that is not renewed."""
+
+
+class Claim(Model):
+    """Who works on it, for which input, and until when that holds."""
+
+    wanted: str
+    by: str
+    until_us: int
+
+
+class Worker:
+    """What one runtime is called in its claims."""
+
+    __slots__ = ("_is_only", "_life", "name")
+
+    def __init__(self, attachment: Attachment, origin: str) -> None:
+        # An attachment need not know: then its runtime is one of any number, here and elsewhere.
+        self._life: str = getattr(attachment, "life", "")
+        self._is_only: bool = getattr(attachment, "is_only", False)
+        self.name = f"{self._life}/{origin}" if self._life else origin
+
+    def has(self, claim: Claim | None) -> bool:
+        return claim is not None and claim.by == self.name
+
+    def waits_for(self, claim: Claim, wanted: str, now_us: int) -> bool:
+        """Whether the work is somebody else's, who may still be at it."""
+        if claim.wanted != wanted or claim.by == self.name or claim.until_us <= now_us:
+            return False
+        life, is_owner, _ = claim.by.partition("/")
+        if not self._life:
+            return True
+        return life == self._life if is_owner else not self._is_only
+
+
+T_co = TypeVar("T_co", covariant=True)
+D = TypeVar("D")
+
+RETRIES: Final = 3
+"""Tries after a failure, with a backoff."""
+
+
+class Result(Model):
+    """What came of it, for which input."""
+
+    wanted: str
+    value: Json = None
+    error: str | None = None
+    has_value: bool = False
+
+
+class Resource_(Resource[T_co], Generic[T_co]):
+    """The handle of a resource for one facet."""
+
+    __slots__ = ("_fetching",)
+
+    def __init__(self, fetching: Fetching) -> None:
+        core = fetching.pieces.core
+        super().__init__(core, fetching.wanted.document, codec_for(str))
+        self._fetching = fetching
+        self.made_by(fetching.home.maker_of(self._again))
+
+    def _again(self) -> None:
+        """It was let go: what somebody else made anew, or makes now, is what it shows from here on."""
+        self._fetching = self._fetching.made_anew()
+
+    @overload
+    def get(self) -> Pending[T_co] | Ready[T_co] | Failed[T_co]: ...
+    @overload
+    def get(self, default: D) -> Pending[T_co] | Ready[T_co] | Failed[T_co] | D: ...
+    def get(self, default: Any = None) -> Any:
+        """What is known now. Inside a run this subscribes to it, and has it fetched."""
+        wanted: Any = super().get("")
+        return self._fetching.shown(wanted)
+
+    @property
+    def values(self) -> TypeCodec[Any]:
+        """How the values are stored that it fetches."""
+        return self._fetching.values
+
+    def renew(self) -> None:
+        """Its code is another: what was fetched does not count any more."""
+        self._fetching.renew()
+
+
+class Fetching:
+    """One resource of one facet: what is wanted, what is stored, and the work that is under way."""
+
+    __slots__ = (
+        "_claim",
+        "_facet",
+        "_given_up",
+        "_is_waiting",
+        "_member",
+        "_node",
+        "_task",
+        "pieces",
+        "result",
+        "values",
+        "wanted",
+    )
+
+    def __init__(self, pieces: Pieces, facet: Facet, member: ResourceMember) -> None:
+        self.pieces = pieces
+        self._facet = facet
+        self._member = member
+        home, core = facet.home, pieces.core
+        self.values = home.outline.codec(member)
+        self.result: Cell[Result] = Cell(core, facet.document(f"{member.stored}/result"), codec_for(Result))
+        # Apart from the result, so that who works on it makes no reader run.
+        self._claim: Cell[Claim] = Cell(core, facet.document(f"{member.stored}/claim"), codec_for(Claim))
+        self.wanted: Computed[str] = Computed(core, facet.document(member.stored), codec_for(str))
+        self._task: tuple[str, asyncio.Task[None]] | None = None
+        self._given_up: str | None = None  # for which input its result could not be written
+        self._is_waiting = False  # for somebody to look, or for what is stored to arrive
+        id = facet.node_id(member.stored)
+        self._node: Node = home.register(
+            NodeSpec(
+                id=id,
+                kind=NodeKind.COMPUTATION,
+                fn=self._want,
+                home=home.space.replica,
+                outputs=(self.wanted.document,),
+                encode=encoder(id, self.wanted),
+                parent=home.maker,
+                fingerprint=home.digest(member),
+            )
+        )
+
+    @property
+    def home(self) -> Home:
+        return self._facet.home
+
+    def made_anew(self) -> Fetching:
+        """The one that the facet has now."""
+        handle: Resource_[Any] = self._facet.handle(self._member)
+        return handle._fetching
+
+    @property
+    def _input(self) -> Input[Any]:
+        """Found when it is wanted: what was given to a piece may have to arrive before anybody knows what it is."""
+        found: Input[Any] = self._facet.handle(self._member.input)
+        return found
+
+    # ---- for readers -------------------------------------------------------------------------------
+
+    def shown(self, wanted: str) -> Any:
+        result = self.result.get(None)
+        if result is None:
+            return Pending()
+        # What is read as Json is a view of what is stored.
+        last = self.values.decode(codec_for(Json).encode(result.value)) if result.has_value else None
+        if result.wanted != wanted:
+            return Pending(last)
+        return Ready(last) if result.error is None else Failed(result.error, last)
+
+    # ---- its node ----------------------------------------------------------------------------------
+
+    def _want(self) -> str:
+        """For which input a result is wanted. Whether there is one is looked at when the run is over."""
+        self._facet.home.check_generation()
+        source = self._input
+        try:
+            value = source.get()
+        except AbsentError:
+            return ""
+        wanted = digest(source.memo().merge(ABSENT, value))
+        self.pieces.core.afterwards(self._look)
+        return wanted
+
+    def _look(self) -> None:
+        """Begin what is wanted and not there; end what is not wanted any more."""
+        node, core = self._node, self.pieces.core
+        if node.removed or self.pieces.runtime.tasks.is_closed:
+            self._end()
+            return
+        if not node.live:
+            self._end()
+            self._wait(lambda: node.live)  # Whoever looks again may find nothing to run.
+            return
+        if self.result.document.value is NOT_HERE:
+            core.load(self.result.document)
+            self._wait(lambda: self.result.document.value is not NOT_HERE or not node.live)
+            return
+        wanted = self.wanted.get("")
+        if self._task is not None and self._task[0] != wanted:
+            self._end()
+        if not wanted or self._task is not None or wanted == self._given_up or self._has_result(wanted):
+            return
+        task = self.pieces.runtime.tasks.spawn(self._fetch(wanted), f"resource {node.id}")
+        self._task = (wanted, task)
+        task.add_done_callback(lambda _: self._over(wanted, task))
+        core.observing.when(lambda: not node.live or task.done(), self._unwanted)
+
+    def _wait(self, holds: Callable[[], bool]) -> None:
+        if not self._is_waiting:
+            self._is_waiting = True
+            self.pieces.core.observing.when(lambda: holds() or self._node.removed, self._woken)
+
+    def _woken(self) -> None:
+        self._is_waiting = False
+        self.pieces.core.afterwards(self._look)
+
+    def _has_result(self, wanted: str) -> bool:
+        if self.result.document.value is NOT_HERE:
+            return False  # It was set aside, and comes again.
+        result = self.result.get(None)
+        return result is not None and result.wanted == wanted
+
+    def _is_over(self, claim: Claim) -> bool:
+        """Whether somebody else's claim was given up, or taken by another."""
+        return self._claim.document.value is not NOT_HERE and self._claim.get(None) != claim
+
+    def _unwanted(self) -> None:
+        if not self._node.live:
+            self.pieces.core.afterwards(self._look)
+
+    def _over(self, wanted: str, task: asyncio.Task[None]) -> None:
+        if self._task is None or self._task[1] is not task:
+            return
+        self._task = None
+        if not task.cancelled() and task.exception() is not None:
+            self._given_up = wanted  # It was told. The next input is another matter.
+        self.pieces.core.afterwards(self._look)
+
+    def _end(self) -> None:
+        if self._task is not None:
+            task, self._task = self._task[1], None
+            task.cancel()
+
+    def renew(self) -> None:
+        """What was fetched does not count any more: it is fetched again, for whoever looks."""
+        self._end()
+        self._given_up = None
+        space = self.pieces.space(self._facet.home.space.name, self._facet.user, self._facet.session)
+        self.pieces.runtime.tasks.begin(self._renewed(space), f"resource {self._node.id}")
+
+    async def _renewed(self, space: Space) -> None:
+        await space.transact(self._outdate)
+        self.pieces.core.afterwards(self._look)
+
+    # ---- the work ----------------------------------------------------------------------------------
+
+    async def _fetch(self, wanted: str) -> None:
+        pieces, facet = self.pieces, self._facet
+        space = pieces.space(facet.home.space.name, facet.user, facet.session)
+        if not self._member.speculative:
+            await pieces.core.observing.until(lambda: not self._input.document.layers)
+        async with pieces.runtime.tasks.at_most(self._member, self._member.limit):
+            # Before its input is confirmed nobody else can know of it, nor can anybody grant the work: it just begins.
+            is_early = self._member.speculative and bool(self._input.document.layers)
+            if not is_early and not await self._claimed(space, wanted):
+                return
+            try:
+                result = await self._attempts(wanted, self._input.get())
+                await space.transact(self._store, wanted, result)
+            except asyncio.CancelledError:
+                # A write like any other, not a task: it lands, too, when this runtime is closed in order.
+                pieces.core.write(self._claim, lambda: self._release(wanted), None)
+                raise
+
+    async def _claimed(self, space: Space, wanted: str) -> bool:
+        """Wait until the work is ours. False: another runtime has done it."""
+        pieces = self.pieces
+        while True:
+            claim = await space.transact(self._take, wanted)
+            if claim is None or pieces.worker.has(claim):
+                return claim is not None
+            await pieces.runtime.tasks.until(
+                lambda claim=claim: self._has_result(wanted) or self._is_over(claim),  # type: ignore[misc]
+                claim.until_us - pieces.core.clock.now_us(),
+            )
+
+    async def _attempts(self, wanted: str, value: Any) -> Result:
+        """Call the author's function, again after a failure if it says so."""
+        member, tasks = self._member, self.pieces.runtime.tasks
+        tries = 1 if member.backoff is None else RETRIES + 1
+        random = self.pieces.core.clock.randomness(f"resource {self._node.id}")
+        error = ""
+        renewing = tasks.spawn(self._renew(wanted), f"claim of {self._node.id}")
+        try:
+            for attempt in range(tries):
+                try:
+                    made = await tasks.within(member.fn(self._facet.piece, value), member.timeout_ms)
+                    raw: Any = self.values.encode(made)
+                    return Result(wanted=wanted, value=raw, has_value=True)
+                except Exception as failed:  # It is what the resource shows.
+                    error = f"{type(failed).__name__}: {failed}"
+                except asyncio.CancelledError:
+                    if _is_cancelled():
+                        raise
+                    error = "CancelledError: something that it awaited was cancelled"
+                if attempt + 1 < tries and member.backoff is not None:
+                    await tasks.elapsed(member.backoff.delay_us(attempt, random))
+        finally:
+            renewing.cancel()
+        return Result(wanted=wanted, error=error)
+
+    async def _renew(self, wanted: str) -> None:
+        space = self.pieces.space(self._facet.home.space.name, self._facet.user, self._facet.session)
+        while True:
+            await self.pieces.runtime.tasks.elapsed(CLAIM_US // 2)
+            await space.transact(self._take, wanted)
+
+    # ---- transactions ------------------------------------------------------------------------------
+
+    def _take(self, wanted: str) -> Claim | None:
+        """Take the work, unless another runtime has it. Answers who has it; None: there is a result."""
+        if self._has_result(wanted):
+            return None
+        now_us = self.pieces.core.clock.now_us()
+        claim = self._claim.get(None)
+        if claim is not None and self.pieces.worker.waits_for(claim, wanted, now_us):
+            return claim
+        fresh = Claim(wanted=wanted, by=self.pieces.worker.name, until_us=now_us + CLAIM_US)
+        self._claim.set(fresh)
+        return fresh
+
+    def _release(self, wanted: str) -> None:
+        """Let others have the work, which is not wanted here any more."""
+        claim = self._claim.get(None)
+        if claim is not None and claim.wanted == wanted and self.pieces.worker.has(claim):
+            self._claim.delete()
+
+    def _outdate(self) -> None:
+        """Keep the last value, as one for no input that anybody wants."""
+        last = self.result.get(None)
+        if last is not None:
+            self.result.set(Result(wanted="", value=last.value, has_value=last.has_value))
+
+    def _store(self, wanted: str, result: Result) -> None:
+        """Write what came of it, if the input is still the one it was fetched for."""
+        value = self._input.get(ABSENT)
+        if value is ABSENT or digest(self._input.memo().merge(ABSENT, value)) != wanted:
+            return
+        claim = self._claim.get(None)
+        if claim is not None and claim.wanted == wanted and not self.pieces.worker.has(claim):
+            return  # Another runtime took it over.
+        last = self.result.get(None)
+        if result.error is not None and last is not None and last.has_value:
+            result = Result(wanted=wanted, error=result.error, value=last.value, has_value=True)
+        self.result.set(result)
+        self._claim.delete()
+
+
+def _is_cancelled() -> bool:
+    """Whether somebody cancels this task. A cancellation that comes out of what it awaits is that one's failure."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
+
+
+class Resources:
+    """The resources of one runtime."""
+
+    __slots__ = ("_pieces",)
+
+    def __init__(self, pieces: Pieces) -> None:
+        self._pieces = pieces
+
+    def handle(self, facet: Facet, member: ResourceMember) -> Resource[Any]:
+        return Resource_(Fetching(self._pieces, facet, member))

@@ -1,0 +1,221 @@
+"""One reaction of a class, bound to a space: what is called for its records, and how its result lands.
+
+A reaction's function is called outside any run, on the loop or, if it is a plain function, in a thread of its lane's
+own; what it returns goes to its handler in the transaction that acknowledges the record. That handler meets conflicts
+by itself: what was done outside is not done again for them. Never decides what is due, nor what a failure means.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from headwater.backoff import Backoff
+from headwater.data.ids import derive, event_id
+from headwater.data.value import freeze
+from headwater.errors import (
+    BacklogFullError,
+    CommitConvergenceError,
+    ConflictError,
+    PreconditionFailedError,
+)
+from headwater.pieces.declarations import HandlerMember, ReactionMember, TopicMember
+from headwater.pieces.handles import Delivery
+from headwater.pieces.names import SEPARATOR
+from headwater.protocol.commit import Delivered
+from headwater.protocol.reactions import Granted, Since
+from headwater.reactions.port import Batch, LeaseLostError, StillRunsError
+from headwater.reactions.retry_rules import Rules
+from headwater.runtime.events.event import Event
+from headwater.runtime.pieces.context import EPOCH
+from headwater.runtime.pieces.links import pulled
+from headwater.runtime.writing.attempt import Effort
+
+if TYPE_CHECKING:
+    from headwater.pieces.piece import Piece
+    from headwater.runtime.core.local_space import LocalSpace
+    from headwater.runtime.pieces.instance import Home
+    from headwater.runtime.pieces.registry import Pieces
+
+AGAIN: Final = Backoff.exponential(base_ms=100, max_ms=5_000, jitter=0.5)
+"""After a handler's conflicts, or while too many events wait for it."""
+
+
+def stored_name(cls: type[Piece]) -> str:
+    """What topics and reactions of a class are known by: the name that it had before, as its members are."""
+    return cls.__outline__.was or cls.__outline__.name
+
+
+def topic_name(cls: type[Piece], topic: TopicMember) -> str:
+    """What subscriptions call a topic: its class and the member."""
+    return f"{stored_name(cls)}.{topic.stored}"
+
+
+def reaction_name(cls: type[Piece], member: ReactionMember) -> str:
+    return f"{stored_name(cls)}.{member.stored}"
+
+
+def reactions_of(cls: type[Piece]) -> Iterator[ReactionMember]:
+    return (each for each in cls.__outline__.members.values() if isinstance(each, ReactionMember))
+
+
+class BoundReaction:
+    """One reaction of a class, in one space."""
+
+    __slots__ = (
+        "_cls",
+        "_is_async",
+        "_member",
+        "_pieces",
+        "_space",
+        "_threads",
+        "_wants_delivery",
+        "name",
+        "rules",
+        "topic",
+    )
+
+    def __init__(
+        self, pieces: Pieces, space: LocalSpace, cls: type[Piece], member: ReactionMember, threads: Executor | None
+    ) -> None:
+        self._pieces = pieces
+        self._space = space
+        self._cls = cls
+        self._member = member
+        self._threads = threads  # of its lane; None: nothing is delivered here
+        self._is_async = inspect.iscoroutinefunction(member.fn)
+        self._wants_delivery = len(member.parameters()) > 1
+        assert isinstance(member.on, TopicMember)
+        self.name = reaction_name(cls, member)
+        self.topic = topic_name(cls, member.on)
+        self.rules = Rules(
+            max_retries=member.max_retries,
+            backoff=member.backoff,
+            on_exhausted=member.on_exhausted,
+            budget_ms=member.budget_ms,
+            errors=member.errors,
+        )
+
+    @property
+    def since(self) -> Since:
+        return self._member.since
+
+    @property
+    def lane(self) -> str:
+        return self._member.lane
+
+    @property
+    def priority(self) -> int:
+        return self._member.priority
+
+    @property
+    def batch(self) -> int:
+        return self._member.batch
+
+    @property
+    def lands(self) -> bool:
+        return self._member.then is not None
+
+    # ---- doing it ----------------------------------------------------------------------------------
+
+    async def run(self, batch: Batch) -> Any:
+        """Call the function of the author's, outside any run."""
+        member = self._member
+        home = await self._home(batch.records[0].source)
+        codec = home.outline.codec(member.on)
+        values = tuple([codec.decode(record.payload) for record in batch.records])
+        arguments: list[Any] = [values if member.batch > 1 else values[0]]
+        if self._wants_delivery:
+            arguments.append(self._delivery(batch))
+        piece = home.facet("space").piece
+        if self._is_async:
+            return await member.fn(piece, *arguments)
+        assert self._threads is not None
+        called = self._threads.submit(partial(member.fn, piece, *arguments))
+        try:
+            result = await asyncio.wrap_future(called)
+        except asyncio.CancelledError as error:
+            if called.cancel():
+                raise  # It was not begun, and is not.
+            raise StillRunsError(called) from error
+        # A coroutine function under a decorator that knows nothing of coroutines.
+        return await result if inspect.isawaitable(result) else result
+
+    def _delivery(self, batch: Batch) -> Delivery:
+        """Of a batch the id is that of these very records: another batch that begins alike is another one outside."""
+        ids = tuple(map(self._id, batch.records))
+        first = batch.records[0]
+        return Delivery(
+            id=ids[0] if len(ids) == 1 else derive("delivery of many", *ids),
+            ids=ids,
+            attempt=batch.attempt,
+            emitted_at=EPOCH + timedelta(microseconds=first.emitted_us),
+        )
+
+    def _id(self, record: Granted) -> str:
+        """With the moment: another directory, or one that was restored, has other records at the same places."""
+        return derive(
+            "delivery", self._space.name, self.name, record.seq, record.ordinal, record.source, record.emitted_us
+        )
+
+    async def _home(self, id: str) -> Home:
+        """The piece that emitted a record; a child by whoever keeps it."""
+        known = self._pieces.known(self._space.name, id)
+        if known is not None and not known.is_stopped:
+            return known
+        root = id.partition(SEPARATOR)[0]
+        document = self._pieces.records.cell(self._space, root).document
+        await self._pieces.core.loaded(document)
+        try:
+            found = self._pieces.known(self._space.name, root) or self._pieces.records.found(self._space, root)
+            return found if root == id else await pulled(self._pieces, found, id)
+        finally:
+            self._space.let_be(document)
+
+    # ---- landing -----------------------------------------------------------------------------------
+
+    async def land(self, batch: Batch, result: Any) -> None:
+        """Have the handler named by `then` commit together with the position.
+
+        Conflicts are not the reaction's: it was done, and goes on landing until it does, or the lease is lost.
+        """
+        home = await self._home(batch.records[0].source)
+        failures = 0
+        while True:
+            try:
+                await self._pieces.handling.sent(self._event(home, batch, result, failures))
+            except PreconditionFailedError as error:
+                raise LeaseLostError from error
+            except (ConflictError, CommitConvergenceError, BacklogFullError):
+                random = self._pieces.core.clock.randomness(f"landing {self.name}")
+                await self._pieces.runtime.tasks.elapsed(AGAIN.delay_us(min(failures, 20), random))
+                failures += 1
+            else:
+                return
+
+    def _event(self, home: Home, batch: Batch, result: Any, number: int) -> Event:
+        member, last = self._member.then, batch.records[-1]
+        assert isinstance(member, HandlerMember)
+        stream = home.place(member)
+        # Of one claim: what is delivered anew, as after a reset, is handled anew. Only the lease makes it once.
+        delivery = derive("delivery", self.name, last.seq, last.ordinal, batch.hold.token)
+        return Event(
+            id=event_id(delivery, stream, number, last.emitted_us),
+            home=home,
+            member=member,
+            stream=stream,
+            payload=freeze(home.outline.signature(member).encode((result,), {})),
+            user="",
+            session="",
+            minted_us=self._pieces.core.clock.now_us(),
+            effort=Effort(member.retries),
+            delivers=(
+                batch.hold,
+                Delivered(batch.hold.reaction, batch.hold.key, last.seq, last.ordinal, not batch.is_last),
+            ),
+        )

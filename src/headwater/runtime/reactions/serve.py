@@ -1,0 +1,316 @@
+"""Reacting: the reactions of pieces, bound to a runtime that delivers to them.
+
+A class's reactions are declared to a space before a handler of it is called there first; where that is refused, no
+handler of the class is called. A commit that emits to a topic whose reactions the space may not know declares them
+itself, so that no record is missed. A runtime that reacts serves those that its space knows and whose classes are
+imported, and declares those that are new to a topic with records. What is due, and for whom, is said elsewhere; what is
+called for a record, too (`bound_reaction`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from headwater.errors import AuthoringError, HeadwaterError, LoadError, ProtocolError, ReactionBlockedError
+from headwater.protocol.reactions import Delivering, Delivers, QueryReactions, ReactionState, TargetsDue
+from headwater.protocol.reactions import Reactions as ReactionStates
+from headwater.reactions.drain import Drain, Pace, subscribe
+from headwater.reactions.port import ASK_BACKOFF, DEFAULT_LANE, declaration, is_refusal
+from headwater.reactions.traces import Attempt, OnTrace, Trace, Unheard
+from headwater.runtime.channel.backend import Remote
+from headwater.runtime.pieces.records import classes
+from headwater.runtime.reactions.bound import BoundReaction, reaction_name, reactions_of
+from headwater.runtime.reactions.threads import Threads
+
+if TYPE_CHECKING:
+    from headwater.pieces.declarations import ReactionMember
+    from headwater.pieces.piece import Piece
+    from headwater.protocol.commit import Commit
+    from headwater.replica.transaction import Transaction
+    from headwater.runtime.channel.channel import Attached
+    from headwater.runtime.core.local_space import LocalSpace
+    from headwater.runtime.pieces.instance import Home
+    from headwater.runtime.pieces.registry import Pieces
+
+
+ACCESS: Final = "access"
+TOPICS: Final = 500
+"""Topics that are asked about at once."""
+
+
+class SpaceDesk:
+    """Asks the engine of a space over the runtime's own session."""
+
+    __slots__ = ("_channel",)
+
+    def __init__(self, channel: Attached) -> None:
+        self._channel = channel
+
+    async def ask(self, question: Delivers) -> Delivering:
+        driver = self._channel.driver
+        await driver.opened()
+        reply = driver.expected()
+
+        def answered(answer: Delivering | LoadError) -> None:
+            if not reply.done():
+                if isinstance(answer, LoadError):
+                    reply.set_exception(answer)
+                else:
+                    reply.set_result(answer)
+
+        driver.session.queries.deliver(question, answered)
+        driver.flush()
+        answer: Delivering = await reply
+        return answer
+
+
+class Reacting:
+    """The reactions of one runtime."""
+
+    __slots__ = ("_declared", "_hears", "_known", "_pace", "_pieces", "_serving", "_threads", "is_on")
+
+    def __init__(self, pieces: Pieces) -> None:
+        self._pieces = pieces
+        self._serving: dict[str, Serving] = {}
+        self._declared: set[tuple[str, type[Piece]]] = set()  # by session: another one may be of an older state
+        self._known: set[tuple[str, str]] = set()  # reactions that were declared by commits, the same way
+        self.is_on = False
+        self._pace = Pace()
+        self._hears: list[OnTrace] = []
+        self._threads = Threads()
+
+    def use(self, pace: Pace | None) -> None:
+        """Deliver in this runtime."""
+        self.is_on = True
+        self._pace = pace or self._pace
+
+    def listen(self, hears: OnTrace) -> None:
+        """Hear of every attempt."""
+        self._hears.append(hears)
+        for serving in self._serving.values():
+            serving.drain.is_terse = False
+
+    def attend(self, channel: Attached, space: LocalSpace) -> None:
+        """A space is opened."""
+        if self.is_on and space.name not in self._serving:
+            serving = Serving(self, self._pieces, space, channel, self._pace, self._heard)
+            serving.drain.is_terse = not self._hears
+            self._serving[space.name] = serving
+
+    def drain(self, space: str) -> Drain | None:
+        serving = self._serving.get(space)
+        return None if serving is None else serving.drain
+
+    async def declare(self, home: Home) -> None:
+        """Before a handler of a class is called: its reactions hear of what it emits."""
+        channel = self._pieces.runtime.channel(home.space.name)
+        if channel is None:
+            return  # Nobody delivers what is kept nowhere but here.
+        session = channel.driver.session.key
+        if (session, home.cls) in self._declared:
+            return
+        serving = self._serving.get(home.space.name)
+        for member in reactions_of(home.cls):
+            reaction = self.bound(home.space, home.cls, member)
+            try:
+                if not await self._is_heard(channel, reaction):
+                    return  # Whatever it emits without a connection says so itself.
+            except LoadError as error:
+                if error.code == ACCESS:
+                    return  # Whoever may not write the space cannot emit there either. The next handling asks again.
+                raise AuthoringError(
+                    f"{home.outline.name}.{member.name} cannot be declared to {home.space.name}, so that no handler of "
+                    f"its class is called there, lest a record is missed: {error}"
+                ) from error
+            if serving is not None:
+                serving.drain.serve(reaction)
+        self._declared.add((session, home.cls))
+
+    async def _is_heard(self, channel: Attached, reaction: BoundReaction) -> bool:
+        """Declare one, however often the disk fails. False: there is no connection. LoadError: it is refused."""
+        failures = 0
+        while channel.is_up():
+            try:
+                await subscribe(SpaceDesk(channel), reaction)
+                return True
+            except LoadError as error:
+                if is_refusal(error):
+                    raise
+            random = self._pieces.core.clock.randomness(f"declaring {reaction.name}")
+            await self._pieces.runtime.tasks.elapsed(ASK_BACKOFF.delay_us(min(failures, 20), random))
+            failures += 1
+        return False
+
+    def emits(self, home: Home, topic: str, transaction: Transaction) -> None:
+        """A commit emits to a piece's topic, by whoever. If the space may not know who hears of that, it says so.
+
+        C7: the record and that are on the disk together, or neither is.
+        """
+        channel = self._pieces.runtime.channel(home.space.name)
+        if channel is None or ((session := channel.driver.session.key), home.cls) in self._declared:
+            return
+        for member in reactions_of(home.cls):
+            if (session, reaction_name(home.cls, member)) not in self._known:
+                reaction = self.bound(home.space, home.cls, member)
+                if reaction.topic == topic:
+                    transaction.declared[reaction.name] = declaration(reaction)
+
+    def declared(self, home: Home, commit: Commit) -> None:
+        """A commit has landed, with what it declares: what is emitted next need not say it again."""
+        channel = self._pieces.runtime.channel(home.space.name)
+        if channel is not None:
+            self._known.update([(channel.driver.session.key, each.reaction) for each in commit.declared])
+
+    def bound(self, space: LocalSpace, cls: type[Piece], member: ReactionMember) -> BoundReaction:
+        lane = member.lane or DEFAULT_LANE
+        slots = self._pace.lanes.get(lane, self._pace.slots)
+        threads = self._threads.of(space.name, lane, slots) if self.is_on else None
+        return BoundReaction(self._pieces, space, cls, member, threads)
+
+    def is_looking(self, space: str) -> bool:
+        """Whether it is not known yet which reactions a space has, and which of those that are here are new to it."""
+        serving = self._serving.get(space)
+        return serving is not None and serving.is_looking
+
+    def _heard(self, what: Trace) -> None:
+        for hears in self._hears:
+            try:
+                hears(what)
+            except Exception as failed:  # Whoever listens keeps nothing from being acknowledged.
+                self._pieces.core.report(what.reaction, failed)
+        if isinstance(what, Unheard):
+            why = f"what came of {what.reaction} for {what.key!r} was not taken in, and it is tried again: {what.error}"
+            self._pieces.core.report(what.reaction, ProtocolError(why))
+        if isinstance(what, Attempt) and what.how == "failed" and what.then != "retry":
+            stopped = {"block": "is blocked", "park": "was parked", "skip": "was skipped"}[what.then]
+            error = ReactionBlockedError(
+                f"{what.reaction} for {what.key!r} {stopped} after attempt {what.attempt}: {what.error}: "
+                f"{what.message}. `headwater reactions failures` says more."
+            )
+            self._pieces.core.report(what.reaction, error)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is being delivered, claimed or told."""
+        return any(serving.drain.is_busy for serving in self._serving.values())
+
+    def kill(self) -> None:
+        """End at once, as a process does that dies."""
+        for serving in self._serving.values():
+            serving.drain.kill()
+        self._threads.close()
+
+    async def stop(self) -> None:
+        """Let what runs come to its end for a while, and give the rest back."""
+        await asyncio.gather(*[serving.stop() for serving in self._serving.values()])
+        self._threads.close()
+
+
+class Serving:
+    """The worker of one space."""
+
+    __slots__ = ("_channel", "_desk", "_line", "_looks", "_number", "_pieces", "_reacting", "_space", "drain")
+
+    def __init__(
+        self,
+        reacting: Reacting,
+        pieces: Pieces,
+        space: LocalSpace,
+        channel: Attached,
+        pace: Pace,
+        hears: OnTrace,
+    ) -> None:
+        self._reacting = reacting
+        self._looks = 0  # that are under way
+        self._pieces = pieces
+        self._space = space
+        self._channel = channel
+        self._desk = SpaceDesk(channel)
+        self._line = -1  # the connection on which it was told what there is,
+        self._number = -1  # and how many new reactions there were
+        worker = f"{pieces.origin[:8]}"
+        # What a commit gives away costs an attempt. Whoever stands still or is cut off is given nothing: that is known
+        # of one that is in the engine's own process. All others claim.
+        is_near = not isinstance(pieces.runtime.attachment, Remote)
+        self.drain = Drain(
+            self._desk, (), clock=pieces.core.clock, worker=worker, pace=pace, on_trace=hears, leaves_open=is_near
+        )
+        channel.driver.session.queries.watch_targets(self._heard)
+
+    async def stop(self) -> None:
+        await self.drain.stop(is_heard=self._channel.is_up())
+
+    def _heard(self, due: TargetsDue | LoadError) -> None:
+        """There may be something to claim; the first time on each connection, whatever there is."""
+        if isinstance(due, LoadError):
+            return  # Whoever may not write the space delivers nothing of it.
+        if due.grants:
+            self.drain.accept_given(due.grants, due.ago_us)
+        line, number = self._channel.driver.reconnects, due.subscriptions
+        if (line, number) != (self._line, self._number):
+            self._line, self._number = line, number
+            self._looks += 1
+            self._pieces.runtime.tasks.begin(self._look(), f"reactions of {self._space.name}")
+        if due.is_more:
+            self.drain.notify()
+
+    @property
+    def is_looking(self) -> bool:
+        return self._looks > 0
+
+    async def _look(self) -> None:
+        """Until it is answered, on one connection: the next one is told again."""
+        line, failures = self._line, 0
+        random = self._pieces.core.clock.randomness(f"reactions of {self._space.name}")
+        try:
+            while self._channel.is_up() and line == self._line:
+                try:
+                    await self._serve()
+                    break
+                except HeadwaterError as error:
+                    if is_refusal(error):
+                        self._pieces.core.report(f"reactions of {self._space.name}", error)
+                        break
+                await self._pieces.runtime.tasks.elapsed(ASK_BACKOFF.delay_us(min(failures, 20), random))
+                failures += 1
+        finally:
+            self._looks -= 1
+        self.drain.notify()
+
+    async def _is_declared(self, reaction: BoundReaction) -> bool:
+        """Have it be one of the space's. What is refused keeps no other from that."""
+        try:
+            await subscribe(self._desk, reaction)
+        except HeadwaterError as error:
+            if not is_refusal(error):
+                raise
+            self._pieces.core.report(reaction.name, error)
+            return False
+        return True
+
+    async def _serve(self) -> None:
+        """Serve what the space knows and whose class is imported; declare what is new, where its topic has records."""
+        here = {reaction_name(cls, each): (cls, each) for cls in classes() for each in reactions_of(cls)}
+        bound = {name: self._reacting.bound(self._space, cls, each) for name, (cls, each) in here.items()}
+        topics = sorted({each.topic for each in bound.values()})
+        known: dict[str, ReactionState] = {}
+        emitted: set[str] = set()
+        for at in range(0, max(1, len(topics)), TOPICS):
+            answer = await self._desk.ask(QueryReactions(0, tuple(topics[at : at + TOPICS])))
+            assert isinstance(answer, ReactionStates)
+            known.update({state.name: state for state in answer.reactions})
+            emitted.update(answer.emitted)
+        for name, reaction in bound.items():
+            state = known.get(name)
+            if state is None and reaction.topic in emitted:
+                if not await self._is_declared(reaction):
+                    continue
+            elif state is None or state.state == "retired":
+                continue
+            elif state.topic != reaction.topic:
+                # Its records are another type's. A handler that would emit to the other topic is refused.
+                why = f"{name} is for {state.topic} there, and for {reaction.topic} here: give it another name"
+                self._pieces.core.report(name, AuthoringError(why))
+                continue
+            self.drain.serve(reaction)

@@ -1,0 +1,196 @@
+"""A piece as a whole: what decides what runs of it, and whether all of that is clean here and known to the engine.
+
+A runtime that leaves says of each piece that it ran whether that is so. The next one, with the same code, the same
+inputs and the same users, then asks for the piece and not for its nodes. Owns what has to hold for that; what cannot be
+said of all of a piece is not said. Runs nothing.
+
+Leaving: a runtime that is about to close says which of its pieces are clean, for whoever opens them next.
+
+What cannot be said of a piece any more is taken back. Decides nothing about single nodes, and runs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final, cast
+
+from headwater.data.address import NAME_LENGTH
+from headwater.data.ids import derive
+from headwater.pieces.declarations import (
+    CellMember,
+    EachMember,
+    EffectMember,
+    FoldMember,
+    FunctionMember,
+    HandlerMember,
+    ReactionMember,
+    ResourceMember,
+)
+from headwater.pieces.names import SEPARATOR
+from headwater.pieces.piece import Piece
+from headwater.protocol.observations import MOST_AWAKE, WHOLE, About, Footprint, NodeKey, encode_part
+from headwater.replica.document import Document
+from headwater.runtime.pieces.code_versions import with_children
+from headwater.runtime.pieces.handles import WHILE_OPEN
+from headwater.runtime.pieces.idle import homes_of, nodes_of
+from headwater.runtime.resume.fingerprint import Codes, given_to, inputs_of, owner_of
+from headwater.runtime.resume.identity import KEYS, Key, name_of
+from headwater.scheduler.node import CLEAN, Node
+from headwater.scheduler.persistence import Account
+
+if TYPE_CHECKING:
+    from headwater.replica.observation_queue import Runs
+    from headwater.runtime.pieces.instance import Home
+    from headwater.runtime.resume.resume import Resuming
+
+
+def decides(
+    codes: Codes, home: Home, users: tuple[str, ...], identity: str | None, generation: int | None = None
+) -> str:
+    """A fingerprint of all that decides what runs of a piece besides what it reads. Empty: it cannot be known."""
+    # fault+ fingerprint.clean_piece_ignores_code: return "whole"
+    code = codes.whole(home.cls, lambda: _code(codes, home.cls, identity))
+    given = given_to(home)
+    # What was read of another space is asked there, for each node.
+    inputs = [each for each in inputs_of(home) if each[0] == home.space.name]
+    # I7: what makes an input, or what it is by default, is for another class to say.
+    defaults = codes.defaults.of_reads(home.pieces, inputs)
+    if not code or given is None or defaults is None:
+        return ""
+    counted = home.generation if generation is None else generation
+    return derive("whole", code, given, defaults, str(counted), *sorted(users))
+
+
+def _code(codes: Codes, cls: type[Piece], identity: str | None) -> str:
+    """The same of all pieces of a class, and of the children that they may have."""
+    said = [f"={identity}" if identity is not None else "-"]
+    for each in with_children(cls):
+        outline = each.__outline__
+        for member in outline:
+            if isinstance(member, CellMember):
+                # A link may lead to it, from where nobody names it.
+                declared = codes.defaults.of_member(each, member.stored)
+                if declared is None:
+                    return ""
+                said.append(f"{outline.name}.{member.stored} {declared}")
+            if isinstance(member, (ResourceMember, ReactionMember, HandlerMember)):
+                continue  # What they do is not compared when they come back either.
+            if isinstance(member, EffectMember) and (identity is None or member.every_start):
+                continue  # It runs at each start.
+            if isinstance(member, (FunctionMember, FoldMember)):
+                names = [member.stored, *([KEYS + member.stored] if isinstance(member, EachMember) else ())]
+                for name in names:
+                    known = codes.of(each, name)
+                    if known is None:
+                        return ""
+                    said.append(f"{outline.name}.{name} {known}")
+                times = [getattr(member, time, 0) for time in ("debounce_ms", "throttle_ms")]
+                said.append(f"{times[0]:g}/{times[1]:g}")
+    return derive("code", *said)
+
+
+def awake(root: Home) -> tuple[str, ...] | None:
+    """If everything of a piece that anybody here demands is clean, and told as such: what has to be here nevertheless.
+
+    That is what others have to find, since it writes more than its result; what waits for something outside; and what
+    read things that neither the class of the piece nor its inputs name, such as another space. None: it is not clean,
+    or they are too many.
+    """
+    own = set(nodes_of(root))
+    given = {doc.id for space, doc in inputs_of(root) if space == root.space.name}
+    found = [name_of(key) for home in homes_of(root) for key in _fetching(home)]
+    for node in own:
+        account = cast("Account | None", node.account)
+        if not node.live or WHILE_OPEN in node.id or account is None:
+            continue  # What has no account is fresh each time, with whoever demands it.
+        if not _is_told(node, account):
+            return None
+        if _writes_beside(node) or account.reads_elsewhere(node) or not _is_own(root, node, given, own):
+            at = account.said().node
+            found.append(name_of((at.member, at.child, at.scope, at.principal)))
+    is_sayable = len(found) <= MOST_AWAKE and all(len(name) <= NAME_LENGTH for name in found)
+    return tuple(sorted(found)) if is_sayable else None
+
+
+def _writes_beside(node: Node) -> bool:
+    """Whether it writes cells beside its result. What a fold notes beside it is read by nobody else."""
+    return any("/" not in each.key.id.rpartition(":")[2] for each in node.outputs[1:])
+
+
+def _fetching(home: Home) -> Iterator[Key]:
+    """The resources of a piece that somebody demands."""
+    child = home.id if home.parent is not None else ""
+    for facet in home.facets():
+        for member, handle in facet.handles.items():
+            if isinstance(member, ResourceMember) and facet.scope != "session":
+                writers = handle.document.writers
+                if any(isinstance(each, Node) and each.live and each.home is home.space.replica for each in writers):
+                    is_users = facet.scope == "user"
+                    yield (member.stored, child, "user" if is_users else "", facet.user if is_users else "")
+
+
+def _is_own(root: Home, node: Node, given: set[str], own: set[Node]) -> bool:
+    """Whether all that it read is the piece's own, or was given to it: its class and its inputs say what that is."""
+    for spot in node.reads:
+        if spot is not None:
+            document = cast(Document, spot.document)
+            owner = owner_of(document.key)[0].partition(SEPARATOR)[0]
+            if owner and owner != root.id and document.key.id not in given:
+                return False
+            # What others make is not part of the piece, and would not come with it.
+            if any(writer not in own for writer in document.writers):
+                return False
+    return True
+
+
+def _is_told(node: Node, account: Account) -> bool:
+    if node.status != CLEAN or node.error is not None or node.loading is not None:
+        return False
+    return bool(account.is_told if node.runs else node.as_of)
+
+
+def say(runs: Runs, root: Home, fingerprint: str, seq: int, awake: tuple[str, ...]) -> None:
+    """Tell the engine that a piece is clean as of a seq. No fingerprint: it is not, whatever was said before."""
+    node = NodeKey(root.id, root.generation, WHOLE)
+    runs.noted(encode_part(About(node, "", fingerprint)), encode_part(Footprint((), awake)), seq)
+
+
+FAR: Final = 100
+"""Commits after which it is said anew that a piece is clean, so that nobody has to look through more of them."""
+
+
+async def leave(resuming: Resuming, homes: list[Home]) -> None:
+    """Say which of some pieces are clean."""
+    sleeping = resuming.sleeping
+    spoken = {home.space.name: home for home in homes}.values()
+    # What landed is soon part of what is confirmed, which has the seq that it is clean as of.
+    await resuming.pieces.core.observing.until(
+        lambda: not any(_speaks(resuming, home) and home.space.replica.pending.live() for home in spoken)
+    )
+    for home in homes:
+        if not _speaks(resuming, home) or not home.generation or home.is_launched:
+            continue
+        replica, followed = home.space.replica, sleeping.of(home)
+        seq = replica.confirmed.seq
+        if replica.pending.live() or not seq or (home.phase is not None and not home.phase.is_over):
+            continue
+        if sleeping.has(home):
+            assert followed is not None
+            assert home.phase is not None
+            seq = followed.through
+            ran = any(node.account is not None and node.runs for node in home.nodes)
+            if not (ran or seq - home.phase.as_of > FAR) or not followed.is_quiet():
+                continue
+        channel = resuming.pieces.runtime.channel(home.space.name)
+        assert channel is not None
+        users = tuple(dict.fromkeys([user for user, _ in home.opened_for()]))
+        nodes = awake(home) if len(users) == 1 else None
+        fingerprint = "" if nodes is None else decides(resuming.looked_at, home, users, resuming.identity)
+        # I7: what was said of it before does not stand if it cannot be said any more.
+        say(channel.driver.session.runs, home, fingerprint, seq, nodes or ())
+
+
+def _speaks(resuming: Resuming, home: Home) -> bool:
+    """Whether an engine can be told of a piece now."""
+    channel = resuming.pieces.runtime.channel(home.space.name)
+    return channel is not None and channel.is_up() and channel.driver.session.runs.is_on

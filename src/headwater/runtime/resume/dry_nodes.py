@@ -1,0 +1,274 @@
+"""Standing: the nodes that a program of today would have for what is known of nodes, put up without a run of any.
+
+Takes the place of resuming in a runtime that is only looked into. Each node that something is known of is registered as
+its piece would register it, children included, by what their makers' observations list; every node is held, so that no
+code of an author's runs, whoever asks for what. Owns these nodes, and why one cannot be put up; judges none of them.
+
+A runtime that looks at spaces as somebody shows them to it: every document is there as soon as it is asked for.
+
+Nothing that happens in it leaves it: there is no engine behind, no session, and nobody to send anything to. For
+commands that compare a program with what is stored. Owns the channel of such a space, not what is done with it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from headwater.data.address import SPACE_SCOPE, DocKey
+from headwater.data.value import MaybeValue
+from headwater.errors import HeadwaterError
+from headwater.pieces.declarations import (
+    ChildMember,
+    ComputedMember,
+    Declaration,
+    EachMember,
+    EffectMember,
+    FoldMember,
+    MaterializerMember,
+)
+from headwater.pieces.names import SEPARATOR, document_id
+from headwater.protocol.observations import BETWEEN, About, Observed
+from headwater.replica.detached import Detached
+from headwater.replica.document import Document
+from headwater.replica.feed import Kind, Notification
+from headwater.replica.replica import Replica
+from headwater.runtime.api.runtime import Runtime
+from headwater.runtime.core.local_space import LocalSpace
+from headwater.runtime.pieces.records import RECORD, Record, class_named
+from headwater.runtime.resume import writers
+from headwater.runtime.resume.fingerprint import Codes, about, owner_of
+from headwater.runtime.resume.identity import Key, Part
+from headwater.runtime.resume.resume import Resuming
+from headwater.scheduler.node import Node, NodeKind
+from headwater.scheduler.persistence import standing_on
+from headwater.scheduler.registry import NodeSpec
+
+if TYPE_CHECKING:
+    from headwater.runtime.pieces.instance import Home
+    from headwater.runtime.pieces.registry import Pieces
+
+
+Read = Callable[[str, DocKey], MaybeValue]
+"""What is in a document of a space."""
+
+
+class Pictured(Detached):
+    """Shows a space as it was when somebody looked at it."""
+
+    __slots__ = ("_read",)
+
+    def __init__(self, replica: Replica, read: Callable[[DocKey], MaybeValue]) -> None:
+        super().__init__(replica)
+        self._read = read
+
+    def _appear(self, docs: list[DocKey]) -> None:
+        replica = self.replica
+        replica.shown_anew()
+        for doc in docs:
+            value = self._read(doc)
+            document = replica.confirmed.put(doc, value, 0)
+            document.value = value
+            replica.feed.emit(Notification(Kind.PULL, document, value, value, None, False, replica.confirmed.seq))
+        replica.report()
+
+
+def stand_in(rt: Runtime, read: Read) -> Standing:
+    """Have a runtime that has no spaces yet look at pictures of them, and run nothing."""
+
+    def open_space(name: str) -> LocalSpace:
+        replica = Replica()
+        return rt.core.add_space(name, replica, Pictured(replica, lambda doc: read(name, doc)))
+
+    rt.core.open_space = open_space
+    standing = Standing(rt.pieces)
+    rt.pieces.resuming = standing
+    return standing
+
+
+RUNTIME: Final = "runtime:"
+_DERIVED: Final = (ComputedMember, MaterializerMember, EachMember, ChildMember, FoldMember)
+
+
+@dataclass(slots=True, eq=False)
+class Stood:
+    """A node that something is known of, as the program has it today."""
+
+    home: Home
+    node: Node
+    part: Part
+    said: About  # which one it is, and what its code does
+    observed: Observed
+    is_kept: bool  # whether what it keeps, such as its rows or its child, comes back without a run
+
+
+class Standing(Resuming):
+    """Puts up the nodes of a runtime. In it nothing runs and nothing comes back."""
+
+    __slots__ = ("_is_making", "_named", "_never", "_tables", "_to_restore", "codes", "keepers", "missing", "stood")
+
+    def __init__(self, pieces: Pieces) -> None:
+        super().__init__(pieces, None)
+        self.codes = Codes()
+        self._to_restore: deque[Stood] = deque()
+        self._is_making = False
+        self._named: dict[Home, None] = {}  # pieces of which nothing is known but what others read of them
+        self._never = Document(DocKey(SPACE_SCOPE, "nothing runs here"), Replica())
+        self._tables: dict[tuple[str, str], dict[Key, Observed]] = {}  # by space and piece
+        self.stood: dict[tuple[str, str, Key], Stood] = {}
+        self.keepers: set[Document] = set()  # results of nodes that keep something besides them: rows, or a child
+        self.missing: dict[tuple[str, str, Key], str] = {}  # why one could not be put up
+
+    # ---- in the place of resuming --------------------------------------------------------------------
+
+    def is_quiet(self) -> bool:
+        return True
+
+    def entered(self, home: Home, node: Node, spec: NodeSpec, part: Part | None) -> None:
+        """A node was registered: it is held for good. If something is known of it, so is what it keeps."""
+        self._pieces.core.scheduler.hold(node, self._never)
+        if part is None:
+            return
+        if part.started is not None:
+            self.keepers.update(node.outputs)
+        key = part.key(home)
+        space, root = home.space.name, home.root
+        observed = self._tables.get((space, root.id), {}).get(key)
+        at = (space, root.id, key)
+        if observed is None or at in self.stood:
+            return
+        self.codes.look(home.cls)
+        said = about(self.codes, home, node, spec, part, observed.node.generation)
+        self._have_records(space, observed)
+        implied = self.implied(space, observed)
+        said = msgspec.structs.replace(said, fingerprint=standing_on(said.fingerprint, implied))
+        self.stood[at] = Stood(home, node, part, said, observed, part.restore is None)
+        if part.restore is not None:
+            self._to_restore.append(self.stood[at])
+            if not self._is_making:
+                self._restore()
+
+    def _have_records(self, space: str, observed: Observed) -> None:
+        """Have the records here of the pieces whose documents a node read: these say of which class they are."""
+        core = self._pieces.core
+        named = [(space, read.doc) for read in observed.reads] + [(each.space, each.doc) for each in observed.foreign]
+        for name, doc in dict.fromkeys(named):
+            id = owner_of(doc)[0].partition(SEPARATOR)[0]
+            if id and self._pieces.known(name, id) is None:
+                core.load(core.space(name).document(document_id(id, RECORD)))
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What is made meanwhile has back what it keeps when all of it is there."""
+        if self._is_making:
+            yield
+            return
+        self._is_making = True
+        try:
+            yield
+        finally:
+            self._is_making = False
+            self._restore()
+
+    def _restore(self) -> None:
+        self._is_making = True
+        try:
+            while self._to_restore:
+                stood = self._to_restore.popleft()
+                restore, children = stood.part.restore, stood.observed.children
+                assert restore is not None
+                # Once more if that failed: the first time what it needs may only have been asked for.
+                stood.is_kept = restore(children) or restore(children)
+        finally:
+            self._is_making = False
+
+    def left(self, home: Home, member: str, here: Container[str]) -> None:
+        """Nobody asks what is not there any more."""
+
+    def has_makers(self, stood: Stood) -> bool:
+        """Whether everything that a node read has somebody here who makes it, or needs nobody."""
+        pieces, observed = self._pieces, stood.observed
+        places = [(stood.home.space, read.doc) for read in observed.reads]
+        places += [(pieces.core.space(read.space), read.doc) for read in observed.foreign]
+        for space, doc in dict.fromkeys(places):
+            home = None if SEPARATOR in doc.id else writers.named(pieces, space, doc)
+            if home is not None:
+                self._named[home] = None
+            pieces.outside(lambda space=space, doc=doc: writers.have_made(pieces, space, doc))  # type: ignore[misc]
+        return all(writers.is_told(pieces, space, doc) for space, doc in places)
+
+    # ---- putting up ----------------------------------------------------------------------------------
+
+    def put_up(self, space: LocalSpace, piece: str, record: Record | None, observed: Iterable[Observed]) -> None:
+        """Have all nodes of a piece here that something is known of and that the program still has."""
+        table = {_key(each): each for each in observed}
+        self._tables[space.name, piece] = table
+        why = "" if record is not None else "its piece is not there any more"
+        if record is not None:
+            try:
+                home = self._pieces.home(space, class_named(record.cls), record.name)
+            except HeadwaterError as error:
+                why = str(error)
+            else:
+                self._pieces.outside(lambda: self._put_up_from(home, table))
+        for key in table:
+            if (space.name, piece, key) not in self.stood:
+                self.missing.setdefault((space.name, piece, key), why or "nothing in this program is it any more")
+
+    def _put_up_from(self, root: Home, table: Mapping[Key, Observed]) -> None:
+        by_child: dict[str, list[Key]] = {}
+        for key in table:
+            by_child.setdefault(key[1].partition(BETWEEN)[0], []).append(key)
+        waiting = deque([root])
+        while waiting:
+            home = waiting.popleft()
+            for key in by_child.get(home.id if home.parent is not None else "", ()):
+                self._make(home, key)
+            waiting += home.children()
+
+    def _make(self, home: Home, key: Key) -> None:
+        """Have the node of a member here, as whoever first uses its handle has it."""
+        stored, _, scope, principal = key
+        member = self._member(home, stored)
+        try:
+            if isinstance(member, EffectMember):
+                self._show(home, member, scope.removeprefix(RUNTIME), principal)
+            elif isinstance(member, _DERIVED):
+                home.facet("user" if scope == "user" else "space", principal if scope == "user" else "").handle(member)
+        except HeadwaterError as error:
+            self.missing[home.space.name, home.root.id, key] = str(error)
+
+    def _member(self, home: Home, stored: str) -> Declaration | None:
+        """The member that a node is of: itself, its rows or its elements."""
+        return home.outline.get(stored) or home.outline.get(stored.removesuffix(" row").removesuffix("/elements"))
+
+    def _show(self, home: Home, member: EffectMember, identity: str, user: str) -> None:
+        """The node of an effect, for whom it ran. It is put up here because one that is shown would be wanted."""
+        facet = home.facet("session", user, "")
+        home.register(
+            NodeSpec(
+                id=f"{facet.node_id(member.stored)} in {identity!r} for {user!r}",
+                kind=NodeKind.EFFECT,
+                fn=_nothing,
+                home=home.space.replica,
+                returns=False,
+                parent=home.maker,
+                debounce_ms=member.debounce_ms,
+                throttle_ms=member.throttle_ms,
+            ),
+            Part(member=member.stored, code=member.stored, scope=f"{RUNTIME}{identity}", principal=user),
+        )
+
+
+def _key(each: Observed) -> Key:
+    node = each.node
+    return (node.member, node.child, node.scope, node.principal)
+
+
+def _nothing() -> None:
+    """An effect that is only looked at."""

@@ -1,0 +1,339 @@
+"""What is told of every run of a piece's node: which one it is, and what decides what it does.
+
+Everything that decides what a run would do besides what it reads is in the fingerprint: code, what the piece was given,
+where results go. Compares nothing and runs nothing.
+
+How what nodes read is declared: the defaults of cells, the types of members, and what pieces were given.
+
+A default, and a type with all its fields, belong to the class that declares a member. Whoever reads it through an input
+or a link does not name it, so it is no part of that one's code: it is told beside it, by the documents that were read.
+So is whether they are cells at all. A class is found by the record of its piece; what cannot be known is None. Compares
+nothing and runs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from headwater.cells.handle import Input
+from headwater.data.address import DocKey, doc_text, parse_address
+from headwater.data.ids import derive
+from headwater.data.json_form import digest
+from headwater.data.path import Path
+from headwater.data.value import ABSENT, MaybeValue
+from headwater.errors import AuthoringError, HeadwaterError
+from headwater.pieces.declarations import CellMember, EachMember, GivenMember
+from headwater.pieces.fingerprints.fingerprint import Fingerprint, Fingerprinter
+from headwater.pieces.names import SEPARATOR, child_name, document_id
+from headwater.pieces.piece import Piece
+from headwater.protocol.observations import About, NodeKey
+from headwater.replica.document import NOT_HERE, Document
+from headwater.runtime.pieces.code_versions import described, with_children
+from headwater.runtime.pieces.inputs import HANDLER, Narrow, written
+from headwater.runtime.pieces.records import RECORD, class_named
+from headwater.runtime.resume.identity import KEYS, Part, row_of, with_kinds
+from headwater.runtime.resume.writers import DERIVED
+
+if TYPE_CHECKING:
+    from headwater.runtime.core.local_space import LocalSpace
+    from headwater.runtime.pieces.instance import Home
+    from headwater.runtime.pieces.registry import Pieces
+    from headwater.scheduler.node import Node
+    from headwater.scheduler.registry import NodeSpec
+
+
+READ: Final = (CellMember, *DERIVED)
+"""Members that have a value for others to read."""
+MOST: Final = 100_000
+"""Pieces whose classes are remembered."""
+
+
+class Defaults:
+    """How members of a program are declared. Each class is looked at once, until `forget` is called."""
+
+    __slots__ = ("_classes", "_maker", "_members")
+
+    def __init__(self) -> None:
+        self._classes: dict[tuple[str, str], type[Piece]] = {}  # of pieces that are not here, by space and id
+        self._members: dict[tuple[type[Piece], str, bool], str | None] = {}
+        self._maker = Fingerprinter()
+
+    def forget(self) -> None:
+        self._classes.clear()
+        self._members.clear()
+        self._maker = Fingerprinter()
+
+    def of_reads(self, pieces: Pieces, reads: Iterable[tuple[str, DocKey]]) -> str | None:
+        """How some documents are declared, each named with its space. None: that is not known here."""
+        # fault+ fingerprint.declarations_ignored: return ""
+        found: list[str] = []
+        for space, doc in dict.fromkeys(reads):
+            said = self._of_document(pieces, pieces.core.space(space), doc)
+            if said is None:
+                return None
+            if said:
+                found.append(f"{space}/{doc_text(doc)} {said}")
+        return derive("defaults", *sorted(found)) if found else ""
+
+    def _of_document(self, pieces: Pieces, space: LocalSpace, doc: DocKey) -> str | None:
+        id, stored = owner_of(doc)
+        if not id:
+            return ""
+        root, is_child, _ = id.partition(SEPARATOR)
+        is_known, cls = self._class(pieces, space, root)
+        if cls is None:
+            return "" if is_known else None
+        return self.of_member(cls, stored, is_child=bool(is_child))
+
+    def of_member(self, cls: type[Piece], stored: str, *, is_child: bool = False) -> str | None:
+        """How a member of a class is declared, or of the children that it may have. Empty: there is none.
+
+        None: nobody can know what it is read as.
+        """
+        at = (cls, stored, is_child)
+        if at not in self._members:
+            # Which of its classes a child is of is for its maker's run to say: a member of that name counts in all.
+            found = [self._declared(each, stored) for each in (with_children(cls) if is_child else (cls,))]
+            is_known = None not in found
+            self._members[at] = " ".join(dict.fromkeys([each for each in found if each])) if is_known else None
+        return self._members[at]
+
+    def _declared(self, cls: type[Piece], stored: str) -> str | None:
+        outline = cls.__outline__
+        member = outline.get(stored)
+        if not isinstance(member, READ):
+            return ""
+        # By its fields: a type of the same name may have others, and would read the same bytes as something else.
+        # fault fingerprint.type_fields_ignored: types = ""
+        types = self._maker.of(_read, types=member.read_as()).digest
+        if types is None:
+            return None
+        if not isinstance(member, CellMember):
+            return f"{member.kind} {types}"
+        codec: Any = outline.codec(member)
+        return f"{member.kind} {types} {_default(codec.encode(member.default), codec.expected)}"
+
+    def _class(self, pieces: Pieces, space: LocalSpace, id: str) -> tuple[bool, type[Piece] | None]:
+        """Whether it is known here of which class a piece is, and which that is. None: of none that is imported."""
+        home = pieces.known(space.name, id)
+        if home is not None:
+            return True, home.cls
+        value = _record(pieces, space, id).value
+        if value is NOT_HERE:
+            cls = self._classes.get((space.name, id))
+            return cls is not None, cls
+        try:
+            cls = class_named(str(value.get("cls", ""))) if isinstance(value, dict) else None
+        except AuthoringError:
+            return True, None
+        if cls is not None:
+            if len(self._classes) >= MOST:
+                self._classes.clear()
+            self._classes[space.name, id] = cls
+        return True, cls
+
+    async def arrived(self, home: Home, docs: Iterable[DocKey], late_us: int) -> None:
+        """Have it known here of which classes the pieces are that have some documents of its space."""
+        pieces, space = home.pieces, home.space
+        ids = dict.fromkeys([owner_of(doc)[0].partition(SEPARATOR)[0] for doc in docs])
+        missing = [id for id in ids if id and not self._class(pieces, space, id)[0]]
+        if not missing:
+            return
+        records = [_record(pieces, space, id) for id in missing]
+        await _have_here(home, records, late_us)
+        for id in missing:
+            self._class(pieces, space, id)
+        for record in records:
+            space.let_be(record)
+
+
+async def _have_here(home: Home, records: list[Document], late_us: int) -> None:
+    """Wait until records of the space of a piece are here, or will not come, or it is too late."""
+    core = home.pieces.core
+    for record in records:
+        core.load(record)
+    await home.pieces.runtime.tasks.until(
+        lambda: all(each.value is not NOT_HERE or core.why_not(each) is not None for each in records), late_us
+    )
+
+
+def owner_of(doc: DocKey) -> tuple[str, str]:
+    """The id of the piece whose member a document is, and what the member is called. Empty: it is nobody's."""
+    id, colon, stored = doc.id.rpartition(":")
+    return (id, stored) if colon and stored != RECORD else ("", "")
+
+
+def _record(pieces: Pieces, space: LocalSpace, id: str) -> Document:
+    return space.document(document_id(id, RECORD))
+
+
+def _read() -> None:
+    """In the place of the code of a fingerprint that is of types alone."""
+
+
+def _default(value: MaybeValue, expected: str) -> str:
+    return "" if value is ABSENT else f"{digest(value)} {expected}"
+
+
+# ---- inputs ----------------------------------------------------------------------------------------------
+
+
+def given_to(home: Home) -> str | None:
+    """What a piece was given, as text. None: that is not known here."""
+    if not home.outline.of(GivenMember):
+        return ""
+    pieces = home.pieces
+    if home.inputs is not None:
+        narrow = [each.place() for each in home.inputs.values() if isinstance(each, Narrow)]
+        if None in narrow:
+            return None
+        # What is no member of a piece has its default from whoever made the handle.
+        loose = [
+            f"{name} {_default(each._default, each._codec.expected)}"
+            for name, each in sorted(home.inputs.items())
+            if isinstance(each, Input) and each._default is not ABSENT and not owner_of(each.document.key)[0]
+        ]
+        try:
+            return f"{digest(written(pieces.core, home.inputs))} {' '.join([*map(str, narrow), *loose])}"
+        except HeadwaterError:
+            return None  # Whoever runs it is told.
+    cell = pieces.records.cell(home.space, home.id)
+    value = cell.document.value
+    if value is NOT_HERE or not isinstance(value, dict):
+        return None
+    return f"{digest(value.get('inputs', {}))} "
+
+
+async def have_given(home: Home, late_us: int) -> None:
+    """Have the record of a piece here if nothing else says what the piece was given: it was not opened, only named."""
+    if home.inputs is None and home.outline.of(GivenMember):
+        record = _record(home.pieces, home.space, home.id)
+        await _have_here(home, [record], late_us)
+        home.space.let_be(record)
+
+
+def inputs_of(home: Home) -> Iterator[tuple[str, DocKey]]:
+    """The documents that a piece was given, each with its space."""
+    pieces = home.pieces
+    if home.inputs is not None:
+        for each in home.inputs.values():
+            if isinstance(each, Input):
+                yield pieces.core.space_of(each.document).name, each.document.key
+            elif isinstance(each, Narrow) and (place := each.place()) is not None:
+                yield home.space.name, DocKey("space", place)  # Whoever reads it: it is the same member.
+        return
+    value: Any = pieces.records.cell(home.space, home.id).document.value
+    said = value.get("inputs", {}) if isinstance(value, dict) else {}
+    for place in said.values():
+        if isinstance(place, str) and not place.startswith(HANDLER):
+            try:
+                parts = parse_address(place)
+            except HeadwaterError:
+                continue  # It was of one user, or of one session, and is nobody's by its record alone.
+            yield parts.space or home.space.name, DocKey(parts.scope, parts.id)
+
+
+OURS: Final = "="
+"""What a fingerprint begins with, so that it is never empty."""
+UNKNOWN: Final = Fingerprint(digest=None, why="its class has no such member")
+
+
+class Codes:
+    """What the members of classes do, by fingerprint. Each class is looked at once, until `forget` is called."""
+
+    __slots__ = ("_known", "_wholes", "defaults")
+
+    def __init__(self) -> None:
+        self._known: dict[type[Piece], dict[str, Fingerprint]] = {}
+        self._wholes: dict[type[Piece], str] = {}
+        self.defaults = Defaults()
+
+    def of(self, cls: type[Piece], code: str) -> str | None:
+        """None: nobody can know."""
+        # fault+ fingerprint.code_ignored: return "="
+        if not code:
+            return OURS
+        said = self._all(cls).get(code, UNKNOWN).digest
+        return None if said is None else f"{OURS}{said}"
+
+    def kinds(self, cls: type[Piece], code: str) -> str:
+        """What the same is made of, by kind."""
+        # fault fingerprint.code_ignored: return ""
+        return self._all(cls).get(code, UNKNOWN).kinds if code else ""
+
+    def why(self, cls: type[Piece], code: str) -> str:
+        """Why nobody can know what it does. Empty: somebody can."""
+        return self._all(cls).get(code, UNKNOWN).why if code else ""
+
+    def _all(self, cls: type[Piece]) -> dict[str, Fingerprint]:
+        known = self._known.get(cls)
+        if known is None:
+            outline = cls.__outline__
+            found = {at[1]: said for at, said in described((cls,)).items()}
+            for member in outline.of(EachMember):
+                # Which elements there are depends on how they are stored, too: their types are part of it.
+                keys = found.get(KEYS + member.stored, UNKNOWN)
+                gone_over = outline.typing.types(member)[0]
+                types = Fingerprinter().of(member.fn, owner=cls, types=(gone_over,))
+                is_known = keys.digest is not None and types.digest is not None
+                found[KEYS + member.stored] = Fingerprint(
+                    digest=f"{keys.digest} {types.digest}" if is_known else None,
+                    why="" if is_known else "; ".join([each.why for each in (keys, types) if each.why]),
+                    kinds=types.kinds,
+                )
+            known = self._known[cls] = found
+        return known
+
+    def whole(self, cls: type[Piece], made: Callable[[], str]) -> str:
+        """What all of a class does, as `made` says it the first time."""
+        found = self._wholes.get(cls)
+        if found is None:
+            found = self._wholes[cls] = made()
+        return found
+
+    def look(self, cls: type[Piece]) -> None:
+        """Look at a class now, before any of its code has run: what that changes around it is not what it does."""
+        if cls not in self._known:
+            self._all(cls)
+
+    def forget(self) -> None:
+        self._known.clear()
+        self._wholes.clear()
+        self.defaults.forget()
+
+
+def about(codes: Codes, home: Home, node: Node, spec: NodeSpec, part: Part, generation: int) -> About:
+    """What is the same in every run of a node."""
+    member, child, scope, principal = part.key(home)
+    root = home.root
+    code = codes.of(home.cls, part.code)
+    given = given_to(home)
+    fingerprint = ""
+    if code is not None and given is not None:
+        places = [_place(home, part, each.key) for each in node.outputs]
+        places += [_place(home, part, inside.key, path) for inside, path in node.envelope]
+        # fault fingerprint.always_the_same: fingerprint = "always the same"
+        fingerprint = derive("node", code, given, *places)
+    key = NodeKey(root.id, generation, member, child, scope, principal)
+    # fault fingerprint.always_the_same: kind = spec.kind.value
+    kind = with_kinds(spec.kind.value, codes.kinds(home.cls, part.code))
+    return About(key, kind, fingerprint, f"{spec.debounce_ms:g}/{spec.throttle_ms:g}")
+
+
+def _place(home: Home, part: Part, key: DocKey, path: Path = ()) -> str:
+    """Where a result goes, seen from its node: the same for all rows of an `each`, and in all pieces of a class.
+
+    What the node is called says the rest, so that nothing is lost. What is said of ten thousand rows is stored once.
+    """
+    scope, id = key
+    row = child_name(home.id, part.member.removesuffix(row_of("")), part.element) if part.element else ""
+    for sign, own in (("//", row), ("/", home.id)):
+        if own and id.startswith(own):
+            id = sign + id[len(own) :]
+            break
+    else:
+        id = f" {id}"
+    if part.principal and scope == f"user:{part.principal}":
+        scope = "user"
+    return doc_text(DocKey(scope, id), path)

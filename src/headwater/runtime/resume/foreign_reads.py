@@ -1,0 +1,351 @@
+"""What nodes read of other spaces: whether it still holds there when they come back.
+
+A node that read another space comes back only if that space says, by the function that admits commits, that the reads
+would be admitted there now, and if the mirror of its piece is there; then it is subscribed to them as of the seq that
+was spoken of. Who does not answer, answers late or may not be asked leaves the node unknown, and it runs (I7). What was
+read without a verdict is told once it has one. Decides nothing about the nodes' own space.
+
+Questions to the engine of a space: waiting for a connection and for an answer, so long and no longer.
+
+Whoever does not answer in time, or refuses, has not answered. Never decides what follows from that.
+
+Mirroring: other spaces know which pieces read documents of theirs, so that those are found by what is written there.
+
+What a mirror says follows from what is stored of the piece's nodes, whoever ran them: any of several runtimes may write
+it, and saying it again repairs it. It is said when a piece reads other documents than before, once everything is
+confirmed, and each time before its nodes come back. Never decides whether a node is clean.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from headwater.data.address import DocKey
+from headwater.errors import HeadwaterError
+from headwater.protocol.commit import Read
+from headwater.protocol.messages import Looks
+from headwater.protocol.mirrors import Mirror, Mirrored, QueryElsewhere, ReadElsewhere
+from headwater.protocol.observations import Current, ForeignRead, Observed, QueryCurrent
+from headwater.replica.document import NOT_HERE, Document
+from headwater.replica.replica import Replica
+from headwater.runtime.resume import writers
+from headwater.scheduler.node import CLEAN, Node
+from headwater.scheduler.persistence import Held
+
+if TYPE_CHECKING:
+    from headwater.runtime.channel.channel import Attached
+    from headwater.runtime.core.local_space import LocalSpace
+    from headwater.runtime.pieces.instance import Home
+    from headwater.runtime.pieces.registry import Pieces
+    from headwater.runtime.resume.lookup import Phase
+
+
+MOST_PAGES: Final = 1_000
+"""Of what one piece reads elsewhere. With more of them its mirrors are not known to be whole."""
+
+Docs = dict[DocKey, int]
+"""Documents of one space, each with the earliest seq that was seen."""
+
+
+class Mirroring:
+    """Says in other spaces what the pieces of one runtime read there."""
+
+    __slots__ = ("_is_sure", "_pieces", "_to_tell", "_under_way")
+
+    def __init__(self, pieces: Pieces, is_sure: Callable[[], bool]) -> None:
+        self._pieces = pieces
+        self._is_sure = is_sure  # nothing waits to be told again of what nodes read elsewhere
+        self._to_tell: dict[Home, None] = {}  # pieces that read other documents elsewhere than their mirrors say
+        self._under_way: list[Attached] = []  # of those that are telling it, each once
+
+    def is_done(self) -> bool:
+        """No mirror is due, unless the network holds it up."""
+        return not any(channel.is_up() for channel in self._under_way)
+
+    def changed(self, root: Home) -> None:
+        """A node of a piece reads other documents of other spaces than before."""
+        if root in self._to_tell or self._pieces.runtime.tasks.is_closed:
+            return
+        channel = self._pieces.runtime.channel(root.space.name)
+        if channel is None:
+            return
+        self._to_tell[root] = None
+        self._under_way.append(channel)
+        self._pieces.runtime.tasks.begin(self._tell(root, channel), f"mirrors of {root!r}")
+
+    async def _tell(self, root: Home, channel: Attached) -> None:
+        try:
+            runtime = self._pieces.runtime
+            await runtime.tasks.until(self._is_due, round(runtime.policy.answer_ms * 1_000))
+            del self._to_tell[root]  # What comes from here on is told anew.
+            channel.tell_runs()
+            # Who is not there now is told when the piece is next here.
+            here = [each.driver.session.space for each in self.channels() if each.is_up() and each is not channel]
+            await self.say(root, channel, here)
+        finally:
+            self._under_way.remove(channel)
+
+    def _is_due(self) -> bool:
+        """Nothing is about to change what is to be told."""
+        return (
+            self._is_sure()
+            and self._pieces.core.is_quiet()
+            and all(channel.is_durable() or not channel.is_up() for channel in self.channels())
+        )
+
+    def channels(self) -> list[Attached]:
+        """Those of all spaces that are open here."""
+        found = [self._pieces.runtime.channel(space.name) for space in self._pieces.core.spaces()]
+        return [channel for channel in found if channel is not None]
+
+    async def say(self, root: Home, channel: Attached, spaces: Iterable[str]) -> set[str]:
+        """Say in these spaces what the nodes of a piece read there. Answers where that is noted."""
+        found = await self._read_elsewhere(root.id, channel)
+        if found is None:
+            return set()
+        docs, at = found
+
+        async def noted(name: str) -> bool:
+            there = await up(self._pieces, name)
+            if there is None:
+                return False
+            read = docs.get((name, there.replica.branch), {})
+            said = Mirror(0, root.space.name, root.id, tuple(read.items()), channel.replica.branch, at)
+            # fault mirrors.not_said: return True
+            return isinstance(await answered(self._pieces, there, said), Mirrored)
+
+        names = tuple(dict.fromkeys(spaces))
+        answers = await asyncio.gather(*[noted(name) for name in names])
+        return {name for name, is_noted in zip(names, answers, strict=True) if is_noted}
+
+    async def _read_elsewhere(self, piece: str, channel: Attached) -> tuple[dict[tuple[str, str], Docs], int] | None:
+        """What the nodes of a piece read, by space and branch, and as of which seq that is all. None: not known."""
+        docs: dict[tuple[str, str], Docs] = {}
+        at, after = None, None
+        for _ in range(MOST_PAGES):
+            page = await answered(self._pieces, channel, QueryElsewhere(0, piece, after))
+            if not isinstance(page, ReadElsewhere):
+                return None
+            at = page.seq if at is None else min(at, page.seq)
+            for each in page.docs:
+                known = docs.setdefault((each.space, each.branch), {})
+                known[each.doc] = min(known.get(each.doc, each.seq), each.seq)
+            after = page.next
+            if after is None:
+                return docs, at
+        return None
+
+
+async def up(pieces: Pieces, name: str) -> Attached | None:
+    """Who speaks for a space, once there is a connection. None: there is none in time."""
+    try:
+        space = pieces.core.space(name)
+    except HeadwaterError:
+        return None  # It is no space that could be had.
+    channel = pieces.runtime.channel(name)
+    if channel is None:
+        return None
+    patience_us = round(pieces.runtime.policy.connect_ms * 1_000)
+    await pieces.runtime.tasks.until(lambda: channel.is_up() or space.ended is not None, patience_us)
+    return channel if channel.is_up() else None
+
+
+async def answered(pieces: Pieces, channel: Attached, question: Looks) -> object:
+    """What a space says, once what it speaks of is here. None: it does not say it, or not in time."""
+    told: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+
+    async def asked() -> object:
+        queries = channel.driver.session.queries
+        queries.look(question, lambda answer: None if told.done() else told.set_result(answer))
+        channel.driver.flush()
+        answer = await told
+        try:
+            # An answer may overtake what it speaks of.
+            if isinstance(answer, Current):
+                await channel.reached(answer.seq)
+        except HeadwaterError:
+            return None
+        return answer
+
+    try:
+        return await pieces.runtime.tasks.within(asked(), pieces.runtime.policy.answer_ms)
+    except TimeoutError:
+        return None
+
+
+TOGETHER: Final = 5_000
+"""Reads in one question."""
+MOST_HERE: Final = 1_000
+"""Documents of one space that are here before their readers come back. Others say when they arrive what they are."""
+WRITTEN_THERE: Final = "what it read in another space was written"
+"""Why a node is to run."""
+MOST_UNSURE: Final = 100_000
+"""Nodes that are told again once what they read elsewhere is confirmed. Others are unknown until they run."""
+
+
+@dataclass(slots=True, eq=False)
+class Known:
+    """What other spaces said of the reads of one piece's nodes."""
+
+    held: dict[ForeignRead, int] = field(default_factory=dict)  # those that hold, each as of a seq of its space
+    written: set[ForeignRead] = field(default_factory=set)  # those that do not
+    documents: list[Document] = field(default_factory=list)  # what was read, until those who read it are back
+    homes: list[Home] = field(default_factory=list)  # who has the documents; kept until the nodes that read them are
+
+    def add(self, more: Known) -> None:
+        """Some spaces were asked again."""
+        self.held.update(more.held)
+        self.written |= more.written
+        self.documents += more.documents
+        self.homes = [*dict.fromkeys([*self.homes, *more.homes])]
+
+
+class Elsewhere:
+    """Speaks with other spaces for the nodes of one runtime."""
+
+    __slots__ = ("_pieces", "_unsure", "mirroring")
+
+    def __init__(self, pieces: Pieces) -> None:
+        self._pieces = pieces
+        self._unsure: dict[Node, None] = {}  # what they read elsewhere had no verdict yet when they ran
+        self.mirroring = Mirroring(pieces, lambda: not self._unsure)
+
+    def is_told(self) -> bool:
+        """Everything about other spaces is told that can be told now: nothing waits for a verdict, no mirror is due."""
+        if not self.mirroring.is_done():
+            return False
+        return not self._unsure or any(not channel.is_up() for channel in self.mirroring.channels())
+
+    # ---- what is told of runs ------------------------------------------------------------------------
+
+    def chain_of(self, replica: Replica) -> int | None:
+        """What names the log of a space where its replica is."""
+        channel = self._pieces.runtime.channel(self._pieces.core.name_of(replica) or "")
+        return None if channel is None else channel.driver.session.seen.chain_at(replica.confirmed.seq)
+
+    def unsure(self, node: Node) -> None:
+        """It read something of another space that has no verdict yet: it is told again when that has one."""
+        if len(self._unsure) >= MOST_UNSURE:
+            return
+        is_first = not self._unsure
+        self._unsure[node] = None
+        if is_first:
+            self._pieces.core.observing.when(self._is_confirmed, self._tell_again)
+
+    def _is_confirmed(self) -> bool:
+        """Whether those nodes stand on nothing elsewhere that could still be taken back."""
+        return not any(
+            node.status == CLEAN and not node.removed and node.account is not None and node.account.waits()
+            for node in self._unsure
+        )
+
+    def _tell_again(self) -> None:
+        nodes, self._unsure = self._unsure, {}
+        for node in nodes:
+            if node.account is not None and not node.removed and node.status == CLEAN:
+                node.account.again(node)  # Any other one runs, and says what it read then.
+
+    # ---- coming back ---------------------------------------------------------------------------------
+
+    async def ask(self, root: Home, channel: Attached, observed: Iterable[Observed]) -> Known:
+        """Whether what nodes of a piece read elsewhere would be admitted there now. The mirrors are seen to first."""
+        known = Known()
+        reads: dict[str, dict[ForeignRead, None]] = {}
+        for read in [read for each in observed for read in each.foreign]:
+            reads.setdefault(read.space, {})[read] = None
+        if reads:
+            # I7: a node whose piece nobody would find when it is written there is unknown, whatever it read.
+            mirrored = await self.mirroring.say(root, channel, reads)
+            await asyncio.gather(*[self._ask(known, name, tuple(reads[name])) for name in reads if name in mirrored])
+        return known
+
+    async def _ask(self, known: Known, name: str, reads: tuple[ForeignRead, ...]) -> None:
+        there = await up(self._pieces, name)
+        if there is None:
+            return
+        # What was read of another branch, or of a log that nobody can name, is unknown.
+        # fault foreign_reads.branch_not_compared: asked = [read for read in reads if read.chain is not None]
+        asked = [read for read in reads if read.chain is not None and read.branch == there.replica.branch]
+        for some in [asked[at : at + TOGETHER] for at in range(0, len(asked), TOGETHER)]:
+            chains = {read.seq: read.chain for read in some if read.chain is not None}
+            question = QueryCurrent(
+                0, tuple([Read(read.doc, read.path, read.depth, read.seq) for read in some]), tuple(chains.items())
+            )
+            # fault+ foreign_reads.misaddressed: nowhere = DocKey("space", "nowhere")
+            # fault+ foreign_reads.misaddressed: others = [Read(nowhere, (), each.depth, each.seq) for each in some]
+            # fault+ foreign_reads.misaddressed: question = QueryCurrent(0, tuple(others), ())
+            answer = await answered(self._pieces, there, question)
+            if not isinstance(answer, Current):
+                return
+            stale = {place for place, _ in answer.stale}
+            # Of two logs that are said to have ended with the same seq at most one was this one.
+            stale |= {place for place, read in enumerate(some) if chains[read.seq] != read.chain}
+            known.held.update({read: answer.seq for place, read in enumerate(some) if place not in stale})
+            known.written.update([read for place, read in enumerate(some) if place in stale])
+        await self._have_here(known, self._pieces.core.space(name), list(dict.fromkeys([read.doc for read in asked])))
+
+    async def _have_here(self, known: Known, space: LocalSpace, docs: list[DocKey]) -> None:
+        """Have the documents here that were read, and the pieces that have them.
+
+        Whether a node makes a document is for the class of its piece to say. What is here when its reader comes back
+        needs no more comparison: a change that comes from then on is one.
+        """
+        core, pieces = self._pieces.core, self._pieces
+        records = [record for doc in docs if (record := writers.record_of(pieces, space, doc)) is not None]
+        # fault foreign_reads.own_seq_compared: awaited = records
+        awaited = [*records, *[space.replica.documents.of(doc) for doc in docs[:MOST_HERE]]]
+        for document in awaited:
+            core.load(document)
+        await pieces.runtime.tasks.until(
+            lambda: all(each.value is not NOT_HERE or core.why_not(each) is not None for each in awaited),
+            round(pieces.runtime.policy.answer_ms * 1_000),
+        )
+        known.documents += awaited
+        homes = [writers.named(pieces, space, doc) for doc in docs]
+        known.homes += dict.fromkeys([home for home in homes if home is not None])
+
+    def over(self, phase: Phase) -> None:
+        """Nothing is asked for any more of a piece that sleeps: what is wanted next is asked for anew."""
+        if not phase.asked:
+            known, phase.elsewhere = phase.elsewhere, Known()
+            self.let_be(known)
+
+    def let_be(self, known: Known) -> None:
+        """Those who read it have it: what nobody reads may be let go."""
+        documents, known.documents = known.documents, []
+        for document in documents:
+            self._pieces.core.space_of(document).let_be(document)
+
+    def why_not(self, known: Known, observed: Observed) -> str | None:
+        """Why a node is to run because of what it read elsewhere, if it is."""
+        # fault+ foreign_reads.not_compared: [known.held.setdefault(read, 1 << 52) for read in observed.foreign]
+        # fault+ foreign_reads.not_compared: known.written.clear()
+        if any(read in known.written for read in observed.foreign):
+            return WRITTEN_THERE
+        if not all(read in known.held for read in observed.foreign):
+            return "another space did not say whether it was written"
+        return None
+
+    def have_made(self, observed: Observed) -> None:
+        """Have those here who make what a node read elsewhere."""
+        # fault foreign_reads.makers_not_opened: for read in ():
+        for read in observed.foreign:
+            writers.have_made(self._pieces, self._pieces.core.space(read.space), read.doc)
+
+    def has_makers(self, observed: Observed) -> bool:
+        """Whether a change of what it read elsewhere comes to it."""
+        # fault foreign_reads.makers_not_opened: return True
+        return all(
+            writers.is_told(self._pieces, self._pieces.core.space(read.space), read.doc) for read in observed.foreign
+        )
+
+    def held(self, known: Known, observed: Observed) -> list[Held]:
+        """What it read elsewhere, as it is installed with it."""
+        core = self._pieces.core
+        return [
+            Held(core.space(read.space).replica.documents.of(read.doc), read.path, read.depth, known.held[read])
+            for read in observed.foreign
+        ]

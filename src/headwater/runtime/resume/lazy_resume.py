@@ -1,0 +1,812 @@
+"""Sleeping: pieces that are open and clean, of which nothing is here until something of them is wanted or was written.
+
+A piece sleeps if the runtime that ran it last said that all of it was clean, and nothing that decides what runs differs
+since then. What is demanded of it comes back by itself, with whoever makes what it reads. One question for each space
+follows the log: which of the documents that sleeping pieces read were written. Then the nodes that were met come back,
+and those that stand on them, as far as that shows whether anybody wants them; rows by themselves, without the others.
+What cannot be brought in like this wakes all of the piece: then it resumes node by node. Upholds I7 with `resuming`.
+
+Bringing in single nodes of a sleeping piece, by what they are called over restarts, with those that they are in.
+
+A node of a child needs the child, which the row of an `each` keeps; that row comes first, without the others of its
+`each`. Owns how names lead to members. Decides nothing about what is clean, and runs nothing.
+
+A space that is followed for the pieces of it that sleep here: which those are, and how far its log was looked at.
+
+Owns the record. Asks nobody, and decides nothing.
+
+Opening many pieces: those that are known to be clean are opened asleep without a look at their records.
+
+What an engine said of all pieces of a space is enough: of which code each was clean, in which generation, and that its
+record was not written since. It is enough only while nothing was written that was not looked at here. Their cells are
+asked for together: those of pieces that are opened at the same time, and some of pieces that may be opened next, more
+of them each time. Decides nothing about nodes.
+
+Why a node of a sleeping piece did not run: it is not here, and everything that was live of its piece was clean.
+
+Owns what `why` answers of such a node. Looks at what is here and asks nobody: what made its last run is stored, and is
+told once something brings it here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, cast
+from urllib.parse import unquote
+
+import msgspec
+
+from headwater.data.address import DocKey
+from headwater.errors import HeadwaterError, LoadError
+from headwater.pieces.declarations import (
+    ChildMember,
+    ComputedMember,
+    EachMember,
+    EffectMember,
+    FoldMember,
+    GivenMember,
+    MaterializerMember,
+    ResourceMember,
+)
+from headwater.pieces.names import SEPARATOR, child_name, document_id
+from headwater.pieces.piece import Piece
+from headwater.protocol.messages import Seen
+from headwater.protocol.observations import (
+    BETWEEN,
+    Marks,
+    Met,
+    Observed,
+    QueryMarks,
+    QueryMet,
+    QueryReaders,
+    QueryWholes,
+    Readers,
+    WholePiece,
+    Wholes,
+    generation_of,
+    whose_record,
+)
+from headwater.replica.document import NOT_HERE, Document
+from headwater.runtime.channel.backend import Embedded
+from headwater.runtime.pieces.code_versions import with_children
+from headwater.runtime.pieces.handles import show, shown_as
+from headwater.runtime.pieces.idle import homes_of, nodes_of
+from headwater.runtime.resume import clean_pieces
+from headwater.runtime.resume.identity import Key, named, row_of
+from headwater.scheduler.introspection.causes import ASLEEP, Explanation
+from headwater.scheduler.node import CLEAN, Node, NodeKind
+
+if TYPE_CHECKING:
+    from headwater.runtime.channel.channel import Attached
+    from headwater.runtime.core.local_space import LocalSpace
+    from headwater.runtime.pieces.instance import Home
+    from headwater.runtime.pieces.registry import Pieces
+    from headwater.runtime.resume.lookup import Phase
+    from headwater.runtime.resume.resume import Resuming
+
+
+MOST_AHEAD: Final = 400
+"""Documents of pieces that were not opened yet. More of them would be let go before they are."""
+TOGETHER: Final = 500
+"""Documents that are asked for in one message."""
+
+
+@dataclass(slots=True, eq=False)
+class Loads:
+    """Documents that are about to be asked for together."""
+
+    over: asyncio.Future[None]
+    docs: dict[Document, None] = field(default_factory=dict)
+    ahead: dict[Document, None] = field(default_factory=dict)
+
+
+class AtOnce:
+    """Opens pieces of one runtime that sleep."""
+
+    __slots__ = ("_fingerprints", "_sleeping")
+
+    def __init__(self, sleeping: Sleeping) -> None:
+        self._sleeping = sleeping
+        self._fingerprints: dict[tuple[type[Piece], int, str], str] = {}
+
+    def patched(self) -> None:
+        self._fingerprints.clear()
+
+    # ---- falling asleep ------------------------------------------------------------------------------
+
+    async def opened(self, home: Home, user: str) -> bool:
+        """Have a piece asleep that is about to be opened. False: its record has to be looked at."""
+        sleeping = self._sleeping
+        if not self._may_be(home) or (followed := await sleeping.known(home)) is None:
+            return False
+        if self._known(followed, home, user) is None or not await self._is_current(followed):
+            return False
+        known = self._known(followed, home, user) if self._may_be(home) else None
+        if known is None:
+            return False
+        home.generation, home.is_made = known.generation, True
+        sleeping.falls_asleep(followed, home, known)
+        return True
+
+    def _may_be(self, home: Home) -> bool:
+        """Whether nothing of it is here, and its class says all that decides what it is."""
+        if home.phase is not None or home.is_new or home.is_open or home.generation or home.inputs is not None:
+            return False
+        if home.parent is not None or home.outline.of(GivenMember):
+            return False
+        record = home.space.replica.documents.get(generation_of(home.id)[0])
+        return record is None or (record.value is NOT_HERE and not record.layers)
+
+    def _known(self, followed: Followed, home: Home, user: str) -> WholePiece | None:
+        known = (followed.wholes or {}).get(home.id)
+        if known is None or not known.generation:
+            return None  # Its record was written since.
+        at = (home.cls, known.generation, user)
+        fingerprint = self._fingerprints.get(at)
+        if fingerprint is None:
+            resuming = self._sleeping.resuming
+            fingerprint = clean_pieces.decides(resuming.looked_at, home, (user,), resuming.identity, known.generation)
+            self._fingerprints[at] = fingerprint
+        return known if fingerprint and known.fingerprint == fingerprint else None
+
+    async def _is_current(self, followed: Followed) -> bool:
+        """Wait until everything that is written by now was looked at. False: nobody does, or can be asked."""
+        resuming = self._sleeping.resuming
+        attachment = resuming.pieces.runtime.attachment
+        newest = attachment.newest(followed.local.name) if isinstance(attachment, Embedded) else None
+        if newest is None:
+            newest = await self._newest(followed)
+        if newest is None or not followed.channel.is_up():
+            return False
+        if followed.through >= newest:
+            return True
+        if followed.task is None:
+            return False
+        followed.newest, until = max(followed.newest, newest), newest
+        resuming.pieces.core.observing.look()
+        await resuming.pieces.core.observing.until(
+            lambda: followed.through >= until or not followed.channel.is_up() or followed.local.ended is not None
+        )
+        return followed.through >= until
+
+    async def _newest(self, followed: Followed) -> int | None:
+        """Where the log ends, as the engine says: one question for all who ask at the same time."""
+        asked = followed.asked
+        if asked is None:
+            asked = followed.asked = asyncio.get_running_loop().create_future()
+            asyncio.get_running_loop().call_soon(self._ask, followed, asked)
+        return await asyncio.shield(asked)
+
+    def _ask(self, followed: Followed, asked: asyncio.Future[int | None]) -> None:
+        followed.asked = None
+
+        def answered(answer: Seen | LoadError) -> None:
+            if not asked.done():
+                asked.set_result(None if isinstance(answer, LoadError) else answer.seq)
+
+        followed.channel.driver.session.queries.look(QueryMarks(0, followed.through, 1), answered)
+        followed.channel.driver.flush()
+
+    # ---- cells ---------------------------------------------------------------------------------------
+
+    async def here(self, home: Home) -> None:
+        """The cells that are kept here for it have arrived, or will not."""
+        missing = [document for document in home.held if document.value is NOT_HERE]
+        followed = self._sleeping.of(home)
+        if not missing or followed is None:
+            return
+        loads = followed.loads
+        if loads is None:
+            loop = asyncio.get_running_loop()
+            loads = followed.loads = Loads(loop.create_future())
+            loop.call_soon(self._load, followed, loads, home)
+        loads.docs.update(dict.fromkeys(missing))
+        await asyncio.shield(loads.over)
+
+    def _load(self, followed: Followed, loads: Loads, first: Home) -> None:
+        followed.loads = None
+        local, core = followed.local, self._sleeping.resuming.pieces.core
+        self._look_ahead(followed, loads, first)
+        for document in loads.docs:
+            local.failed_loads.pop(document, None)  # It is asked for anew.
+        wanted, ahead = [each.key for each in loads.docs], [each.key for each in loads.ahead]
+        for place in range(0, max(len(wanted), len(ahead)), TOGETHER):
+            followed.channel.watch_together(wanted[place : place + TOGETHER], ahead[place : place + TOGETHER])
+        local.come(loads.ahead)
+
+        def are_here() -> bool:
+            return all(each.value is not NOT_HERE or core.why_not(each) is not None for each in loads.docs)
+
+        waiting = asyncio.get_running_loop().create_task(core.observing.until(are_here))
+        waiting.add_done_callback(lambda task: _over(followed, loads, task))
+
+    def _look_ahead(self, followed: Followed, loads: Loads, first: Home) -> None:
+        """Those of pieces like it that come next, twice as many each time."""
+        places, wholes = followed.places, followed.wholes or {}
+        if followed.ahead < 0 or not first.held:
+            return
+        most = min(followed.ahead, MOST_AHEAD // len(first.held))
+        followed.ahead = min(max(1, 2 * followed.ahead), MOST_AHEAD)
+        members = [(each.key.scope, each.key.id.rpartition(":")[2]) for each in first.held]
+        fingerprint = self._fingerprints.get((first.cls, first.generation, first.opened_for()[0][0]))
+        documents = followed.local.replica.documents
+        begin = followed.order.get(first.id, len(places)) + 1
+        for id in places[begin : begin + 2 * most]:
+            known = wholes.get(id)
+            if known is not None and known.fingerprint == fingerprint and most > 0:
+                most -= 1
+                keys = [DocKey(scope, document_id(id, stored)) for scope, stored in members]
+                loads.ahead.update(dict.fromkeys([documents.of(key) for key in keys]))
+
+
+def _over(followed: Followed, loads: Loads, task: asyncio.Task[None]) -> None:
+    if any(document.value is NOT_HERE for document in loads.ahead):
+        followed.ahead = -1  # They are too many, or too long: nobody is to wait for what was not asked for.
+    if not loads.over.done():
+        if task.cancelled():
+            loads.over.cancel()
+        elif (error := task.exception()) is not None:
+            loads.over.set_exception(error)
+            loads.over.exception()  # Whoever waits has it; perhaps nobody does any more.
+        else:
+            loads.over.set_result(None)
+
+
+@dataclass(slots=True, eq=False)
+class Followed:
+    """One space: which of its pieces sleep here, and how far the log was looked through for them."""
+
+    local: LocalSpace
+    channel: Attached
+    through: int = 0
+    newest: int = 0  # a commit that wrote what nodes read
+    wholes: dict[str, WholePiece] | None = None  # those that were not opened here yet
+    homes: dict[str, Home] = field(default_factory=dict)
+    waking: int = 0  # how much of what was written is being looked at
+    is_looking: bool = False
+    task: asyncio.Task[None] | None = None  # what looks through it
+    places: list[str] = field(default_factory=list)  # the pieces that were clean, one behind the other,
+    order: dict[str, int] = field(default_factory=dict)  # and where each of them is
+    ahead: int = 0  # pieces whose cells are asked for before they are opened; less than none: never again
+    roused: dict[str, bool] = field(default_factory=dict)  # whose effects are here; False: they are on their way
+    loads: Loads | None = None  # what is about to be asked for
+    asked: asyncio.Future[int | None] | None = None  # where the log ends: the question that is about to be sent
+
+    @property
+    def last(self) -> int:
+        """The last commit that is known here."""
+        replica = self.local.replica
+        return max([self.newest, replica.confirmed.seq, *(layer.seq for layer in replica.pending.live())])
+
+    def is_quiet(self) -> bool:
+        """Everything that is known here to be written was looked at, or nobody can be asked."""
+        if self.waking:
+            return False
+        if not self.homes or not self.channel.is_up():
+            return True
+        return self.through >= self.last and not self.local.replica.pending.waiting()
+
+
+async def have_awake(resuming: Resuming, root: Home, names: tuple[str, ...]) -> list[Node] | None:
+    """The nodes of a sleeping piece that what is known of all of it does not speak for. None: they cannot be had."""
+    found = [named(name) for name in names]
+    # Those that keep rows come first, with all of them.
+    return await _registered(resuming, root, dict.fromkeys(sorted(found, key=lambda key: key[0].endswith(row_of("")))))
+
+
+async def brought(resuming: Resuming, root: Home, found: dict[Key, Observed], seq: int) -> list[Node] | None:
+    """These nodes of a piece, registered; each then comes back, or runs. None: not all can be had by themselves."""
+    await resuming.have_classes(root, found.values())
+    return await _registered(resuming, root, {key: (observed, seq) for key, observed in found.items()})
+
+
+async def _registered(
+    resuming: Resuming, root: Home, found: Mapping[Key, tuple[Observed, int] | None]
+) -> list[Node] | None:
+    phase = root.phase
+    assert phase is not None
+    # Its children are being made: whoever is in them comes after them.
+    await resuming.pieces.core.observing.until(lambda: not phase.asked or root.phase is not phase)
+    phase.asked += 1
+    try:
+        return await _nodes(resuming, root, phase, found)
+    except HeadwaterError:
+        return None  # Whoever is to run runs, and is told.
+    finally:
+        phase.asked -= 1
+        resuming.elsewhere.over(phase)
+        resuming.pieces.core.observing.look()
+
+
+async def _nodes(
+    resuming: Resuming, root: Home, phase: Phase, found: Mapping[Key, tuple[Observed, int] | None]
+) -> list[Node] | None:
+    rows: dict[Key, None] = {}
+    for member, child, _, _ in found:
+        home_id, _, text = child.partition(BETWEEN)
+        if member.endswith(row_of("")):
+            rows.update(dict.fromkeys(_of_row(root, home_id, member.removesuffix(row_of("")), text)))
+        above = _above(root, home_id) if home_id else []
+        if above is None:
+            return None
+        for parent, stored, at in above:
+            rows.update(dict.fromkeys(_of_row(root, parent, stored, at)))
+    for key, known in found.items():
+        if known is not None:
+            phase.table.setdefault(key, known)
+    # I7: a node that read another space comes back only if that space was asked.
+    await resuming.asking.compare_elsewhere(root, phase, [known[0] for known in found.values() if known is not None])
+    missing = [key for key, known in found.items() if known is None]
+    if not await resuming.asking.known(root, phase, [*missing, *(key for key in rows if key not in found)]):
+        return None
+    if root.phase is not phase:
+        return None
+    nodes: list[Node] = []
+    for key in found:
+        node = resuming.pieces.outside(lambda key=key: _node(root, key))  # type: ignore[misc]
+        if node is None:
+            return None
+        nodes.append(node)
+        phase.table.pop(key, None)  # It was here before.
+    return nodes
+
+
+def _of_row(root: Home, home_id: str, stored: str, text: str) -> list[Key]:
+    """The coordinator of a row, and the row itself."""
+    child = "" if home_id in ("", root.id) else home_id
+    return [(stored, child, "", ""), (row_of(stored), f"{child}{BETWEEN}{text}" if text else child, "", "")]
+
+
+def _above(root: Home, id: str) -> list[tuple[str, str, str]] | None:
+    """The rows that lead to a child: for each the piece that keeps it, the member and the key. None: it is too long."""
+    found: list[tuple[str, str, str]] = []
+    parent = root.id
+    while parent != id:
+        if not id.startswith(parent + SEPARATOR):
+            return None
+        stored, _, rest = id[len(parent) + 1 :].partition(SEPARATOR)
+        member = unquote(stored, encoding="latin-1")
+        text = unquote(rest.partition(SEPARATOR)[0], encoding="latin-1")
+        found.append((parent, member, text))
+        name = child_name(parent, member, text)
+        if id != name and not id.startswith(name + SEPARATOR):
+            return None
+        parent = name
+    return found
+
+
+def _node(root: Home, key: Key) -> Node | None:
+    """The node with a name, whatever leads to it included. None: it is not to be had by itself."""
+    stored, child, scope, principal = key
+    home_id, _, text = child.partition(BETWEEN)
+    home: Home | None = root
+    for parent, name, at in (_above(root, home_id) or []) if home_id else []:
+        keeper = root if parent == root.id else root.pieces.known(root.space.name, parent)
+        row = None if keeper is None else _row(keeper, name, at)
+        home = None if row is None else row[0]
+    if home is None:
+        return None
+    outline = home.outline
+    keepers: list[EachMember | ChildMember] = [*outline.of(EachMember), *outline.of(ChildMember)]
+    for each in keepers:
+        if stored == row_of(each.stored):
+            found = _row(home, each.stored, text)
+            return None if found is None else found[1]
+    member = outline.get(stored)
+    if isinstance(member, EffectMember):
+        return _effect(home, member, principal)
+    if isinstance(member, (EachMember, ChildMember)):
+        coordinator = home.pieces.coordinator(home, member)
+        return None if coordinator.is_sparse else coordinator.node
+    if not isinstance(member, (ComputedMember, FoldMember, MaterializerMember, ResourceMember)):
+        return None
+    if member.scope != (scope or "space"):
+        return None
+    facet = home.facet(member.scope, principal)
+    document = facet.handle(member).document
+    return next((each for each in document.writers if isinstance(each, Node) and each.outputs[0] is document), None)
+
+
+def _row(home: Home, stored: str, text: str) -> tuple[Home | None, Node | None] | None:
+    """The child of a row, and its node."""
+    member = home.outline.get(stored)
+    if not isinstance(member, (EachMember, ChildMember)):
+        return None
+    row = home.pieces.sparse(home, member).row(text)
+    return None if row is None else (row.child, row.node)
+
+
+def _effect(home: Home, member: EffectMember, user: str) -> Node | None:
+    """The effect of the one whom the piece is open for."""
+    for whose, session in home.opened_for():
+        if whose == user:
+            facet = home.facet("session", user, session)
+            id = shown_as(facet, member)
+            there = next((node for node in home.nodes if node.id == id), None)
+            return there or home.shows(show(facet, member), user, session)
+    return None
+
+
+PAGE: Final = 1_000
+MOST_PAGES: Final = 100
+MOST_BROUGHT: Final = 300
+"""Nodes of one piece that come back because of one change. With more of them, all of it does."""
+
+
+class Sleeping:
+    """The pieces of one runtime that are open and not here."""
+
+    __slots__ = ("_resuming", "_showing", "_spaces", "at_once")
+
+    def __init__(self, resuming: Resuming) -> None:
+        self._resuming = resuming
+        self._spaces: dict[str, Followed] = {}
+        self._showing: dict[type[Piece], bool] = {}  # whether pieces of a class, or their children, have effects
+        self.at_once = AtOnce(self)
+
+    @property
+    def resuming(self) -> Resuming:
+        return self._resuming
+
+    def of(self, home: Home) -> Followed | None:
+        """What is followed for a piece."""
+        return self._spaces.get(home.space.name)
+
+    def is_quiet(self) -> bool:
+        return all(followed.is_quiet() for followed in self._spaces.values())
+
+    # ---- falling asleep ------------------------------------------------------------------------------
+
+    async def opening(self, home: Home, user: str) -> None:
+        """A piece is about to be opened. If all of it is known to be clean, it is opened asleep."""
+        resuming = self._resuming
+        if home.phase is not None or home.is_new or home.is_open or not home.generation:
+            return
+        followed = await self.known(home)
+        if followed is None or home.phase is not None or home.is_open:
+            return
+        known = (followed.wholes or {}).pop(home.id, None)
+        fingerprint = (
+            "" if known is None else clean_pieces.decides(resuming.looked_at, home, (user,), resuming.identity)
+        )
+        if known is None or not fingerprint or known.fingerprint != fingerprint:
+            return
+        # I7: if its record was written since, it may be another piece of that name.
+        if resuming.pieces.records.cell(home.space, home.id).document.written <= known.as_of:
+            self.falls_asleep(followed, home, known)
+
+    async def known(self, home: Home) -> Followed | None:
+        """Have it known which pieces of its space were clean. None: that cannot be, or is nothing to this one."""
+        resuming = self._resuming
+        channel = resuming.pieces.runtime.channel(home.space.name)
+        if channel is None or not channel.driver.session.runs.is_on:
+            return None
+        followed = self._spaces.get(home.space.name)
+        if followed is None:
+            followed = self._spaces[home.space.name] = Followed(home.space, channel)
+        if not channel.is_up():
+            await resuming.pieces.core.observing.until(lambda: channel.is_up() or home.space.ended is not None)
+        if not followed.is_looking and followed.wholes is None:
+            followed.is_looking = True
+            resuming.pieces.runtime.tasks.begin(self._look(followed), f"which pieces of {home.space.name} are clean")
+        if followed.is_looking:
+            await resuming.pieces.core.observing.until(lambda: not followed.is_looking)
+        return followed if channel.is_up() else None
+
+    def falls_asleep(self, followed: Followed, home: Home, known: WholePiece) -> None:
+        """A piece that is about to be opened was clean, and nothing that decides what runs of it differs since."""
+        resuming = self._resuming
+        if followed.wholes is not None:
+            followed.wholes.pop(home.id, None)
+        home.phase = resuming.asking.asleep(home, known.as_of)
+        followed.homes[home.id] = home
+        resuming.counts["asleep"] += 1
+        if followed.task is None:
+            followed.channel.driver.session.queries.watch_marks(lambda newest: self._marked(followed, newest))
+            followed.task = resuming.pieces.runtime.tasks.keep(self._follow(followed), f"following {home.space.name}")
+        if known.met or known.awake:
+            followed.waking += 1
+            resuming.pieces.runtime.tasks.begin(self._woken(followed, home, known), f"waking {home!r}")
+
+    async def _look(self, followed: Followed) -> None:
+        """Which pieces were clean as a whole. What cannot be known is not."""
+        try:
+            await self._ask(followed)
+        finally:
+            followed.is_looking = False
+            self._resuming.pieces.core.observing.look()
+
+    async def _ask(self, followed: Followed) -> None:
+        found: dict[str, WholePiece] = {}
+        after, seq = "", 0
+        for _ in range(MOST_PAGES):
+            page = await self._resuming.asking.answered(followed.channel, QueryWholes(0, after, PAGE))
+            if not isinstance(page, Wholes):
+                break
+            seq = seq or page.seq
+            found.update({each.piece: each for each in page.pieces})
+            if page.next is None:
+                break
+            after = page.next
+        followed.wholes, followed.through = found, max(seq, followed.through)
+        followed.places = [*found]
+        followed.order = {id: place for place, id in enumerate(found)}
+
+    def _marked(self, followed: Followed, newest: int | HeadwaterError) -> None:
+        if isinstance(newest, int):
+            followed.newest = max(followed.newest, newest)
+            self._resuming.pieces.core.observing.look()
+        else:
+            self._all(followed)
+
+    # ---- what is written -----------------------------------------------------------------------------
+
+    async def _follow(self, followed: Followed) -> None:
+        """Look through the log for what sleeping pieces read, as far as it is known here."""
+        core, local = self._resuming.pieces.core, followed.local
+        while True:
+            await core.observing.until(
+                lambda: (followed.through < followed.last and followed.channel.is_up()) or local.ended is not None
+            )
+            if local.ended is not None:
+                return
+            followed.waking += 1
+            try:
+                await self._catch_up(followed)
+            finally:
+                followed.waking -= 1
+                core.observing.look()  # Somebody may wait for that.
+
+    async def _catch_up(self, followed: Followed) -> None:
+        # fault+ resume.catch_up_skipped: followed.through = followed.last
+        # fault+ resume.catch_up_skipped: return
+        since = followed.through
+        page = await self._resuming.asking.answered(followed.channel, QueryMarks(0, since, PAGE))
+        if not isinstance(page, Marks) or page.through is None:
+            if followed.channel.is_up() or page is not None:
+                self._all(followed)
+                followed.through = followed.last
+            return
+        met: dict[str, list[DocKey]] = {}
+        for mark in page.marks:
+            for id in mark.pieces:
+                met.setdefault(id, []).append(mark.doc)
+            after = mark.pieces[-1]
+            while mark.more:
+                more = await self._resuming.asking.answered(followed.channel, QueryReaders(0, mark.doc, after, PAGE))
+                if not isinstance(more, Readers):
+                    self._all(followed)
+                    break
+                for id in more.pieces:
+                    met.setdefault(id, []).append(mark.doc)
+                if more.next is None:
+                    break
+                after = more.next
+        # I7: from here on whoever is opened is known to be met; whoever was opened before is among those that sleep.
+        for id, docs in met.items():
+            is_same = not any(whose_record(doc) == id for doc in docs)
+            home, known = followed.homes.get(id), (followed.wholes or {}).get(id)
+            if home is not None and not is_same:
+                # I7: it may be another piece of that name: what was known of its nodes is gone, so that none is found.
+                home.is_made = False
+                self.fully(home)
+            if known is not None and followed.wholes is not None:
+                generation = known.generation if is_same else 0
+                followed.wholes[id] = msgspec.structs.replace(known, met=True, generation=generation)
+        await self._met(followed, {id: docs for id, docs in met.items() if id in followed.homes}, since)
+        followed.through = max(followed.through, page.through)
+
+    async def _met(self, followed: Followed, pieces: dict[str, list[DocKey]], since: int) -> None:
+        """Wake those of sleeping pieces of which nodes were met by what was written: one question for all of them."""
+        ids = [*pieces]
+        for first in range(0, len(ids), PAGE):
+            some = {id: home for id in ids[first : first + PAGE] if (home := followed.homes.get(id)) is not None}
+            made = {id: self._made(home, pieces[id]) for id, home in some.items()}
+            if not some:
+                continue
+            one, *also = some
+            every = tuple(dict.fromkeys([doc for docs in made.values() for doc in docs]))
+            question = QueryMet(0, one, since, (), every, PAGE, tuple(also))
+            met = await self._resuming.asking.answered(followed.channel, question)
+            for id, home in some.items():
+                if followed.homes.get(id) is not home:
+                    continue
+                if isinstance(met, Met) and met.all:
+                    found = tuple([each for each in met.observed if each.node.piece == id])
+                    if found:
+                        await self._wake(followed, home, since, made[id], Met(0, met.seq, found))
+                else:  # All of them were too many: each is asked for by itself.
+                    await self._wake(followed, home, since, made[id])
+
+    async def _woken(self, followed: Followed, home: Home, known: WholePiece) -> None:
+        try:
+            if known.awake:
+                await self._bring(followed, home, await have_awake(self._resuming, home, known.awake))
+            if known.met and followed.homes.get(home.id) is home:
+                await self._wake(followed, home, known.as_of)
+        finally:
+            followed.waking -= 1
+            self._resuming.pieces.core.observing.look()
+
+    def _made(self, home: Home, docs: list[DocKey]) -> tuple[DocKey, ...]:
+        """Those of some documents that are made by nodes which are here."""
+        found = [home.space.replica.documents.get(doc) for doc in docs]
+        return tuple([each.key for each in found if each is not None and any(map(_is_result_of(each), each.writers))])
+
+    async def _wake(
+        self, followed: Followed, home: Home, since: int, made: tuple[DocKey, ...] = (), met: Seen | None = None
+    ) -> None:
+        """Bring back the nodes of a piece that were met, and whoever stands on them."""
+        # fault+ resume.closed_piece_not_opened: return
+        if met is None:
+            met = await self._resuming.asking.answered(followed.channel, QueryMet(0, home.id, since, (), made, PAGE))
+        seen: set[Key] = set()
+        await self._bring(followed, home, await self._found(home, met, seen), seen)
+
+    async def _found(self, home: Home, met: Seen | None, seen: set[Key]) -> list[Node] | None:
+        """The nodes that an answer speaks of, as far as they were not seen. None: they cannot be had by themselves."""
+        if not isinstance(met, Met) or not met.all:
+            return None
+        found = {_key(each): each for each in met.observed if _key(each) not in seen}
+        seen.update(found)
+        if not found:
+            return []
+        return await brought(self._resuming, home, found, met.seq) if len(seen) <= MOST_BROUGHT else None
+
+    async def _bring(
+        self, followed: Followed, home: Home, nodes: list[Node] | None, seen: set[Key] | None = None
+    ) -> None:
+        """Nodes of a sleeping piece are here: so is whoever stands on them, and wants them, before any of them runs."""
+        scheduler, until = self._resuming.pieces.core.scheduler, self._resuming.waits_for(home)
+        seen = set() if seen is None else seen
+        try:
+            while followed.homes.get(home.id) is home:
+                if nodes is None:
+                    self.fully(home)
+                    return
+                for node in nodes:
+                    # I7: whoever stands on it is here before it runs, and runs if the value is another.
+                    if node.status != CLEAN and not node.runs and node.loading is None:
+                        scheduler.hold(node, until)
+                docs = [*dict.fromkeys([each.key for node in nodes for each in _written_by(node)])]
+                if not docs:
+                    return
+                question = QueryMet(0, home.id, 0, tuple(docs), self._made(home, docs), PAGE)
+                met = await self._resuming.asking.answered(followed.channel, question)
+                nodes = await self._found(home, met, seen)
+        finally:
+            scheduler.let_on(until)
+            self._resuming.pieces.core.request_tick()
+
+    # ---- waking up -----------------------------------------------------------------------------------
+
+    async def roused(self, home: Home) -> None:
+        """Something is sent to a piece: its effects are here before it is handled, to show what comes of it."""
+        root = home.root
+        followed = self._spaces.get(root.space.name)
+        if followed is None or followed.homes.get(root.id) is not root or not self._shows(root.cls):
+            return
+        if followed.roused.get(root.id):
+            return
+        if root.id not in followed.roused:
+            followed.roused[root.id] = False
+            root.rouse()
+        observing = self._resuming.pieces.core.observing
+        await observing.until(lambda: _is_here(root) or not followed.channel.is_up())
+        for document in _needed(root):
+            self._resuming.pieces.core.load(document)
+        await observing.until(lambda: not any(_needed(root)) or not followed.channel.is_up())
+        if root.id in followed.roused:
+            followed.roused[root.id] = followed.channel.is_up()
+
+    def _shows(self, cls: type[Piece]) -> bool:
+        found = self._showing.get(cls)
+        if found is None:
+            found = self._showing[cls] = any(each.__outline__.of(EffectMember) for each in with_children(cls))
+        return found
+
+    def fully(self, home: Home) -> None:
+        """Have all of a piece here: it resumes node by node."""
+        followed = self._spaces.get(home.space.name)
+        if followed is None or followed.homes.pop(home.id, None) is None:
+            return
+        followed.roused.pop(home.id, None)
+        resuming = self._resuming
+        resuming.counts["woken"] += 1
+        phase = home.phase = resuming.begin(home, followed.channel)
+        # Not in the middle of what asked for it, which may be a part of it that is being made.
+        resuming.pieces.core.afterwards(lambda: home.wake() if home.phase is phase else None)
+
+    def _all(self, followed: Followed) -> None:
+        for home in [*followed.homes.values()]:
+            self.fully(home)
+        followed.wholes = {}
+
+    def patched(self) -> None:
+        """Code was taken in while it runs: what members do differs from what was compared."""
+        self._showing.clear()
+        self.at_once.patched()
+        for followed in self._spaces.values():
+            self._all(followed)
+
+    def forget(self, home: Home) -> None:
+        """It is not open here any more."""
+        followed = self._spaces.get(home.space.name)
+        if followed is not None and followed.homes.get(home.id) is home:
+            del followed.homes[home.id]
+            followed.roused.pop(home.id, None)
+
+    def has(self, home: Home) -> bool:
+        followed = self._spaces.get(home.space.name)
+        return followed is not None and followed.homes.get(home.id) is home
+
+
+def _is_here(root: Home) -> bool:
+    """Whether nothing that is shown of a piece, or of its children, waits for anything."""
+    is_known = root.phase is None or not (root.phase.asked or root.phase in root.pieces.resuming.under_way)
+    return is_known and not any(each.waits() for each in homes_of(root))
+
+
+def _needed(root: Home) -> Iterator[Document]:
+    """What live nodes that came back would be held up for if they had to run, and what may still arrive of it."""
+    why_not = root.pieces.core.why_not
+    for node in nodes_of(root):
+        if node.live and node.as_of:
+            read = [cast(Document, spot.document) for spot in node.reads if spot is not None]
+            for document in (*read, *node.outputs):
+                if document.value is NOT_HERE and why_not(document) is None:
+                    yield document
+
+
+def _written_by(node: Node) -> Iterator[Document]:
+    """Where what a node does can be seen."""
+    yield from node.outputs
+    for inside, _ in node.envelope:
+        yield inside
+
+
+def _is_result_of(document: Document) -> Callable[[object], bool]:
+    """Whether somebody is a node whose result is the document, which it then is known to look at, too."""
+    return lambda each: (
+        isinstance(each, Node) and each.returns and each.outputs[0] is document and each.account is not None
+    )
+
+
+def _key(observed: Observed) -> Key:
+    node = observed.node
+    return (node.member, node.child, node.scope, node.principal)
+
+
+KINDS = {
+    ComputedMember: NodeKind.COMPUTATION,
+    EachMember: NodeKind.COMPUTATION,
+    ChildMember: NodeKind.COMPUTATION,
+    FoldMember: NodeKind.COMPUTATION,
+    MaterializerMember: NodeKind.MATERIALIZER,
+    EffectMember: NodeKind.EFFECT,
+}
+
+
+def explained(pieces: Pieces, node: str) -> Explanation | None:
+    """What can be told of a node that is not here, by its id. None: it is of no piece that sleeps."""
+    space, _, place = node.partition("/")
+    id, _, stored = place.partition(" ")[0].rpartition(":")
+    root = pieces.known(space, id.partition(SEPARATOR)[0])
+    if root is None or root.phase is None or not root.phase.as_of or root.id != id:
+        return None
+    member = root.outline.get(stored)
+    kind = KINDS.get(type(member)) if member is not None else None
+    if kind is None:
+        return None
+    return Explanation(
+        node=node,
+        kind=kind.value,
+        status=ASLEEP,
+        runs=0,
+        steps=(),
+        pending=(),
+        left_out=0,
+        asleep_since=root.phase.as_of,
+    )

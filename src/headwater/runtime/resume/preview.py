@@ -1,0 +1,313 @@
+"""Previewing: which nodes a program would run again if it were started now, and why, before anything of it runs.
+
+Compares what is known of nodes with what the program of today has in their place, as resuming does, and says more: what
+of a node's code is other, which reads were written since and by which commit, what they took when they last ran. Who
+reads what such a node makes runs again if that comes out differently, which nobody can know before. Runs nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from headwater.data.address import SPACE_SCOPE, DocKey, doc_text
+from headwater.data.value import ABSENT, MaybeValue, freeze
+from headwater.pieces.declarations import HandlerMember, ReactionMember
+from headwater.pieces.names import document_id
+from headwater.protocol.observations import BETWEEN, NodeKey, Observed
+from headwater.runtime.api.runtime import Runtime
+from headwater.runtime.pieces.records import RECORD, Record
+from headwater.runtime.resume.dry_nodes import Standing, Stood, stand_in
+from headwater.runtime.resume.identity import changes, kind_of
+from headwater.scheduler.node import NodeKind
+
+__all__ = ["CLEAN", "CODE", "Judged", "Known", "Preview", "fates_of", "label_of", "preview", "put_up"]
+
+CLEAN: Final = "clean"
+RERUN: Final = "rerun"
+MAY: Final = "may"
+GONE: Final = "gone"
+
+CODE: Final = "its code is another"
+TIMES: Final = "its times are others"
+FAILED: Final = "it failed"
+WRITTEN: Final = "what it read was written"
+ELSEWHERE: Final = "what it read in another space was written, or cannot be asked"
+UNKNOWN: Final = "nobody can know what it does"
+UNCOMPARED: Final = "its last run cannot be compared"
+KEEPS: Final = "what it keeps does not come back"
+NO_MAKER: Final = "what makes its reads is not here"
+MAKER: Final = "what makes it runs again"
+NOT_MADE: Final = "it is not in this program"
+FOLLOWS: Final = "it reads what is made anew"
+
+WHOLE: Final = "another member of its piece does something else"
+PIECES_RUN_WHOLE: Final = False
+"""Whether a class that does something else makes all of its pieces' nodes run, as one generation of each piece."""
+
+UNKNOWNS: Final = frozenset({UNKNOWN, UNCOMPARED, ELSEWHERE, KEEPS, NO_MAKER})
+"""Reasons that say that it is not known whether anything changed."""
+SHOWN_READS: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What is stored in a space: of nodes, by piece, and of the pieces themselves. `held`: what holds elsewhere."""
+
+    space: str
+    observed: tuple[Observed, ...]
+    records: Mapping[str, Record | None]
+    raw: Mapping[str, Any]  # the same records, as they are stored
+    held: frozenset[NodeKey] = frozenset()  # nodes whose reads of other spaces would be admitted there now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """One node, and what becomes of it."""
+
+    space: str
+    piece: str
+    node: str
+    kind: str
+    fate: str  # clean, rerun, may or gone
+    reason: str
+    details: tuple[str, ...]
+    took_us: int
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "space": self.space,
+            "piece": self.piece,
+            "node": self.node,
+            "kind": self.kind,
+            "fate": self.fate,
+            "reason": self.reason,
+            "details": list(self.details),
+            "took_us": self.took_us,
+        }
+
+
+@dataclass(slots=True, kw_only=True)
+class Preview:
+    """All nodes that something is known of."""
+
+    nodes: list[Judged] = field(default_factory=list)
+    fresh: list[tuple[str, str, str]] = field(default_factory=list)  # members that are new, by space and piece
+
+    def of(self, fate: str) -> list[Judged]:
+        return [each for each in self.nodes if each.fate == fate]
+
+    def totals(self) -> dict[str, Any]:
+        reasons = Counter(each.reason for each in self.of(RERUN))
+        return {
+            "nodes": len(self.nodes),
+            **{fate: len(self.of(fate)) for fate in (CLEAN, RERUN, MAY, GONE)},
+            "unknown": sum(count for reason, count in reasons.items() if reason in UNKNOWNS),
+            "reasons": dict(reasons.most_common()),
+            "rerun_us": sum(each.took_us for each in self.of(RERUN)),
+            "may_us": sum(each.took_us for each in self.of(MAY)),
+        }
+
+
+def label_of(node: NodeKey) -> str:
+    """What people call a node, which is how a runtime calls it: `ann:total`, `main/views/k1:cost of user:ann`."""
+    child, _, element = node.child.partition(BETWEEN)
+    home, member = child or node.piece, node.member
+    if element and member.endswith(" row"):
+        member = f"{member.removesuffix(' row')}/{element} row"
+    if not node.scope or node.scope.startswith("runtime:"):
+        whose = f", {node.principal!r}" if node.principal else ""
+    else:
+        whose = f" of {node.scope}:{node.principal}"
+    return f"{home}:{member}{whose}"
+
+
+async def preview(known: Iterable[Known], shown: Container[str] | None = None) -> Preview:
+    """What would become of the nodes that are known, with the classes that are imported now. Nothing runs.
+
+    `shown`: the spaces whose nodes are wanted; the others are there for what is read of them. None: all.
+    """
+    found, everything = Preview(), list(known)
+    raw = {(each.space, document_id(piece, RECORD)): said for each in everything for piece, said in each.raw.items()}
+
+    def record(space: str, doc: DocKey) -> MaybeValue:
+        """Records are all that is looked at: pieces are named by them, and what they were given is there."""
+        said = raw.get((space, doc.id)) if doc.scope == SPACE_SCOPE else None
+        return ABSENT if said is None else freeze(said)
+
+    async with Runtime(None) as rt:
+        standing = stand_in(rt, record)
+        for each in everything:
+            put_up(rt, standing, each)
+            if shown is None or each.space in shown:
+                found.fresh += _fresh(rt, each)
+        fates = {each.space: _judged(rt, standing, each) for each in everything}
+        _follow(rt, standing, everything, fates)
+    for each in everything:
+        if shown is None or each.space in shown:
+            of_space = fates[each.space]
+            found.nodes += [_as_told(each.space, observed, of_space[observed.node]) for observed in each.observed]
+    return found
+
+
+def put_up(rt: Runtime, standing: Standing, known: Known) -> None:
+    """Have the nodes here that something is known of, of one space."""
+    space = rt.core.space(known.space)
+    by_piece: dict[str, list[Observed]] = {}
+    for each in known.observed:
+        by_piece.setdefault(each.node.piece, []).append(each)
+    for piece in by_piece:
+        rt.core.load(rt.pieces.records.cell(space, piece).document)
+    for piece, observed in by_piece.items():
+        standing.put_up(space, piece, known.records.get(piece), observed)
+
+
+def _fresh(rt: Runtime, known: Known) -> list[tuple[str, str, str]]:
+    """Members whose results are stored and that the class did not have when the piece was last opened."""
+    found = []
+    for piece, record in known.records.items():
+        home = rt.pieces.known(known.space, piece)
+        if home is None or record is None or not record.members:
+            continue
+        head = f"{home.outline.name}."
+        was = {name.removeprefix(head) for name in record.members if name.startswith(head)}
+        for name in rt.pieces.generations.members(home.cls):
+            member = home.outline.get(name.removeprefix(head)) if name.startswith(head) else None
+            if (
+                member is not None
+                and member.stored not in was
+                and not isinstance(member, (HandlerMember, ReactionMember))
+            ):
+                found.append((known.space, piece, member.stored))
+    return found
+
+
+def _renewed(rt: Runtime, known: Known) -> set[str]:
+    """The pieces that would be of another generation if they were opened with this code."""
+    found = set()
+    for piece, record in known.records.items():
+        home = rt.pieces.known(known.space, piece)
+        if home is not None and record is not None and rt.pieces.generations.is_newer(home.cls, record.members):
+            found.add(piece)
+    return found
+
+
+# ---- each node by itself -------------------------------------------------------------------------------
+
+
+Fate = tuple[str, str, tuple[str, ...]]
+"""What becomes of a node, why, and more about that."""
+
+
+def fates_of(standing: Standing, known: Known) -> dict[NodeKey, Fate]:
+    """What becomes of each node of a space by itself."""
+    fates: dict[NodeKey, Fate] = {}
+    for each in known.observed:
+        node = each.node
+        at = (known.space, node.piece, (node.member, node.child, node.scope, node.principal))
+        stood = standing.stood.get(at)
+        if stood is not None:
+            fates[node] = judged(standing, stood, is_held=node in known.held)
+        else:
+            fates[node] = (GONE, NOT_MADE, (standing.missing.get(at, ""),))
+    return fates
+
+
+def _judged(rt: Runtime, standing: Standing, known: Known) -> dict[NodeKey, Fate]:
+    """What becomes of each node of a space, but for what follows from others."""
+    fates = fates_of(standing, known)
+    if PIECES_RUN_WHOLE:
+        renewed = _renewed(rt, known)
+        for node, (is_now, _, _) in list(fates.items()):
+            if is_now == CLEAN and node.piece in renewed:
+                fates[node] = (RERUN, WHOLE, ())
+    _wait_for_makers(fates)
+    return fates
+
+
+def _as_told(space: str, observed: Observed, fate: Fate) -> Judged:
+    is_now, reason, details = fate
+    return Judged(
+        space=space,
+        piece=observed.node.piece,
+        node=label_of(observed.node),
+        kind=kind_of(observed.kind),
+        fate=is_now,
+        reason=reason,
+        details=tuple([text for text in details if text]),
+        took_us=observed.took_us,
+    )
+
+
+def judged(standing: Standing, stood: Stood, *, is_held: bool) -> Fate:
+    """What becomes of one node, by the rules of resuming, in their order."""
+    observed, said = stood.observed, stood.said
+    if not said.fingerprint:
+        why = standing.codes.why(stood.home.cls, stood.part.code) or "what its piece was given is not known here"
+        return RERUN, UNKNOWN, (why,)
+    if not observed.fingerprint:
+        why = "it read the time, or what one session has, was shown a failure, or set something up"
+        return RERUN, UNCOMPARED, (why,)
+    if (observed.fingerprint, observed.kind) != (said.fingerprint, said.kind):
+        return RERUN, CODE, changes(observed.kind, said.kind)
+    if observed.gate != said.gate:
+        return RERUN, TIMES, (f"{observed.gate} before, {said.gate} now (debounce/throttle, ms)",)
+    if observed.failed:
+        return RERUN, FAILED, ()
+    if observed.stale:
+        reads = [observed.reads[place] for place, _ in observed.stale]
+        written = [
+            f"{doc_text(read.doc, read.path)} at seq {seq}"
+            for read, (_, seq) in zip(reads, observed.stale, strict=True)
+        ]
+        more = len(written) - SHOWN_READS
+        return RERUN, WRITTEN, (*written[:SHOWN_READS], *((f"and {more} more",) if more > 0 else ()))
+    if observed.foreign and not is_held:
+        spaces = dict.fromkeys(read.space for read in observed.foreign)
+        return RERUN, ELSEWHERE, tuple(spaces)
+    if not stood.is_kept:
+        return RERUN, KEEPS, ()
+    if not standing.has_makers(stood):
+        return RERUN, NO_MAKER, ()
+    return CLEAN, "", ()
+
+
+# ---- who stands on them --------------------------------------------------------------------------------
+
+
+def _wait_for_makers(fates: dict[NodeKey, Fate]) -> None:
+    """What is below a row that has to run first is looked at again once its child is there."""
+    again = [node for node, fate in fates.items() if fate[1] in (KEEPS, CODE, UNKNOWN, UNCOMPARED)]
+    rows = {node.piece for node in again if node.member.endswith(" row")}
+    for node, (fate, reason, _) in list(fates.items()):
+        if fate == GONE and reason == NOT_MADE and node.child and node.piece in rows:
+            fates[node] = (MAY, MAKER, ())
+
+
+def _follow(
+    rt: Runtime, standing: Standing, everything: Iterable[Known], fates: Mapping[str, dict[NodeKey, Fate]]
+) -> None:
+    """Whoever reads what is made anew, directly or through others, in whatever space."""
+    readers: dict[tuple[str, DocKey], list[tuple[str, NodeKey]]] = {}
+    for known in everything:
+        for each in known.observed:
+            reads = [(known.space, read.doc) for read in each.reads] + [(read.space, read.doc) for read in each.foreign]
+            for place in dict.fromkeys(reads):
+                readers.setdefault(place, []).append((known.space, each.node))
+    waiting = deque(
+        (space, node) for space, of_space in fates.items() for node, fate in of_space.items() if fate[0] in (RERUN, MAY)
+    )
+    while waiting:
+        space, node = waiting.popleft()
+        stood = standing.stood.get((space, node.piece, (node.member, node.child, node.scope, node.principal)))
+        if stood is None or stood.node.kind is NodeKind.EFFECT:
+            continue
+        for document in [*stood.node.outputs, *(inside for inside, _ in stood.node.envelope)]:
+            at = rt.core.name_of(document.home) or space
+            for where, reader in readers.get((at, document.key), ()):
+                if fates[where][reader][0] == CLEAN:
+                    text = doc_text(document.key)
+                    fates[where][reader] = (MAY, FOLLOWS, (text if where == at else f"{at}/{text}",))
+                    waiting.append((where, reader))

@@ -1,0 +1,463 @@
+"""Resuming: what the nodes of a piece last did is asked for once; those whose runs still hold come back without one.
+
+One phase per piece, begun by the first node of it that somebody has here. Until it is over nothing of the piece runs,
+and what stands on it waits. Each node is judged by itself: it is clean if what is known of it is of the same code, of
+the same generation, and would be admitted now; everything else is as if it had never run. A node that comes back brings
+those that make what it reads, or it does not come back: otherwise nobody would tell it of a change. Upholds I7.
+
+Forgetting: what is known of nodes that are no more is taken back, so that it speaks for no other one of their names.
+
+Members that a class has no more, elements that left, children that are gone. Says it to the engine; decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Container, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from headwater.data.address import SPACE_SCOPE, DocKey
+from headwater.pieces.names import SEPARATOR, child_name
+from headwater.protocol.observations import (
+    BETWEEN,
+    About,
+    NodeKey,
+    Observations,
+    Observed,
+    QueryObservations,
+    encode_part,
+    is_below,
+)
+from headwater.replica.document import NOT_HERE, Document
+from headwater.replica.replica import Replica
+from headwater.runtime.pieces.code_versions import with_children
+from headwater.runtime.pieces.idle import nodes_of
+from headwater.runtime.resume import writers
+from headwater.runtime.resume.fingerprint import Codes, about, have_given
+from headwater.runtime.resume.foreign_reads import WRITTEN_THERE, Elsewhere
+from headwater.runtime.resume.identity import Part, row_of
+from headwater.runtime.resume.lazy_resume import Sleeping
+from headwater.runtime.resume.lookup import PAGE, Asking, Batch, Entered, Phase, key_of
+from headwater.scheduler.node import Node, Remembered
+from headwater.scheduler.persistence import Account, standing_on
+
+if TYPE_CHECKING:
+    from headwater.runtime.channel.channel import Attached
+    from headwater.runtime.pieces.instance import Home
+    from headwater.runtime.pieces.registry import Pieces
+    from headwater.scheduler.registry import NodeSpec
+
+
+def members(root: Home, phase: Phase, channel: Attached) -> None:
+    """What is known of members that its class, or those of its children, have no more is to be forgotten."""
+    for key, (observed, _) in [*phase.table.items()]:
+        stored = key[0].removesuffix(row_of("")).partition("/")[0]
+        classes = with_children(root.cls) if key[1].partition(BETWEEN)[0] else [root.cls]
+        is_there = any(each.__outline__.get(stored) is not None for each in classes)
+        if not is_there and root.generation >= observed.node.generation:
+            del phase.table[key]
+            _gone(channel, root, observed.node)
+
+
+def left(home: Home, member: str, here: Container[str]) -> None:
+    """An `each` found out which elements there are: what is known of others does not come back with their keys."""
+    phase, channel = home.root.phase, home.pieces.runtime.channel(home.space.name)
+    if phase is None or not phase.table:
+        return
+    before = f"{home.id if home.parent is not None else ''}{BETWEEN}"
+    rows = [key for key in phase.table if key[0] == row_of(member) and key[1].startswith(before)]
+    gone = [key for key in rows if key[1].removeprefix(before) not in here]
+    ids = [child_name(home.id, member, key[1].removeprefix(before)) for key in gone]
+    if ids:
+        gone += [key for key in phase.table if any(is_below(key[1], id) for id in ids)]
+    for key in dict.fromkeys(gone):
+        observed, _ = phase.table.pop(key)
+        if channel is not None:
+            _gone(channel, home, observed.node)
+
+
+def is_asleep(home: Home) -> bool:
+    """Whether nodes of its children may be known, and not be here to say that they are gone."""
+    return home.root.phase is not None and bool(home.root.phase.as_of)
+
+
+def dropped(home: Home, child: str) -> None:
+    """A child of a piece is gone: the next one of that name is another."""
+    root, channel = home.root, home.pieces.runtime.channel(home.space.name)
+    if root.phase is not None:
+        for key in [key for key in root.phase.table if is_below(key[1], child)]:
+            del root.phase.table[key]
+    if channel is not None and channel.driver.session.runs.is_on:
+        _gone(channel, home, NodeKey(root.id, root.generation, "", child))
+
+
+def _gone(channel: Attached, home: Home, node: NodeKey) -> None:
+    channel.driver.session.runs.gone(encode_part(About(node)), home.space.replica.confirmed.seq)
+
+
+MOST_PAGES: Final = 1_000
+"""Of one piece. What is beyond them is unknown."""
+TRIES: Final = 3
+"""How often it is asked again what a node did, if what it read is written at the same time."""
+TO_RUN: Final = -1
+"""In place of a seq: what was read was written since."""
+WRITTEN: Final = "what it read was written"
+"""Why a node is to run; that it was written in another space is `elsewhere`'s to say."""
+ROUNDS: Final = 100
+"""How deep pieces in pieces are followed to what makes what a node reads."""
+
+
+class Resuming:
+    """What of the pieces of one runtime comes back without a run."""
+
+    __slots__ = (
+        "_codes",
+        "_is_bringing",
+        "_loads",
+        "_near",
+        "_pieces",
+        "_todo",
+        "_waited_for",
+        "asking",
+        "counts",
+        "elsewhere",
+        "identity",
+        "sleeping",
+        "under_way",
+    )
+
+    def __init__(self, pieces: Pieces, identity: str | None) -> None:
+        self._pieces = pieces
+        self.identity = identity  # which of several runtimes this is, over restarts; None: nobody knows
+        self._codes = Codes()
+        self._loads = pieces.core.scheduler.loads
+        self._waited_for = Replica()  # where the documents are that stand for phases: nowhere
+        self._todo: deque[Entered] = deque()
+        self._is_bringing = False
+        self._near: list[
+            Home | None
+        ] = []  # pieces of which nothing is open, while it is looked who makes what they have
+        self.under_way: dict[Phase | Batch, Attached] = {}
+        self.asking = Asking(self)
+        self.sleeping = Sleeping(self)
+        self.elsewhere = Elsewhere(pieces)
+        self.counts: Counter[str] = Counter()  # how many nodes came back ("clean"), and why others did not
+
+    def is_quiet(self) -> bool:
+        """No phase is under way, and no node that came back is about to run, unless the network holds it up."""
+        if any(channel.is_up() for channel in self.under_way.values()) or not self.sleeping.is_quiet():
+            return False
+        return not any(node.as_of and node.live and self._may_arrive(node) for node in self._loads.nodes())
+
+    def _may_arrive(self, node: Node) -> bool:
+        """Whether what it waits for is on its way. What a run would have had here is not, after coming back."""
+        core = self._pieces.core
+        channel = self._pieces.runtime.channel(core.name_of(node.home) or "")
+        is_waiting = node.loading is not None and core.why_not(node.loading) is None
+        return is_waiting and channel is not None and channel.is_up()
+
+    @property
+    def pieces(self) -> Pieces:
+        return self._pieces
+
+    @property
+    def looked_at(self) -> Codes:
+        return self._codes
+
+    def patched(self) -> None:
+        """Code was taken in while it runs."""
+        self._codes.forget()
+        self.sleeping.patched()
+
+    # ---- nodes -------------------------------------------------------------------------------------
+
+    def entered(self, home: Home, node: Node, spec: NodeSpec, part: Part | None) -> None:
+        """A node of a piece was registered. It comes back, waits until that is known, or is to run."""
+        channel = self._pieces.runtime.channel(home.space.name)
+        if channel is None or not channel.driver.session.runs.is_on:
+            return
+        root = home.root
+        phase = root.phase
+        if phase is None:
+            phase = root.phase = self.begin(root, channel)
+        if part is not None:
+            core = self._pieces.core
+            self._codes.look(home.cls)
+            node.opaque = self._codes.why(home.cls, part.code)
+
+            def described() -> About:
+                generation = root.generation or (0 if root.phase is None else root.phase.generation)
+                return about(self._codes, home, node, spec, part, generation)
+
+            elsewhere = self.elsewhere
+            node.account = Account(
+                channel.driver.session.runs,
+                described,
+                core.name_of,
+                started=part.started,
+                chain_of=elsewhere.chain_of,
+                on_elsewhere=lambda: elsewhere.mirroring.changed(root),
+                on_unsure=elsewhere.unsure,
+                imply=self._implied,
+            )
+        if not phase.is_over:
+            self._pieces.core.scheduler.hold(node, phase.document)
+        if part is not None:
+            entered = Entered(home, node, part)
+            if phase.as_of and (part.is_new or (home.is_new and home is not root)):
+                self.counts["nothing is known"] += 1
+            elif phase.as_of and part.key(home) not in phase.table:
+                self.asking.ask_for(root, phase, channel, entered)
+            elif phase.is_over and not phase.table:
+                self.counts["nothing is known"] += 1
+            elif phase.is_over:
+                self._todo.append(entered)
+                self._bring_back()
+            else:
+                phase.held.append(entered)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Nodes that are registered meanwhile come back when all of them are there."""
+        if self._is_bringing:
+            yield
+            return
+        self._is_bringing = True
+        try:
+            yield
+        finally:
+            self._is_bringing = False
+            self._bring_back()
+
+    def begin(self, root: Home, channel: Attached) -> Phase:
+        phase = Phase(self.waits_for(root))
+        if root.is_new or self._pieces.runtime.tasks.is_closed:
+            phase.is_over = True  # Nothing of it ever ran.
+        else:
+            self.under_way[phase] = channel
+            self._pieces.runtime.tasks.begin(self._through(root, phase, channel), f"resuming {root!r}")
+        return phase
+
+    def waits_for(self, root: Home) -> Document:
+        """What is waited for by whoever waits for what is known of a piece."""
+        return Document(DocKey(SPACE_SCOPE, f"what is known of {root.id}"), self._waited_for)
+
+    # ---- the phase ---------------------------------------------------------------------------------
+
+    async def _through(self, root: Home, phase: Phase, channel: Attached) -> None:
+        core = self._pieces.core
+        try:
+            if not root.space.replica.confirmed.seq:  # Nothing was ever here: it is waited for, as everything is.
+                await core.observing.until(lambda: channel.is_up() or root.space.ended is not None)
+            await self._ask(root, phase, channel)
+            await self.have_classes(root, [known for known, _ in phase.table.values()])
+            await have_given(root, round(self._pieces.runtime.policy.answer_ms * 1_000))
+            members(root, phase, channel)
+            phase.elsewhere = await self.elsewhere.ask(root, channel, [known for known, _ in phase.table.values()])
+        finally:
+            del self.under_way[phase]
+        phase.is_over = True
+        for node in nodes_of(root):  # Those that were here before have come back, or have run.
+            if node.account is not None and node.is_known:
+                phase.table.pop(key_of(node.account.said().node), None)
+        held, phase.held = phase.held, []
+        self.bring_back(held)
+        self.elsewhere.let_be(phase.elsewhere)
+        core.scheduler.let_on(phase.document)
+        core.request_tick()
+
+    async def _ask(self, root: Home, phase: Phase, channel: Attached) -> None:
+        """Everything that is known of its nodes, page by page. If not all of it can be had, nothing is known."""
+        after = None
+        for _ in range(MOST_PAGES):
+            question = QueryObservations(0, root.id, None, "", None, after, PAGE)
+            page = await self.asking.answered(channel, question)
+            if not isinstance(page, Observations):
+                phase.table.clear()
+                self.counts["nothing could be asked"] += 1
+                return
+            for each in page.observed:
+                phase.table[key_of(each.node)] = (each, page.seq)
+                phase.generation = max(phase.generation, each.node.generation)
+            after = page.next
+            if after is None:
+                return
+
+    # ---- coming back -------------------------------------------------------------------------------
+
+    def bring_back(self, entered: list[Entered]) -> None:
+        """What is known of these nodes is at hand."""
+        self._todo.extend(entered)
+        self._bring_back()
+
+    def _bring_back(self) -> None:
+        """Those whose last runs still hold, and with them whoever makes what they read. The others are to run."""
+        if self._is_bringing or not self._todo:
+            return  # Whoever is at it has it in hand.
+        self._is_bringing = True
+        self._near = []
+        found: list[tuple[Entered, Observed, int]] = []
+        scheduler = self._pieces.core.scheduler
+        try:
+            self._pieces.outside(lambda: self._gather(found))
+        finally:
+            self._is_bringing = False
+        for entered, observed, seq in found:
+            if self._waits_again(entered):
+                continue
+            if seq == TO_RUN:
+                self._pieces.outside(lambda e=entered, o=observed: scheduler.reconnect(e.node, o.reads))  # type: ignore[misc]
+                continue
+            # I7: whatever it read has somebody who tells it of a change.
+            if not all(self._is_told(entered, read.doc) for read in observed.reads) or not self.elsewhere.has_makers(
+                observed
+            ):
+                self.counts["what makes its reads is not here"] += 1
+            elif self._installed(entered, observed, seq):
+                self.counts["clean"] += 1
+            elif self._asks_again(entered, observed, seq):
+                continue
+            else:
+                self.counts["written since it was asked for"] += 1
+        self._near = []
+
+    def _waits_again(self, entered: Entered) -> bool:
+        """Whether all of its piece is asked for, since what makes its reads could not be had by itself."""
+        phase, node = entered.home.root.phase, entered.node
+        if phase is None or phase.is_over or node.removed:
+            return False
+        phase.held.append(entered)
+        self._pieces.core.scheduler.hold(node, phase.document)
+        return True
+
+    def _asks_again(self, entered: Entered, observed: Observed, seq: int) -> bool:
+        """Something was written to what it read since it was asked for: perhaps elsewhere in the same document."""
+        root = entered.home.root
+        phase, channel = root.phase, self._pieces.runtime.channel(root.space.name)
+        documents = [root.space.replica.documents.get(read.doc) for read in observed.reads]
+        is_behind = any(each is not None and each.value is not NOT_HERE and each.written > seq for each in documents)
+        if phase is None or channel is None or not (phase.as_of and is_behind and entered.tries < TRIES):
+            return False
+        entered.tries += 1
+        self.asking.ask_for(root, phase, channel, entered)
+        return True
+
+    def _installed(self, entered: Entered, observed: Observed, seq: int) -> bool:
+        phase, scheduler = entered.home.root.phase, self._pieces.core.scheduler
+        held = () if phase is None else self.elsewhere.held(phase.elsewhere, observed)
+        node = entered.node
+        is_back = self._pieces.outside(lambda: scheduler.resume(node, observed.reads, seq, held))
+        if is_back:
+            node.remembered = Remembered(observed.cause, observed.changed_at, observed.verified_at, observed.took_us)
+        return is_back
+
+    def _gather(self, found: list[tuple[Entered, Observed, int]]) -> None:
+        for _ in range(ROUNDS):
+            while self._todo:
+                entered = self._todo.popleft()
+                if self._waits_again(entered):
+                    continue
+                known = self._known(entered)
+                if known is not None:
+                    found.append((entered, *known))
+            for entered, observed, seq in found:
+                for read in observed.reads:
+                    self._have_made(entered, read.doc, is_needed=seq != TO_RUN)
+                self.elsewhere.have_made(observed)
+            if not self._todo:
+                return
+        self._todo.clear()
+
+    def _known(self, entered: Entered) -> tuple[Observed, int] | None:
+        """What is known of a node, if that is worth a run. What is unknown is fresh."""
+        home, node, part = entered.home, entered.node, entered.part
+        phase = home.root.phase
+        if phase is None or node.removed or node.account is None:
+            return None
+        known = phase.table.pop(part.key(home), None)
+        why = "nothing is known" if known is None else self._why_not(entered, known[0])
+        if known is None or why is not None:
+            self.counts[why or ""] += 1
+            # I7: what it stands on is wanted until it has run, and runs before it, as in a process that stayed.
+            return (known[0], TO_RUN) if known is not None and why in (WRITTEN, WRITTEN_THERE) else None
+        return known
+
+    def _why_not(self, entered: Entered, observed: Observed) -> str | None:
+        """Why a node is to run, if it is."""
+        account = entered.node.account
+        assert account is not None
+        said = account.said()
+        if observed.node.generation > said.node.generation:
+            return "another generation"
+        if not said.fingerprint or not observed.fingerprint:
+            opaque = entered.node.opaque
+            return f"nobody can know what it does{f': {opaque}' if opaque else ''}"
+        phase = entered.home.root.phase
+        there = None if phase is None else self.elsewhere.why_not(phase.elsewhere, observed)
+        implied = self.implied(entered.home.space.name, observed)
+        if implied is None:
+            return there or "what its reads are by default is not known"
+        if (observed.fingerprint, observed.kind) != (standing_on(said.fingerprint, implied), said.kind):
+            return "its code is another"
+        if observed.gate != said.gate:
+            return "its times are others"
+        keeps_rows = entered.part.is_keeper
+        if observed.failed:
+            if not keeps_rows:
+                self._restored(entered, observed)  # A run that fails lets go of nothing.
+            return "it failed"
+        # fault resume.writes_ignored: if False:
+        # fault materializers.never_dirty: if observed.stale and not entered.node.envelope:
+        if observed.stale:
+            account.because(observed)
+            # I7: its run finds out which of the rows that it had are gone, or whether its child is another, as in a
+            # process that stayed; what is known of those goes with them.
+            if not keeps_rows:
+                self._restored(entered, observed)
+            elif phase is not None and phase.as_of and not self._restored(entered, observed):
+                self.sleeping.fully(entered.home.root)
+            return WRITTEN
+        if there is not None:
+            return there
+        return None if self._restored(entered, observed) else "what it keeps does not come back"
+
+    def _restored(self, entered: Entered, observed: Observed) -> bool:
+        restore = entered.part.restore
+        return restore is None or restore(observed.children)
+
+    def _implied(self, documents: list[Document]) -> str | None:
+        """What documents that a run read are by default."""
+        name_of = self._pieces.core.name_of
+        return self._codes.defaults.of_reads(self._pieces, [(name_of(each.home) or "", each.key) for each in documents])
+
+    def implied(self, space: str, observed: Observed) -> str | None:
+        """The same of what is known of a node of a space."""
+        reads = [(space, read.doc) for read in observed.reads] + [(read.space, read.doc) for read in observed.foreign]
+        return self._codes.defaults.of_reads(self._pieces, reads)
+
+    async def have_classes(self, root: Home, observed: Iterable[Observed]) -> None:
+        """Have it known here of which classes the pieces are whose documents some nodes read."""
+        docs = dict.fromkeys([read.doc for each in observed for read in each.reads])
+        await self._codes.defaults.arrived(root, docs, round(self._pieces.runtime.policy.answer_ms * 1_000))
+
+    # ---- who makes what it reads ---------------------------------------------------------------------
+
+    def _have_made(self, entered: Entered, doc: DocKey, *, is_needed: bool = True) -> None:
+        """Have the node here that makes a document, if it is a member of a piece that is here."""
+        # fault+ resume.makers_not_opened: return
+        root = entered.home.root
+        if writers.is_made(root.space, doc):
+            return
+        if writers.owner_of(self._pieces, root.space, doc)[0] is None:
+            if doc.id.startswith(root.id + SEPARATOR):
+                if is_needed:
+                    self.sleeping.fully(root)  # It is of a child that is not here.
+            else:
+                self._near.append(writers.named(self._pieces, root.space, doc))
+        writers.have_made(self._pieces, entered.home.space, doc)
+
+    def _is_told(self, entered: Entered, doc: DocKey) -> bool:
+        """Whether a change of what makes a document comes to whoever reads it."""
+        # fault resume.makers_not_opened: return True
+        return writers.is_told(self._pieces, entered.home.space, doc)

@@ -1,0 +1,247 @@
+"""Shadow runs: nodes that claim to be clean are run on what is stored, and what they would write is compared with it.
+
+The proof that a restart may leave them alone. Each is run by itself, on a picture of the spaces, so that what it reads
+is what is stored and not what others would make of it; what it writes is compared and dropped. Effects are not run:
+what they do is outside. Nodes that are not clean would run anyway, and are left to that. Where something that a run
+looks at is put together by nodes that would run first, nothing can be said, and that is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+from headwater.cells.open_run import Run
+from headwater.data.address import doc_text
+from headwater.data.diff import diff
+from headwater.data.json_form import json_form
+from headwater.data.patch import Patch
+from headwater.data.reader_trie import Spot
+from headwater.data.value import ABSENT, MaybeValue, freeze, lookup
+from headwater.errors import AuthoringError
+from headwater.replica.document import NOT_HERE, Document
+from headwater.runtime.api.runtime import Runtime
+from headwater.runtime.resume.dry_nodes import Read, Standing, Stood, stand_in
+from headwater.runtime.resume.identity import kind_of
+from headwater.runtime.resume.preview import CLEAN, Known, fates_of, label_of, put_up
+from headwater.scheduler.failures import INTERRUPTS
+from headwater.scheduler.node import Node, NodeKind
+from headwater.scheduler.suspension import Suspend
+
+__all__ = ["Finding", "Report", "shadowed"]
+
+Progress = Callable[[int, int], object]
+NOTE: Final = "/folded"
+"""How the document ends that a fold keeps beside its value, for itself."""
+ATTEMPTS: Final = 100
+"""How often one node is begun again because something that it looks at had to be fetched first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A node that claims to be clean and would write something else."""
+
+    space: str
+    piece: str
+    node: str
+    kind: str
+    address: str  # where; empty: it raised
+    stored: MaybeValue
+    new: MaybeValue
+    error: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        made: dict[str, Any] = {name: getattr(self, name) for name in ("space", "piece", "node", "kind", "address")}
+        for name, value in (("stored", self.stored), ("new", self.new)):
+            if value is not ABSENT:
+                made[name] = json_form(value)
+        return made | ({"error": self.error} if self.error else {})
+
+
+@dataclass(slots=True, kw_only=True)
+class Report:
+    """What shadow runs found."""
+
+    checked: int = 0  # runs that were compared
+    effects: int = 0  # clean ones that were left out
+    not_clean: int = 0  # would run at a start
+    undecided: dict[str, str] = field(default_factory=dict)  # nodes of which nothing can be said, and why
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return not self.findings
+
+
+async def shadowed(known: Iterable[Known], read: Read, progress: Progress | None = None) -> Report:
+    """Run every node that claims to be clean on what is stored, and compare what it would write with that."""
+    report, everything = Report(), list(known)
+    async with Runtime(None) as rt:
+        standing = stand_in(rt, read)
+        for each in everything:
+            put_up(rt, standing, each)
+        clean = [stood for each in everything for stood in _clean(standing, each, report)]
+        # Those who keep rows and children come last: their runs may let go of some.
+        clean.sort(key=lambda stood: stood.part.started is not None)
+        shadow = _Shadow(rt, standing, frozenset(_made_by(clean)))
+        for done, stood in enumerate(clean):
+            if progress is not None:
+                progress(done, len(clean))
+            shadow.check(stood, report)
+        if progress is not None:
+            progress(len(clean), len(clean))
+    return report
+
+
+def _clean(standing: Standing, known: Known, report: Report) -> list[Stood]:
+    found = []
+    for node, (fate, _, _) in fates_of(standing, known).items():
+        at = (known.space, node.piece, (node.member, node.child, node.scope, node.principal))
+        stood = standing.stood.get(at)
+        if fate == CLEAN and stood is not None:
+            found.append(stood)
+        else:
+            report.not_clean += stood is not None
+    return found
+
+
+def _made_by(nodes: Iterable[Stood]) -> Iterable[Document]:
+    for stood in nodes:
+        yield from stood.node.outputs
+
+
+class _Shadow:
+    """The tracker of shadow runs: what is looked at is fetched, what is written is kept apart."""
+
+    __slots__ = ("_core", "_missing", "_run", "_standing", "_sure", "_undecided")
+
+    def __init__(self, rt: Runtime, standing: Standing, sure: frozenset[Document]) -> None:
+        self._core = rt.core
+        self._standing = standing
+        self._sure = sure  # results of nodes that come back
+        self._run = Run(self)
+        self._undecided = ""
+        self._missing = False
+
+    def check(self, stood: Stood, report: Report) -> None:
+        node, space = stood.node, stood.home.space.name
+        label = label_of(stood.observed.node)
+        if node.kind is NodeKind.EFFECT:
+            report.effects += 1
+            return
+        for document in (*node.outputs, *(inside for inside, _ in node.envelope)):
+            self._fetch(document)
+        differences = [] if node.removed else self._attempts(node)
+        if node.removed:
+            self._undecided = "what keeps it let it go"
+        if self._undecided:
+            report.undecided[f"{space}/{label}"] = self._undecided
+            return
+        report.checked += 1
+        piece, kind = stood.observed.node.piece, kind_of(stood.observed.kind)
+        for address, stored, new, error in differences:
+            report.findings.append(
+                Finding(
+                    space=space,
+                    piece=piece,
+                    node=label,
+                    kind=kind,
+                    address=address,
+                    stored=stored,
+                    new=new,
+                    error=error,
+                )
+            )
+
+    def _attempts(self, node: Node) -> list[tuple[str, MaybeValue, MaybeValue, str]]:
+        for _ in range(ATTEMPTS):
+            self._undecided, self._missing = "", False
+            found = self._attempt(node)
+            if not self._missing:
+                return found
+        self._undecided = "what it looks at cannot be read"
+        return []
+
+    def _attempt(self, node: Node) -> list[tuple[str, MaybeValue, MaybeValue, str]]:
+        run, current = self._run, self._core.current
+        run.number = current.number_apart()
+        run.node = node
+        run.reads, run.place, run.log = [None], 0, None
+        current.run = run
+        try:
+            result = node.fn()
+            current.run = None
+            return self._differences(node, run, result)
+        except Suspend:
+            self._undecided = self._undecided or "it would have to wait"
+            return []
+        except INTERRUPTS:
+            raise
+        except BaseException as error:  # The author's: where it once made something, this makes nothing.
+            return [("", ABSENT, ABSENT, f"{type(error).__name__}: {error}")]
+        finally:
+            current.run = None
+            if run.transaction is not None:
+                node.home.drop(run.transaction)
+                run.transaction = run.overlay = None
+            run.node = None
+
+    def _differences(self, node: Node, run: Run, result: object) -> list[tuple[str, MaybeValue, MaybeValue, str]]:
+        written: dict[Document, MaybeValue] = {}
+        for document in run.overlay or ():
+            assert run.transaction is not None
+            written[document] = run.transaction.peek(document.key)
+        if node.returns and node.outputs:
+            document = node.outputs[0]
+            before = written.get(document, cast(MaybeValue, document.value))
+            written[document] = _value(node, result, before)
+        return [
+            (
+                doc_text(document.key, patch.path),
+                lookup(cast(MaybeValue, document.value), patch.path),
+                lookup(after, patch.path),
+                "",
+            )
+            for document, after in written.items()
+            if not document.key.id.endswith(NOTE)
+            for patch in diff(cast(MaybeValue, document.value), after)
+        ]
+
+    def _fetch(self, document: Document) -> None:
+        if document.value is NOT_HERE:
+            self._core.load(document)
+
+    # ---- what the run does (the tracker of its handles) ----------------------------------------------
+
+    def missed(self, run: Run, spot: Spot) -> Spot:
+        document = cast(Document, spot.document)
+        if document in self._standing.keepers and document not in self._sure:
+            self._undecided = f"it looks at {doc_text(document.key)}, which would be put together anew"
+            raise Suspend
+        self._fetch(document)
+        return spot
+
+    def absent(self, run: Run, document: Document) -> None:
+        self._fetch(document)
+        self._missing = document.value is not NOT_HERE
+        self._undecided = "" if self._missing else f"{doc_text(document.key)} cannot be read"
+        raise Suspend
+
+    def write(self, run: Run, document: Document, patch: Patch) -> None:
+        """Into a transaction that is dropped."""
+        node = cast(Node, run.node)
+        if document.home is not node.home:
+            raise AuthoringError(f"{node.id} writes {document!r} of another space: a run writes its own space only")
+        self._fetch(document)
+        if run.transaction is None:
+            run.transaction = node.home.begin(source=node, node=node.id, derived=True)
+            run.overlay = {}
+        run.transaction.write(document.key, patch)
+        cast("dict[Document, None]", run.overlay)[document] = None
+
+
+def _value(node: Node, result: object, before: MaybeValue) -> MaybeValue:
+    if node.encode is not None:
+        return node.encode(result, before)
+    return ABSENT if result is ABSENT else freeze(result)

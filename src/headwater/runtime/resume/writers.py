@@ -1,0 +1,96 @@
+"""Who makes what a node read: a node that comes back without a run is told of changes only by those who make them.
+
+Handles, and the nodes behind them, are made when an author's code first uses them, and a node that does not run uses
+none. Makers are found by the names of documents, in any space that this runtime has. Runs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from headwater.data.address import DocKey
+from headwater.errors import HeadwaterError
+from headwater.pieces.declarations import (
+    ChildMember,
+    ComputedMember,
+    EachMember,
+    FoldMember,
+    MaterializerMember,
+    ResourceMember,
+)
+from headwater.pieces.names import SEPARATOR
+from headwater.replica.document import Document
+
+if TYPE_CHECKING:
+    from headwater.runtime.core.local_space import LocalSpace
+    from headwater.runtime.pieces.instance import Home
+    from headwater.runtime.pieces.registry import Pieces
+
+DERIVED: Final = (ComputedMember, MaterializerMember, EachMember, ChildMember, FoldMember, ResourceMember)
+"""Members that a node makes."""
+
+
+def have_made(pieces: Pieces, space: LocalSpace, doc: DocKey) -> None:
+    """Have the node here that makes a document, if it is a member of a piece that is here."""
+    # fault+ resume.makers_ignored: return
+    if is_made(space, doc):
+        return
+    owner, stored = owner_of(pieces, space, doc)
+    member = None if owner is None else owner.outline.get(stored.partition("/")[0])
+    if owner is None or not isinstance(member, DERIVED):
+        return
+    scope, _, whose = doc.scope.partition(":")
+    if member.scope != scope and not isinstance(member, (EachMember, ChildMember)):
+        return
+    try:
+        owner.facet(member.scope, whose if scope == "user" else "").handle(member)
+    except HeadwaterError:
+        return  # It cannot be had without a run: whoever reads it runs, and is told why.
+
+
+def is_told(pieces: Pieces, space: LocalSpace, doc: DocKey) -> bool:
+    """Whether a change of what makes a document comes to whoever reads it."""
+    # fault+ resume.makers_ignored: return True
+    if is_made(space, doc):
+        return True
+    owner, stored = owner_of(pieces, space, doc)
+    if not stored or stored == "@":
+        return True  # Nobody's member, or the record of a piece: nobody makes that.
+    if owner is None:
+        return False
+    member = owner.outline.get(stored)
+    if member is None:
+        return isinstance(owner.outline.get(stored.partition("/")[0]), ResourceMember)
+    return not isinstance(member, DERIVED)
+
+
+def is_made(space: LocalSpace, doc: DocKey) -> bool:
+    """Whether some node here makes a document."""
+    document = space.replica.documents.get(doc)
+    return document is not None and bool(document.writers)
+
+
+def owner_of(pieces: Pieces, space: LocalSpace, doc: DocKey) -> tuple[Home | None, str]:
+    """Whose document it is, and which of its members'. No text: nobody's."""
+    id, colon, stored = doc.id.rpartition(":")
+    return (pieces.known(space.name, id), stored) if colon else (None, "")
+
+
+def record_of(pieces: Pieces, space: LocalSpace, doc: DocKey) -> Document | None:
+    """The record that says what a piece is that has a document. None: the piece is here, or it needs none."""
+    owner, stored = owner_of(pieces, space, doc)
+    id = doc.id.rpartition(":")[0]
+    if not stored or stored == "@" or owner is not None or SEPARATOR in id:
+        return None
+    return pieces.records.cell(space, id).document
+
+
+def named(pieces: Pieces, space: LocalSpace, doc: DocKey) -> Home | None:
+    """The home of the piece that has a document, by its record, once that is here."""
+    id, colon, stored = doc.id.rpartition(":")
+    if not colon or stored == "@":
+        return None
+    try:
+        return pieces.home_of(space, id)
+    except HeadwaterError:
+        return None  # It was never made, or its class is not imported: then nobody here makes what it derives.

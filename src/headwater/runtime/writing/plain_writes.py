@@ -1,0 +1,399 @@
+"""Writes outside any run: each a transaction of its own, which lands or is told to have failed. None vanishes.
+
+A write that waits for a document, never left this process, or met a conflict is made again, by calling what made it.
+A write meets a conflict if it read something, or if others removed the part of a document that it changes; then whoever
+speaks for the space sees to it (`LocalSpace.retry`), or it is tried again when what won is here. Until that has an end,
+later writes to the same documents stand behind it: a runtime's writes to one document land in the order in which they
+were made, as far as it is known what they write. Where a write through a link leads is known once the link is here. It
+never decides what runs.
+
+Writes outside any run that wait for an earlier one: who stands behind whom, by document and in order.
+
+A hold is over some documents as long as one write to them is still to be made: it waits for something to arrive, or is
+tried again. Whoever writes one of these documents meanwhile has its turn after it. It makes no write itself.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable, Container, Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from headwater.cells.cell import Cell
+from headwater.data.address import DocKey
+from headwater.data.value import Value, equal
+from headwater.errors import CommitConvergenceError, LimitError
+from headwater.protocol.verdict import Conflict, Rejected, Rejection, as_error
+from headwater.replica.document import NOT_HERE, Document
+from headwater.replica.pending import Layer, Settled
+from headwater.replica.replica import Replica
+from headwater.replica.transaction import Transaction
+from headwater.runtime.writing.tracker import Authored, Elsewhere, Missing, call_in, falling, refuse_computed
+from headwater.scheduler.failures import INTERRUPTS, as_failure
+
+if TYPE_CHECKING:
+    from headwater.runtime.core.core import Core
+
+
+MAX_BEHIND: Final = 10_000
+"""Writes that stand behind one that is tried again."""
+
+Turn = tuple[int, Callable[[], object]]
+"""When a write was first made, and what makes it."""
+
+
+class Hold:
+    """Some documents, and the writes that wait for their turn on them."""
+
+    __slots__ = ("documents", "turns")
+
+    def __init__(self) -> None:
+        self.documents: dict[Document, None] = {}
+        self.turns: list[Turn] = []  # in the order in which they were first made
+
+
+class Standing:
+    """All holds of one runtime. A document is in one at most."""
+
+    __slots__ = ("_holds",)
+
+    def __init__(self) -> None:
+        self._holds: dict[Document, Hold] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._holds)
+
+    def over(self, documents: Iterable[Document]) -> Hold | None:
+        """The hold that one of these documents is in. Whoever is in several waits for one after the other."""
+        if self._holds:
+            for document in documents:
+                hold = self._holds.get(document)
+                if hold is not None:
+                    return hold
+        return None
+
+    def is_over(self, home: Replica, docs: Container[DocKey]) -> bool:
+        """Whether one of these documents of a space is in a hold."""
+        return any(document.home is home and document.key in docs for document in self._holds)
+
+    def begin(self, documents: Iterable[Document]) -> Hold:
+        """From now on whoever writes one of these waits."""
+        hold = Hold()
+        self._widen(hold, documents)
+        return hold
+
+    def check_room(self, hold: Hold) -> None:
+        if len(hold.turns) >= MAX_BEHIND:
+            document = next(iter(hold.documents))
+            raise LimitError(
+                f"{len(hold.turns)} writes wait for {document!r} to be written: await them, or write less often"
+            )
+
+    def stand(self, hold: Hold, documents: Iterable[Document], turn: Turn) -> None:
+        """Wait there. One that was taken back may be older than those who wait already."""
+        insort(hold.turns, turn, key=serial_of)
+        self._widen(hold, documents)
+
+    def end(self, hold: Hold) -> list[Turn]:
+        """It is over: the turns of those who waited, in order."""
+        for document in hold.documents:
+            if self._holds.get(document) is hold:
+                del self._holds[document]
+        turns, hold.turns = hold.turns, []
+        return turns
+
+    def _widen(self, hold: Hold, documents: Iterable[Document]) -> None:
+        for document in documents:
+            if document not in self._holds:
+                self._holds[document] = hold
+                hold.documents[document] = None
+
+
+def serial_of(turn: Turn) -> int:
+    return turn[0]
+
+
+WINDOW_US: Final = 30_000_000
+"""How long a write is tried again after its first conflict."""
+WHO: Final = "a write outside any run"
+
+
+class Write:
+    """One write, however often it is made."""
+
+    __slots__ = ("act", "attempts", "began_us", "cell", "documents", "group", "home", "serial")
+
+    def __init__(self, serial: int, cell: Cell[Any], act: Callable[[], object], group: object | None) -> None:
+        self.serial = serial
+        self.cell = cell
+        self.act = act
+        self.group = group
+        self.documents: tuple[Document, ...] = (cell.document,)  # what its order counts for: with what it last wrote
+        self.home: Replica | None = None  # where it writes, if a link leads to another space
+        self.attempts = 0
+        self.began_us = 0  # when its first conflict was heard of; 0: none was
+
+
+class Writing:
+    """All writes outside any run of one runtime."""
+
+    __slots__ = ("_core", "_is_catching_up", "_made", "_serial", "_standing", "_unsent")
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._made = 0  # the serial of what is made now, if it was taken on before; 0: whatever is made is new
+        self._is_catching_up = False  # what is made again is a write like any other, and does not wait for itself
+        self._serial = 0  # rises with every write
+        self._standing = Standing()  # what waits for an earlier write to the same document
+        self._unsent: list[Turn] = []  # taken back before they left, or had to wait: made again, in order
+
+    def __bool__(self) -> bool:
+        """Whether something is to be made again now."""
+        return bool(self._unsent)
+
+    def waits(self) -> bool:
+        """Whether something is still to be made, now or later."""
+        return bool(self._unsent or self._standing)
+
+    def is_held(self, home: Replica, docs: Container[DocKey]) -> bool:
+        """Whether a write to one of these documents is to be made again, or waits for something."""
+        return self._standing.is_over(home, docs)
+
+    # ---- from handles --------------------------------------------------------------------------------
+
+    def put(self, document: Document, value: Value, again: Callable[[], object], group: object | None) -> bool:
+        """Replace a whole document that is here. It reads nothing. False: it has to, and is to be a transaction."""
+        if document.writers:
+            refuse_computed(document)
+        self._check_room(document.home)
+        self.catch_up()
+        if document.layers and falling(document):
+            return False
+        serial = self._number()
+        if self._stands_behind(document, serial, again):
+            return True
+        if document.value is not NOT_HERE and equal(document.value, value):
+            # No field is to be written. What has no fields is said again, and so is what a layer says, which may fall.
+            return type(value) is dict and not document.layers
+
+        def settled(layer: Layer, rejection: Rejection | None) -> None:
+            if isinstance(rejection, Conflict):
+                self._again((document,), serial, again)
+            else:
+                self._end(layer, rejection)
+
+        marks = self._core.scheduler.marks
+        running = marks.running
+        if running is None:
+            marks.running = self._core.observing.author()
+        try:
+            document.home.write_whole(document, value, (), None, self._group(group), "", None, False, settled)
+        finally:
+            marks.running = running
+        self._core.request_tick()
+        return True
+
+    def write(self, cell: Cell[Any], act: Callable[[], object], group: object | None) -> None:
+        """Call `act` in a transaction. What it raises at once is the caller's, later the error channel's."""
+        if cell.document.writers:
+            refuse_computed(cell.document)
+        self._check_room(cell.document.home)
+        self.catch_up()
+        write = Write(self._number(), cell, act, group)
+        if not self._stands_behind(cell.document, write.serial, lambda: self._attempt(write)):
+            self._attempt(write)
+
+    def _number(self) -> int:
+        """When it was made: what is made again has its turn where it had it first."""
+        if self._made:
+            return self._made
+        self._serial += 1
+        return self._serial
+
+    def _group(self, group: object | None) -> object | None:
+        """Who need not be told. What is made later is news to those, too: they may have been told what was without."""
+        return None if self._made else group
+
+    def _check_room(self, home: Replica) -> None:
+        if self._made:
+            return  # It was taken on before, and is not refused for want of room.
+        try:
+            home.check_room()
+        except LimitError:
+            self._core.space_of_replica(home).channel.flush()  # Whoever confirms at once has room again.
+            home.check_room()
+
+    def _stands_behind(self, document: Document, serial: int, act: Callable[[], object]) -> bool:
+        """Whether earlier writes to the document are still to be made: then this one has its turn after them."""
+        space = self._core.space_of(document)
+        if space.waits_for(document):
+            space.when_here(document, lambda: self._make(serial, act))
+            return True
+        hold = self._standing.over((document,))
+        if hold is None:
+            return False
+        self._standing.check_room(hold)
+        self._standing.stand(hold, (document,), (serial, act))
+        return True
+
+    def catch_up(self) -> None:
+        """Make again what never left, before anything newer is written."""
+        if self._unsent and not self._is_catching_up:
+            self._is_catching_up = True
+            turns, self._unsent = self._unsent, []  # What is refused again has its turn in the next slice.
+            try:
+                self._make_all(turns)
+            finally:
+                self._is_catching_up = False
+
+    def _make_all(self, turns: list[Turn]) -> None:
+        made = 0
+        try:
+            for turn in turns:
+                made += 1
+                self._make(*turn)
+        finally:
+            for turn in turns[made:]:  # An interrupt: these are still to come.
+                insort(self._unsent, turn, key=serial_of)
+
+    def _make(self, serial: int, act: Callable[[], object]) -> None:
+        """Make a write that was taken on before. Nobody who called waits for it any more."""
+        before, self._made = self._made, serial
+        try:
+            act()
+        except BaseException as error:  # It is told, and nothing else depends on it.
+            self._core.report(WHO, as_failure(error))
+            if isinstance(error, INTERRUPTS):
+                raise
+        finally:
+            self._made = before
+
+    # ---- an attempt ----------------------------------------------------------------------------------
+
+    def _attempt(self, write: Write) -> None:
+        core = self._core
+        if self._has_to_wait(write):
+            return
+        write.attempts += 1
+        home = write.home or write.cell.document.home
+        transaction = home.begin(group=self._group(write.group))
+        transaction.reads_back = False  # A plain `set` merges by field with what its caller saw.
+        tracker = Authored(home, transaction, core.visible)
+        try:
+            call_in(core.current, home, transaction, core.visible, write.act, tracker)
+        except Missing as missing:
+            home.drop(transaction)
+            self._wait_for(write, missing.document)
+        except Elsewhere as elsewhere:
+            home.drop(transaction)
+            if write.home is not None:
+                raise  # It was sent on once: it writes several spaces.
+            write.home = elsewhere.home  # A link leads there, and all of it goes there.
+            self._attempt(write)
+        except BaseException:
+            home.drop(transaction)
+            raise
+        else:
+            write.documents = (write.cell.document, *tracker.wrote)
+            hold = self._standing.over(write.documents)
+            if hold is not None:  # A link led to what somebody else is still to write.
+                home.drop(transaction)
+                if not self._made:
+                    self._standing.check_room(hold)
+                self._has_to_wait(write)
+                return
+            self.commit(home, transaction, lambda layer, rejection: self._settled(write, home, layer, rejection))
+            core.request_tick()
+
+    def _has_to_wait(self, write: Write) -> bool:
+        hold = self._standing.over(write.documents)
+        if hold is None:
+            return False
+        self._standing.stand(hold, write.documents, (write.serial, lambda: self._attempt(write)))
+        return True
+
+    def _wait_for(self, write: Write, document: Document) -> None:
+        """A document is not here that it needs: nobody who comes later overtakes it."""
+        space = self._core.space_of(document)
+        if document is write.cell.document:
+            space.when_here(document, lambda: self._make(write.serial, lambda: self._attempt(write)))
+            return
+        hold = self._standing.begin(write.documents)
+
+        def here() -> None:
+            self._make_all([(write.serial, lambda: self._attempt(write)), *self._standing.end(hold)])
+
+        try:
+            space.when_here(document, here, lambda: self._over(hold))
+        except LimitError:
+            self._over(hold)
+            raise
+
+    def commit(self, home: Replica, transaction: Transaction, *settled: Settled) -> None:
+        """Commit what was written outside any run. What a watch's body writes comes from the watch (I6)."""
+        marks = self._core.scheduler.marks
+        running = marks.running
+        if running is None:
+            marks.running = self._core.observing.author()
+        try:
+            home.commit(transaction, *settled)
+        finally:
+            marks.running = running
+
+    # ---- its fate ------------------------------------------------------------------------------------
+
+    def _settled(self, write: Write, home: Replica, layer: Layer, rejection: Rejection | None) -> None:
+        if not isinstance(rejection, Conflict):
+            self._end(layer, rejection)
+        elif not rejection.collisions:
+            write.home = None  # Links may lead elsewhere by now.
+            self._again(write.documents, write.serial, lambda: self._attempt(write))
+        else:
+            self._conflicted(write, home, layer, rejection)
+
+    def _again(self, documents: tuple[Document, ...], serial: int, act: Callable[[], object]) -> None:
+        """It never left, or stood on something that is gone: nobody was in the way."""
+        hold = self._standing.over(documents)
+        if hold is not None:
+            self._standing.stand(hold, documents, (serial, act))
+        else:
+            insort(self._unsent, (serial, act), key=serial_of)
+            self._core.request_tick()
+
+    def _conflicted(self, write: Write, home: Replica, layer: Layer, conflict: Conflict) -> None:
+        core = self._core
+        if self._has_to_wait(write):  # An earlier one is tried again: this one has its turn after that.
+            return
+        space = core.space_of_replica(home)
+        if space.retry is not None:
+            hold = self._standing.begin(write.documents)
+            space.retry(
+                lambda transaction: call_in(core.current, home, transaction, core.visible, write.act),
+                lambda: self._over(hold),
+            )
+            return
+        now_us = core.clock.monotonic_us()
+        write.began_us = write.began_us or now_us
+        if now_us - write.began_us > WINDOW_US:
+            error = CommitConvergenceError(
+                f"a write did not land in {WINDOW_US / 1e6:g} s and {write.attempts} attempts, because others kept "
+                "writing what it reads. Write less often, read less, or use an intent.",
+                attempts=write.attempts,
+                elapsed_ms=(now_us - write.began_us) / 1_000,
+            )
+            error.__cause__ = as_error(Rejected(layer.local_seq, conflict))
+            core.report(WHO, error)
+            return
+        hold = self._standing.begin(write.documents)
+        self._standing.stand(hold, (), (write.serial, lambda: self._attempt(write)))
+        core.observing.when(lambda: space.channel.is_ready(conflict), lambda: self._over(hold))
+
+    def _over(self, hold: Hold) -> None:
+        """Whatever stood behind a write has its turn now, in order."""
+        for turn in self._standing.end(hold):
+            insort(self._unsent, turn, key=serial_of)
+        self._core.request_tick()
+
+    def _end(self, layer: Layer, rejection: Rejection | None) -> None:
+        if rejection is not None:
+            self._core.report(WHO, as_error(Rejected(layer.local_seq, rejection)))

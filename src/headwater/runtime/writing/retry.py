@@ -1,0 +1,311 @@
+"""What happens to a rejected write: the one policy of retrying a transaction.
+
+Only a stale view is retried, and not before what won against it is here. If the engine gives turns to those who lost, a
+write is tried again when it has its turn; otherwise after a delay that is nearly nothing at first. What a session had
+on its way is rejected together, is held back together and is tried again in its order. From its first conflict on a
+write has a window; when it is over, it fails loudly. Any other rejection is final at once. A transaction that reads a
+document which is not here waits for it, at no cost.
+
+The pace of a writer: how many events it has on their way that may lose, while others keep writing what they read.
+
+Under contention every attempt that is sent beside somebody's turn is lost, with all that stand on it. So after a
+conflict fewer are sent at once, in the end one, which finds its place in the line; when it has its turn, what waits
+behind it goes with it. Each that lands makes it one more. It never waits; the writer does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from headwater.backoff import Backoff, check_backoff
+from headwater.clock import Clock, RealClock
+from headwater.errors import CommitConvergenceError
+from headwater.protocol.verdict import Conflict, Rejected, Rejection, as_error
+from headwater.replica.confirmed import NotHere
+from headwater.replica.pending import Layer
+from headwater.replica.transaction import Transaction
+from headwater.runtime.channel.driver import Driver
+from headwater.runtime.writing.attempt import Effort, Outcome, Stage, classify
+
+__all__ = ["Pace"]
+
+
+class Pace:
+    """How many first attempts of events may be on their way at once."""
+
+    __slots__ = ("_flying", "_has_turn", "_most", "_taken_along", "_window")
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._window = float(most)
+        self._flying = 0  # attempts without a verdict
+        self._has_turn = False  # what was rejected before was sent again, and nothing was heard since
+        self._taken_along: set[Effort] = set()  # that they land says nothing of those without a turn
+
+    def admits(self, effort: Effort) -> bool:
+        """Whether it may be tried now. What has its turn may, and whatever waits right behind it."""
+        is_plain = effort.course is None or effort.is_sure
+        return is_plain or effort.attempts > 0 or self._has_turn or self._flying < max(1, int(self._window))
+
+    def sent(self, effort: Effort) -> None:
+        """An attempt is on its way. Its effort counts it already."""
+        self._flying += 1
+        self._has_turn = self._has_turn or effort.attempts > 1
+        if self._has_turn:
+            self._taken_along.add(effort)
+
+    def heard(self, effort: Effort, outcome: Outcome) -> None:
+        """Its verdict is here."""
+        self._has_turn = False
+        if outcome is Outcome.STALE:
+            self._window = max(1.0, min(self._window, self._flying) / 2)
+        elif outcome is Outcome.SUCCESS and effort not in self._taken_along:
+            self._window = min(self._window + 1, self._most)
+        self._taken_along.discard(effort)
+        self._flying -= 1
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """How patient a write is. The first delays are nearly nothing: a conflict usually clears at once."""
+
+    backoff: Backoff = field(default_factory=lambda: Backoff.exponential(base_ms=25 / 32, max_ms=1_000, jitter=1.0))
+    window_ms: float = 30_000
+    news_us: int = 5_000  # how long a retry waits at most for what others write next
+    spread: float = 4.0  # round trips over which those who lost together come back, not all at once,
+    spread_us: int = 50_000  # and at most this long
+    turn_ms: int = 100  # how long it waits at most for a turn that the engine promised
+    pending: int = 256  # commits of this session without a verdict; a further one waits
+    at_once: int = 32  # conflicts after which even a write that has its turn waits for the delay, so that it ends
+
+    def __post_init__(self) -> None:
+        check_backoff("RetryPolicy: backoff", self.backoff)
+
+
+class Writer:
+    """Runs transactions of one session until they land or fail for good."""
+
+    __slots__ = (
+        "_against",
+        "_clock",
+        "_driver",
+        "_goes_alone",
+        "_hold",
+        "_in_a_row",
+        "_pace",
+        "_policy",
+        "_random",
+        "_round_trip_us",
+        "attempts",
+        "conflicts",
+        "landed",
+    )
+
+    def __init__(self, driver: Driver, *, policy: RetryPolicy | None = None, clock: Clock | None = None) -> None:
+        self._driver = driver
+        self._policy = policy or RetryPolicy()
+        self._clock = clock or RealClock()
+        self._random = self._clock.randomness(f"retries of {driver.session.key}")
+        self._hold: list[asyncio.Future[bool]] | None = None  # those who wait behind the first that was rejected
+        self._against: list[Conflict] = []  # why
+        self._goes_alone = True  # nothing else was held back with what goes on now
+        self._in_a_row = 0  # holds since something landed
+        self._pace = Pace(self._policy.pending)
+        self._round_trip_us = 0.0  # of a commit and its verdict, lately
+        self.attempts = 0
+        self.conflicts = 0
+        self.landed = 0
+
+    async def transact(
+        self,
+        run: Callable[[Transaction], T],
+        *,
+        node: str = "",
+        retries: int | None = None,
+        effort: Effort | None = None,
+    ) -> T:
+        """Run a function in a transaction, again if its view was stale; its result once the commit is durable.
+
+        With `retries` it is tried again that often at most, whatever time it has. Whoever passes an `effort` is told of
+        each attempt, and goes on with it if the function raises and is passed again.
+        """
+        driver, replica = self._driver, self._driver.session.replica
+        effort = effort or Effort(retries)
+        while True:
+            await self._admitted(effort)
+            transaction = replica.begin(node=node)
+            effort.stage = Stage.RUNNING
+            try:
+                result = run(transaction)
+            except NotHere as missing:
+                replica.drop(transaction)
+                effort.stage = Stage.LOADING
+                await driver.loaded(missing.doc)
+                continue
+            except BaseException:
+                replica.drop(transaction)  # It is over: what is shown need not be kept for it any more.
+                raise
+            rejection, own = await self._fate(transaction, effort)
+            outcome = classify(rejection, own)
+            if rejection is None:
+                self.landed += 1
+                self._in_a_row = 0
+                effort.stage = Stage.ENDED
+                return result
+            if outcome is Outcome.UNSENT:
+                await driver.opened()
+                continue
+            # fault+ retry.refusal_retried: if not isinstance(rejection, Conflict) and effort.attempts < 5: continue
+            if not isinstance(rejection, Conflict):
+                raise as_error(Rejected(own, rejection))
+            self.conflicts += 1
+            await self._again(effort, rejection, own)
+
+    async def _admitted(self, effort: Effort) -> None:
+        """It has its turn, and there is room for one more commit: both at once."""
+        replica = self._driver.session.replica
+
+        def has_room() -> bool:
+            return len(replica.pending) < self._policy.pending and self._pace.admits(effort)
+
+        await effort.turn()
+        while not has_room():
+            effort.stage = Stage.HELD
+            await self._driver.until(has_room)
+            await effort.turn()
+
+    async def _again(self, effort: Effort, rejection: Conflict, own: int) -> None:
+        """Wait until trying again is useful. Raises what it failed with, if it is not to be tried again."""
+        policy = self._policy
+        # fault retry.fixed_budget: if effort.conflicts > 5:
+        if effort.retries is not None and effort.conflicts > effort.retries:
+            raise as_error(Rejected(own, rejection))
+        # Without a connection nobody is faster: that time does not count.
+        now_us = self._driver.attempts.connected_us
+        effort.began_us = now_us() if effort.began_us is None else effort.began_us
+        # A window of zero is no window: the first conflict is the end.
+        # fault retry.no_window: while left_us := 10**12:
+        while (left_us := round(effort.began_us + policy.window_ms * 1_000 - now_us())) > 0:
+            if await self._held(rejection, left_us, effort):
+                effort.next_us = 0
+                return
+            await self._driver.opened()
+        elapsed_ms = (now_us() - effort.began_us) / 1_000
+        raise CommitConvergenceError(
+            f"a write did not land in {policy.window_ms / 1_000:g} s and {effort.attempts} attempts, because others "
+            "kept writing what it reads. Write less often, read less, or use an intent.",
+            attempts=effort.attempts,
+            elapsed_ms=elapsed_ms,
+        ) from as_error(Rejected(own, rejection))
+
+    async def _fate(self, transaction: Transaction, effort: Effort) -> tuple[Rejection | None, int]:
+        """Commit, send, and wait for the end of it."""
+        settled: asyncio.Future[Rejection | None] = self._driver.expected()
+        layers: list[int] = []
+
+        def end(layer: Layer, rejection: Rejection | None) -> None:
+            layers.append(layer.local_seq)
+            if not settled.done():
+                settled.set_result(rejection)
+            self._pace.heard(effort, classify(rejection, layer.local_seq))
+            effort.settled(layer, rejection)
+
+        self.attempts += 1
+        effort.attempts += 1
+        self._pace.sent(effort)
+        self._driver.turn = None  # whatever was said before was about earlier attempts
+        self._driver.session.replica.commit(transaction, end)
+        effort.made(transaction)
+        if effort.attempts > 1 and not self._goes_alone:
+            self._driver.flush_soon()  # With all that was held back together: it lands together or not at all.
+        else:
+            self._driver.flush()
+        began_us = self._clock.monotonic_us()
+        rejection = await settled
+        self._round_trip_us += (self._clock.monotonic_us() - began_us - self._round_trip_us) / 8
+        return rejection, layers[0]
+
+    async def _held(self, conflict: Conflict, left_us: int, effort: Effort) -> bool:
+        """Keep a rejected write back until trying again is useful, with everything that was rejected with it.
+
+        False: the time that it has was over before.
+        """
+        self._against.append(conflict)
+        if self._hold is not None:
+            return await self._behind(self._hold, left_us)
+        hold: list[asyncio.Future[bool]] = []
+        self._hold = hold
+        try:
+            is_useful = await self._until_useful(left_us, effort)
+        finally:
+            self._hold = None
+            self._against.clear()
+            loop = asyncio.get_running_loop()
+            first: asyncio.Future[bool] = loop.create_future()
+            # All of them go on in one turn of the loop, so that what they send next travels in one piece.
+            loop.call_soon(_let_go, [first, *hold])
+        self._goes_alone = not hold
+        if hold:
+            await first
+        return is_useful
+
+    async def _behind(self, hold: list[asyncio.Future[bool]], left_us: int) -> bool:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[bool] = loop.create_future()
+        hold.append(future)
+        timer = loop.call_later(max(0, left_us) / 1e6, _give_up, future)
+        try:
+            return await future
+        finally:
+            timer.cancel()
+
+    async def _until_useful(self, left_us: int, effort: Effort) -> bool:
+        driver, policy = self._driver, self._policy
+        if not await driver.until(self._is_ready, within_us=left_us):
+            return False
+        late = effort.conflicts - policy.at_once
+        if driver.turn is not None and late <= 0:
+            # The engine says when. If those before us do not come, being late is better than standing in line.
+            await driver.until(lambda: not driver.turn, within_us=min(left_us, policy.turn_ms * 1_000))
+            return True
+        try:
+            async with asyncio.timeout(max(0, left_us) / 1e6):
+                await self._on_our_own(effort, max(self._in_a_row, late))
+        except TimeoutError:
+            return False
+        return True
+
+    def _is_ready(self) -> bool:
+        """Everything that won against us is here."""
+        return all(self._driver.session.ready(conflict) for conflict in self._against)
+
+    async def _on_our_own(self, effort: Effort, failures: int) -> None:
+        """Nobody gives us a turn: those who lost together come back spread over some time."""
+        driver, policy = self._driver, self._policy
+        delay_us = policy.backoff.delay_us(failures, self._random)
+        delay_us += round(self._random.random() * min(policy.spread * self._round_trip_us, policy.spread_us))
+        self._in_a_row += 1
+        effort.delayed(self._clock.monotonic_us(), delay_us)
+        await asyncio.sleep(delay_us / 1e6)
+        await driver.until(self._is_ready)
+        # While others still write, the moment their news arrive is the best: at any other time they are ahead again.
+        seen = driver.session.replica.confirmed.seq
+        confirmed = driver.session.replica.confirmed
+        await driver.until(lambda: confirmed.seq > seen, within_us=min(delay_us, policy.news_us))
+
+
+def _let_go(held: list[asyncio.Future[bool]]) -> None:
+    for future in held:
+        if not future.done():
+            future.set_result(True)
+
+
+def _give_up(future: asyncio.Future[bool]) -> None:
+    if not future.done():
+        future.set_result(False)

@@ -1,0 +1,59 @@
+"""What a verdict means for whoever wrote, and how an effort goes from one attempt to the next."""
+
+from __future__ import annotations
+
+import pytest
+
+from headwater.backoff import Backoff
+from headwater.clock import VirtualClock
+from headwater.data.address import Depth
+from headwater.protocol.commit import Commit
+from headwater.protocol.verdict import Collision, Conflict, PreconditionFailed, Rejection, RuleRefused
+from headwater.replica.pending import Layer
+from headwater.runtime.channel.driver import Attempts
+from headwater.runtime.writing.attempt import Effort, Outcome, Stage, classify
+from tests.unit.runtime.kit import doc
+
+COLLISION = Collision(doc(), ("n",), Depth.DEEP, 3, 5, "somebody", "a node")
+
+
+@pytest.mark.parametrize(
+    ("rejection", "outcome"),
+    [
+        (None, Outcome.SUCCESS),
+        (Conflict((COLLISION,)), Outcome.STALE),
+        (Conflict(dead_layers=(6,)), Outcome.STALE),
+        (Conflict(basis_expired=True), Outcome.STALE),
+        (Conflict(dead_layers=(7,)), Outcome.UNSENT),
+        (PreconditionFailed("entity_absent", "it is there"), Outcome.PERMANENT),
+        (PreconditionFailed("origin_committed", "it was not"), Outcome.PERMANENT),
+        (RuleRefused("access", "not you"), Outcome.TERMINAL),
+        (RuleRefused("commit_size", "too large"), Outcome.TERMINAL),
+        (RuleRefused("session_gone", "nobody knows"), Outcome.OTHER),
+    ],
+)
+def test_one_function_says_what_a_verdict_means(rejection: Rejection | None, outcome: Outcome) -> None:
+    assert classify(rejection, 7) is outcome
+
+
+def test_an_effort_counts_conflicts_and_remembers_the_last() -> None:
+    effort, layer = Effort(), Layer(7, Commit(7), {}, None, None)
+    effort.stage = Stage.RUNNING
+    effort.settled(layer, Conflict(dead_layers=(7,)))
+    assert (effort.conflicts, effort.collision()) == (0, None)  # It never left: nobody was in the way.
+    effort.settled(layer, Conflict((COLLISION,)))
+    assert (effort.conflicts, effort.collision(), effort.stage) == (1, COLLISION, Stage.BACKING_OFF)
+    effort.settled(layer, Conflict(dead_layers=(6,)))
+    assert (effort.conflicts, effort.collision()) == (2, None)
+
+
+def test_the_time_of_a_window_stands_still_without_a_connection() -> None:
+    clock = VirtualClock()
+    attempts = Attempts(Backoff.none(), clock, "a driver")
+    seen = []
+    for us, act in ((10, attempts.began), (7, attempts.ended), (100, attempts.began), (3, attempts.ended), (50, None)):
+        clock.advance(us)
+        if act is not None:
+            act()
+        seen.append(attempts.connected_us())
+    assert seen == [0, 7, 7, 10, 10]
