@@ -29,7 +29,7 @@ from headwater.data.path import Path as ValuePath
 from headwater.data.value import Value, lookup
 from headwater.engine.directory import Directory
 from headwater.engine.engine import Engine
-from headwater.engine.verify.history import verify_file
+from headwater.engine.verify.oracle import verify_file
 from headwater.protocol.commit import Commit, Operation, Provenance, Read
 from headwater.protocol.verdict import Accepted, Conflict, Rejected, Verdict, conflict_text
 

@@ -129,8 +129,6 @@ Outcome = tuple[Verdict, ...] | ProtocolError | LimitError
 _NONE: Final[list[Verdict]] = []
 UNWRITABLE: Final = (TypeError, ValueError, AttributeError, OverflowError, NotImplementedError, RecursionError)
 """The exceptions of encoding an object that is not a commit."""
-MANY_DOCUMENTS: Final = 8  # named by a commit, for them to be rebuilt together
-MANY_TOUCHES: Final = 64
 EVERYTHING: Final = (Touch((), True),)
 """Remembered for a commit with many touches: more than it touched, never less (C2)."""
 
@@ -345,7 +343,7 @@ class CommitGroup:
         # fault group.wave_judged_backwards: for commit, encoded in zip(frame[::-1], encodings[::-1], strict=True):
         for commit, encoded in zip(frame, encodings, strict=True):
             refusal = self._refusal(session, commit, encoded)
-            if len(commit.operations) + len(commit.reads) > MANY_DOCUMENTS and refusal is None:
+            if len(commit.operations) + len(commit.reads) > self._limits.prefetch_documents and refusal is None:
                 named = (*[each.doc for each in commit.operations], *[each.doc for each in commit.reads])
                 for _ in self._heads.many(branch, named):
                     pass  # They are in memory from here on.
@@ -372,9 +370,7 @@ class CommitGroup:
         return verdicts
 
     def observe(self, session: Session, branch: Branch, observed: tuple[Observation, ...]) -> dict[int, Observation]:
-        """Keep the current observations of runs that changed nothing. Return those that belong to commits, by
-        `local_seq`.
-        """
+        """Keep current observations of runs that changed nothing. Return those of commits, by `local_seq`."""
         runs: dict[int, Observation] = {}
         may_write = self._access is None or self._access.may_write(session.principal)
         for run in observed[: self._limits.frame_observations] if may_write and self._observed.is_on else ():
@@ -445,7 +441,7 @@ class CommitGroup:
             head.patches += 1
             head.patch_bytes += size
             head.marks.record(touched, seq, session.id)
-            written.append((head.key, touched if len(touched) <= MANY_TOUCHES else EVERYTHING))
+            written.append((head.key, touched if len(touched) <= self._limits.commit_touches else EVERYTHING))
             if not head.changed:
                 self._heads.mark_changed(head)
             if self._snapshots.is_due(head):

@@ -30,18 +30,29 @@ class Limits:
     watches: int = 10_000  # documents that one session may watch
     watch_selectors: int = 1_000  # documents in one watch message
     follow_documents: int = 10_000  # documents that following links from one watch may bring in
+    followed_links: int = 1_024  # links of one document that are remembered
     query_documents: int = 1_000  # documents in one answer
     in_flight: int = 1_024  # commits that one session may have waiting for a verdict
+    session_opens: int = 2  # `Open` messages of one connection: with the last answered token, and the one after
+    catch_up_commits: int = 64  # commits read from the log for a resumed session; beyond it, its documents are compared
     answer_bytes: int = 96 * 1024 * 1024  # documents in one answer, or in one Sync; more than one may be long
     sync_patches: int = 16  # changes of one document told one by one; beyond it the document is told as a whole
     sync_bytes: int = 8 * 1024 * 1024  # of all changes kept for one peer; beyond it only the changed documents are kept
     sync_window: int = 8  # Sync frames that may be on the way to one peer
+    turn_us: int = 4_000  # how long a session has the turn after a conflict, at least: a few round trips
+    turn_us_most: int = 50_000  # and at most, where sessions that had it took long
+    turn_quiet_us: int = 20_000  # how long a queued session gets no news of other writes
+    turn_queue: int = 256  # sessions queued at one document; a later one waits by itself
 
     # workers
     subscriptions: int = 1_000  # reactions of a space
     claim_targets: int = 1_000  # targets in one claim, and outcomes of targets in one message
     claim_records: int = 1_000  # records of one target in one claim
     claim_bytes: int = 1024 * 1024  # records in one claim; one may be longer
+    worker_lanes: int = 64  # open claims of one worker
+    attempts_kept: int = 32  # attempts kept of a record: the last ones
+    priority_us: int = 1_000_000  # a target counts as due so much earlier for each step of priority
+    drained_pages: int = 100  # pages of due targets looked through for records up to a commit
     failure_text: int = 2_000  # characters that are kept of why something failed
 
     # memory
@@ -51,7 +62,11 @@ class Limits:
     session_commits: int = 512  # accepted commits remembered per session, with their touched paths
     session_documents: int = 32_768  # documents that these touched: of wide commits fewer are remembered
     session_rejections: int = 512  # rejections remembered per session, to repeat them for a replay
+    session_collisions: int = 64  # collisions remembered of one rejection
+    session_acks: int = 256  # acknowledged commits after which a session\'s row is stored again
+    commit_touches: int = 64  # touched paths remembered of a commit per document; beyond it, it counts as all of it
     outline_bytes: int = 8 * 1024 * 1024  # outlines of large commits that are remembered, with their log rows
+    outline_operations: int = 16  # operations from which on the outline of a commit is remembered
     cached_observations: int = 16_384  # nodes whose last observation is kept in memory
     marks_per_document: int = 16_384  # write index nodes; beyond it the oldest are merged into their parent
 
@@ -59,6 +74,7 @@ class Limits:
     snapshot_patches: int = 16  # commits between two fresh snapshots of a document
     snapshot_patches_most: int = 256  # commits after which a document gets one whatever its size
     marks_patches: int = 16  # writes to a document after which its write index is stored again
+    marks_share: int = 4  # a stored write index waits until 1/share as many touches as it has nodes are new
     snapshot_share: int = 8  # a snapshot waits until the patches since the last are 1/share of its size
     snapshots_fresh: int = 16  # newest snapshots that thinning leaves alone
     heads_commits: int = 1_024  # commits after which changed heads are written back; opening replays these
@@ -67,6 +83,9 @@ class Limits:
     scan_commits: int = 1_024  # log rows one admission may walk before it answers `basis_expired`
     page: int = 1_000  # rows of one page of any listing
     swept_rows: int = 100  # rows that one transaction looks at to find names that nothing uses any more
+    unswept_names: int = 256  # names that are not worth a sweep
+    backlog_causes: int = 16  # documents listed as causes of one piece\'s backlog
+    prefetch_documents: int = 8  # documents named by a commit beyond which they are rebuilt together
     branch_depth: int = 64  # branches of branches of ...
     loop_bytes: int = 64 * 1024  # gone through for messages, about, by an event loop; more is for the space's thread
     group_commits: int = 256  # frames that one store transaction may take together

@@ -19,7 +19,7 @@ from headwater.cli.data import verify as verify_module
 from headwater.data.address import Link
 from headwater.data.patch import add, append, replace
 from headwater.engine.directory import Directory
-from headwater.engine.verify.history import Report, Violation
+from headwater.engine.verify.oracle import Report, Violation
 from headwater.errors import CorruptionError, StorageError
 from headwater.protocol.commit import Commit, Operation, Provenance, SentEvent, TopicRecord
 from tests.unit.engine.kit import doc, read, write

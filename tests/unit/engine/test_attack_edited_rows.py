@@ -13,7 +13,7 @@ from headwater.data.patch import replace
 from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
 from headwater.engine.store.sqlite import SqliteStore
-from headwater.engine.verify.history import verify_file
+from headwater.engine.verify.oracle import verify_file
 from headwater.errors import HeadwaterError
 from headwater.protocol.commit import Commit, Operation, SentEvent, TopicRecord
 

@@ -13,7 +13,7 @@ from headwater.engine.engine import Engine
 from headwater.engine.limits import DEFAULT_LIMITS, Limits
 from headwater.engine.log.branches import MAIN_ID, Branch
 from headwater.engine.log.history import Page, every
-from headwater.engine.verify.history import verify_file
+from headwater.engine.verify.oracle import verify_file
 from headwater.errors import AbsentError, AuthoringError
 from headwater.protocol.verdict import Rejected, RuleRefused
 from tests.unit.engine.kit import Writer, conflict_of, doc, open_engine, read, value_of, write

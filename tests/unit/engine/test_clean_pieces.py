@@ -11,7 +11,7 @@ from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
 from headwater.engine.observations import affected_nodes, clean_pieces
 from headwater.engine.store.sqlite import SqliteStore
-from headwater.engine.verify.history import verify_store
+from headwater.engine.verify.oracle import verify_store
 from headwater.protocol.commit import Commit
 from headwater.protocol.observations import (
     MOST_AWAKE,

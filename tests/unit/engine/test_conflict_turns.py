@@ -5,7 +5,7 @@ from __future__ import annotations
 from headwater.data.address import Depth, DocKey
 from headwater.data.patch import increment
 from headwater.engine.limits import DEFAULT_LIMITS
-from headwater.engine.sync.conflict_turns import LINE, LONGEST_US, QUIET_US, TURN_US, Arrived, ConflictTurns
+from headwater.engine.sync.conflict_turns import Arrived, ConflictTurns
 from headwater.engine.sync.peer import Peer
 from headwater.protocol.commit import Commit, Operation, Read
 from headwater.protocol.messages import Ack, Transact
@@ -49,17 +49,17 @@ def test_who_loses_in_its_turn_stays_the_first() -> None:
 def test_a_turn_that_is_not_used_passes_on_and_is_over_for_good() -> None:
     turns, (a, b) = lined_up(2)
     turns.give(0)
-    assert turns.give(TURN_US - 1) == []
-    assert turns.give(TURN_US) == [b]
+    assert turns.give(DEFAULT_LIMITS.turn_us - 1) == []
+    assert turns.give(DEFAULT_LIMITS.turn_us) == [b]
     assert turns.before(a) is None
-    assert turns.give(TURN_US + turns.turn_us) == []
+    assert turns.give(DEFAULT_LIMITS.turn_us + turns.turn_us) == []
     assert len(turns) == 0
 
 
 def test_a_turn_is_as_long_as_those_who_had_it_took_within_bounds() -> None:
     turns, now_us = ConflictTurns(), 0
-    assert turns.turn_us == TURN_US
-    for took_us, bound in ((LONGEST_US, LONGEST_US), (10, TURN_US)):
+    assert turns.turn_us == DEFAULT_LIMITS.turn_us
+    for took_us, bound in ((DEFAULT_LIMITS.turn_us_most, DEFAULT_LIMITS.turn_us_most), (10, DEFAULT_LIMITS.turn_us)):
         for _ in range(40):
             (peer,) = peers(1)
             turns.lost(peer, D, now_us)
@@ -87,14 +87,14 @@ def test_news_are_kept_back_only_from_those_who_wait_and_only_for_a_while() -> N
     turns.give(0)
     assert not turns.may_wait(a, 1)
     assert turns.may_wait(b, 1)
-    assert not turns.may_wait(b, QUIET_US)
+    assert not turns.may_wait(b, DEFAULT_LIMITS.turn_quiet_us)
     assert not turns.may_wait(stranger, 1)
 
 
 def test_a_line_has_an_end() -> None:
-    turns, all_ = lined_up(LINE + 2)
-    assert turns.before(all_[LINE]) is None
-    turns.leave(all_[LINE])  # It stands nowhere, and that is no mistake.
+    turns, all_ = lined_up(DEFAULT_LIMITS.turn_queue + 2)
+    assert turns.before(all_[DEFAULT_LIMITS.turn_queue]) is None
+    turns.leave(all_[DEFAULT_LIMITS.turn_queue])  # It stands nowhere, and that is no mistake.
     assert turns.give(0) == [all_[0]]
 
 
@@ -120,8 +120,8 @@ def test_a_turn_ends_with_its_time_however_much_is_still_coming() -> None:
     turns.is_coming = lambda peer: True
     turns.give(0)
     turns.judged(a, Accepted(1, 1), 1)
-    assert turns.give(TURN_US - 1) == []
-    assert turns.give(TURN_US) == [b]
+    assert turns.give(DEFAULT_LIMITS.turn_us - 1) == []
+    assert turns.give(DEFAULT_LIMITS.turn_us) == [b]
 
 
 def test_who_was_served_hears_of_the_others_a_little_later_while_somebody_waits() -> None:
@@ -130,7 +130,7 @@ def test_who_was_served_hears_of_the_others_a_little_later_while_somebody_waits(
     turns.judged(a, Accepted(1, 1), 1)
     turns.give(1)
     assert turns.may_wait(a, 2)
-    assert not turns.may_wait(a, 1 + TURN_US)
+    assert not turns.may_wait(a, 1 + DEFAULT_LIMITS.turn_us)
     assert not turns.may_wait(a, 2)  # It was told once, and is nobody special any more.
 
 
@@ -175,8 +175,8 @@ def test_nobody_is_kept_back_for_longer_than_a_turn() -> None:
     other = peers(1)[0]
     turns.give(0)
     assert turns.in_order([(other, writes(D)), (other, Ack(1))], 1) == ([], [])
-    assert turns.in_order([], TURN_US - 1) == ([], [])
-    assert turns.in_order([], TURN_US) == ([(other, writes(D)), (other, Ack(1))], ())
+    assert turns.in_order([], DEFAULT_LIMITS.turn_us - 1) == ([], [])
+    assert turns.in_order([], DEFAULT_LIMITS.turn_us) == ([(other, writes(D)), (other, Ack(1))], ())
 
 
 def test_a_turn_that_was_used_keeps_nobody_back() -> None:

@@ -19,7 +19,7 @@ from headwater.engine.limits import Limits
 from headwater.engine.log.heads import snapshot_of
 from headwater.engine.log.write_index import WriteIndex
 from headwater.engine.store.sqlite import SqliteStore
-from headwater.engine.verify.history import Violation, verify_file
+from headwater.engine.verify.oracle import Violation, verify_file
 from headwater.errors import AbsentError, CorruptionError, NewerVersionError, StorageError
 from headwater.protocol.commit import Commit, Operation, Read, SentEvent, TopicRecord
 from headwater.protocol.mirrors import Mirror

@@ -15,7 +15,7 @@ from headwater.engine.admission.access import ACCESS
 from headwater.engine.engine import Engine
 from headwater.engine.limits import DEFAULT_LIMITS, Limits
 from headwater.engine.store.sqlite import SqliteStore
-from headwater.engine.verify.history import verify_store
+from headwater.engine.verify.oracle import verify_store
 from headwater.errors import ProtocolError, StorageError
 from headwater.protocol.commit import Commit, Declared, Operation, Read, TopicRecord, decode_commit, encode_commit
 from headwater.protocol.messages import Problem, Transact, Verdicts

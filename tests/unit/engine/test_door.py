@@ -21,7 +21,7 @@ from headwater.data.patch import Patch, replace
 from headwater.data.value import freeze
 from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
-from headwater.engine.verify.history import verify_file
+from headwater.engine.verify.oracle import verify_file
 from headwater.errors import ProtocolError
 from headwater.protocol.commit import (
     Checked,

@@ -12,7 +12,7 @@ from headwater.engine.directory import Directory
 from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
 from headwater.engine.store.sqlite import SqliteStore
-from headwater.engine.verify.history import verify_file
+from headwater.engine.verify.oracle import verify_file
 from headwater.protocol.commit import Commit, Operation, Read
 from headwater.protocol.messages import Looks, Problem
 from headwater.protocol.mirrors import Abroad, Mirror, Mirrored, QueryElsewhere, QueryMirrors, ReadElsewhere

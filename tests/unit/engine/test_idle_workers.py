@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from headwater.engine.delivery.idle_workers import LANES
 from headwater.engine.engine import Engine
-from headwater.engine.limits import Limits
+from headwater.engine.limits import DEFAULT_LIMITS, Limits
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.protocol.commit import Commit, TopicRecord
 from headwater.protocol.messages import FromEngine, Transact
@@ -187,9 +186,12 @@ class TestGiving:
 
     def test_one_worker_has_so_many_offers_and_no_more(self) -> None:
         offers = World().engine.delivery.idle_workers
-        for number in range(LANES + 5):
+        for number in range(DEFAULT_LIMITS.worker_lanes + 5):
             offers.register("w", Claim(1, "w", (f"r{number}",), 1, 1, 1, lane=f"l{number}"), 1)
-        assert [offers.find(f"r{number}", 0) is not None for number in (0, LANES - 1, LANES)] == [True, True, False]
+        assert [
+            offers.find(f"r{number}", 0) is not None
+            for number in (0, DEFAULT_LIMITS.worker_lanes - 1, DEFAULT_LIMITS.worker_lanes)
+        ] == [True, True, False]
         offers.drop("w")
         assert offers.find("r0", 0) is None
 

@@ -12,10 +12,9 @@ from headwater.data.patch import replace
 from headwater.engine.engine import Engine
 from headwater.engine.limits import DEFAULT_LIMITS
 from headwater.engine.observations.codec import first_of, forms_of
-from headwater.engine.observations.interned_names import FEWEST
 from headwater.engine.store.port import Part
 from headwater.engine.store.sqlite import SqliteStore
-from headwater.engine.verify.history import verify_file
+from headwater.engine.verify.oracle import verify_file
 from headwater.errors import StorageError
 from headwater.protocol.commit import Commit
 from headwater.protocol.mirrors import Mirror
@@ -51,7 +50,7 @@ class TestSweeping:
         for _ in range(20):
             renewed(runner, 10)
             most = max(most, names(store))
-        assert most < 2 * (FEWEST + 2 * 10), "2,000 fingerprints were told, ten are in use"
+        assert most < 2 * (DEFAULT_LIMITS.unswept_names + 2 * 10), "2,000 fingerprints were told, ten are in use"
         assert sorted(each.fingerprint for each in observed(engine)) == sorted(f"9-{number}" for number in range(10))
         assert set(clean(engine).values()) == {True}
         store.check(Part.NAMES)
@@ -125,7 +124,7 @@ class TestSweeping:
             engine.close()
         store = open_store(path)
         engine = open_engine(store)
-        assert names(store) < 2 * (FEWEST + 20)
+        assert names(store) < 2 * (DEFAULT_LIMITS.unswept_names + 20)
         engine.close()
         assert verify_file(path).ok
 

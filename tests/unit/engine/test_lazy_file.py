@@ -13,7 +13,7 @@ from headwater.engine.directory import Directory
 from headwater.engine.engine import Engine
 from headwater.engine.store.database import Database
 from headwater.engine.store.lazy_file import LazyFileStore
-from headwater.engine.verify.history import verify_file
+from headwater.engine.verify.oracle import verify_file
 from headwater.errors import ProtocolError, StorageError
 from headwater.protocol.commit import MAIN, Commit, Operation
 from headwater.protocol.verdict import Accepted

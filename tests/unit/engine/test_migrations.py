@@ -16,7 +16,7 @@ from headwater.engine.store.checksummed_tables import SEALED
 from headwater.engine.store.row_checksum import row_seal
 from headwater.engine.store.schema import APPLICATION_ID, MIGRATIONS
 from headwater.engine.store.sqlite import SqliteStore
-from headwater.engine.verify.history import verify_file
+from headwater.engine.verify.oracle import verify_file
 from headwater.errors import CorruptionError, NewerVersionError, StorageError
 from headwater.protocol.commit import Commit, SentEvent, TopicRecord
 from tests.unit.engine.kit import open_engine, value_of, write

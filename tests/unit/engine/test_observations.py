@@ -13,7 +13,7 @@ from headwater.data.patch import increment, replace
 from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
 from headwater.engine.store.sqlite import SqliteStore
-from headwater.engine.verify.history import verify_file, verify_store
+from headwater.engine.verify.oracle import verify_file, verify_store
 from headwater.protocol.commit import Commit, EntityAbsent
 from headwater.protocol.mirrors import Mirror
 from headwater.protocol.observations import (

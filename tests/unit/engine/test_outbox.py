@@ -11,7 +11,7 @@ from headwater.clock import VirtualClock
 from headwater.data.patch import replace
 from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
-from headwater.engine.verify.history import verify_file
+from headwater.engine.verify.oracle import verify_file
 from headwater.errors import AbsentError, AuthoringError
 from headwater.protocol.commit import Commit, EntityAbsent, SentEvent
 from headwater.protocol.verdict import Accepted, Rejected, RuleRefused, Verdict

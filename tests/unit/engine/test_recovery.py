@@ -15,7 +15,7 @@ from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
 from headwater.engine.store.port import HEADS_SEQ, HeadRow
 from headwater.engine.store.sqlite import SqliteStore
-from headwater.engine.verify.history import verify_file
+from headwater.engine.verify.oracle import verify_file
 from headwater.errors import CorruptionError, StorageError
 from headwater.protocol.commit import Commit
 from headwater.protocol.verdict import Accepted

@@ -15,7 +15,7 @@ from headwater.engine.engine import Engine
 from headwater.engine.store.database import CHECKPOINT_PAGES
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.engine.store.wal import FIRST, WalPreallocation
-from headwater.engine.verify.history import verify_file
+from headwater.engine.verify.oracle import verify_file
 from headwater.errors import StorageError
 from headwater.protocol.commit import Commit
 from headwater.protocol.verdict import Accepted

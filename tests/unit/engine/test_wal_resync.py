@@ -14,7 +14,7 @@ from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.engine.store.wal import COPY
-from headwater.engine.verify.history import verify_file, verify_store
+from headwater.engine.verify.oracle import verify_file, verify_store
 from headwater.errors import StorageError
 from headwater.protocol.commit import Commit, Operation
 from headwater.testing.disk.faulty_disk import Fault, FaultyDisk, Mode

@@ -28,7 +28,7 @@ from headwater.cli.output import BAD_USAGE, FAILED, OK, Json, complain, console,
 from headwater.data.json_form import JsonForm
 from headwater.data.value import ABSENT, MaybeValue
 from headwater.engine.directory import SUFFIX, Directory
-from headwater.engine.verify.history import Report, verify_file
+from headwater.engine.verify.oracle import Report, verify_file
 from headwater.errors import AbsentError, CorruptionError, DirectoryInUseError, HeadwaterError, StorageError
 from headwater.protocol.command_messages import Question
 from headwater.server.commands.safe_copy import FOLDER, copy_path

@@ -225,9 +225,7 @@ class Admission:
         return msgspec.structs.replace(self.collision(read, seq), reason=f"cannot take {patch.kind!r} now: {error}")
 
     def _refused_document(self, head: Head, value: MaybeValue, size: int) -> RuleRefused | None:
-        """Check the name of a new document, and the size of one whose patches since its snapshot could exceed the
-        limit.
-        """
+        """Check the name of a new document, and the size of one that could exceed the limit since its snapshot."""
         if not head.doc:
             try:
                 check_scope(head.key.scope)

@@ -12,7 +12,7 @@ from typing import Final, Literal
 from headwater.data.value import MAX_INT
 from headwater.engine.delivery.results import DeliveryResults
 from headwater.engine.delivery.subscriptions import Subscriptions
-from headwater.engine.delivery.targets import FAILED, KEPT, NonDecreasingClock, Targets
+from headwater.engine.delivery.targets import FAILED, NonDecreasingClock, Targets
 from headwater.engine.limits import Limits
 from headwater.engine.log.branches import MAIN_ID
 from headwater.engine.store.port import (
@@ -41,10 +41,6 @@ from headwater.protocol.reactions import (
     TargetState,
 )
 from headwater.protocol.reactions import Targets as TargetsPage
-
-PAGES: Final = 100
-"""Pages of due targets that `is_drained` looks through for records emitted up to a commit; beyond it the answer is no.
-"""
 
 
 class DeliveryAdmin:
@@ -216,10 +212,8 @@ class DeliveryAdmin:
         )
 
     def is_drained(self, through: int | None) -> bool:
-        """True if no record is left to deliver, of those emitted up to a seq or of all. More than can be counted is
-        False.
-        """
-        tables, most = self._store.delivery, PAGES * self._limits.page
+        """True if no record up to a seq, or at all, is left to deliver. False also if there are too many to count."""
+        tables, most = self._store.delivery, self._limits.drained_pages * self._limits.page
         for row in self._subscriptions.all().values():
             if row.state != SubscriptionState.LIVE:
                 continue  # Nothing of it is delivered, however long one waits.
@@ -251,7 +245,7 @@ class DeliveryAdmin:
         begin = _first(question.key, question.after)
         if question.place is not None:
             begin = (question.after or question.key or "", *question.place)
-        most = max(limit, KEPT) + 1  # All of one record at least, and whether there is more.
+        most = max(limit, self._limits.attempts_kept) + 1  # All of one record at least, and whether there is more.
         tried = tables.attempts_after(row.reaction, (*begin, MAX_INT), most)
         passed = tables.parked_after(row.reaction, begin, most)
         # A page ends before the first record that one of them has no room for.

@@ -59,9 +59,7 @@ class DeliveryFacade:
         self.targets.forget()
 
     def refusal(self, commit: Commit) -> RuleRefused | None:
-        """Return the reason why no retry of a commit can be accepted: a record that was not given to it, or a
-        declaration.
-        """
+        """Return why no retry of a commit can be accepted: a record that was not given to it, or a declaration."""
         for each in commit.delivered:
             if not self.outcomes.is_given(each):
                 return RuleRefused(

@@ -10,13 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Final
 
 from headwater.clock import Clock
+from headwater.engine.limits import Limits
 from headwater.protocol.reactions import Claim, Grant
-
-LANES: Final = 64
-"""Offers of one worker: a claim beyond leaves nothing open."""
 
 
 @dataclass(slots=True, eq=False)
@@ -41,11 +38,12 @@ class GivenTarget:
 class IdleWorkers:
     """Those who wait in one space."""
 
-    __slots__ = ("_by_reaction", "_bytes", "_clock", "_given", "_offers", "_silent", "_tells", "is_more")
+    __slots__ = ("_by_reaction", "_bytes", "_clock", "_given", "_lanes", "_offers", "_silent", "_tells", "is_more")
 
-    def __init__(self, clock: Clock, most_bytes: int) -> None:
+    def __init__(self, clock: Clock, limits: Limits) -> None:
         self._clock = clock
-        self._bytes = most_bytes
+        self._bytes = limits.claim_bytes
+        self._lanes = limits.worker_lanes
         self._offers: dict[Hashable, dict[str, IdleWorker]] = {}
         self._by_reaction: dict[str, dict[IdleWorker, None]] = {}
         self._given: dict[Hashable, GivenTarget] = {}
@@ -64,7 +62,7 @@ class IdleWorkers:
         if former is not None:
             del lanes[question.lane]
             self._withdraw(former)
-        if room > 0 and len(lanes) < LANES:
+        if room > 0 and len(lanes) < self._lanes:
             offer = lanes[question.lane] = IdleWorker(by, question, names, room, self._bytes)
             for name in names:
                 self._by_reaction.setdefault(name, {})[offer] = None

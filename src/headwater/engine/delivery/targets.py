@@ -74,10 +74,6 @@ class NonDecreasingClock:
         return self._clock.new_token(nbytes)
 
 
-AGING_US: Final = 1_000_000
-"""How much earlier than it is a target counts as due, for each step of priority: nothing waits for ever."""
-KEPT: Final = 32
-"""Attempts that are kept of a record: the last ones."""
 FAILED: Final = 0
 LOST: Final = 1
 _COUNT: Final = 2**32
@@ -99,7 +95,7 @@ class Targets:
     __slots__ = ("_clock", "_epoch", "_given", "_limits", "_store", "_subscriptions", "idle_workers", "tallies")
 
     def __init__(self, store: Store, subscriptions: Subscriptions, clock: NonDecreasingClock, limits: Limits) -> None:
-        self.idle_workers = IdleWorkers(clock, limits.claim_bytes)
+        self.idle_workers = IdleWorkers(clock, limits)
         self._store = store
         self._subscriptions = subscriptions
         self._clock = clock
@@ -248,7 +244,7 @@ class Targets:
     def _due(self, live: list[SubscriptionRow], now_us: int, limit: int) -> list[tuple[SubscriptionRow, TargetRow]]:
         """The earliest of all reactions. One of a higher priority counts as earlier than it is, by so much at most."""
         found = [
-            (target.due_us - row.priority * AGING_US, row, target)
+            (target.due_us - row.priority * self._limits.priority_us, row, target)
             for row in (live if limit else ())
             for target in self._store.delivery.claimable(row.reaction, now_us, limit)
         ]
@@ -288,7 +284,7 @@ class Targets:
                 target.reaction,
                 target.key,
                 *place,
-                number % KEPT,
+                number % self._limits.attempts_kept,
                 number,
                 how,
                 target.began_us,
@@ -340,9 +336,7 @@ class Targets:
         return target
 
     def holder_of(self, lease: str, token: int) -> str | None:
-        """Return the holder of a target by the name of its lease; None: the caller's token holds it; empty: no worker
-        does.
-        """
+        """Return the holder of a target by its lease's name; None: the caller's token holds it; empty: none does."""
         named = target_of(lease)
         if named is None:
             raise ProtocolError(f"{lease!r} is the lease of no target")

@@ -37,9 +37,7 @@ class Compaction:
         self._limits = limits
 
     def run(self, before: int) -> int:
-        """Drop history before a seq, or before the oldest fork that is still read. Return the seq from which history is
-        kept.
-        """
+        """Drop history before a seq, or before the oldest fork still read. Return the first seq that is kept."""
         kept_from = self._boundary(before)
         if kept_from <= self._log.kept_from:
             return self._log.kept_from

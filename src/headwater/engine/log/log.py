@@ -34,7 +34,6 @@ from headwater.protocol.log_record import (
 
 _FIELDS: Final = Struct("<7q")  # the fields that a row's checksum covers beside its body: all before `chain`
 
-_MANY_OPERATIONS: Final = 16  # of a commit, for its outline to be worth keeping
 _OPERATION_BYTES: Final = 300  # that an operation of an outline takes in memory, beside its share of the row
 
 COMPACTED_SEQ: Final = "compacted_seq"
@@ -158,8 +157,7 @@ class Log:
         return self._chain if seq == self.last_seq else None
 
     def may_have_ended_at(self, seq: int, chain: int) -> bool:
-        """True if a client may have seen this log end at `seq` with that chain value; also True if that cannot be
-        known.
+        """True if a client may have seen this log end at `seq` with that chain value, as far as that is known.
 
         A file that was restored from a backup, or begun anew, and has grown since, is another log from there on.
         """
@@ -300,7 +298,11 @@ class Log:
         places = zip(outline.operations, entry.previous, strict=False)
         operations = {operation.doc: (at, operation.patches) for operation, at in places if at != DROPPED}
         read = self._read
-        if len(operations) < _MANY_OPERATIONS or read is None or (self._open is not None and seq >= self._open.seq):
+        if (
+            len(operations) < self._limits.outline_operations
+            or read is None
+            or (self._open is not None and seq >= self._open.seq)
+        ):
             return LoggedOperations(session, outline.local_seq, operations, 0)
         held = len(read[0].body) + _OPERATION_BYTES * len(operations)
         written = LoggedOperations(session, outline.local_seq, operations, held)

@@ -28,8 +28,6 @@ PAGES: Final = "page "  # The session of a page: only the server that made it wr
 WINDOWS: Final = "window "  # A session that an application names for a user; no connection opens it.
 BESIDE: Final = "beside "  # A second session of a runtime; no connection opens it.
 RESERVED: Final = (MERGES, "founding of ", PAGES, WINDOWS, BESIDE)
-ACKS_TOGETHER: Final = 256
-MANY_COLLISIONS: Final = 64  # more of one rejection are not remembered for a replay
 
 
 def merge_session(branch: str) -> str:
@@ -217,7 +215,7 @@ class Sessions:
     def keep_judged(self, session: Session) -> None:
         """Store rejections and acknowledgements. They ride along with an accepted frame, when there is reason to."""
         # fault sessions.rejections_not_stored: if False:
-        if session.unstored_refusals or session.acked >= session.row.acked + ACKS_TOGETHER:
+        if session.unstored_refusals or session.acked >= session.row.acked + self._limits.session_acks:
             session.unstored_refusals = False
             # fault sessions.refusals_not_stored: pass
             session.row = session.row._replace(judged=session.last, acked=max(session.row.acked, session.acked))
@@ -295,8 +293,9 @@ class Sessions:
     def refuse(self, session: Session, local_seq: int, rejection: Rejection) -> None:
         session.last = local_seq
         session.unstored_refusals = True
-        if isinstance(rejection, Conflict) and len(rejection.collisions) > MANY_COLLISIONS:
-            few = rejection.collisions[:MANY_COLLISIONS]
+        most = self._limits.session_collisions
+        if isinstance(rejection, Conflict) and len(rejection.collisions) > most:
+            few = rejection.collisions[:most]
             rejection = Conflict(few, rejection.dead_layers, rejection.basis_expired)
         session.refused[local_seq] = rejection
         if len(session.refused) > self._limits.session_rejections:

@@ -16,8 +16,6 @@ from headwater.engine.log.branches import Branch
 from headwater.engine.log.heads import Head, Heads, snapshot_of
 from headwater.engine.store.port import MarksRow, Store
 
-MARKS_SHARE: Final = 4  # a stored index waits until a quarter as many touches as it has nodes are new
-
 BASE_ORDINAL: Final = 0  # of a snapshot made by compaction; even, so that thinning keeps it
 
 
@@ -52,7 +50,7 @@ class Snapshots:
     def index_is_due(self, head: Head) -> bool:
         """True if the index recorded enough touches since it was stored that storing it again is worth its cost."""
         stale = head.marks.stale
-        return stale >= self._limits.marks_patches and stale * MARKS_SHARE >= head.marks.nodes
+        return stale >= self._limits.marks_patches and stale * self._limits.marks_share >= head.marks.nodes
 
     def store_index(self, branch: Branch, head: Head) -> None:
         """Store the write index of the document, in place of the one before."""
@@ -64,9 +62,7 @@ class Snapshots:
         self._store.put_snapshot(snapshot_of(branch.id, doc, seq, BASE_ORDINAL, value))
 
     def _thin(self, head: Head) -> None:
-        """Drop the snapshot that the doubled spacing no longer keeps: at most one, since each new one moves one past
-        the line.
-        """
+        """Drop the snapshot that the doubled spacing no longer keeps: at most one for each new one."""
         old = self._store.older_snapshot(head.branch, head.doc, self._limits.snapshots_fresh)
         if old is not None and old[1] % 2:
             self._store.drop_snapshot(head.branch, head.doc, old[0])

@@ -93,9 +93,7 @@ def readers_changed_since(
 
 
 def read_elsewhere(store: Store, after: NodeNumbers, size: int, most: int) -> tuple[tuple[Abroad, ...], NodeKey | None]:
-    """Return the reads of a piece's nodes in other spaces, as of the earliest seq that one of them saw; some of its
-    nodes.
-    """
+    """Return the reads of some of a piece's nodes in other spaces, as of the earliest seq that one of them saw."""
     found: dict[tuple[str, str, DocKey], int] = {}
     rows = store.observations_after(after, size)
     following: NodeKey | None = None

@@ -15,8 +15,6 @@ from headwater.engine.log.log import number_in_meta
 from headwater.engine.observations.codec import first_of, forms_of
 from headwater.engine.store.port import NodeNumbers, Part, Store
 
-FEWEST: Final = 256
-"""Names that are not worth a sweep."""
 PER_ROW: Final = 2
 """A node has a fingerprint of its own and shares most other texts: beyond so many for each, names are left over."""
 
@@ -89,7 +87,7 @@ class InternedNames:
                 number_in_meta(self._store, f"{part.value}_made", 0)
                 for part in (Part.NAMES, Part.OBSERVATIONS, Part.MIRRORS)
             ]
-            if made > max(FEWEST + PER_ROW * (rows + mirrors), 2 * self._left):
+            if made > max(self._limits.unswept_names + PER_ROW * (rows + mirrors), 2 * self._left):
                 self._sweep = _Sweep([row.branch for row in self._store.branches()])
 
     def step(self) -> bool:

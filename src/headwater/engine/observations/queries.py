@@ -9,7 +9,7 @@ writes, and never makes a node run.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, assert_never
+from typing import assert_never
 
 from msgspec import structs
 
@@ -63,7 +63,6 @@ from headwater.protocol.observations import (
     whose_record,
 )
 
-MOST_CAUSES: Final = 16  # of one piece's backlog
 Stale = tuple[tuple[int, int], ...]
 """Reads that would not be admitted now: the index of each, and the seq of the write that it missed."""
 
@@ -323,7 +322,7 @@ class ObservationQueries:
                 elsewhere += [node for node, is_clean in shown if is_clean and node.foreign]
             looked += nodes
             if dirty or elsewhere:
-                found.append(_merge_causes(texts.name(piece), nodes, dirty, elsewhere))
+                found.append(_merge_causes(texts.name(piece), nodes, dirty, elsewhere, self._limits.backlog_causes))
             if looked >= self._limits.page:
                 break
         more = len(pieces) == size or bool(pieces and after != pieces[-1])
@@ -388,12 +387,12 @@ def _is_clean(node: Observed) -> bool:
     return bool(node.fingerprint) and not node.failed and not node.stale
 
 
-def _merge_causes(piece: str, nodes: int, dirty: list[Observed], elsewhere: list[Observed]) -> PieceBacklog:
+def _merge_causes(piece: str, nodes: int, dirty: list[Observed], elsewhere: list[Observed], most: int) -> PieceBacklog:
     causes: dict[DocKey, int] = {}
     for node in dirty:
         for place, seq in node.stale:
             doc = node.reads[place].doc
             causes[doc] = max(seq, causes.get(doc, 0))
-    listed = sorted(causes.items(), key=lambda cause: (-cause[1], cause[0]))[:MOST_CAUSES]
+    listed = sorted(causes.items(), key=lambda cause: (-cause[1], cause[0]))[:most]
     took_us, others = sum([node.took_us for node in dirty]), tuple([(node.took_us, node.foreign) for node in elsewhere])
     return PieceBacklog(piece, nodes, len(dirty), took_us, tuple(listed), others)

@@ -290,9 +290,7 @@ class ObservationWriter:
     # ---- nodes that are no more ------------------------------------------------------------------
 
     def _is_of_this_generation(self, node: NodeNumbers) -> bool:
-        """True if the node is not of an older generation: those are not observed any more, and a newer one has replaced
-        them.
-        """
+        """True unless a newer generation of the piece was observed, which replaced that of the node."""
         at = (node.branch, node.piece)
         newest = self._generations.get(at)
         if newest is None:

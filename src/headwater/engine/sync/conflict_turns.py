@@ -15,17 +15,12 @@ this is remembered beyond a connection.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
 
 from headwater.data.address import DocKey
+from headwater.engine.limits import DEFAULT_LIMITS, Limits
 from headwater.engine.sync.peer import Peer
 from headwater.protocol.messages import FromReplica, Transact
 from headwater.protocol.verdict import Accepted, Conflict, Verdict
-
-TURN_US: Final = 4_000  # how long a session has the turn at least: a few round trips
-LONGEST_US: Final = 50_000  # and at most, where those who had it took long
-QUIET_US: Final = 20_000  # how long a queued session gets no news of other writes
-LINE: Final = 256  # sessions queued at one document; a later one waits by itself
 
 Arrived = tuple[Peer, FromReplica]
 
@@ -46,13 +41,14 @@ class TurnQueue:
 class ConflictTurns:
     """The lines at the documents of one space. A peer stands in one line at a time."""
 
-    __slots__ = ("_held", "_lines", "_places", "_quiet_until_us", "_takes_us", "is_coming")
+    __slots__ = ("_held", "_limits", "_lines", "_places", "_quiet_until_us", "_takes_us", "is_coming")
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
+        self._limits = limits
         self._lines: dict[tuple[str, DocKey], TurnQueue] = {}
         self._places: dict[Peer, tuple[str, DocKey]] = {}
         self._quiet_until_us: dict[Peer, int] = {}
-        self._takes_us = TURN_US / 4  # about how long a session with the turn takes to write
+        self._takes_us = self._limits.turn_us / 4  # about how long a session with the turn takes to write
         self._held: list[Arrived] = []  # kept back for those who have a turn
         self.is_coming: Callable[[Peer], bool] = _unknown  # whether more of it has arrived, and is not processed yet
 
@@ -93,10 +89,10 @@ class ConflictTurns:
             line.waiting = {peer: None, **line.waiting}
         elif peer in line.waiting:
             return
-        elif len(line.waiting) < LINE:
+        elif len(line.waiting) < self._limits.turn_queue:
             line.waiting[peer] = None
             self._places[peer] = key
-            self._quiet_until_us[peer] = now_us + QUIET_US
+            self._quiet_until_us[peer] = now_us + self._limits.turn_quiet_us
 
     def leave(self, peer: Peer) -> None:
         """The peer waits for nothing any more: its commit landed, or it is gone."""
@@ -119,7 +115,8 @@ class ConflictTurns:
                     self._took(now_us - line.given_us)  # It takes longer than that, or does not come at all.
                 self.leave(holder)  # If it still comes, it is judged like anybody.
                 if was_served and line.waiting:
-                    self._quiet_until_us[holder] = now_us + TURN_US  # It is about to write again, or has time.
+                    # It is about to write again, or has time.
+                    self._quiet_until_us[holder] = now_us + self._limits.turn_us
             if line.holder is None and line.waiting:
                 line.holder, line.is_served = next(iter(line.waiting)), False
                 del line.waiting[line.holder]
@@ -132,10 +129,10 @@ class ConflictTurns:
     @property
     def turn_us(self) -> int:
         """How long a turn is. A busy machine answers later, and if turns are over too early, everybody collides."""
-        return min(max(int(4 * self._takes_us), TURN_US), LONGEST_US)
+        return min(max(int(4 * self._takes_us), self._limits.turn_us), self._limits.turn_us_most)
 
     def _took(self, us: int) -> None:
-        self._takes_us += (min(us, LONGEST_US) - self._takes_us) / 8
+        self._takes_us += (min(us, self._limits.turn_us_most) - self._takes_us) / 8
 
     def before(self, peer: Peer) -> int | None:
         """How many go first; 0: it is its turn. None: it stands in no line."""

@@ -24,7 +24,7 @@ from headwater.engine.commit_group import Outcome
 from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
 from headwater.engine.log.sessions import Session
-from headwater.engine.sync.conflict_turns import TURN_US, ConflictTurns
+from headwater.engine.sync.conflict_turns import ConflictTurns
 from headwater.engine.sync.error_codes import ending_code, problem_code, refused
 from headwater.engine.sync.peer import SMALL, AnswerBudget, Peer, PeerState, SyncWindows, size_of_patches
 from headwater.engine.sync.queries import Queries
@@ -142,16 +142,15 @@ def _size_of_commit(engine: Engine, watching: WatchTable, commit: Commit, most: 
     return total
 
 
-OPENS: Final = 2  # with the token that was answered last, and with the one that was chosen without an answer
-
-
 def opened(engine: Engine, peer: Peer, message: Open, limits: Limits) -> Session | None:
     """The session, which is this peer's from now on. None: it is gone, and the peer was told so."""
     if peer.state is not PeerState.GREETED:
         raise ProtocolError("a connection opens one session, after it has said hello")
     peer.opens += 1
-    if peer.opens > OPENS:
-        raise ProtocolError(f"a session is asked for {OPENS} times at most on one connection. Make another one.")
+    if peer.opens > limits.session_opens:
+        raise ProtocolError(
+            f"a session is asked for {limits.session_opens} times at most on one connection. Make another one."
+        )
     check_id(message.session)
     if len(message.sent) > limits.in_flight:
         raise LimitError(f"a session has at most {limits.in_flight} commits on the wire")
@@ -219,7 +218,7 @@ class Hub:
         self._windows = SyncWindows()
         self._room = AnswerBudget(limits.answer_bytes)
         self.asking = Queries(engine, limits, self._room)
-        self.turns = ConflictTurns()
+        self.turns = ConflictTurns(limits)
         self._frames: list[tuple[Peer, Transact]] = []
         self._told = engine.last_seq  # commits up to here were spread
         self._access_changed = False
@@ -240,7 +239,7 @@ class Hub:
     @property
     def due_us(self) -> int | None:
         """How soon `process` has to be called again even if nothing arrives. None: not before something arrives."""
-        return TURN_US if len(self.turns) or self.turns.held else None
+        return self._limits.turn_us if len(self.turns) or self.turns.held else None
 
     def process(self, batch: Sequence[tuple[Peer, FromReplica]]) -> None:
         """Process messages. Commits gather until a message of another kind needs their effects."""

@@ -63,9 +63,6 @@ def linked(root: DocKey, value_of: Callable[[DocKey], MaybeValue], limits: Limit
     return reached((root,), lambda doc: links_of(value_of(doc)), limits)
 
 
-MANY_LINKS: Final = 1_024  # of one document; where they lead is looked up whenever it is needed
-
-FEW: Final = 64  # commits that are looked through rather than every document that is watched
 _NONE: Final[frozenset[int]] = frozenset()
 LinksFrom = Callable[[DocKey], Iterable[DocKey]]
 
@@ -111,7 +108,10 @@ class WatchTable:
     def _written_since(self, seen: int, peer: Peer) -> list[DocKey]:
         """The watched documents that were written after a seq: from the log, if that is the shorter way."""
         engine, branch = self._engine, peer.branch
-        if engine.last_seq - seen > min(len(peer.watched), FEW) or seen < engine.kept_from - 1:
+        if (
+            engine.last_seq - seen > min(len(peer.watched), self._limits.catch_up_commits)
+            or seen < engine.kept_from - 1
+        ):
             engine.prefetch(peer.watched, branch=branch)
             return [doc for doc in peer.watched if engine.read(doc, branch=branch).seq > seen]
         written: dict[DocKey, None] = {}
@@ -158,7 +158,7 @@ class WatchTable:
         links = self._links(peer, doc)
         if peer.links.get(doc) == links:
             return False
-        if len(links) <= MANY_LINKS:
+        if len(links) <= self._limits.followed_links:
             peer.links[doc] = links
         else:
             peer.links.pop(doc, None)
@@ -254,9 +254,7 @@ class WatchTable:
             self._remove(peer, doc)
 
     def refollow(self, peer: Peer, changed: set[DocKey]) -> tuple[dict[DocKey, int], list[DocKey]]:
-        """Return the documents that links lead to since a change on the way, by watch, and those that they no longer
-        lead to.
-        """
+        """Return the documents that links lead to since a change, by watch, and those that they left."""
         new: dict[DocKey, int] = {}
         left: list[DocKey] = []
         following = [id for id, still in peer.following.items() if still]

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from headwater.lazy import load_on_use
 
 if TYPE_CHECKING:
-    from headwater.engine.verify.history import verify_file, verify_store
     from headwater.engine.verify.naive import (
         AlreadyAccepted,
         NaiveSpace,
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
         stepped,
         writes,
     )
+    from headwater.engine.verify.oracle import verify_file, verify_store
     from headwater.engine.verify.report import Report
 
 __all__ = [
@@ -41,8 +41,8 @@ __all__ = [
 __getattr__ = load_on_use(
     __name__,
     {
-        "verify_file": "headwater.engine.verify.history",
-        "verify_store": "headwater.engine.verify.history",
+        "verify_file": "headwater.engine.verify.oracle",
+        "verify_store": "headwater.engine.verify.oracle",
         "NaiveSpace": "headwater.engine.verify.naive",
         "Past": "headwater.engine.verify.naive",
         "Refusal": "headwater.engine.verify.naive",

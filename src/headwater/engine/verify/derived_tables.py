@@ -295,9 +295,7 @@ def begin(store: Store, last_seq: int) -> DocumentHistories:
 
 
 def _check_seals(store: Store, parts: Iterable[Part]) -> None:
-    """Check the seals of rows that nothing else could contradict, such as the name of a document or the holder of a
-    lease.
-    """
+    """Check the seals of rows that nothing else could contradict, such as the name of a document."""
     for part in parts:
         try:
             store.check(part)
@@ -445,9 +443,7 @@ def _check_marks(store: Store, branch: int, line: DocumentHistory, name: str) ->
 
 
 def _check_counts(store: Store, replay: Replay, heads_seq: int) -> None:
-    """Check that nothing is stored that no commit wrote or sent, and that rows from before the kept history are
-    unchanged.
-    """
+    """Check that every stored row was written or sent by a commit, and that rows kept from before are unchanged."""
     if number_in_meta(store, KEPT_SUM, 0) != store.sum_before(replay.kept_from):
         raise RuleBroken(
             "kept",

@@ -247,9 +247,7 @@ class Replay:
         return 0
 
     def _sees_all_of_array(self, row: LogRow, read: Read) -> bool:
-        """True if no other session wrote to the arrays that the read looks into, so that its layers did the same in its
-        view.
-        """
+        """True if no other session wrote to the arrays that the read looks into: then its layers did the same."""
         cut = next((place for place, step in enumerate(read.path) if isinstance(step, int)), len(read.path))
         wider = Read(read.doc, read.path[:cut], Depth.DEEP, read.seq, read.layers)
         return not self._missed(row, wider)

@@ -21,7 +21,7 @@ from headwater.engine.engine import Engine
 from headwater.engine.limits import Limits
 from headwater.engine.store.lazy_file import LazyFileStore
 from headwater.engine.store.sqlite import SqliteStore
-from headwater.engine.verify.history import verify_file, verify_store
+from headwater.engine.verify.oracle import verify_file, verify_store
 from headwater.errors import CorruptionError
 from headwater.protocol.commit import Commit, LeaseHeld, SentEvent, TopicRecord
 from headwater.protocol.mirrors import Mirror

@@ -25,7 +25,7 @@ from headwater.engine.log.write_index import WriteIndex
 from headwater.engine.store.port import LogRow
 from headwater.engine.store.row_checksum import row_seal
 from headwater.engine.store.sqlite import SqliteStore
-from headwater.engine.verify.history import verify_file, verify_store
+from headwater.engine.verify.oracle import verify_file, verify_store
 from headwater.engine.verify.report import Report, Violation
 from headwater.errors import AbsentError, CorruptionError, StorageError
 from headwater.protocol.commit import (
