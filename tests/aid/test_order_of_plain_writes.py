@@ -46,3 +46,21 @@ async def test_last_write_to_a_key_wins_if_earlier_ones_are_made_again(sim: Simu
                 await ann.put.send(number)
     await sim.settle()
     assert (await bob.rows.pull()).get("b") in (None, len(writes))
+
+
+class Number(Piece):
+    n: Cell[int] = cell(default=2)
+
+
+@simulated(faults=(), seeds=3)
+async def test_writes_after_an_update_are_shown_once_and_in_order(sim: Simulation) -> None:
+    number = await sim.runtime("ann").space("s", user="ann").open(Number, "n")
+    await sim.settle()
+    shown: list[int] = []
+    number.n.sink(shown.append)
+    await sim.settle()
+    number.n.update(lambda was: was + 2)
+    number.n.set(0)
+    number.n.set(3)
+    await sim.settle()
+    assert shown == [2, 3]

@@ -36,7 +36,7 @@ from headwater.replica.confirmed import NotHere
 from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.documents import Documents
 from headwater.replica.minimal_patches import difference
-from headwater.replica.number_ranges import ranges
+from headwater.replica.number_ranges import ranges, united
 from headwater.replica.pending import NOTHING, Fate, Layer, Under, having_a_say, is_written, outside_arrays
 
 PLAIN = frozenset({"replace", "add", "remove"})
@@ -285,8 +285,11 @@ class Transaction:
             # fault+ transaction.top_layer_only: under = under._replace(spans=ranges([n for _, n in under.spans[-1:]]))
             reads[Read(doc, path, depth, self.basis, under.spans)] = None
         for doc, layers in self._behind.items():
-            spans = ranges(sorted(layer.local_seq for layer in layers))
-            reads[Read(doc, BEHIND, Depth.SHAPE, self.basis, spans)] = None
+            named = ranges(sorted(layer.local_seq for layer in layers))
+            # C3: a layer that replaced the document wrote this place, too; one that is not named would be a conflict.
+            under = self.stood_on(doc, BEHIND)
+            self._dead.update(dict.fromkeys(under.dead))
+            reads[Read(doc, BEHIND, Depth.SHAPE, self.basis, tuple(united([named, under.spans])))] = None
         return tuple(reads)
 
     def stood_on(self, doc: DocKey, path: Path) -> Under:
