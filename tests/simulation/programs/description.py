@@ -35,6 +35,7 @@ __all__ = [
     "Wait",
     "Watch",
     "Write",
+    "seen_from",
     "source_of",
 ]
 
@@ -42,6 +43,11 @@ INDENT: Final = "    "
 ANN: Final = "ann"
 WINDOWS: Final = {ANN: (ANN, ""), "ann2": (ANN, "second"), "bob": ("bob", "other")}
 """The windows of a program in one runtime: user, and the name of the session. The pieces are open in the first one."""
+
+
+def seen_from(window: str, piece: str) -> str:
+    """The name of a piece that is open in a window."""
+    return piece if window == ANN else f"{piece}@{window}"
 
 
 @dataclass(frozen=True, slots=True)

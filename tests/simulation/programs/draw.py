@@ -180,6 +180,7 @@ class ClassDraw:
         self._is_fresh = is_fresh  # every write changes something
         self._side_writes = side_writes
         self._users = users
+        self._seen = 'f"{self.ctx.name}@{self.ctx.session}"' if users else "self.ctx.name"
         self._follow_ups = follow_ups
         self._links = links
         self._reactions = reactions
@@ -393,7 +394,8 @@ class ClassDraw:
         """An effect that shows up to three values."""
         parts = [expression(self._draw, self._sources_of_windows(), 1) for _ in range(self._draw.randint(1, 3))]
         values = ", ".join(text for text, _ in parts)
-        source = ("@effect", f"def {name}(self) -> None:", f'    SHOW(self.ctx.name, "{name}", ({values},))')
+        shown = f'    SHOW({self._seen}, "{name}", ({values},))'
+        source = ("@effect", f"def {name}(self) -> None:", shown)
         self._members.append(Member(name, "effect", source, frozenset().union(*(uses for _, uses in parts))))
 
     def _draw_whole(self) -> None:
@@ -409,7 +411,7 @@ class ClassDraw:
         derived = [name for name in names if name[0] not in "ix"]
         derived = sorted(self._draw.sample(derived, self._draw.randint(1, len(derived)))) if derived else []
         pairs = ", ".join(f'("{name}", self.{name}.get())' for name in (*derived, *cells))
-        source = ("@effect", "def whole(self) -> None:", f'    SHOW(self.ctx.name, "whole", ({pairs},))')
+        source = ("@effect", "def whole(self) -> None:", f'    SHOW({self._seen}, "whole", ({pairs},))')
         self._members.append(Member("whole", "effect", source, frozenset((*derived, *cells))))
 
     def _draw_handler(self, name: str) -> None:
@@ -570,6 +572,7 @@ class Steps:
         self._eid = first_id
         self._watches: dict[int, str] = {}  # open sinks, and their pieces
         self._stopped: set[str] = set()
+        self._entered: set[tuple[str, str]] = set()  # windows and pieces that are open there, besides the first one
         self._steps: list[Step] = []
 
     def drawn(self) -> tuple[Step, ...]:
@@ -694,7 +697,16 @@ class Steps:
         self._watches[number] = piece.name
         return [Watch(number, piece.name, draw.choice(self.readable(piece)))]
 
+    def _enter(self, piece: Piece) -> list[Step]:
+        """Open a piece in another window, or stop it there."""
+        window = self._draw.choice([each for each in WINDOWS if each != ANN])
+        self._entered ^= {(window, piece.name)}
+        is_open = (window, piece.name) in self._entered
+        return [By(window, Open(piece.name) if is_open else Stop(piece.name))]
+
     def _stop(self, piece: Piece) -> list[Step]:
+        if self._features.users and self._draw.random() < 0.5:
+            return self._enter(piece)
         if not self._features.written_while_stopped:
             return [] if piece.name in self._stopped else [Stop(piece.name), Open(piece.name)]
         if piece.name in self._stopped:
@@ -714,4 +726,5 @@ class Steps:
         ended = [number for number, of in self._watches.items() if of == piece.name]
         for number in ended:
             del self._watches[number]
+        self._entered = {(window, of) for window, of in self._entered if of != piece.name}
         return [*(Unwatch(number) for number in ended), Rest(), Remake(piece.name)]

@@ -421,7 +421,7 @@ class NaivePiece:
 
     @property
     def ctx(self) -> Any:
-        return SimpleNamespace(name=self.path, user="", follow=lambda handle: handle)
+        return SimpleNamespace(name=self.path, user="", session="", follow=lambda handle: handle)
 
 
 def _each(source: CellDeclaration, **_: Any) -> Callable[[Callable[[Any, Any], Any]], Derived]:

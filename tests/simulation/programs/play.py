@@ -31,6 +31,7 @@ from tests.simulation.programs.description import (
     Unwatch,
     Watch,
     Write,
+    seen_from,
 )
 from tests.simulation.programs.record import DONE, FAILED, REFUSED, Action, Intended, Record
 from tests.simulation.programs.values import Listener, Rec, listen
@@ -85,7 +86,9 @@ class Player(Listener):
         self._record.note(eid)
 
     def show(self, user: str, piece: str, effect: str, values: tuple[object, ...]) -> None:
-        self._record.show(piece, effect, values)
+        name, _, session = piece.partition("@")
+        window = next((each for each, (_, of) in WINDOWS.items() if of == session), ANN)
+        self._record.show(seen_from(window, name), effect, values)
 
     # ---- pieces ----------------------------------------------------------------------------------------
 
@@ -111,16 +114,18 @@ class Player(Listener):
         for piece in self._program.pieces:
             self.pieces[piece.name] = self._space(piece.name).piece(self._classes[piece.of], piece.name)
 
-    async def _open_piece(self, piece: Piece) -> None:
-        self._record.opens(piece.name)
-        given = {name: getattr(self.pieces[where], member) for name, where, member in piece.given}
+    async def _open_piece(self, piece: Piece, window: str = ANN) -> None:
+        self._record.opens(seen_from(window, piece.name))
+        pieces = self._pieces_of(window)
+        given = {name: getattr(pieces[where], member) for name, where, member in piece.given}
         of = self._classes[piece.of]
-        self.pieces[piece.name] = await self._space(piece.name).open(of(**given) if given else of, piece.name)
-        self._open.add(piece.name)
+        opened = await self._space(piece.name, window).open(of(**given) if given else of, piece.name)
+        pieces[piece.name] = opened  # Those of another window are not kept.
+        self._open.add(seen_from(window, piece.name))
 
     @property
     def has_all_open(self) -> bool:
-        return len(self._open) == len(self._program.pieces)
+        return all(piece.name in self._open for piece in self._program.pieces)
 
     async def look_at_all(self) -> None:
         """Pull every computed."""
@@ -157,11 +162,13 @@ class Player(Listener):
                     self._sinks.pop(step.number).close()
                     self._record.unwatch(step.number)
             case Stop():
-                await self._close_piece(step.piece)
-                await self._space(step.piece).stop(self.pieces[step.piece])
+                await self._stop(step.piece, window)
             case Open():
-                await self._open_piece(self._program.piece_named(step.piece))
+                await self._open_piece(self._program.piece_named(step.piece), window)
             case Remake():
+                for each in WINDOWS:
+                    if each != ANN and seen_from(each, step.piece) in self._open:
+                        await self._stop(step.piece, each)
                 await self._close_piece(step.piece)
                 await self._space(step.piece).delete(self.pieces[step.piece])
                 self._record.deleted(step.piece)
@@ -233,6 +240,10 @@ class Player(Listener):
         self._record.watch(step.number, step.piece, step.member, window)
         handle = getattr(self._pieces_of(window)[step.piece], step.member)
         self._sinks[step.number] = handle.sink(lambda value: self._record.told(step.number, value))
+
+    async def _stop(self, piece: str, window: str) -> None:
+        await self._close_piece(seen_from(window, piece))
+        await self._space(piece, window).stop(self._pieces_of(window)[piece])
 
     async def _close_piece(self, name: str) -> None:
         """Have the effects of a piece compared before it is closed."""

@@ -65,9 +65,14 @@ def member_value(piece: str, member: str, window: str = ANN) -> Value:
     return value
 
 
-def effect_value(piece: str, effect: str) -> Value:
+def effect_value(piece: str, effect: str, window: str = ANN) -> Value:
     """Run an effect in the model."""
-    return lambda naive: getattr(naive.pieces[piece], effect)()
+
+    def value(naive: NaiveProgram) -> Any:
+        with naive.world.seen_from(window):
+            return getattr(naive.pieces[piece], effect)()
+
+    return value
 
 
 def check_whole(naive: NaiveProgram, piece: str, effect: str, shown: tuple[Any, ...]) -> None:
@@ -177,13 +182,15 @@ class Record:
         self._answers[eid] = kind, value
 
     def opens(self, piece: str) -> None:
-        """A piece is about to be opened. A clean effect that was open before need not run."""
+        """A piece is about to be opened in a window. A clean effect that was open before need not run."""
         self._open.add(piece)
-        for member in self._program.class_of(piece).of_kind("effect"):
+        name, _, window = piece.partition("@")
+        for member in self._program.class_of(name).of_kind("effect"):
             series = self._effects.get((piece, member.name))
             if series is None or not series.has_last:
                 what = f"the effect {piece}.{member.name}"
-                series = Series(what, effect_value(piece, member.name), len(self._tape), is_unsure=self._is_vague)
+                value = effect_value(name, member.name, window or ANN)
+                series = Series(what, value, len(self._tape), is_unsure=self._is_vague)
             series.since = max(series.since, len(self._tape))
             self._effects[piece, member.name] = series
 
@@ -194,7 +201,7 @@ class Record:
     def deleted(self, piece: str) -> None:
         """A piece was deleted: another one of its name shows its values from the beginning."""
         self.closed(piece)
-        for key in [key for key in self._effects if key[0] == piece]:
+        for key in [key for key in self._effects if key[0].partition("@")[0] == piece]:
             del self._effects[key]
         eid = -len(self._tape) - 1
         self._written_before = {at for at in self._written_before if at[0] != piece}
@@ -213,7 +220,7 @@ class Record:
             return
         series.shown.append((len(self._tape), values))
         try:
-            check_whole(self.naive, piece, effect, values)
+            check_whole(self.naive, piece.partition("@")[0], effect, values)
         except Mismatch as mismatch:
             self._mixes.append(mismatch)
 

@@ -8,6 +8,8 @@ from dataclasses import replace
 from typing import Final
 
 from tests.simulation.programs.description import (
+    ANN,
+    WINDOWS,
     By,
     Offline,
     Online,
@@ -148,8 +150,9 @@ def _possible(program: Program, steps: tuple[Step, ...]) -> tuple[Step, ...]:
     pieces = {piece.name for piece in program.pieces}
     kept: list[Step] = []
     watched: set[int] = set()
-    stopped: set[str] = set()
+    stopped = {(window, piece) for window in WINDOWS if window != ANN for piece in pieces}
     for step in steps:
+        window = step.user if isinstance(step, By) else ANN
         match step.step if isinstance(step, By) else step:
             case Send(piece=piece, handler=handler):
                 if (piece, handler) in members:
@@ -170,13 +173,17 @@ def _possible(program: Program, steps: tuple[Step, ...]) -> tuple[Step, ...]:
                 if left:
                     kept.append(replace(step, step=smaller) if isinstance(step, By) else smaller)
             case Open(piece=piece):
-                if piece in stopped:
-                    stopped.discard(piece)
+                if (window, piece) in stopped:
+                    stopped.discard((window, piece))
                     kept.append(step)
-            case Stop(piece=piece) | Remake(piece=piece):
-                if piece in pieces - stopped:
+            case Stop(piece=piece):
+                if piece in pieces and (window, piece) not in stopped:
                     kept.append(step)
-                    stopped |= {piece} if isinstance(step, Stop) else set()
+                    stopped.add((window, piece))
+            case Remake(piece=piece):
+                if piece in pieces and (ANN, piece) not in stopped:
+                    kept.append(step)
+                    stopped |= {(each, piece) for each in WINDOWS if each != ANN}
             case Rest():
                 kept.append(step)
     return tuple(kept)
