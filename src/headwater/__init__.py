@@ -78,9 +78,9 @@ if TYPE_CHECKING:
     from headwater.pieces.order_keys import between
     from headwater.pieces.piece import Context, Link, Piece, link
     from headwater.runtime.api.entry_points import connect, open, run
-    from headwater.runtime.api.policy import Policy
     from headwater.runtime.api.runtime import Runtime
     from headwater.runtime.api.space import Space
+    from headwater.runtime.core.policy import Policy
     from headwater.runtime.events.table import IntentRow
     from headwater.runtime.pieces.lifecycle import Page
 
@@ -206,7 +206,7 @@ _HOMES = {
     "Page": "headwater.runtime.pieces.lifecycle",
     "connect": "headwater.runtime.api.entry_points",
     "open": "headwater.runtime.api.entry_points",
-    "Policy": "headwater.runtime.api.policy",
+    "Policy": "headwater.runtime.core.policy",
     "IntentRow": "headwater.runtime.events.table",
     "run": "headwater.runtime.api.entry_points",
     "Runtime": "headwater.runtime.api.runtime",

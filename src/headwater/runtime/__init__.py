@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from headwater.reactions.retry_rules import Rule, Rules
     from headwater.reactions.traces import Attempt
     from headwater.runtime.api.entry_points import served
-    from headwater.runtime.api.policy import Policy
     from headwater.runtime.api.runtime import Runtime
     from headwater.runtime.api.space import Space
     from headwater.runtime.channel.backend import Attachment, Embedded, Remote
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from headwater.runtime.channel.transport import Connection, Heard, Lost, Transport
     from headwater.runtime.channel.websocket import WebSocket
     from headwater.runtime.core.core import Core
+    from headwater.runtime.core.policy import Policy
     from headwater.runtime.events.outbox import Outbox
     from headwater.runtime.writing.retry import RetryPolicy, Writer
 
@@ -65,7 +65,7 @@ __getattr__ = load_on_use(
         "Embedded": "headwater.runtime.channel.backend",
         "Remote": "headwater.runtime.channel.backend",
         "served": "headwater.runtime.api.entry_points",
-        "Policy": "headwater.runtime.api.policy",
+        "Policy": "headwater.runtime.core.policy",
         "Reception": "headwater.runtime.channel.handshake",
         "Runtime": "headwater.runtime.api.runtime",
         "Space": "headwater.runtime.api.space",

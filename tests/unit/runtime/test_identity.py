@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headwater.runtime.resume.identity import changes, kind_of, with_kinds
+from headwater.runtime.pieces.identity import changes, kind_of, with_kinds
 from tests.unit.pieces.test_fingerprint_changes import SHOP, of
 
 

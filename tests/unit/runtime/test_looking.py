@@ -209,7 +209,7 @@ def test_nothing_is_settled_while_a_reader_waits_for_its_time(options: dict[str,
 
 
 def rt_register(timed: Timed, fn: Callable[[], object], **options: Any) -> Any:
-    from headwater.runtime.api.nodes import register  # noqa: PLC0415 (the shell's registration without its loop)
+    from headwater.runtime.core.nodes import register  # noqa: PLC0415 (the shell's registration without its loop)
 
     given = {"debounce_ms": 0.0, "throttle_ms": 0.0, **options}
     return register(

@@ -18,9 +18,9 @@ from typing import Any, Generic, TypeVar
 from weakref import WeakSet
 
 from headwater.errors import AuthoringError
-from headwater.runtime.api.policy import Policy
 from headwater.runtime.api.runtime import Runtime
 from headwater.runtime.channel.backend import Attachment
+from headwater.runtime.core.policy import Policy
 
 __all__ = ["Opening", "connect", "open", "run"]
 

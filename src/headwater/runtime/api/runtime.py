@@ -26,8 +26,6 @@ from headwater.pieces.piece import Piece
 from headwater.reactions.drain import Pace
 from headwater.replica.detached import Detached
 from headwater.replica.replica import Replica
-from headwater.runtime.api.nodes import Kind, NodeHandle, register
-from headwater.runtime.api.policy import Policy
 from headwater.runtime.api.reactions import Reactions
 from headwater.runtime.api.space import Space
 from headwater.runtime.api.threads import Calls, called_here, check_function
@@ -35,6 +33,8 @@ from headwater.runtime.channel.backend import Alone, Attachment, Embedded, Remot
 from headwater.runtime.channel.channel import Attached
 from headwater.runtime.core.core import Core
 from headwater.runtime.core.local_space import LocalSpace
+from headwater.runtime.core.nodes import Kind, NodeHandle, register
+from headwater.runtime.core.policy import Policy
 from headwater.runtime.core.tick_drivers import ByAsyncio
 from headwater.runtime.core.waiting import Tasks
 from headwater.runtime.events.outbox import Outbox

@@ -37,7 +37,7 @@ from headwater.runtime.events.event_rows import minted
 
 if TYPE_CHECKING:
     from headwater.replica.transaction import Transaction
-    from headwater.runtime.api.policy import Policy
+    from headwater.runtime.core.policy import Policy
     from headwater.runtime.events.event import Event
     from headwater.runtime.pieces.registry import Pieces
 

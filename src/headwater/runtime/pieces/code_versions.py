@@ -33,7 +33,7 @@ from headwater.pieces.declarations import (
 from headwater.pieces.fingerprints.fingerprint import Fingerprint, Fingerprinter
 from headwater.pieces.piece import Piece
 from headwater.runtime.pieces.fold.fold import Folding
-from headwater.runtime.resume.identity import KEYS
+from headwater.runtime.pieces.identity import KEYS
 
 if TYPE_CHECKING:
     from headwater.cells.handle import Input

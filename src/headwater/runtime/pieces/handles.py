@@ -28,9 +28,9 @@ from headwater.pieces.declarations import (
 from headwater.pieces.handles import Computed, Effect, Handler, Reaction
 from headwater.pieces.names import document_id
 from headwater.replica.document import NOT_HERE, Document
-from headwater.runtime.api.nodes import encoder
+from headwater.runtime.core.nodes import encoder
+from headwater.runtime.pieces.identity import Part, part_of
 from headwater.runtime.pieces.inputs import Narrow
-from headwater.runtime.resume.identity import Part, part_of
 from headwater.scheduler.node import Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
 

@@ -34,8 +34,8 @@ from headwater.scheduler.registry import NodeSpec
 
 if TYPE_CHECKING:
     from headwater.runtime.pieces.children.coordinator import Coordinator
+    from headwater.runtime.pieces.identity import Part
     from headwater.runtime.pieces.registry import Pieces
-    from headwater.runtime.resume.identity import Part
     from headwater.runtime.resume.lookup import Phase
 
 

@@ -27,7 +27,7 @@ from headwater.data.value import ABSENT
 from headwater.errors import AbsentError
 from headwater.pieces.handles import Computed, Failed, Pending, Ready, Resource
 from headwater.replica.document import NOT_HERE
-from headwater.runtime.api.nodes import encoder
+from headwater.runtime.core.nodes import encoder
 from headwater.scheduler.node import Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
 

@@ -32,9 +32,9 @@ from headwater.protocol.observations import MOST_AWAKE, WHOLE, About, Footprint,
 from headwater.replica.document import Document
 from headwater.runtime.pieces.code_versions import with_children
 from headwater.runtime.pieces.handles import WHILE_OPEN
+from headwater.runtime.pieces.identity import KEYS, Key, name_of
 from headwater.runtime.pieces.idle import homes_of, nodes_of
 from headwater.runtime.resume.fingerprint import Codes, given_to, inputs_of, owner_of
-from headwater.runtime.resume.identity import KEYS, Key, name_of
 from headwater.scheduler.node import CLEAN, Node
 from headwater.scheduler.persistence import Account
 

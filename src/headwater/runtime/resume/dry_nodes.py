@@ -40,10 +40,10 @@ from headwater.replica.feed import Kind, Notification
 from headwater.replica.replica import Replica
 from headwater.runtime.api.runtime import Runtime
 from headwater.runtime.core.local_space import LocalSpace
+from headwater.runtime.pieces.identity import Key, Part
 from headwater.runtime.pieces.records import RECORD, Record, class_named
 from headwater.runtime.resume import writers
 from headwater.runtime.resume.fingerprint import Codes, about, owner_of
-from headwater.runtime.resume.identity import Key, Part
 from headwater.runtime.resume.resume import Resuming
 from headwater.scheduler.node import Node, NodeKind
 from headwater.scheduler.persistence import standing_on

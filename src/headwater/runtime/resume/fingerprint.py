@@ -30,9 +30,9 @@ from headwater.pieces.piece import Piece
 from headwater.protocol.observations import About, NodeKey
 from headwater.replica.document import NOT_HERE, Document
 from headwater.runtime.pieces.code_versions import described, with_children
+from headwater.runtime.pieces.identity import KEYS, Part, row_of, with_kinds
 from headwater.runtime.pieces.inputs import HANDLER, Narrow, written
 from headwater.runtime.pieces.records import RECORD, class_named
-from headwater.runtime.resume.identity import KEYS, Part, row_of, with_kinds
 from headwater.runtime.resume.writers import DERIVED
 
 if TYPE_CHECKING:

@@ -72,9 +72,9 @@ from headwater.replica.document import NOT_HERE, Document
 from headwater.runtime.channel.backend import Embedded
 from headwater.runtime.pieces.code_versions import with_children
 from headwater.runtime.pieces.handles import show, shown_as
+from headwater.runtime.pieces.identity import Key, named, row_of
 from headwater.runtime.pieces.idle import homes_of, nodes_of
 from headwater.runtime.resume import clean_pieces
-from headwater.runtime.resume.identity import Key, named, row_of
 from headwater.scheduler.introspection.causes import ASLEEP, Explanation
 from headwater.scheduler.node import CLEAN, Node, NodeKind
 

@@ -18,8 +18,8 @@ from headwater.errors import HeadwaterError, LoadError
 from headwater.protocol.messages import Looks, Seen
 from headwater.protocol.observations import NodeKey, Observations, Observed, QueryNodes
 from headwater.replica.document import Document
+from headwater.runtime.pieces.identity import Key, Part
 from headwater.runtime.resume.foreign_reads import Known
-from headwater.runtime.resume.identity import Key, Part
 from headwater.scheduler.node import Node
 
 if TYPE_CHECKING:

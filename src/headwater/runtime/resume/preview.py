@@ -18,9 +18,9 @@ from headwater.pieces.declarations import HandlerMember, ReactionMember
 from headwater.pieces.names import document_id
 from headwater.protocol.observations import BETWEEN, NodeKey, Observed
 from headwater.runtime.api.runtime import Runtime
+from headwater.runtime.pieces.identity import changes, kind_of
 from headwater.runtime.pieces.records import RECORD, Record
 from headwater.runtime.resume.dry_nodes import Standing, Stood, stand_in
-from headwater.runtime.resume.identity import changes, kind_of
 from headwater.scheduler.node import NodeKind
 
 __all__ = ["CLEAN", "CODE", "Judged", "Known", "Preview", "fates_of", "label_of", "preview", "put_up"]

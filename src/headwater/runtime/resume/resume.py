@@ -32,11 +32,11 @@ from headwater.protocol.observations import (
 from headwater.replica.document import NOT_HERE, Document
 from headwater.replica.replica import Replica
 from headwater.runtime.pieces.code_versions import with_children
+from headwater.runtime.pieces.identity import Part, row_of
 from headwater.runtime.pieces.idle import nodes_of
 from headwater.runtime.resume import writers
 from headwater.runtime.resume.fingerprint import Codes, about, have_given
 from headwater.runtime.resume.foreign_reads import WRITTEN_THERE, Elsewhere
-from headwater.runtime.resume.identity import Part, row_of
 from headwater.runtime.resume.lazy_resume import Sleeping
 from headwater.runtime.resume.lookup import PAGE, Asking, Batch, Entered, Phase, key_of
 from headwater.scheduler.node import Node, Remembered

@@ -22,8 +22,8 @@ from headwater.data.value import ABSENT, MaybeValue, freeze, lookup
 from headwater.errors import AuthoringError
 from headwater.replica.document import NOT_HERE, Document
 from headwater.runtime.api.runtime import Runtime
+from headwater.runtime.pieces.identity import kind_of
 from headwater.runtime.resume.dry_nodes import Read, Standing, Stood, stand_in
-from headwater.runtime.resume.identity import kind_of
 from headwater.runtime.resume.preview import CLEAN, Known, fates_of, label_of, put_up
 from headwater.scheduler.failures import INTERRUPTS
 from headwater.scheduler.node import Node, NodeKind

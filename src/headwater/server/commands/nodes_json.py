@@ -40,7 +40,7 @@ from headwater.protocol.observations import (
     QueryCurrent,
     QueryObservations,
 )
-from headwater.runtime.resume.identity import kind_of
+from headwater.runtime.pieces.identity import kind_of
 from headwater.runtime.resume.preview import label_of
 from headwater.server.commands.foreign_reads import ForeignReads, ForeignVerdict, spaces_of, undecided
 

@@ -26,16 +26,16 @@ from headwater.pieces.handles import Computed
 from headwater.pieces.names import child_name
 from headwater.pieces.piece import Piece
 from headwater.replica.document import NOT_HERE
-from headwater.runtime.api.nodes import encoder
+from headwater.runtime.core.nodes import encoder
 from headwater.runtime.events.freshness import Handled
 from headwater.runtime.pieces.children.elements import keys_of
 from headwater.runtime.pieces.children.handles import ONLY, Child_, Each_
 from headwater.runtime.pieces.children.prefetch import Listing
 from headwater.runtime.pieces.children.restore import kept_by, remade
+from headwater.runtime.pieces.identity import KEYS, Part, row_of
 from headwater.runtime.pieces.idle import nodes_of
 from headwater.runtime.pieces.inputs import described, same_inputs
 from headwater.runtime.resume import resume
-from headwater.runtime.resume.identity import KEYS, Part, row_of
 from headwater.scheduler.node import Node, NodeKind
 from headwater.scheduler.registry import NodeSpec
 from headwater.scheduler.runner import Runner

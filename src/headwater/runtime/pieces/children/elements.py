@@ -23,7 +23,7 @@ from headwater.data.value import ABSENT, MaybeValue, equal, freeze
 from headwater.errors import AbsentError, AuthoringError
 from headwater.pieces.handles import Computed
 from headwater.replica.document import Document
-from headwater.runtime.resume.identity import KEYS, Part
+from headwater.runtime.pieces.identity import KEYS, Part
 from headwater.scheduler.node import NodeKind
 from headwater.scheduler.registry import NodeSpec
 

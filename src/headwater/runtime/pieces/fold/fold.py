@@ -22,9 +22,9 @@ from headwater.errors import AuthoringError
 from headwater.pieces.declarations import GivenMember
 from headwater.pieces.handles import Computed
 from headwater.pieces.types import instead
-from headwater.runtime.api.nodes import encoder
+from headwater.runtime.core.nodes import encoder
 from headwater.runtime.pieces.fold.checkpoint import Folded, same
-from headwater.runtime.resume.identity import part_of
+from headwater.runtime.pieces.identity import part_of
 from headwater.scheduler.node import NodeKind
 from headwater.scheduler.registry import NodeSpec
 
