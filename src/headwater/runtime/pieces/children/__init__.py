@@ -1,6 +1,6 @@
 """Children of a piece: `each` and `child`.
 
-Start with `coordinator.py`: one node reads the keys, one row per key keeps a child. `elements.py` reads keys and elements
-of the source, `handles.py` has the handles that authors use, `restore.py` makes a child from its stored observation,
-`prefetch.py` requests the documents of siblings together.
+Start with `coordinator.py`: one node reads the keys, one row per key keeps a child. `elements.py` reads keys and
+elements of the source, `handles.py` has the handles that authors use, `restore.py` makes a child from its stored
+observation, `prefetch.py` requests the documents of siblings together.
 """
