@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from headwater.protocol.command_messages import DESK_PATH
+from headwater.protocol.command_messages import COMMAND_PATH
 from headwater.server import DEFAULT_SERVER_LIMITS, Server, new_token
 from tests.aid.serving import SPACE, WITHIN_S, page, place, serving, threads_that_call
 
@@ -82,7 +82,7 @@ def test_client_that_closes_after_its_request_reads_why_a_long_body_is_refused(t
             host, port = server.address
             headers = {"Authorization": f"Bearer {new_token(tmp_path, 'ann', ttl_s=60)}"}
             body = b"x" * 32_000_000
-            asked = urllib.request.Request(f"http://{host}:{port}{DESK_PATH}", body, headers, method="POST")
+            asked = urllib.request.Request(f"http://{host}:{port}{COMMAND_PATH}", body, headers, method="POST")
             with pytest.raises(urllib.error.HTTPError) as caught:
                 await asyncio.to_thread(urllib.request.urlopen, asked, timeout=WITHIN_S)  # says "Connection: close"
             with caught.value as error:

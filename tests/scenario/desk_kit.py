@@ -7,7 +7,7 @@ import json
 from http.client import HTTPConnection
 from typing import Any
 
-from headwater.protocol.command_messages import DESK_PATH
+from headwater.protocol.command_messages import COMMAND_PATH
 from headwater.server import Server
 
 
@@ -23,7 +23,7 @@ async def ask(
         headers |= {"authorization": f"Bearer {token}"} if token else {}
         headers |= {"origin": origin} if origin else {}
         body = question if isinstance(question, bytes) else json.dumps(question).encode()
-        connection.request("POST", DESK_PATH, body, headers)
+        connection.request("POST", COMMAND_PATH, body, headers)
         response = connection.getresponse()
         try:
             return response.status, response.read().decode()

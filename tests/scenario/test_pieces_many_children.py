@@ -52,7 +52,7 @@ class Row(Piece, name="tests.many.Row"):
         raise ValueError("nobody asked for it")
 
 
-class Twig(Piece, name="tests.many.Twig"):
+class TrieNode(Piece, name="tests.many.TrieNode"):
     n: Input[int] = given()
 
     @child
@@ -64,8 +64,8 @@ class Tree(Piece, name="tests.many.Tree"):
     cells: Cell[Mapping[str, int]] = cell(default={})
 
     @each(cells)
-    def twigs(self, n: Cell[int]) -> Twig:
-        return Twig(n=n)
+    def twigs(self, n: Cell[int]) -> TrieNode:
+        return TrieNode(n=n)
 
     @computed
     def leaves(self) -> int:

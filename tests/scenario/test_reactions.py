@@ -75,7 +75,7 @@ class Cart(Piece):
 
 
 def name_of_charge() -> str:
-    return f"{Cart.__outline__.name}.charge"
+    return f"{Cart.__schema__.name}.charge"
 
 
 def test_what_a_reaction_returns_is_handled_with_the_acknowledgement_once() -> None:

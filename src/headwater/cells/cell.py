@@ -18,7 +18,7 @@ from headwater.cells.codec_base import TypeCodec
 from headwater.cells.containers import FrozensetCodec, TupleCodec
 from headwater.cells.handle import Input, Site
 from headwater.cells.scalars import ConstrainedCodec, FloatCodec, IntCodec
-from headwater.cells.typed_path import Astray, Root, fill, is_required, known_places
+from headwater.cells.typed_path import BrokenLinkError, Root, fill, is_required, known_places
 from headwater.data.address import Depth, Link, doc_text
 from headwater.data.patch import Patch
 from headwater.data.patch_kinds import Kind, PatchError
@@ -71,11 +71,11 @@ class Cell(Input[T]):
 
     def update(self, fn: Callable[[T], T], /, *, group: object | None = None) -> None:
         """Read, change and replace. Outside a run it is done again if somebody else was faster."""
-        self._act(lambda: self._set(fn(self.get())), group)
+        self._run_or_write(lambda: self._set(fn(self.get())), group)
 
     def delete(self, *, group: object | None = None) -> None:
         """Remove it. Nothing happens if nothing is there."""
-        self._act(self._delete, group)
+        self._run_or_write(self._delete, group)
 
     # ---- intents -----------------------------------------------------------------------------------
 
@@ -86,7 +86,7 @@ class Cell(Input[T]):
         element = self._element("push", TupleCodec)
         raw = tuple(element.encode(item, self._path) for item in items)
         if raw or keep is not None:
-            self._act(lambda: self._intend("append", (raw, keep), ()), group)
+            self._run_or_write(lambda: self._apply_intent("append", (raw, keep), ()), group)
 
     @overload
     def add(self: Cell[frozenset[E]], item: E, /, *, group: object | None = None) -> None: ...
@@ -96,7 +96,7 @@ class Cell(Input[T]):
         """Append what is not there yet, in whatever form it was stored. Merges with what others add."""
         element = self._element("add", TupleCodec, FrozensetCodec)
         raw = element.encode(item, self._path)
-        self._act(lambda: self._intend("add_unique", self._forms(element, raw)[-1], ()), group)
+        self._run_or_write(lambda: self._apply_intent("add_unique", self._stored_forms(element, raw)[-1], ()), group)
 
     @overload
     def discard(self: Cell[frozenset[E]], item: E, /, *, group: object | None = None) -> None: ...
@@ -106,7 +106,7 @@ class Cell(Input[T]):
         """Take out every element that is equal, in whatever form it was stored. Merges with what others discard."""
         element = self._element("discard", TupleCodec, FrozensetCodec)
         raw = element.encode(item, self._path)
-        self._act(lambda: self._discard(element, raw), group)
+        self._run_or_write(lambda: self._discard(element, raw), group)
 
     @overload
     def increment(self: Cell[int], by: int = 1, /, *, group: object | None = None) -> None: ...
@@ -119,7 +119,7 @@ class Cell(Input[T]):
         if not isinstance(self._codec, (IntCodec, FloatCodec)):
             raise AuthoringError(f"increment needs a cell of int or float, {self!r} is {self._codec.expected}")
         raw = self._codec.encode(by, self._path)
-        self._act(lambda: self._intend("increment", raw, 0), group)
+        self._run_or_write(lambda: self._apply_intent("increment", raw, 0), group)
 
     def _element(self, what: str, *kinds: type) -> TypeCodec[Any]:
         codec = self._codec
@@ -135,7 +135,7 @@ class Cell(Input[T]):
 
     # ---- what is done inside a transaction ---------------------------------------------------------
 
-    def _act(self, act: Callable[[], None], group: object | None) -> None:
+    def _run_or_write(self, act: Callable[[], None], group: object | None) -> None:
         """In the open run, or in a transaction of its own."""
         if self._current.run is not None:
             act()
@@ -146,17 +146,17 @@ class Cell(Input[T]):
     def _set(self, value: T) -> None:
         try:
             site = self._find(None)
-        except (Astray, AccessError):
-            if not self.instead_of_link(value):
+        except (BrokenLinkError, AccessError):
+            if not self.replace_link(value):
                 raise
             return
         raw = self.memo().merge(site.value, value, site.path)
         self._fill(site, is_whole=True)
         self._write(site.document, Patch("add", site.path, raw))
         if type(raw) is dict:
-            self._read_back(site, raw)
+            self._read_unwritten_fields(site, raw)
 
-    def _read_back(self, site: Site, raw: Value) -> None:
+    def _read_unwritten_fields(self, site: Site, raw: Value) -> None:
         """Stand on the fields of a structured value that was set, as far as it is told without them.
 
         It is told as a difference by field: a field that is left out has to be, where it lands, what it is here.
@@ -168,7 +168,7 @@ class Cell(Input[T]):
             for path, depth in known_places(self._codec, raw, site.path):
                 transaction.saw(site.document.key, path, depth)
 
-    def instead_of_link(self, *value: T) -> bool:
+    def replace_link(self, *value: T) -> bool:
         """Inside a run: put a value, or nothing, in the place of a link that stands right here. False: none does.
 
         A link that cannot be followed is a value like any other: whoever may write here can replace it.
@@ -176,7 +176,7 @@ class Cell(Input[T]):
         document, path = self._document, self._path
         if lookup(self._root(document), path).__class__ is not Link:
             return False
-        self._touch(document, path, Depth.SHAPE)
+        self._record_read(document, path, Depth.SHAPE)
         if value:
             self._write(document, Patch("add", path, self._codec.encode(value[0], path)))
         else:
@@ -186,15 +186,15 @@ class Cell(Input[T]):
     def _delete(self) -> None:
         try:
             site = self._find(None)
-        except (Astray, AccessError):
-            if not self.instead_of_link():
+        except (BrokenLinkError, AccessError):
+            if not self.replace_link():
                 raise
             return
         if site.value is ABSENT:
             # Not there as far as anybody knows: that is something it stands on.
-            self._touch(site.document, site.path, Depth.SHAPE)
-            self._stand_on_absence(site)
-            if self._root_ is None or site.cell is None or self._otherwise(site) is ABSENT:
+            self._record_read(site.document, site.path, Depth.SHAPE)
+            self._depend_on_absence(site)
+            if self._root_ is None or site.cell is None or self._value_or_default(site) is ABSENT:
                 return
         if self._root_ is not None and site.cell is not None:
             cell = lookup(self._root(site.document), site.path[: site.cell])
@@ -208,26 +208,26 @@ class Cell(Input[T]):
                 return  # It is the default of its own field, which every record has.
         self._write(site.document, Patch("remove", site.path, None))
 
-    def _intend(self, kind: Kind, arg: Value, start: Value) -> None:
+    def _apply_intent(self, kind: Kind, arg: Value, start: Value) -> None:
         """An intent stands on what a reader would see. What it would start from anyway need not be put there."""
         site = self._find(None)
         self._fill(site, is_whole=False, start=start)
         if kind == "remove_value" and lookup(self._root(site.document), site.path) is ABSENT:
-            self._stand_on_absence(site)  # There is nothing to take it out of, and nothing to make for that.
+            self._depend_on_absence(site)  # There is nothing to take it out of, and nothing to make for that.
             return
         self._write(site.document, Patch(kind, site.path, arg))
 
-    def _stand_on_absence(self, site: Site) -> None:
+    def _depend_on_absence(self, site: Site) -> None:
         """Something is to be taken away that is not there: so it is where this lands, or it is done again."""
         run = self._current.run
         if run is not None and run.transaction is not None:
             run.transaction.stand_on_absence(site.document.key, site.path)
 
     def _discard(self, element: TypeCodec[Any], raw: Value) -> None:
-        for form in self._forms(element, raw):
-            self._intend("remove_value", form, ())
+        for form in self._stored_forms(element, raw):
+            self._apply_intent("remove_value", form, ())
 
-    def _forms(self, element: TypeCodec[Any], raw: Value) -> list[Value]:
+    def _stored_forms(self, element: TypeCodec[Any], raw: Value) -> list[Value]:
         """An element as it would be stored, then each other form of it that is: another version's reads the same."""
         forms, stored = [raw], self._find(None).value
         if type(stored) is tuple:
@@ -248,7 +248,7 @@ class Cell(Input[T]):
         if site.value is not ABSENT or (is_whole and not site.path):
             return
         if site.cell is None:
-            self._check_way(site)
+            self._check_parents(site)
             return
         root = self._root_ or Root(self._codec, self._default)
         anchor, below = site.path[: site.cell], site.path[site.cell :]
@@ -256,22 +256,22 @@ class Cell(Input[T]):
         for path, value in filled.puts:
             if len(path) == len(below) and (is_whole or equal(value, start)):
                 continue
-            self._touch(site.document, anchor + path, Depth.SHAPE)  # Whoever makes it first wins.
+            self._record_read(site.document, anchor + path, Depth.SHAPE)  # Whoever makes it first wins.
             self._write(site.document, Patch("add", anchor + path, value))
         if filled.reached < len(below):
-            raise self._no_way(site, len(anchor) + filled.reached)
+            raise self._nothing_above(site, len(anchor) + filled.reached)
         if anchor:
-            self._check_way(site)
+            self._check_parents(site)
 
-    def _check_way(self, site: Site) -> None:
+    def _check_parents(self, site: Site) -> None:
         """Everything above a place has to be there: nothing implies it."""
         root = self._root(site.document)
         for steps in range(len(site.path)):
             if lookup(root, site.path[:steps]) is ABSENT:
-                raise self._no_way(site, steps)
+                raise self._nothing_above(site, steps)
 
-    def _no_way(self, site: Site, steps: int) -> AbsentError:
-        self._touch(site.document, site.path[:steps], Depth.SHAPE)
+    def _nothing_above(self, site: Site, steps: int) -> AbsentError:
+        self._record_read(site.document, site.path[:steps], Depth.SHAPE)
         where = doc_text(site.document.key, site.path[:steps])
         return AbsentError(f"{self!r} cannot be written, because nothing is at {where}: write that first")
 

@@ -15,7 +15,7 @@ from headwater.cells.handle_base import NotAValue
 from headwater.cells.open_run import Run
 from headwater.cells.runtime_port import Host, Subscription
 from headwater.cells.selector import step
-from headwater.cells.typed_path import Astray, Root, deciding, descend, fill, reached
+from headwater.cells.typed_path import BrokenLinkError, Root, count_stored_steps, deciding_places, descend, fill
 from headwater.cells.view import open_view
 from headwater.data.address import Depth, Link, doc_text
 from headwater.data.path import Path
@@ -146,7 +146,7 @@ class Input(NotAValue, Generic[T_co]):
                     run.place = place + 1
                 else:
                     if self._maker is not None or self._document.writers:
-                        self._wake()
+                        self._wake_writers()
                     self._spot = run.miss(spot)
             if run.overlay is None:
                 raw = self._document.value
@@ -158,18 +158,18 @@ class Input(NotAValue, Generic[T_co]):
 
     def exists(self) -> bool:
         """Whether something is there. Inside a run this subscribes to that, not to what it is."""
-        self._wake()
-        self._touch(self._document, self._path, Depth.SHAPE)
-        return self._otherwise(self._find(Depth.SHAPE)) is not ABSENT
+        self._wake_writers()
+        self._record_read(self._document, self._path, Depth.SHAPE)
+        return self._value_or_default(self._find(Depth.SHAPE)) is not ABSENT
 
     def view(self) -> Any:
         """A lazy, read-only look: inside a run, only what is touched is read."""
-        self._wake()
+        self._wake_writers()
         site = self._find(None)
         document, path, stored, _ = site
         if stored is ABSENT:
-            self._touch(document, path, Depth.SHAPE)
-        raw = self._otherwise(site)
+            self._record_read(document, path, Depth.SHAPE)
+        raw = self._value_or_default(site)
         if raw is ABSENT:
             raise self._absent()
         current, run = self._current, self._current.run
@@ -181,13 +181,13 @@ class Input(NotAValue, Generic[T_co]):
                 return
             if now is not run or now.number != number:
                 raise AuthoringError(f"this view of {self!r} was opened outside this run: call view() inside it")
-            now.look(Spot(document, where, depth))
-            there = len(path) + reached(stored, where[len(path) :])
+            now.record_read(Spot(document, where, depth))
+            there = len(path) + count_stored_steps(stored, where[len(path) :])
             if there < len(where) and stored is not ABSENT:
                 # It is not stored, and may be implied: as long as what it would be in is there, and nothing nearer.
-                now.look(Spot(document, (*where[:there], OBJECT), Depth.SHAPE))
+                now.record_read(Spot(document, (*where[:there], OBJECT), Depth.SHAPE))
                 if there + 1 < len(where):
-                    now.look(Spot(document, where[: there + 1], Depth.SHAPE))
+                    now.record_read(Spot(document, where[: there + 1], Depth.SHAPE))
 
         return open_view(self._codec, raw, path, touch)
 
@@ -195,7 +195,7 @@ class Input(NotAValue, Generic[T_co]):
         site = self._find(Depth.DEEP)
         raw = site.value
         if raw is ABSENT:
-            raw = self._otherwise(site)
+            raw = self._value_or_default(site)
             if raw is ABSENT:
                 if default is _RAISE:
                     raise self._absent()
@@ -208,7 +208,7 @@ class Input(NotAValue, Generic[T_co]):
             memo = self.memo()
         return memo.decode(raw, self._path)
 
-    def read_of(self, root: MaybeValue) -> Any:
+    def value_in(self, root: MaybeValue) -> Any:
         """What it read when its document was this. ABSENT: nothing; LookupError: the document alone does not tell."""
         at_link, raw = _walk(root, self._path)
         if at_link is not None and not (at_link == len(self._path) and self._holds_links()):
@@ -219,7 +219,7 @@ class Input(NotAValue, Generic[T_co]):
             raise LookupError("it was implied")
         return ABSENT
 
-    def _otherwise(self, site: Site) -> MaybeValue:
+    def _value_or_default(self, site: Site) -> MaybeValue:
         """What a place reads as: what is stored, or a default of the cell or of a field on the way."""
         if site.value is not ABSENT:
             return site.value
@@ -228,8 +228,8 @@ class Input(NotAValue, Generic[T_co]):
         anchor, below = site.path[: site.cell], site.path[site.cell :]
         stored = lookup(self._root(site.document), anchor)
         if self._current.run is not None:
-            for place, depth in deciding(self._root_, stored, below):
-                self._touch(site.document, anchor + place, depth)
+            for place, depth in deciding_places(self._root_, stored, below):
+                self._record_read(site.document, anchor + place, depth)
         return fill(self._root_, stored, below).value
 
     # ---- where it is -------------------------------------------------------------------------------
@@ -256,16 +256,18 @@ class Input(NotAValue, Generic[T_co]):
             at_link, value = _walk(root, path)
             if at_link is None or (at_link == len(path) and self._holds_links()):
                 if depth is not None:
-                    self._touch(document, path, depth)
+                    self._record_read(document, path, depth)
                 return Site(document, path, value, cell)
             here = (document, path[:at_link])
-            self._touch(*here, Depth.SHAPE)
+            self._record_read(*here, Depth.SHAPE)
             is_circle = here in hops
             hops.append(here)
             if is_circle or len(hops) > MAX_HOPS:
                 way = " -> ".join(doc_text(each.key, at) for each, at in hops[-8:])
                 problem = "round in circles" if is_circle else "too far"
-                raise Astray(f"links go {problem}: {way}. Let one of them point elsewhere: set() where it stands.")
+                raise BrokenLinkError(
+                    f"links go {problem}: {way}. Let one of them point elsewhere: set() where it stands."
+                )
             link = lookup(root, path[:at_link])
             assert type(link) is Link
             document, target = self._host.resolve(document, link)
@@ -273,18 +275,18 @@ class Input(NotAValue, Generic[T_co]):
             cell = None if cell is None or at_link > cell else len(target) + cell - at_link
             path = target + path[at_link:]
 
-    def made_by(self, maker: Callable[[], object]) -> None:
+    def set_maker(self, maker: Callable[[], object]) -> None:
         """Who has what it reads computed, should nobody do so when a run looks: those who rest are let go."""
         self._maker = maker
 
-    def _wake(self) -> None:
+    def _wake_writers(self) -> None:
         run = self._current.run
         if run is not None:
             if self._maker is not None and not self._document.writers:
                 self._maker()
             run.prepare(self._document)
 
-    def leads_to(self) -> Document:
+    def resolve_document(self) -> Document:
         """The document that it reads in the end: its own, unless a link on its way leads elsewhere."""
         return self._find(None).document
 
@@ -306,7 +308,7 @@ class Input(NotAValue, Generic[T_co]):
         run.tracker.absent(run, document)
         raise AssertionError("the attempt was stopped")  # pragma: no cover
 
-    def _touch(self, document: Document, path: Path, depth: Depth) -> None:
+    def _record_read(self, document: Document, path: Path, depth: Depth) -> None:
         run = self._current.run
         if run is None:
             return
@@ -314,11 +316,11 @@ class Input(NotAValue, Generic[T_co]):
             if depth is Depth.SHAPE:
                 if self._shape is None:
                     self._shape = Spot(document, path, depth)
-                self._shape = run.look(self._shape)
+                self._shape = run.record_read(self._shape)
             else:
-                self._spot = run.look(self._spot)
+                self._spot = run.record_read(self._spot)
         else:
-            run.look(Spot(document, path, depth))
+            run.record_read(Spot(document, path, depth))
 
     def _absent(self) -> AbsentError:
         where = doc_text(self._document.key, self._path)

@@ -93,7 +93,7 @@ class Run:
             if foreseen is None or foreseen.document is not document:
                 self.prepares(self, document)
 
-    def look(self, spot: Spot) -> Spot:
+    def record_read(self, spot: Spot) -> Spot:
         """Note that a spot is read; the one to remember for the next time."""
         if spot.stamp != self.number:
             if self.reads[self.place] is spot:

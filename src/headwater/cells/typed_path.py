@@ -2,9 +2,9 @@
 
 `descend` finds the codec at a path: of an entry of a Mapping or a field of a record. `fill` finds the value that a
 place reads as when nothing is stored there: the default of the cell or of a field on the way. A write below an implied
-value has to store that value first; a write below a place that is neither stored nor implied is refused. `deciding`
-names the places whose content decides that value, and `known_places` those that a written value determines. Nothing is
-written here.
+value has to store that value first; a write below a place that is neither stored nor implied is refused.
+`deciding_places` names the places whose content decides that value, and `known_places` those that a written value
+determines. Nothing is written here.
 """
 
 from __future__ import annotations
@@ -22,10 +22,20 @@ from headwater.data.path import Path, path_text
 from headwater.data.value import ABSENT, MaybeValue, Value, equal, lookup
 from headwater.errors import AuthoringError
 
-__all__ = ["Astray", "Filled", "Root", "deciding", "descend", "fill", "is_required", "known_places", "reached"]
+__all__ = [
+    "BrokenLinkError",
+    "Filled",
+    "Root",
+    "count_stored_steps",
+    "deciding_places",
+    "descend",
+    "fill",
+    "is_required",
+    "known_places",
+]
 
 
-class Astray(AuthoringError):
+class BrokenLinkError(AuthoringError):
     """Links that lead nowhere."""
 
 
@@ -39,7 +49,7 @@ def descend(codec: TypeCodec[Any], path: Path) -> TypeCodec[Any]:
     return codec
 
 
-def reached(value: MaybeValue, path: Path) -> int:
+def count_stored_steps(value: MaybeValue, path: Path) -> int:
     """How many steps lead to something that is stored."""
     for steps, each in enumerate(path):
         value = lookup(value, (each,))
@@ -101,7 +111,7 @@ def fill(root: Root, raw: MaybeValue, path: Path) -> Filled:
     return Filled(at, tuple(puts), len(path))
 
 
-def deciding(root: Root, raw: MaybeValue, path: Path) -> list[tuple[Path, Depth]]:
+def deciding_places(root: Root, raw: MaybeValue, path: Path) -> list[tuple[Path, Depth]]:
     """The places that decide what something reads as that is not stored, and how much of them does.
 
     Nothing is at the place itself, and nothing may be there afterwards: what changes is whether it is implied, because

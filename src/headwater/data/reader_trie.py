@@ -14,12 +14,12 @@ from headwater.data.address import Depth, Link
 from headwater.data.path import Path
 from headwater.data.value import ABSENT, MaybeValue, Value, equal, same
 
-__all__ = ["NOBODY", "OBJECT", "Spot", "Twig", "detach", "match", "shape_differs"]
+__all__ = ["NO_READERS", "OBJECT", "Spot", "TrieNode", "detach", "match", "shape_differs"]
 
 
 OBJECT: Final = "\0object"
 """A step that leads to something in every object and nowhere else: what is there differs when one comes or goes."""
-NOBODY: Final[dict[object, None]] = {}
+NO_READERS: Final[dict[object, None]] = {}
 """The readers of a spot that nobody reads. Never written."""
 
 
@@ -32,23 +32,23 @@ class Spot:
         self.document = document
         self.path = path
         self.depth = depth
-        self.twig: Twig | None = None  # where it is in the trie
-        self.readers = NOBODY  # in the order in which they came; a table of its own from the first one on
+        self.twig: TrieNode | None = None  # where it is in the trie
+        self.readers = NO_READERS  # in the order in which they came; a table of its own from the first one on
         self.stamp = 0  # the number of the run that looked here last
 
     def __repr__(self) -> str:
         return f"<spot {self.document!r} {self.path} {self.depth.name.lower()}>"
 
 
-class Twig:
+class TrieNode:
     """One step of the trie: the spots here, and the way further down."""
 
     __slots__ = ("children", "deep", "parent", "shape", "step")
 
-    def __init__(self, parent: Twig | None = None, step: str | int = "") -> None:
+    def __init__(self, parent: TrieNode | None = None, step: str | int = "") -> None:
         self.parent = parent
         self.step = step
-        self.children: dict[str | int, Twig] | None = None
+        self.children: dict[str | int, TrieNode] | None = None
         self.deep: Spot | None = None
         self.shape: Spot | None = None
 
@@ -70,7 +70,7 @@ class Twig:
                 twig.children = {}
             below = twig.children.get(step)
             if below is None:
-                below = twig.children[step] = Twig(twig, step)
+                below = twig.children[step] = TrieNode(twig, step)
             twig = below
         if spot.depth is Depth.DEEP:
             twig.deep = spot
@@ -104,7 +104,7 @@ def detach(spot: Spot) -> None:
     if twig is None:
         return
     spot.twig = None
-    spot.readers = NOBODY
+    spot.readers = NO_READERS
     if twig.deep is spot:
         twig.deep = None
     elif twig.shape is spot:
@@ -116,7 +116,7 @@ def detach(spot: Spot) -> None:
         twig = above
 
 
-def match(root: Twig, before: MaybeValue, after: MaybeValue, touched: Iterable[Path] | None) -> list[Spot]:
+def match(root: TrieNode, before: MaybeValue, after: MaybeValue, touched: Iterable[Path] | None) -> list[Spot]:
     """The spots whose value differs: the whole of it for a deep one, keys, length or kind for a shape.
 
     `touched` names places that cover every difference; None: unknown, so that everything read is compared. Which
@@ -131,11 +131,11 @@ def match(root: Twig, before: MaybeValue, after: MaybeValue, touched: Iterable[P
     return list(found)
 
 
-def _along(twig: Twig, before: MaybeValue, after: MaybeValue, path: Path, found: dict[Spot, None]) -> None:
+def _along(twig: TrieNode, before: MaybeValue, after: MaybeValue, path: Path, found: dict[Spot, None]) -> None:
     """Down one path: whoever reads above it sees the difference, too; below its end everything is compared."""
-    passed: list[tuple[Twig, bool]] = []
-    at: Twig | None = twig
-    around: tuple[Twig | None, MaybeValue, MaybeValue] = (None, ABSENT, ABSENT)
+    passed: list[tuple[TrieNode, bool]] = []
+    at: TrieNode | None = twig
+    around: tuple[TrieNode | None, MaybeValue, MaybeValue] = (None, ABSENT, ABSENT)
     for step in path:
         if before is after:
             return
@@ -169,7 +169,7 @@ def _is_moved(before: MaybeValue, after: MaybeValue, path: Path) -> bool:
     return last != next(reversed(before)) or (last == path[-1] and _keys_differ(before, after))
 
 
-def _below(twig: Twig, before: MaybeValue, after: MaybeValue, found: dict[Spot, None]) -> None:
+def _below(twig: TrieNode, before: MaybeValue, after: MaybeValue, found: dict[Spot, None]) -> None:
     """Everything that is read at or below a place, compared."""
     waiting = [(twig, before, after)]
     while waiting:

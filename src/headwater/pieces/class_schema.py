@@ -34,12 +34,12 @@ from headwater.pieces.declarations import (
 from headwater.pieces.handles import Handler
 from headwater.pieces.names import class_name
 from headwater.pieces.signature import Signature
-from headwater.pieces.types import Elements, Given, Typing
+from headwater.pieces.types import Elements, Given, MemberTypes
 
 if TYPE_CHECKING:
     from headwater.pieces.piece import Piece
 
-__all__ = ["Outline"]
+__all__ = ["ClassSchema"]
 
 D = TypeVar("D", bound=Declaration)
 M = TypeVar("M", bound=Declaration)
@@ -47,7 +47,7 @@ T = TypeVar("T")
 RESERVED = ("ctx",)
 
 
-class Outline:
+class ClassSchema:
     """What is declared in a class and in those it derives from."""
 
     __slots__ = ("_is_known", "_kinds", "cls", "digests", "members", "name", "typing", "was")
@@ -65,13 +65,13 @@ class Outline:
         self.members: dict[str, Declaration] = {}
         self._kinds: dict[type[Declaration], list[Any]] = {}  # those of a kind, once they were asked for
         for base in reversed(cls.__mro__[1:]):
-            outline = vars(base).get("__outline__")
+            outline = vars(base).get("__schema__")
             self._inherit(base, {} if outline is None else outline.members)
         own = {each: made for each, made in vars(cls).items() if isinstance(made, Declaration)}
         self._check_own(own)
         self.members.update(own)
         self._check_stored()
-        self.typing = Typing(cls, around)
+        self.typing = MemberTypes(cls, around)
         waiting = False
         for each in own.values():
             try:
@@ -163,7 +163,7 @@ class Outline:
     def _inherit(self, base: type[Any], members: Mapping[str, Declaration]) -> None:
         """What a base declares, unless it cannot declare anything or another base has the name."""
         name = self.cls.__name__
-        if "__outline__" not in vars(base):
+        if "__schema__" not in vars(base):
             for each, made in vars(base).items():
                 if isinstance(made, Declaration):
                     raise AuthoringError(

@@ -97,7 +97,7 @@ class Declaration:
 
     def read_as(self) -> tuple[object, ...]:
         """The types that its value is read by. A class of pieces is one whose members the code may go on to."""
-        return () if self.home is None else self.home.__outline__.read_as(self)
+        return () if self.home is None else self.home.__schema__.read_as(self)
 
     def fault(self, problem: str, instead: str) -> AuthoringError:
         """The error for a declaration that cannot be."""

@@ -20,7 +20,7 @@ from headwater.pieces.members import cell, given, topic
 
 if TYPE_CHECKING:
     from headwater.clock import Random
-    from headwater.pieces.class_schema import Outline
+    from headwater.pieces.class_schema import ClassSchema
     from headwater.pieces.declarations import Declaration
 
 __all__ = ["Bound", "Context", "Link", "Piece", "link"]
@@ -53,20 +53,20 @@ class Piece:
     if TYPE_CHECKING:
         __bound__: Bound | None
         __inputs__: dict[str, Any]
-        __outline__: ClassVar[Outline]
+        __schema__: ClassVar[ClassSchema]
     else:
 
         def __init__(self, **inputs: Any) -> None:
             fill = object.__setattr__
             fill(self, "__bound__", None)
             fill(self, "__inputs__", inputs)
-            type(self).__outline__.check_inputs(inputs)
+            type(self).__schema__.check_inputs(inputs)
 
     def __init_subclass__(cls, *, name: str | None = None, was: str | None = None) -> None:
-        from headwater.pieces.class_schema import Outline  # noqa: PLC0415  # It knows the members, and they know pieces.
+        from headwater.pieces.class_schema import ClassSchema  # noqa: PLC0415  # It knows the members, and they know pieces.
 
         super().__init_subclass__()
-        cls.__outline__ = Outline(cls, name=name, was=was, around=sys._getframe(1).f_locals)
+        cls.__schema__ = ClassSchema(cls, name=name, was=was, around=sys._getframe(1).f_locals)
 
     @property
     def ctx(self) -> Context:

@@ -47,7 +47,7 @@ from headwater.pieces.declarations import (
 from headwater.pieces.handles import Handler
 from headwater.pieces.signature import Signature
 
-__all__ = ["Elements", "Given", "Typing"]
+__all__ = ["Elements", "Given", "MemberTypes"]
 
 
 _UNIONS: Final = (typing.Union, types.UnionType)
@@ -73,7 +73,7 @@ class Elements:
     pieces: tuple[type[Any], ...] = ()  # the classes of pieces that may be made
 
 
-class Typing:
+class MemberTypes:
     """What the annotations of one class say. Those of the classes it derives from are theirs to resolve."""
 
     __slots__ = ("_around", "_cls", "_known")
@@ -89,34 +89,34 @@ class Typing:
         self._around = {}
 
     def codec(self, member: Declaration) -> TypeCodec[Any]:
-        return self._once(member, "codec", Typing._codec)  # type: ignore[no-any-return]
+        return self._once(member, "codec", MemberTypes._codec)  # type: ignore[no-any-return]
 
     def types(self, member: EachMember | FoldMember) -> tuple[Any, Any]:
         """The types of what is gone over and of what comes out of it, as they were written; None: not at all."""
-        return self._once(member, "types", Typing._types)  # type: ignore[no-any-return]
+        return self._once(member, "types", MemberTypes._types)  # type: ignore[no-any-return]
 
     def read_as(self, member: Declaration) -> tuple[Any, ...]:
         """The types that the value of a member is read by. Of children these are their classes."""
-        return self._once(member, "read as", Typing._read_as)  # type: ignore[no-any-return]
+        return self._once(member, "read as", MemberTypes._read_as)  # type: ignore[no-any-return]
 
     def given(self, member: GivenMember) -> Given:
-        return self._once(member, "given", Typing._given)  # type: ignore[no-any-return]
+        return self._once(member, "given", MemberTypes._given)  # type: ignore[no-any-return]
 
     def signature(self, member: HandlerMember) -> Signature:
-        return self._once(member, "signature", Typing._signature)  # type: ignore[no-any-return]
+        return self._once(member, "signature", MemberTypes._signature)  # type: ignore[no-any-return]
 
     def elements(self, member: Declaration) -> Elements:
-        return self._once(member, "elements", Typing._elements)  # type: ignore[no-any-return]
+        return self._once(member, "elements", MemberTypes._elements)  # type: ignore[no-any-return]
 
-    def _once(self, member: Declaration, what: str, make: Callable[[Typing, Any], Any]) -> Any:
+    def _once(self, member: Declaration, what: str, make: Callable[[MemberTypes, Any], Any]) -> Any:
         found = self._known.get((member, what))
         if found is None:
             found = self._known[member, what] = make(self._home_of(member), member)
         return found
 
-    def _home_of(self, member: Declaration) -> Typing:
+    def _home_of(self, member: Declaration) -> MemberTypes:
         home = member.home
-        return self if home is None or home is self._cls else home.__outline__.typing
+        return self if home is None or home is self._cls else home.__schema__.typing
 
     def check_default(self, member: CellMember, codec: TypeCodec[Any]) -> None:
         try:

@@ -1,4 +1,4 @@
-"""What a command asks the process that serves a directory, and what it is told. JSON, one question a request.
+"""CommandName a command asks the process that serves a directory, and what it is told. JSON, one question a request.
 
 A question that cannot be answered is told why, and of which kind that is; everything else is the caller's to show.
 """
@@ -9,10 +9,10 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-__all__ = ["DESK_PATH", "Question", "Told", "What"]
+__all__ = ["COMMAND_PATH", "CommandAnswer", "CommandName", "CommandQuestion"]
 
-DESK_PATH: Final = "/v1/desk"
-What = Literal[
+COMMAND_PATH: Final = "/v1/desk"
+CommandName = Literal[
     "get",
     "set",
     "send",
@@ -31,7 +31,7 @@ What = Literal[
 ]
 
 
-class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class CommandQuestion(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One question. `place` is `PIECE.MEMBER#/path` or an address; the rest counts where it makes sense.
 
     `space` is empty where all of them are meant; `since` is the first seq to keep where history is given up. Of
@@ -39,7 +39,7 @@ class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     reactions, it is an object that says what is done.
     """
 
-    what: What
+    what: CommandName
     space: str
     place: str = ""
     value: Any = None
@@ -52,7 +52,7 @@ class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     after: str = ""
 
 
-class Told(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class CommandAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The answer: a JSON document, or why there is none."""
 
     answer: Any = None

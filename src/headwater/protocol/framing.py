@@ -20,7 +20,7 @@ unmask = apply_mask
 """The payload of a masked frame, given the four bytes before it."""
 
 
-def framed(payload: bytes, *, text: bool) -> bytes:
+def make_frame(payload: bytes, *, text: bool) -> bytes:
     """A message as a server sends it: one frame, not masked."""
     kind, length = TEXT if text else BINARY, len(payload)
     if length < 126:
@@ -30,7 +30,7 @@ def framed(payload: bytes, *, text: bool) -> bytes:
     return struct.pack("!BBQ", kind, 127, length) + payload
 
 
-def framed_masked(payload: bytes, mask: bytes, *, text: bool) -> bytes:
+def make_masked_frame(payload: bytes, mask: bytes, *, text: bool) -> bytes:
     """A message as a client sends it: one frame, under four bytes that nobody can foresee."""
     kind, length = TEXT if text else BINARY, len(payload)
     if length < 126:
@@ -42,7 +42,7 @@ def framed_masked(payload: bytes, mask: bytes, *, text: bool) -> bytes:
     return head + mask + apply_mask(payload, mask)
 
 
-def cut(data: bytes, at: int) -> tuple[int, int]:
+def find_frame(data: bytes, at: int) -> tuple[int, int]:
     """Where the payload of the frame at a place begins, and where the frame ends, which may be beyond the data.
 
     (0, 0): so little of it is here that nobody can tell.

@@ -15,7 +15,7 @@ from headwater.data.value import MAX_INT
 from headwater.protocol.commit import Commit, Operation
 from headwater.protocol.messages import DocChange, Own, Patched, Way
 
-NAMED_FROM: Final = 6
+NAMED_FROM_HOPS: Final = 6
 """Hops from which on a change says who wrote it: most never come that far, and names cost bytes."""
 
 AUTHORED: Final = Way(0)
@@ -26,27 +26,27 @@ class Ways(dict[DocKey, Way]):
     """How changes of others came, for each document the longest way. One that nobody knows is left out."""
 
 
-def patched_of(operation: Operation, seq: int, commit: Commit, session: str) -> Patched:
+def make_patched(operation: Operation, seq: int, commit: Commit, session: str) -> Patched:
     """What others are told of an operation of a session's commit."""
     provenance = commit.provenance
     way: Way | None = None
     if provenance.derived:
         hops = min(provenance.hops + 1, MAX_INT)
-        way = Way(hops, provenance.node, session) if hops >= NAMED_FROM else Way(hops)
+        way = Way(hops, provenance.node, session) if hops >= NAMED_FROM_HOPS else Way(hops)
     return Patched(operation.doc, seq, operation.patches, way)
 
 
-def ways_of(changes: Iterable[DocChange]) -> Ways:
+def longest_hops(changes: Iterable[DocChange]) -> Ways:
     """How these came."""
     ways = Ways()
     for change in changes:
-        way = way_of(change)
+        way = hops_of_change(change)
         if way is not None and (change.doc not in ways or way.hops > ways[change.doc].hops):
             ways[change.doc] = way
     return ways
 
 
-def way_of(change: DocChange) -> Way | None:
+def hops_of_change(change: DocChange) -> Way | None:
     """How one change came. None: it is this session's own, or nobody knows."""
     if isinstance(change, Patched):
         return change.way or AUTHORED

@@ -69,7 +69,7 @@ class EncodedOperation(msgspec.Struct, frozen=True, array_like=True, forbid_unkn
     patches: Raw
 
 
-class Outline(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class CommitOutline(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The beginning of a commit: which one it is, and what it writes."""
 
     local_seq: int
@@ -89,12 +89,12 @@ class _Origin(msgspec.Struct, frozen=True, array_like=True, gc=False):
     provenance: Provenance = NO_PROVENANCE
 
 
-_outline_decoder = msgspec.msgpack.Decoder(Outline)
+_outline_decoder = msgspec.msgpack.Decoder(CommitOutline)
 _patches_decoder = msgspec.msgpack.Decoder(tuple[Patch, ...], ext_hook=ext_hook)
 _origin_decoder = msgspec.msgpack.Decoder(_Origin)
 
 
-def decode_outline(data: bytes | Raw) -> Outline:
+def decode_outline(data: bytes | Raw) -> CommitOutline:
     """What a commit writes, without decoding any of it."""
     return _outline_decoder.decode(data)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from headwater.data.address import DocKey
 from headwater.data.path import Path
-from headwater.data.reader_trie import Twig
+from headwater.data.reader_trie import TrieNode
 from headwater.data.value import MaybeValue
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Document:
         self.stale: MaybeValue | NotLoaded = NOT_HERE  # shown before a gap, and not read again since
         self.layers: list[Layer] = []  # live layers that write it, in order
         self.wrote: Written | None = None  # which of them wrote where; there when somebody has asked
-        self.twig: Twig | None = None  # who reads it, by path; the scheduler's
+        self.twig: TrieNode | None = None  # who reads it, by path; the scheduler's
         self.writers: tuple[object, ...] = ()  # the nodes whose declared output it is; the scheduler's
 
     def __repr__(self) -> str:

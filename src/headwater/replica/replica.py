@@ -39,7 +39,7 @@ from headwater.data.reader_trie import Spot
 from headwater.data.value import ABSENT, MaybeValue, equal, same
 from headwater.errors import AuthoringError, InvariantViolation, LimitError
 from headwater.protocol.commit import MAIN, Commit, Operation, Provenance, Read
-from headwater.protocol.hop_counts import ways_of
+from headwater.protocol.hop_counts import longest_hops
 from headwater.protocol.messages import DocChange, Own, State, Sync
 from headwater.protocol.verdict import Collision, Conflict, Rejection
 from headwater.replica.confirmed import Confirmed, NotHere
@@ -549,7 +549,7 @@ class Replica:
         places = joined(touched, places_of(yielded, self.documents), self._covered())
         for document in same:
             places.pop(document, None)  # What was shown on top of the rest is the rest now, and shows the same.
-        self._show(Kind.INTEGRATE, places, unheld=unknown, source=ways_of(here))
+        self._show(Kind.INTEGRATE, places, unheld=unknown, source=longest_hops(here))
         self._end(yielded)
         if sync.arrived:
             self.arrive(sync.arrived, sync.seq)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from headwater.data.address import doc_text
-from headwater.data.reader_trie import Spot, Twig, match
+from headwater.data.reader_trie import Spot, TrieNode, match
 from headwater.data.trace import Invalidated, Trace
 from headwater.data.value import MAX_INT
 from headwater.replica.document import Document
@@ -150,7 +150,7 @@ def _last_written(change: Changed) -> int:
     return ANY_TIME if change.known_before else change.document.written
 
 
-def _spots(twig: Twig, change: Changed) -> Iterable[Spot]:
+def _spots(twig: TrieNode, change: Changed) -> Iterable[Spot]:
     # fault invalidation.whole_document_marked: if True:
     if not change.known_before:
         return list(twig.spots())  # It was not here: nobody knows what it was, so it counts as changed.

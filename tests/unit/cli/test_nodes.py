@@ -12,7 +12,7 @@ import pytest
 from headwater.cli.app import run
 from headwater.cli.data.target import ask as asked
 from headwater.errors import AuthoringError, HeadwaterError
-from headwater.protocol.command_messages import Question
+from headwater.protocol.command_messages import CommandQuestion
 from headwater.server.commands.nodes_json import decode_cursor
 from tests.unit.cli.kit_app import imported, write_app
 from tests.unit.cli.test_run import running
@@ -135,8 +135,8 @@ def test_only_owners_are_told_of_nodes(tmp_path: Path, data: Path, shop: Path, a
             assert code == 0
         for user in ("wim", "ann", "nobody"):
             with pytest.raises(HeadwaterError, match=f"'{user}' may not"):
-                asked(url, Question("current", "shop", value=[]), token=tokens[user])
-        assert asked(url, Question("current", "shop", value=[]), token=tokens["cy"])["stale"] == []
+                asked(url, CommandQuestion("current", "shop", value=[]), token=tokens[user])
+        assert asked(url, CommandQuestion("current", "shop", value=[]), token=tokens["cy"])["stale"] == []
         code, out, err = ask("preview", shop, "--url", url, "--space", "shop", "--token", tokens["wim"])
         assert (code, out, "'wim' may not" in err) == (1, "", True)
         assert ask("preview", shop, "--url", url, "--space", "shop", "--token", tokens["cy"])[0] == 0

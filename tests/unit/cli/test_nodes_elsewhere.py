@@ -15,7 +15,7 @@ from headwater.cli.app import run as command
 from headwater.cli.data.target import EmbeddedEngines
 from headwater.engine.admission.access import Right
 from headwater.errors import AccessError
-from headwater.protocol.command_messages import Question
+from headwater.protocol.command_messages import CommandQuestion
 from headwater.runtime.api.runtime import Runtime
 from headwater.runtime.channel.backend import Embedded
 from headwater.server.commands.command_api import CommandApi
@@ -110,11 +110,11 @@ def test_a_space_is_asked_only_for_its_owners(tmp_path: Path) -> None:
         async with Embedded(tmp_path) as data, Runtime(data) as rt:
             desk = CommandApi(rt, EmbeddedEngines(tmp_path, data))
             for checked, state, unasked in ((check, "unknown", ["shop"]), (allowed, "clean", [])):
-                nodes: Any = await desk.answer(Question("nodes", "two"), "ann", checked)
+                nodes: Any = await desk.answer(CommandQuestion("nodes", "two"), "ann", checked)
                 assert [(each["state"], each["unasked"]) for each in nodes["nodes"]] == [(state, unasked)]
-                backlog: Any = await desk.answer(Question("backlog", "two"), "ann", checked)
+                backlog: Any = await desk.answer(CommandQuestion("backlog", "two"), "ann", checked)
                 assert [each["unasked"] for each in backlog["pieces"]] == ([["shop"]] if unasked else [])
-                why: Any = await desk.answer(Question("why", "two", "space:b:more"), "ann", checked)
+                why: Any = await desk.answer(CommandQuestion("why", "two", "space:b:more"), "ann", checked)
                 assert (why["last_run"]["elsewhere"], why["last_run"]["unasked"]) == (["shop"], unasked)
 
     asyncio.run(story())

@@ -256,7 +256,7 @@ class TestLoading:
         file = write_app(tmp_path)
         module, classes, found = load(str(file))
         assert (module.__name__, found) == ("shop", file)
-        assert [each.__outline__.name for each in classes] == ["shop.Cart"]
+        assert [each.__schema__.name for each in classes] == ["shop.Cart"]
         assert page_of(found) is None
 
     def test_one_class_of_it(self, tmp_path: Path) -> None:
@@ -273,7 +273,7 @@ class TestLoading:
         write_app(tmp_path / "ours", name="market")
         monkeypatch.chdir(tmp_path)
         module, classes, file = load("ours.market")
-        assert (module.__name__, classes[0].__outline__.name) == ("ours.market", "ours.market.Cart")
+        assert (module.__name__, classes[0].__schema__.name) == ("ours.market", "ours.market.Cart")
         assert file == (tmp_path / "ours" / "market.py").resolve()
 
     @pytest.mark.parametrize("name", ["missing.py", "no_such_module", "no such file"])

@@ -25,7 +25,7 @@ from headwater.data.patch import (
     splice,
 )
 from headwater.data.path import Path
-from headwater.data.reader_trie import OBJECT, Spot, Twig, detach, match, shape_differs
+from headwater.data.reader_trie import OBJECT, Spot, TrieNode, detach, match, shape_differs
 from headwater.data.value import ABSENT, MaybeValue, freeze, lookup, same
 from tests.counts import scaled
 
@@ -33,7 +33,7 @@ LINKS = (Link(id="one"), Link(id="two"))
 STEPS: tuple[str | int, ...] = ("a", "b", "c", 0, 1, 2)
 
 
-def naive(root: Twig, before: MaybeValue, after: MaybeValue) -> set[Spot]:
+def naive(root: TrieNode, before: MaybeValue, after: MaybeValue) -> set[Spot]:
     """The definition: whoever would be shown something else."""
     found = set()
     for spot in root.spots():
@@ -98,7 +98,7 @@ def test_match_finds_exactly_the_spots_that_differ_after_every_step() -> None:
     applied = 0
     for seed in range(scaled(3_000)):
         rng = random.Random(seed)
-        root = Twig()
+        root = TrieNode()
         value = random_value(rng)
         readers: list[Spot] = []
         for _ in range(25):
@@ -132,7 +132,7 @@ def test_match_finds_exactly_the_spots_that_differ_after_every_step() -> None:
 def test_detaching_leaves_a_trie_as_if_the_spot_had_never_been_there() -> None:
     for seed in range(scaled(2_000)):
         rng = random.Random(seed)
-        root, spots = Twig(), []
+        root, spots = TrieNode(), []
         for _ in range(rng.randrange(30)):
             spot = random_spot(rng, 6)
             if root.find(spot.path, spot.depth) is None:
@@ -168,7 +168,7 @@ def counted() -> Iterator[list[int]]:
 def test_work_does_not_depend_on_how_many_readers_other_paths_have(path: Path) -> None:
     work = []
     for readers in (10, 10_000):
-        root = Twig()
+        root = TrieNode()
         root.attach(Spot("doc", (), Depth.SHAPE))
         for index in range(readers):
             for depth in Depth:
@@ -183,7 +183,7 @@ def test_work_does_not_depend_on_how_many_readers_other_paths_have(path: Path) -
 
 
 def test_a_place_that_nobody_can_step_into_is_absent_and_not_an_error() -> None:
-    root = Twig()
+    root = TrieNode()
     spots = [Spot("doc", path, Depth.DEEP) for path in ((0,), ("a", 0), ("a", "b", "c"), (-1,))]
     for spot in spots:
         root.attach(spot)

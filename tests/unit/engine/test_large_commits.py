@@ -15,7 +15,7 @@ from headwater.engine.limits import Limits
 from headwater.engine.log import log as log_module
 from headwater.engine.store.sqlite import SqliteStore
 from headwater.protocol.commit import Commit, decode_commit
-from headwater.protocol.log_record import Outline, decode_outline, decode_patches
+from headwater.protocol.log_record import CommitOutline, decode_outline, decode_patches
 from tests.unit.engine.kit import Writer, conflict_of, open_engine, open_store, read, value_of, write
 
 MANY = 1_000
@@ -41,7 +41,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Iterator[Work]:
         work.commits += 1
         return decode_commit(data)
 
-    def counted_outline(data: bytes | Raw) -> Outline:
+    def counted_outline(data: bytes | Raw) -> CommitOutline:
         work.outlines += 1
         return decode_outline(data)
 

@@ -34,7 +34,7 @@ EITHER = pytest.mark.parametrize("lazy", [True, False], ids=["lazy", "evaluated"
 
 
 def outline(cls: type[Piece]) -> Any:
-    return cls.__outline__
+    return cls.__schema__
 
 
 # ---- annotations -------------------------------------------------------------------------------------------

@@ -292,7 +292,7 @@ def test_other_pieces_count_by_name_and_by_what_is_named_of_them() -> None:
     source = """
 class Outline: name = "{name}"
 class Row:
-    __outline__ = Outline
+    __schema__ = Outline
     def label(self): return {label}
     @staticmethod
     def width(): return {width}

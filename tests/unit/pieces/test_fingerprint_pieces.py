@@ -71,7 +71,7 @@ def digests(board: str = BOARD, helpers: str = HELPERS) -> dict[str, str]:
         made = Fingerprinter()
         found = {}
         for cls in (modules["shop"].CardView, modules["shop"].Board):
-            for member in cls.__outline__:
+            for member in cls.__schema__:
                 fn: Any = getattr(member, "fn", None)
                 if fn is not None:
                     one = made.of(fn, owner=cls)

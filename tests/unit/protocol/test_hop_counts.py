@@ -10,7 +10,7 @@ from headwater.data.patch import replace
 from headwater.data.value import MAX_INT
 from headwater.errors import ProtocolError
 from headwater.protocol.commit import Commit, Operation, Provenance, decode_commit, decode_frame, encode_commit
-from headwater.protocol.hop_counts import AUTHORED, NAMED_FROM, patched_of, way_of, ways_of
+from headwater.protocol.hop_counts import AUTHORED, NAMED_FROM_HOPS, hops_of_change, longest_hops, make_patched
 from headwater.protocol.messages import (
     Encoding,
     Own,
@@ -35,19 +35,19 @@ def derived(hops: int) -> Commit:
 
 
 def test_what_is_authored_has_gone_nowhere_whatever_it_says() -> None:
-    assert patched_of(WRITE, 3, Commit(1, (WRITE,)), "s") == Patched(D, 3, WRITE.patches)
+    assert make_patched(WRITE, 3, Commit(1, (WRITE,)), "s") == Patched(D, 3, WRITE.patches)
     said = Commit(1, (WRITE,), provenance=Provenance("handler", hops=7))
-    assert patched_of(WRITE, 3, said, "s").way is None
+    assert make_patched(WRITE, 3, said, "s").way is None
 
 
 def test_what_is_derived_has_gone_one_step_further_and_names_its_writer_when_it_looks_like_a_cycle() -> None:
-    assert patched_of(WRITE, 3, derived(0), "s").way == Way(1)
-    assert patched_of(WRITE, 3, derived(NAMED_FROM - 2), "s").way == Way(NAMED_FROM - 1)
-    assert patched_of(WRITE, 3, derived(NAMED_FROM - 1), "s").way == Way(NAMED_FROM, "node", "s")
+    assert make_patched(WRITE, 3, derived(0), "s").way == Way(1)
+    assert make_patched(WRITE, 3, derived(NAMED_FROM_HOPS - 2), "s").way == Way(NAMED_FROM_HOPS - 1)
+    assert make_patched(WRITE, 3, derived(NAMED_FROM_HOPS - 1), "s").way == Way(NAMED_FROM_HOPS, "node", "s")
 
 
 def test_a_count_at_its_end_stays_there() -> None:
-    told = patched_of(WRITE, 3, derived(MAX_INT), "s")
+    told = make_patched(WRITE, 3, derived(MAX_INT), "s")
     assert told.way == Way(MAX_INT, "node", "s")
     assert decode_from_engine(encode(Sync(3, (told,)))) == Sync(3, (told,))
 
@@ -61,8 +61,8 @@ def test_of_several_changes_the_longest_way_counts() -> None:
         Whole(DocKey("space", "f"), 5, False),
         Patched(DocKey("space", "g"), 6, ()),
     )
-    assert ways_of(changes) == {D: Way(3), DocKey("space", "g"): AUTHORED}
-    assert way_of(Whole(D, 5, False, None, Way(4))) == Way(4)
+    assert longest_hops(changes) == {D: Way(3), DocKey("space", "g"): AUTHORED}
+    assert hops_of_change(Whole(D, 5, False, None, Way(4))) == Way(4)
 
 
 @pytest.mark.parametrize("encoding", ["msgpack", "json"])

@@ -46,7 +46,7 @@ def said(file: Path) -> dict[str, list[str]]:
 
 def test_what_is_derived_says_which_code_did_it_before_and_after_that_changed(tmp_path: Path) -> None:
     before = fingerprints((Sheet,))
-    (fn,) = [member.fn for member in Sheet.__outline__.of(ComputedMember)]
+    (fn,) = [member.fn for member in Sheet.__schema__.of(ComputedMember)]
     code = fn.__code__
 
     async def work() -> None:

@@ -84,10 +84,10 @@ def test_a_piece_whose_class_is_not_imported_says_what_to_import(tmp_path: Path)
             await space.open(Gone, "g")
             await space.open(Cart, "a")
             assert sorted(await listing(space)) == [
-                ("a", Cart.__outline__.name, True),
+                ("a", Cart.__schema__.name, True),
                 ("g", "lost.shop.Gone", True),
             ]
-            Gone.__outline__.name = "lost.elsewhere"  # Nothing has the old name any more.
+            Gone.__schema__.name = "lost.elsewhere"  # Nothing has the old name any more.
             space = site.runtime().space("s")
             assert ("g", "lost.shop.Gone", False) in await listing(space)
             with pytest.raises(AuthoringError, match=r"not imported: import lost\.shop first"):

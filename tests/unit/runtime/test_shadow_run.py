@@ -9,7 +9,7 @@ from headwater.cli.data.stored_nodes import known_of
 from headwater.data.address import DocKey
 from headwater.data.value import MaybeValue
 from headwater.engine import Directory
-from headwater.protocol.command_messages import Question
+from headwater.protocol.command_messages import CommandQuestion
 from headwater.runtime.resume.shadow_run import shadowed
 from headwater.server.commands.nodes_json import current_form, nodes_form
 from tests.scenario.pieces_kit import run
@@ -25,7 +25,7 @@ def test_progress_is_told_for_each_node(tmp_path: Path) -> None:
         told: list[tuple[int, int]] = []
         with Directory(tmp_path) as directory:
 
-            def asked(question: Question) -> Any:
+            def asked(question: CommandQuestion) -> Any:
                 form = nodes_form if question.what == "nodes" else current_form
                 return form(directory.space(question.space), question)
 

@@ -1,4 +1,4 @@
-"""The client's WebSocket hears every message once and in order, however its bytes are framed and cut into reads."""
+"""The client's WebSocket hears every message once and in order, however its bytes are make_frame and cut into reads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
 from headwater.clock import VirtualClock
-from headwater.protocol.framing import framed
+from headwater.protocol.framing import make_frame
 from headwater.protocol.messages import Ack, Answer, FromEngine, decode_from_replica, encode
 from headwater.runtime.channel.websocket import WebSocketConnection, WebSocketLimits
 from tests.unit.runtime.kit import run
@@ -64,7 +64,7 @@ class Line:
 
 
 def answer(number: int, length: int = 1) -> bytes:
-    return framed(encode(Answer(number, 0, (), "x" * length)), text=False)
+    return make_frame(encode(Answer(number, 0, (), "x" * length)), text=False)
 
 
 def other(opcode: Opcode, data: bytes, *, fin: bool = True) -> bytes:
@@ -116,7 +116,7 @@ def test_what_comes_with_the_answer_to_the_request_is_heard_too(size: int) -> No
         other(Opcode.CONT, b"x"),  # the middle of nothing
         b"\x82\x7e" + (50_001).to_bytes(2, "big") + b"x",  # too long
         b"\x82\x7f" + (2**62).to_bytes(8, "big") + b"x",
-        framed(b"no message", text=False),
+        make_frame(b"no message", text=False),
     ],
 )
 def test_a_server_that_breaks_the_protocol_is_heard_no_more(wrong: bytes) -> None:

@@ -11,7 +11,7 @@ import pytest
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.streams import StreamReader
 
-from headwater.protocol.framing import framed_masked
+from headwater.protocol.framing import make_masked_frame
 from headwater.protocol.messages import Answer, Query, Welcome, decode_from_engine, encode
 from headwater.server.operation.limits import ServerLimits
 from headwater.server.server import Server
@@ -108,7 +108,7 @@ async def connected(server: Server) -> Socket:
 
 
 def said(message: object) -> bytes:
-    return framed_masked(encode(message), MASK, text=False)  # type: ignore[arg-type]
+    return make_masked_frame(encode(message), MASK, text=False)  # type: ignore[arg-type]
 
 
 def asked(number: int, length: int = 1) -> bytes:

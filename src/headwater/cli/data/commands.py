@@ -22,7 +22,7 @@ from headwater.cli.output import OK, Json, SpaceName, print_json, say, short, ta
 from headwater.data.codec import from_json_form
 from headwater.data.json_form import JsonForm
 from headwater.errors import AbsentError, AuthoringError, DirectoryInUseError
-from headwater.protocol.command_messages import Question
+from headwater.protocol.command_messages import CommandQuestion
 
 Where: TypeAlias = Annotated[str, Parameter(help="The data directory, or the address of a server that runs.")]
 PlaceName: TypeAlias = Annotated[
@@ -65,7 +65,7 @@ def get(
     branch
         The branch to look at. Without it: main.
     """
-    asked = Question("get", space, place, user=user, at=at, branch=branch)
+    asked = CommandQuestion("get", space, place, user=user, at=at, branch=branch)
     found = ask(where, asked, app=app, token=token)
     print_json(found if json else found["value"])
     return OK
@@ -94,7 +94,7 @@ def set_value(
     value
         The value, as JSON. A text has quotes of its own.
     """
-    asked = Question("set", space, place, value=_parsed("VALUE", value), user=user)
+    asked = CommandQuestion("set", space, place, value=_parsed("VALUE", value), user=user)
     found = ask(where, asked, app=app, token=token)
     if json:
         print_json(found)
@@ -133,7 +133,7 @@ def send(
         if not equals or not name.isidentifier():
             raise AuthoringError(f"argument {each!r}: write NAME=VALUE, the value as JSON, like qty=2")
         payload[name] = _parsed(name, text)
-    found = ask(where, Question("send", space, place, value=payload, user=user), app=app, token=token)
+    found = ask(where, CommandQuestion("send", space, place, value=payload, user=user), app=app, token=token)
     print_json(found if json else found["result"])
     return OK
 
@@ -163,7 +163,7 @@ def log(
     branch
         Only the commits made on this branch. Without it: all.
     """
-    asked = Question("log", space, since=since, limit=limit, branch=branch, user=user)
+    asked = CommandQuestion("log", space, since=since, limit=limit, branch=branch, user=user)
     found = ask(where, asked, token=token)
     if json:
         print_json(found)
@@ -213,7 +213,7 @@ def why(
     limit
         At most this many steps.
     """
-    found = ask(where, Question("why", space, place, limit=limit, user=user), app=app, token=token)
+    found = ask(where, CommandQuestion("why", space, place, limit=limit, user=user), app=app, token=token)
     if json:
         print_json(found)
         return OK
@@ -276,7 +276,7 @@ def graph(
     dot
         Print a picture in the language of Graphviz. It needs the application, running or named with --app.
     """
-    found = ask(where, Question("graph", space, user=user), app=app, token=token)
+    found = ask(where, CommandQuestion("graph", space, user=user), app=app, token=token)
     if dot:
         if "dot" not in found:
             raise AuthoringError("nothing runs there: name the application with --app, or let it run")
@@ -362,7 +362,7 @@ def intents(
     """
     if "://" not in where and not Path(where).is_dir():
         raise AbsentError(f"{where} is no directory. Name the data directory that a program of yours opened.")
-    asked = Question("intents", space, user=user)
+    asked = CommandQuestion("intents", space, user=user)
     rows = ask(where, asked, token=token)
     if not follow:
         if json:

@@ -18,7 +18,7 @@ from headwater.cli.directory import sizes_in
 from headwater.cli.output import FAILED, OK, Json, SpaceName, counted, print_json, remark, say, short, table, when
 from headwater.data.codec import from_json_form
 from headwater.engine.directory import SUFFIX
-from headwater.protocol.command_messages import Question
+from headwater.protocol.command_messages import CommandQuestion
 from headwater.protocol.commit import MAIN
 
 
@@ -27,7 +27,7 @@ def spaces(where: Where, /, *, user: User = "", token: Token = "", json: Json = 
 
     Example: `headwater spaces ./data`
     """
-    found = ask(where, Question("spaces", "", user=user), token=token)
+    found = ask(where, CommandQuestion("spaces", "", user=user), token=token)
     if json:
         print_json(found)
     elif found:
@@ -59,7 +59,7 @@ def compact(
     before
         The first seq to keep, if nothing older is needed.
     """
-    found = ask(where, Question("compact", space, since=before, user=user), token=token)
+    found = ask(where, CommandQuestion("compact", space, since=before, user=user), token=token)
     kept_from, last_seq = found["kept_from"], found["last_seq"]
     if json:
         print_json({"kept_from": kept_from, "asked": before, "last_seq": last_seq})
@@ -113,7 +113,7 @@ def list_branches(
     limit
         At most this many branches.
     """
-    found = ask(where, Question("branch", space, value="list", after=after, limit=limit, user=user), token=token)
+    found = ask(where, CommandQuestion("branch", space, value="list", after=after, limit=limit, user=user), token=token)
     if json:
         print_json(found)
         return OK
@@ -161,7 +161,7 @@ def new(
     at
         The seq it begins at. Without it: now.
     """
-    asked = Question("branch", space, value="new", name=name, branch=parent, at=at, user=user)
+    asked = CommandQuestion("branch", space, value="new", name=name, branch=parent, at=at, user=user)
     made = ask(where, asked, token=token)
     if json:
         print_json(made)
@@ -194,7 +194,7 @@ def diff(
     limit
         At most this many documents. Of a document with very many changes, only --json lists all.
     """
-    asked = Question("branch", space, value="diff", name=name, after=after, limit=limit, user=user)
+    asked = CommandQuestion("branch", space, value="diff", name=name, after=after, limit=limit, user=user)
     found = ask(where, asked, token=token)
     if json:
         print_json(found)
@@ -215,7 +215,7 @@ def merge(
 
     Example: `headwater branch merge ./data shop try-discounts`
     """
-    found = ask(where, Question("branch", space, value="merge", name=name, user=user), token=token)
+    found = ask(where, CommandQuestion("branch", space, value="merge", name=name, user=user), token=token)
     seq = found["merged_seq"]
     if json:
         print_json(found)
@@ -241,7 +241,7 @@ def delete(
 
     Example: `headwater branch delete ./data shop try-discounts`
     """
-    deleted = ask(where, Question("branch", space, value="delete", name=name, user=user), token=token)
+    deleted = ask(where, CommandQuestion("branch", space, value="delete", name=name, user=user), token=token)
     if json:
         print_json(deleted)
     else:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from headwater.cli.data.commands import Token, User, Where
 from headwater.cli.data.target import ask
 from headwater.cli.output import OK, Json, SpaceName, counted, print_json, say, table
-from headwater.protocol.command_messages import Question
+from headwater.protocol.command_messages import CommandQuestion
 
 SHOWN: Final = 3
 """Addresses of a node, or of a piece, that are shown to people."""
@@ -62,7 +62,7 @@ def nodes(
         The branch to look at. Without it: main.
     """
     chosen = {"piece": piece, "generation": generation, "member": member, "child": child, "reads": reads}
-    asked = Question("nodes", space, value=chosen, after=after, limit=limit, branch=branch, user=user)
+    asked = CommandQuestion("nodes", space, value=chosen, after=after, limit=limit, branch=branch, user=user)
     found = ask(where, asked, token=token)
     if json:
         print_json(found)
@@ -118,7 +118,9 @@ def backlog(
     branch
         The branch to look at. Without it: main.
     """
-    found = ask(where, Question("backlog", space, after=after, limit=limit, branch=branch, user=user), token=token)
+    found = ask(
+        where, CommandQuestion("backlog", space, after=after, limit=limit, branch=branch, user=user), token=token
+    )
     if json:
         print_json(found)
         return OK

@@ -13,7 +13,7 @@ from headwater.cli.data.commands import Token, User, Where
 from headwater.cli.data.target import ask
 from headwater.cli.output import OK, Json, print_json, say, table
 from headwater.errors import AuthoringError
-from headwater.protocol.command_messages import Question
+from headwater.protocol.command_messages import CommandQuestion
 
 Action = Literal[
     "list",
@@ -90,7 +90,9 @@ def reactions(
         "after": after,
     }
     told = ask(
-        where, Question("reactions", space, value=said, user=user, limit=100 if limit is None else limit), token=token
+        where,
+        CommandQuestion("reactions", space, value=said, user=user, limit=100 if limit is None else limit),
+        token=token,
     )
     if json:
         print_json(told)

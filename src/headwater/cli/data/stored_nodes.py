@@ -16,7 +16,7 @@ from headwater.cli.data.target import ask
 from headwater.data.codec import from_json_form
 from headwater.errors import HeadwaterError, InvalidValueError
 from headwater.pieces.names import SEPARATOR
-from headwater.protocol.command_messages import Question
+from headwater.protocol.command_messages import CommandQuestion
 from headwater.protocol.observations import ForeignRead, NodeKey, Observed
 from headwater.runtime.pieces.records import Record
 from headwater.runtime.resume.fingerprint import owner_of
@@ -25,13 +25,13 @@ from headwater.runtime.resume.preview import Known
 PAGE: Final = 1_000
 MOST_PAGES: Final = 10_000
 
-Ask = Callable[[Question], Any]
+Ask = Callable[[CommandQuestion], Any]
 
 
 def asker(where: str, user: str, token: str) -> Ask:
     """Asks about one directory, or one server, for one user."""
 
-    def asked(question: Question) -> Any:
+    def asked(question: CommandQuestion) -> Any:
         return ask(where, msgspec.structs.replace(question, user=user), token=token)
 
     return asked
@@ -39,7 +39,7 @@ def asker(where: str, user: str, token: str) -> Ask:
 
 def spaces_of(asked: Ask, named: Sequence[str]) -> list[str]:
     """The spaces that are meant: those that are named, or all that there are."""
-    return list(named) or [str(each["name"]) for each in asked(Question("spaces", ""))]
+    return list(named) or [str(each["name"]) for each in asked(CommandQuestion("spaces", ""))]
 
 
 def known_of(asked: Ask, spaces: Sequence[str], branch: str | None = None, *, with_read: bool = False) -> list[Known]:
@@ -79,7 +79,7 @@ def _with_named(asked: Ask, known: Known, everything: Sequence[Known], branch: s
     raw = dict(known.raw)
     for first in range(0, len(missing), PAGE):
         chosen = {"records": True, "piece": missing[first], "also": missing[first : first + PAGE]}
-        page = asked(Question("nodes", known.space, value=chosen, limit=1, branch=branch))
+        page = asked(CommandQuestion("nodes", known.space, value=chosen, limit=1, branch=branch))
         raw |= {piece: None if said is None else from_json_form(said) for piece, said in page["records"].items()}
     records = {piece: _record(said) for piece, said in raw.items()}
     return Known(space=known.space, observed=known.observed, records=records, raw=raw)
@@ -90,7 +90,7 @@ def _of_space(asked: Ask, space: str, branch: str | None) -> Known:
     raw: dict[str, Any] = {}
     after = ""
     for _ in range(MOST_PAGES):
-        question = Question("nodes", space, value={"records": True}, after=after, limit=PAGE, branch=branch)
+        question = CommandQuestion("nodes", space, value={"records": True}, after=after, limit=PAGE, branch=branch)
         page = asked(question)
         observed += [msgspec.convert(each, Observed) for each in page["observed"]]
         raw |= {piece: None if said is None else from_json_form(said) for piece, said in page["records"].items()}
@@ -125,7 +125,7 @@ def _held(asked: Ask, known: Known) -> Known:
             some = listed[first : first + PAGE]
             try:
                 raw = [msgspec.to_builtins(read) for read in some]
-                said = asked(Question("current", space, value=raw, branch=branch))
+                said = asked(CommandQuestion("current", space, value=raw, branch=branch))
             except HeadwaterError:
                 continue
             stale = {place for place, _ in said["stale"]}

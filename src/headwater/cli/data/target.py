@@ -25,7 +25,7 @@ from headwater.data.json_form import JsonForm
 from headwater.engine.admission.access import Right
 from headwater.engine.engine import Engine
 from headwater.errors import AbsentError, AuthoringError, DirectoryInUseError, HeadwaterError, StorageError
-from headwater.protocol.command_messages import DESK_PATH, Question, Told
+from headwater.protocol.command_messages import COMMAND_PATH, CommandAnswer, CommandQuestion
 from headwater.protocol.commit import MAIN
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ TOKEN: Final = "HEADWATER_TOKEN"
 ANSWER_S: Final = 60.0
 
 
-def ask(where: str, question: Question, *, app: str = "", token: str = "") -> Any:
+def ask(where: str, question: CommandQuestion, *, app: str = "", token: str = "") -> Any:
     """The answer of whoever can give it: a JSON document."""
     if "://" in where:
         return _posted(where, question, token)
@@ -57,7 +57,7 @@ def ask(where: str, question: Question, *, app: str = "", token: str = "") -> An
 # ---- from the directory ------------------------------------------------------------------------------
 
 
-def _by_engine(directory: Path, asked: Question) -> Any:
+def _by_engine(directory: Path, asked: CommandQuestion) -> Any:
     """What stands in the log needs no application."""
     from headwater.server.commands.foreign_reads import ForeignReads  # noqa: PLC0415 (help is quick)
     from headwater.server.commands.nodes_json import current_form  # noqa: PLC0415
@@ -79,7 +79,7 @@ def _by_engine(directory: Path, asked: Question) -> Any:
     return made
 
 
-def _looked(directory: Path, asked: Question, foreign_reads: ForeignReads) -> Any:
+def _looked(directory: Path, asked: CommandQuestion, foreign_reads: ForeignReads) -> Any:
     """What one space knows. `abroad` hears what others are to be asked."""
     from headwater.server.commands.json_forms import (  # noqa: PLC0415
         branch_form,
@@ -122,7 +122,7 @@ def _looked(directory: Path, asked: Question, foreign_reads: ForeignReads) -> An
     raise AbsentError(f"{asked.what} needs the application: say which, with --app shop.py, or let it run")
 
 
-def _there(engine: Engine, asked: Question) -> str:
+def _there(engine: Engine, asked: CommandQuestion) -> str:
     """What somebody may have meant who named a member that is not there."""
     from headwater.pieces.names import piece_id  # noqa: PLC0415 (help is quick)
     from headwater.server.commands.command_api import is_address, split_place, suggest_members, suggest_pieces  # noqa: PLC0415  # noqa: PLC0415
@@ -145,7 +145,7 @@ def _stored(directory: Path, spaces: list[str]) -> list[JsonForm]:
     return found
 
 
-def _stored_at(asked: Question) -> str:
+def _stored_at(asked: CommandQuestion) -> str:
     """Where a member is stored. Without its class it is taken to be shared by all, or, with --user, that user's."""
     from headwater.pieces.names import document_id, piece_id  # noqa: PLC0415
     from headwater.server.commands.command_api import is_address, split_place  # noqa: PLC0415
@@ -201,7 +201,7 @@ class EmbeddedEngines:
         raise AbsentError(f"nobody serves {space!r}: verify its file itself")
 
 
-def _by_application(directory: Path, asked: Question, app: str) -> Any:
+def _by_application(directory: Path, asked: CommandQuestion, app: str) -> Any:
     """Open the directory with the application's classes, and answer as the process that serves it would."""
     from headwater.cli.loading import load  # noqa: PLC0415
 
@@ -213,7 +213,7 @@ def _by_application(directory: Path, asked: Question, app: str) -> Any:
         return asyncio.run(_answered(directory, asked, module))
 
 
-async def _answered(directory: Path, asked: Question, module: ModuleType) -> Any:
+async def _answered(directory: Path, asked: CommandQuestion, module: ModuleType) -> Any:
     from headwater.runtime.api.runtime import Runtime  # noqa: PLC0415
     from headwater.runtime.channel.backend import Embedded  # noqa: PLC0415
     from headwater.server.commands.command_api import CommandApi  # noqa: PLC0415
@@ -249,8 +249,8 @@ def _own_token(directory: Path, user: str) -> str:
         return new_token(directory, user, ttl_s=round(ANSWER_S))
 
 
-def _posted(url: str, asked: Question, token: str) -> Any:
-    address = url.rstrip("/").replace("wss://", "https://").replace("ws://", "http://") + DESK_PATH
+def _posted(url: str, asked: CommandQuestion, token: str) -> Any:
+    address = url.rstrip("/").replace("wss://", "https://").replace("ws://", "http://") + COMMAND_PATH
     headers = {"content-type": "application/json"}
     bearer = token or os.environ.get(TOKEN, "")
     if bearer:
@@ -267,7 +267,7 @@ def _posted(url: str, asked: Question, token: str) -> Any:
             raise StorageError(f"{url} answered {error.code}: it is no server of an application") from None
     except (OSError, ValueError) as error:
         raise StorageError(f"{url} cannot be reached: {getattr(error, 'reason', error)}") from None
-    add_answer = msgspec.json.decode(body, type=Told)
+    add_answer = msgspec.json.decode(body, type=CommandAnswer)
     if add_answer.error:
         raise HeadwaterError(add_answer.error)
     return add_answer.answer

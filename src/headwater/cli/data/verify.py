@@ -30,7 +30,7 @@ from headwater.data.value import ABSENT, MaybeValue
 from headwater.engine.directory import SUFFIX, Directory
 from headwater.engine.verify.oracle import Report, verify_file
 from headwater.errors import AbsentError, CorruptionError, DirectoryInUseError, HeadwaterError, StorageError
-from headwater.protocol.command_messages import Question
+from headwater.protocol.command_messages import CommandQuestion
 from headwater.server.commands.safe_copy import FOLDER, copy_path
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def _at_rest(path: Path, user: str, token: str) -> Iterator[Path]:
     if path.suffix != SUFFIX or address_of(path.parent) is None or not _is_owned(path.parent):
         yield path
         return
-    told = ask(str(path.parent), Question("verify", path.stem, user=user), token=token)
+    told = ask(str(path.parent), CommandQuestion("verify", path.stem, user=user), token=token)
     copy = copy_path(path, told["copy"])
     try:
         yield copy
@@ -243,7 +243,7 @@ class _Copies:
         except DirectoryInUseError:
             if address_of(self._directory) is None:
                 raise
-        told = ask(str(self._directory), Question("verify", space, user=self._user), token=self._token)
+        told = ask(str(self._directory), CommandQuestion("verify", space, user=self._user), token=self._token)
         copy = copy_path(file, told["copy"])
         for each in copy.parent.iterdir():
             shutil.move(each, self.folder / each.name)
@@ -260,7 +260,7 @@ def _shadowed(copies: _Copies, spaces: Sequence[str], *, quiet: bool) -> ShadowR
 
     with Directory(copies.folder) as directory:
 
-        def asked(question: Question) -> Any:
+        def asked(question: CommandQuestion) -> Any:
             copies.need(question.space)
             form = nodes_form if question.what == "nodes" else current_form
             return form(directory.space(question.space), question)

@@ -39,7 +39,7 @@ from headwater.errors import (
     StorageError,
 )
 from headwater.protocol.commit import Commit, EntityAbsent, without
-from headwater.protocol.hop_counts import patched_of
+from headwater.protocol.hop_counts import make_patched
 from headwater.protocol.messages import (
     Ack,
     Bye,
@@ -498,7 +498,7 @@ class Hub:
             watchers = self._watching.watchers.get((commit.branch, operation.doc))
             if not watchers:
                 continue
-            size, theirs = size_of_patches(operation.patches), patched_of(operation, seq, commit, author)
+            size, theirs = size_of_patches(operation.patches), make_patched(operation, seq, commit, author)
             for peer in watchers:
                 if peer.state is PeerState.CLOSED:
                     continue  # kept for its next connection, which reads newer changes

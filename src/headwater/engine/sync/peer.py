@@ -25,7 +25,7 @@ from headwater.data.value import size_of
 from headwater.engine.limits import Limits
 from headwater.errors import LimitError
 from headwater.protocol.commit import MAIN
-from headwater.protocol.hop_counts import way_of, ways_of
+from headwater.protocol.hop_counts import hops_of_change, longest_hops
 from headwater.protocol.messages import DocChange, FromEngine, Selector, State, Way
 
 SMALL: Final = 256  # bytes of a change that is not worth counting: how many there may be is bounded as well
@@ -160,7 +160,7 @@ class Peer:
         doc = change.doc
         # fault+ peer.first_change_missed: if (self, doc) not in heard: return heard.add((self, doc))
         if doc in self._merged:
-            way, before = way_of(change), self.ways.get(doc)
+            way, before = hops_of_change(change), self.ways.get(doc)
             if way is not None and before is not None and way.hops > before.hops:
                 self.ways[doc] = way
             return
@@ -169,7 +169,7 @@ class Peer:
         if len(changes) > self._limits.sync_patches:
             # fault peer.changes_over_limit_dropped: changes.pop()
             self.merge(doc)
-            self.ways.update(ways_of(changes))
+            self.ways.update(longest_hops(changes))
 
     def hold(self, size: int) -> None:
         """Count the bytes of the change just noted. Past the limit, only the changed documents are kept."""
@@ -177,7 +177,7 @@ class Peer:
         if self._held_bytes > self._limits.sync_bytes:
             self._merged.update(self._changes)
             for changes in self._changes.values():
-                self.ways.update(ways_of(changes))
+                self.ways.update(longest_hops(changes))
             self._changes.clear()
             self._held_bytes = 0
 

@@ -190,11 +190,11 @@ class _Walk:
 
     def _is_namespace(self, thing: object) -> bool:
         if isinstance(thing, type):
-            return thing is self._owner or hasattr(thing, "__outline__")  # which is what makes a class a piece
+            return thing is self._owner or hasattr(thing, "__schema__")  # which is what makes a class a piece
         return isinstance(thing, ModuleType)
 
     def _identity(self, thing: Any) -> Form:
-        outline = getattr(thing, "__outline__", None) if isinstance(thing, type) else None
+        outline = getattr(thing, "__schema__", None) if isinstance(thing, type) else None
         return self._forms.form_of("" if outline is None else str(outline.name))
 
     def _take_from_namespaces(self) -> bool:

@@ -24,7 +24,7 @@ from websockets.uri import WebSocketURI, parse_uri
 from headwater.clock import Clock, RealClock
 from headwater.data.limits import DEFAULT_VALUE_LIMITS, ValueLimits
 from headwater.errors import AuthoringError, ProtocolError
-from headwater.protocol.framing import BINARY, MASKED, TEXT, cut, framed_masked
+from headwater.protocol.framing import BINARY, MASKED, TEXT, find_frame, make_masked_frame
 from headwater.protocol.messages import Encoding, FromReplica, decode_from_engine, encode
 from headwater.runtime.channel.transport import Heard, Lost
 
@@ -125,7 +125,7 @@ class WebSocketConnection(asyncio.Protocol):
         if self._transport is None or self._protocol.state is not State.OPEN:
             return  # Gone, or going: `lost` says so.
         encoding, text = self._encoding, self._kind == TEXT
-        frames = [framed_masked(encode(message, encoding), self._mask(), text=text) for message in messages]
+        frames = [make_masked_frame(encode(message, encoding), self._mask(), text=text) for message in messages]
         if frames:
             self._transport.write(b"".join(frames) if len(frames) > 1 else frames[0])
 
@@ -176,7 +176,7 @@ class WebSocketConnection(asyncio.Protocol):
             data, self._rest = bytes(self._rest), bytearray()
         at, size, most = 0, len(data), self._limits.message_bytes
         while at < size and self._protocol.state is State.OPEN:
-            begin, end = cut(data, at)
+            begin, end = find_frame(data, at)
             is_short = end - begin <= most
             if end == 0 or (end > size and is_short):
                 self._rest, self._needed = bytearray(data[at:]), end - at

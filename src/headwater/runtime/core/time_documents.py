@@ -76,7 +76,7 @@ class Timepiece:
             document = self._document(key)
             self._show(document, False)
             self._arm(document, when_us, 0)
-        run.look(Spot(document, (), Depth.DEEP))
+        run.record_read(Spot(document, (), Depth.DEEP))
         return False
 
     def now(self, every_us: int) -> int:
@@ -99,7 +99,7 @@ class Timepiece:
         assert document is not None
         if run is not None:
             self._looked[document] = run.number  # It is one value for the whole run, however long that takes.
-            run.look(Spot(document, (), Depth.DEEP))
+            run.record_read(Spot(document, (), Depth.DEEP))
         assert type(document.value) is int
         return document.value
 

@@ -256,7 +256,7 @@ async def freshen(pieces: Pieces, who: str, documents: Sequence[Document], held:
         assert run is not None
         core.scheduler.runner.need(run, documents)  # All at once: each of them would stop it.
         for spot in spots:
-            run.look(spot)
+            run.record_read(spot)
 
     node = core.register(
         NodeSpec(

@@ -56,12 +56,12 @@ class Generations:
     def members(self, cls: type[Piece]) -> Mapping[str, str]:
         """What the members of a class do, and those of the children it may have, by name."""
         classes = with_children(cls)
-        code = tuple(code for each in classes for member in each.__outline__ for code in _code(member))
-        known = cls.__outline__.digests
+        code = tuple(code for each in classes for member in each.__schema__ for code in _code(member))
+        known = cls.__schema__.digests
         if known is None or known[0] != code:  # What runs may have been patched.
             found = fingerprints(classes)
             kept = {at for each in classes for at in _derived(each)}
-            known = cls.__outline__.digests = (
+            known = cls.__schema__.digests = (
                 code,
                 {f"{at[0]}.{at[1]}": digest for at, digest in found.items() if digest is not None and at in kept},
             )
@@ -73,17 +73,17 @@ class Generations:
         for cls in waiting:  # It grows: classes that derive from others come behind them.
             waiting += cls.__subclasses__()
             if cls is not Piece:
-                cls.__outline__.digests = None
+                cls.__schema__.digests = None
 
     def digest(self, cls: type[Piece], member: Declaration, *, keys: bool = False) -> str:
         """What one member does, or how it finds the keys of its elements, as commits say it (I8). Empty: not known."""
-        outline = cls.__outline__
+        outline = cls.__schema__
         found = outline.digests[1] if outline.digests is not None else self.members(cls)
         return found.get(f"{outline.name}.{KEYS if keys else ''}{member.stored}", "")
 
     def code_of(self, cls: type[Piece], member: Declaration) -> str | None:
         """What one member does, by fingerprint. None: nobody can know."""
-        return self.members(cls).get(f"{cls.__outline__.name}.{member.stored}")
+        return self.members(cls).get(f"{cls.__schema__.name}.{member.stored}")
 
     def is_newer(self, cls: type[Piece], stored: Mapping[str, str]) -> bool:
         """Whether a class does something else than what was stored of it."""
@@ -130,7 +130,7 @@ def _code(member: Declaration) -> Iterator[object]:
 
 def _derived(cls: type[Piece]) -> Iterator[tuple[str, str]]:
     """The members of a class whose results are stored. What else it does makes no other generation."""
-    outline = cls.__outline__
+    outline = cls.__schema__
     for member in outline:
         if not isinstance(member, (EffectMember, HandlerMember, ReactionMember)):
             yield outline.name, member.stored
@@ -141,7 +141,7 @@ def with_children(cls: type[Piece]) -> list[type[Piece]]:
     """A class, and those of the children that its members may keep, however far down."""
     found = [cls]
     for each in found:
-        outline = each.__outline__
+        outline = each.__schema__
         for member in outline:
             if isinstance(member, (EachMember, ChildMember)):
                 found += [made for made in outline.elements(member).pieces if made not in found]
@@ -161,7 +161,7 @@ def described(classes: Iterable[type[Piece]]) -> Mapping[tuple[str, str], Finger
     maker = Fingerprinter()
     found: dict[tuple[str, str], Fingerprint] = {}
     for cls in classes:
-        outline = cls.__outline__
+        outline = cls.__schema__
         for member in outline:
             at = (outline.name, member.stored)
             if isinstance(member, FoldMember):

@@ -120,7 +120,7 @@ def _computed(facet: Facet, member: ComputedMember | MaterializerMember) -> Comp
         ),
         part_of(facet, member),
     )
-    handle.made_by(facet.maker(member))
+    handle.set_maker(facet.maker(member))
     return handle
 
 
@@ -226,7 +226,7 @@ def keep_cells(facet: Facet) -> Node:
         run = home.pieces.core.current.run
         assert run is not None
         for spot in spots:
-            run.look(spot)
+            run.record_read(spot)
             if spot.document.value is NOT_HERE:  # type: ignore[attr-defined]  # Every spot is one of a document's.
                 run.tracker.absent(run, spot.document)  # type: ignore[arg-type]
 

@@ -122,7 +122,7 @@ def _same(one: Any, other: Any) -> bool:
 
 def described(core: Core, piece: Piece) -> Value:
     """What is stored of a child: its class, and where its inputs lead."""
-    return freeze({"class": type(piece).__outline__.name, "inputs": written(core, piece.__inputs__)})
+    return freeze({"class": type(piece).__schema__.name, "inputs": written(core, piece.__inputs__)})
 
 
 def written(core: Core, inputs: Mapping[str, Any]) -> Value:

@@ -85,7 +85,7 @@ class Home:
         self.pieces = pieces
         self.space = space
         self.cls = cls
-        self.outline = cls.__outline__
+        self.outline = cls.__schema__
         self.id = id
         self.name = name
         self.inputs = inputs  # what it was made with; None: what its record says

@@ -230,7 +230,7 @@ async def find(space: Space, cls: type[PieceT], after: str | None, limit: int) -
         raise AuthoringError(f"find(limit={limit}): write 1 to {MOST}")
     items: list[PieceT] = []
     last: str | None = None
-    outline = cls.__outline__
+    outline = cls.__schema__
     async for key, value in documents(space, after=after or "", skip=_next_piece):
         id, _, stored = key.id.rpartition(":")
         if stored != RECORD or "/" in id or not isinstance(value, dict):

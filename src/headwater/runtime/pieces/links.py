@@ -208,7 +208,7 @@ def _read(run: Run, space: LocalSpace) -> MaybeValue:
     """Who may do what in a space. Its reader looks again when that is changed."""
     key: DocKey = ACCESS
     document = space.document(key.id, key.scope)
-    run.look(Spot(document, (), Depth.DEEP))
+    run.record_read(Spot(document, (), Depth.DEEP))
     value = document.value
     if value is NOT_HERE:
         run.tracker.absent(run, document)

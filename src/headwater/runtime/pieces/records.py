@@ -154,7 +154,7 @@ def class_named(name: str) -> type[Piece]:
     """The class that a record names."""
     found = None
     for cls in classes():
-        outline = cls.__outline__
+        outline = cls.__schema__
         if outline.name == name or (found is None and outline.was == name):
             found = cls
     if found is None:

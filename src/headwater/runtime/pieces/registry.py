@@ -114,10 +114,10 @@ class Pieces:
         if found is not None:
             if found.cls is not cls:
                 raise AuthoringError(
-                    f"{name!r} of {space.name} is a {found.outline.name} here, not a {cls.__outline__.name}"
+                    f"{name!r} of {space.name} is a {found.outline.name} here, not a {cls.__schema__.name}"
                 )
             return found
-        cls.__outline__.check()
+        cls.__schema__.check()
         made = self._homes[space.name, id] = Home(self, space, cls, id, name, inputs=inputs)
         return made
 
@@ -128,7 +128,7 @@ class Pieces:
         old = self._homes.get((parent.space.name, id))
         if old is not None:
             old.stop()
-        type(piece).__outline__.check()
+        type(piece).__schema__.check()
         child = Home(self, parent.space, type(piece), id, id, inputs=dict(piece.__inputs__), parent=parent, maker=maker)
         self._homes[parent.space.name, id] = child
         child.is_new = is_new
@@ -239,7 +239,7 @@ class Pieces:
         kind: type[Input[Any]] = Cell if given.is_cell else Input
         made = kind(self.core, space.document(parts.id, parts.scope), given.codec, parts.path)
         if SEPARATOR in parts.id:
-            made.made_by(lambda: self._owned(space, parts))  # A child is found by a run that looks.
+            made.set_maker(lambda: self._owned(space, parts))  # A child is found by a run that looks.
         return made
 
     def _owned(self, space: LocalSpace, parts: AddressParts) -> Input[Any] | None:
@@ -329,7 +329,7 @@ class Pieces:
         """A piece of its own that lives from this handler's commit on."""
         if not isinstance(piece, Piece) or piece.__bound__ is not None:
             raise AuthoringError(f"ctx.launch({piece!r}): make the piece in the call, as in ctx.launch(Job(...))")
-        type(piece).__outline__.check()
+        type(piece).__schema__.check()
         space, name = facet.home.space, piece_id(id)
         known = self._homes.get((space.name, name))
         if known is not None and not known.is_stopped and known.cls is type(piece):

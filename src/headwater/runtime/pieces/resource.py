@@ -102,7 +102,7 @@ class Resource_(Resource[T_co], Generic[T_co]):
         core = fetching.pieces.core
         super().__init__(core, fetching.wanted.document, codec_for(str))
         self._fetching = fetching
-        self.made_by(fetching.home.maker_of(self._again))
+        self.set_maker(fetching.home.maker_of(self._again))
 
     def _again(self) -> None:
         """It was let go: what somebody else made anew, or makes now, is what it shows from here on."""

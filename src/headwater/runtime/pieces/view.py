@@ -110,7 +110,7 @@ class Facet:
             if self._handle_after(member) is None:
                 raise AuthoringError(f"{home!r} is over, because what kept it is gone: ask its maker for another one")
 
-        made.made_by(look)
+        made.set_maker(look)
         return made
 
     def maker(self, member: Declaration) -> Callable[[], object]:

@@ -48,7 +48,7 @@ AGAIN: Final = Backoff.exponential(base_ms=100, max_ms=5_000, jitter=0.5)
 
 def stored_name(cls: type[Piece]) -> str:
     """What topics and reactions of a class are known by: the name that it had before, as its members are."""
-    return cls.__outline__.was or cls.__outline__.name
+    return cls.__schema__.was or cls.__schema__.name
 
 
 def topic_name(cls: type[Piece], topic: TopicMember) -> str:
@@ -61,7 +61,7 @@ def reaction_name(cls: type[Piece], member: ReactionMember) -> str:
 
 
 def reactions_of(cls: type[Piece]) -> Iterator[ReactionMember]:
-    return (each for each in cls.__outline__.members.values() if isinstance(each, ReactionMember))
+    return (each for each in cls.__schema__.members.values() if isinstance(each, ReactionMember))
 
 
 class BoundReaction:

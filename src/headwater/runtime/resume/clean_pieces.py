@@ -65,7 +65,7 @@ def _code(codes: Codes, cls: type[Piece], identity: str | None) -> str:
     """The same of all pieces of a class, and of the children that they may have."""
     said = [f"={identity}" if identity is not None else "-"]
     for each in with_children(cls):
-        outline = each.__outline__
+        outline = each.__schema__
         for member in outline:
             if isinstance(member, CellMember):
                 # A link may lead to it, from where nobody names it.

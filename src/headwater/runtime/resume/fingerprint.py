@@ -100,7 +100,7 @@ class Defaults:
         return self._members[at]
 
     def _declared(self, cls: type[Piece], stored: str) -> str | None:
-        outline = cls.__outline__
+        outline = cls.__schema__
         member = outline.get(stored)
         if not isinstance(member, READ):
             return ""
@@ -269,7 +269,7 @@ class Codes:
     def _all(self, cls: type[Piece]) -> dict[str, Fingerprint]:
         known = self._known.get(cls)
         if known is None:
-            outline = cls.__outline__
+            outline = cls.__schema__
             found = {at[1]: said for at, said in described((cls,)).items()}
             for member in outline.of(EachMember):
                 # Which elements there are depends on how they are stored, too: their types are part of it.

@@ -704,7 +704,7 @@ class Sleeping:
     def _shows(self, cls: type[Piece]) -> bool:
         found = self._showing.get(cls)
         if found is None:
-            found = self._showing[cls] = any(each.__outline__.of(EffectMember) for each in with_children(cls))
+            found = self._showing[cls] = any(each.__schema__.of(EffectMember) for each in with_children(cls))
         return found
 
     def fully(self, home: Home) -> None:

@@ -54,7 +54,7 @@ def members(root: Home, phase: Phase, channel: Attached) -> None:
     for key, (observed, _) in [*phase.table.items()]:
         stored = key[0].removesuffix(row_of("")).partition("/")[0]
         classes = with_children(root.cls) if key[1].partition(BETWEEN)[0] else [root.cls]
-        is_there = any(each.__outline__.get(stored) is not None for each in classes)
+        is_there = any(each.__schema__.get(stored) is not None for each in classes)
         if not is_there and root.generation >= observed.node.generation:
             del phase.table[key]
             _gone(channel, root, observed.node)

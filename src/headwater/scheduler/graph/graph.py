@@ -23,7 +23,7 @@ from heapq import heappop, heappush
 from typing import cast
 
 from headwater.data.path import starts_with
-from headwater.data.reader_trie import NOBODY, Spot, Twig, detach
+from headwater.data.reader_trie import NO_READERS, Spot, TrieNode, detach
 from headwater.replica.document import Document
 from headwater.scheduler.graph.edges import readers_of, writers_above, writers_of
 from headwater.scheduler.node import CLEAN, Node
@@ -400,19 +400,19 @@ class Graph:
         document = cast(Document, spot.document)
         if spot.twig is None:
             if document.twig is None:
-                document.twig = Twig()
+                document.twig = TrieNode()
                 self._on_read(document)
             elif document.twig.find(spot.path, spot.depth) is not None:
                 return False
             document.twig.attach(spot)
-        if spot.readers is NOBODY:
+        if spot.readers is NO_READERS:
             spot.readers = {node: None}
         else:
             spot.readers[node] = None
         return True
 
     def _unsubscribe(self, node: Node, spot: Spot) -> None:
-        if spot.readers is not NOBODY:
+        if spot.readers is not NO_READERS:
             spot.readers.pop(node, None)
         if not spot.readers:
             detach(spot)

@@ -93,7 +93,7 @@ class Application:
 
     def __init__(self, service: Service, classes: Iterable[type[Piece]]) -> None:
         self._service = service
-        self._classes = {each.__outline__.name: each for each in classes}
+        self._classes = {each.__schema__.name: each for each in classes}
         self.limits = service.limits
         self.attachment = ServedSpaces(service)
         self.runtime = Runtime(self.attachment, clock=service.clock, reacts=bool(self._classes))

@@ -14,7 +14,7 @@ from headwater.cells.cell import Cell
 from headwater.cells.codec_base import TypeCodec
 from headwater.cells.handle import Input
 from headwater.cells.runtime_port import Subscription
-from headwater.cells.typed_path import Astray
+from headwater.cells.typed_path import BrokenLinkError
 from headwater.data.address import SPACE_SCOPE
 from headwater.data.codec import json_form
 from headwater.data.json_form import JsonForm
@@ -72,7 +72,7 @@ def check_link_target(handle: Input[Any], user: str, session: str) -> None:
     A link is data that any writer may have stored, and the serving runtime could follow it anywhere. Called for every
     read and write, because the target may change.
     """
-    found = handle.leads_to()
+    found = handle.resolve_document()
     if found is handle.document:
         return
     key = found.key
@@ -88,8 +88,8 @@ def write_as_user(handle: Cell[Any], user: str, session: str, kind: str, *argume
     """
     try:
         check_link_target(handle, user, session)
-    except (AccessError, Astray):
-        if kind not in ("set", "delete") or not handle.instead_of_link(*arguments):
+    except (AccessError, BrokenLinkError):
+        if kind not in ("set", "delete") or not handle.replace_link(*arguments):
             raise
     else:
         getattr(handle, kind)(*arguments)
@@ -177,7 +177,7 @@ def _child_form(values: TypeCodec[Any] | None, made: Any) -> dict[str, JsonForm]
         return {"value": json_form(values.encode(made))}
     assert isinstance(made, Piece)
     bound: Any = made.__bound__
-    return {"cls": type(made).__outline__.name, "id": bound.home.id}
+    return {"cls": type(made).__schema__.name, "id": bound.home.id}
 
 
 def _resource_form(handle: Resource_[Any], state: Pending[Any] | Ready[Any] | Failed[Any]) -> JsonForm:

@@ -323,7 +323,7 @@ class Page:
         await self._check(handler_space(handle), RIGHT_FOR[member.allow])
         options = Options(id=message.key or None)
         result = await handle.sends.send(member, args, options)
-        codec = type(self._piece(place)).__outline__.signature(member).result
+        codec = type(self._piece(place)).__schema__.signature(member).result
         self._queue_answer(Done(message.id, _json(codec.encode(result))))
 
     async def _write(self, message: Write, value: Value) -> None:
@@ -378,8 +378,8 @@ class Page:
         """Return the handle of a member, for a user who may read its space."""
         await self._check(place.space, Right.READ)
         piece = self._piece(place)
-        if place.member not in type(piece).__outline__.members:
-            there = ", ".join(type(piece).__outline__.members)
+        if place.member not in type(piece).__schema__.members:
+            there = ", ".join(type(piece).__schema__.members)
             raise AuthoringError(f"{place.cls} has no member {place.member!r}. It has: {there}.")
         return select_part(getattr(piece, place.member), place.path, place.member)
 

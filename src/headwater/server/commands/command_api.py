@@ -31,7 +31,7 @@ from headwater.pieces.declarations import HandlerMember
 from headwater.pieces.handles import Effect, Handler, Options
 from headwater.pieces.names import SEPARATOR, document_id, piece_id
 from headwater.pieces.signature import given
-from headwater.protocol.command_messages import Question
+from headwater.protocol.command_messages import CommandQuestion
 from headwater.protocol.commit import MAIN
 from headwater.replica.document import NOT_HERE
 from headwater.runtime.api.entry_points import taking_part
@@ -110,7 +110,7 @@ class CommandApi:
         self._runtime = runtime
         self._engines = engines
 
-    async def answer(self, asked: Question, user: str, check: Check) -> JsonForm:
+    async def answer(self, asked: CommandQuestion, user: str, check: Check) -> JsonForm:
         """Answer a question of a user after a check of the user's right."""
         if asked.what not in ("set", "send", "spaces") and not (asked.what == "intents" and not asked.space):
             self._check_space_exists(asked.space)
@@ -202,7 +202,7 @@ class CommandApi:
 
     # ---- members -----------------------------------------------------------------------------------
 
-    async def _get(self, asked: Question, user: str, check: Check) -> JsonForm:
+    async def _get(self, asked: CommandQuestion, user: str, check: Check) -> JsonForm:
         whole, _, pointer = asked.place.partition("#")
         _, handle = await self._member(asked, user, whole)
         space = await self._check_handle(asked, handle, user, Right.READ, check)
@@ -218,7 +218,7 @@ class CommandApi:
             value = value[step]
         return {"place": asked.place, "value": value}
 
-    async def _get_stored(self, asked: Question, user: str, check: Check) -> JsonForm:
+    async def _get_stored(self, asked: CommandQuestion, user: str, check: Check) -> JsonForm:
         """Return the stored value of a member at a seq or on a branch, without running anything."""
         _, handle = await self._member(asked, user)
         await self._check_handle(asked, handle, user, Right.READ, check)
@@ -227,7 +227,7 @@ class CommandApi:
         form = await self._engines.ask(asked.space, lambda engine: read_form(engine, parts, branch, asked.at))
         return {**form, "place": asked.place}
 
-    async def _set(self, asked: Question, user: str, check: Check) -> JsonForm:
+    async def _set(self, asked: CommandQuestion, user: str, check: Check) -> JsonForm:
         if is_address(asked.place):
             await check(asked.space, Right.OWN)
             parts = _address(asked)
@@ -259,7 +259,7 @@ class CommandApi:
             if wrong is not None:
                 raise RuleRefusedError(f"{wrong}, like {ACCESS_EXAMPLE}")
 
-    async def _send(self, asked: Question, user: str, check: Check) -> JsonForm:
+    async def _send(self, asked: CommandQuestion, user: str, check: Check) -> JsonForm:
         await check(asked.space, Right.READ)
         home, handle = await self._member(asked, user)
         if not isinstance(handle, Handler):
@@ -280,7 +280,7 @@ class CommandApi:
 
     # ---- where it is -------------------------------------------------------------------------------
 
-    async def _address(self, asked: Question, user: str) -> AddressParts:
+    async def _address(self, asked: CommandQuestion, user: str) -> AddressParts:
         if is_address(asked.place):
             return _address(asked)
         home, handle = await self._member(asked, user)
@@ -291,7 +291,7 @@ class CommandApi:
         key = handle.document.key
         return AddressParts(None, key.scope, key.id, handle.path)
 
-    async def _member(self, asked: Question, user: str, place: str = "") -> tuple[Home, Any]:
+    async def _member(self, asked: CommandQuestion, user: str, place: str = "") -> tuple[Home, Any]:
         cls, piece, name, pointer = split_place(place or asked.place)
         home = await self._home(asked.space, cls, piece)
         member = home.outline.members.get(name)
@@ -302,7 +302,7 @@ class CommandApi:
         handle = getattr(home.facet("session", user, session).piece, name)
         return home, select_part(handle, parse_path(pointer), name)
 
-    async def _check_handle(self, asked: Question, handle: Any, user: str, shared: Right, check: Check) -> str:
+    async def _check_handle(self, asked: CommandQuestion, handle: Any, user: str, shared: Right, check: Check) -> str:
         """Check the right that a handle needs in its space, which may be another one, and return that space."""
         if not isinstance(handle, Input):
             raise AuthoringError(f"{asked.place} is nothing to look at")
@@ -342,13 +342,13 @@ class CommandApi:
             if space in self._engines.sizes():
                 there = await self._engines.ask(space, lambda engine: suggest_pieces(engine, name))
             raise AbsentError(f"{space} has no piece {name!r}.{there} To make one, name its class: Class:{name}.member")
-        found = [each for each in classes() if cls in (each.__name__, each.__outline__.name)]
+        found = [each for each in classes() if cls in (each.__name__, each.__schema__.name)]
         if not found:
             raise AbsentError(f"there is no class {cls!r} of pieces here")
         return pieces.home(local, found[-1], name)
 
 
-def _address(asked: Question) -> AddressParts:
+def _address(asked: CommandQuestion) -> AddressParts:
     parts = parse_address(asked.place)
     if parts.space is not None and parts.space != asked.space:
         raise AuthoringError(f"{asked.place!r} is in space {parts.space!r}, and the command reads {asked.space!r}")

@@ -22,7 +22,7 @@ from headwater.engine.admission.access import Right
 from headwater.engine.engine import Engine
 from headwater.engine.sync.hub import Hub
 from headwater.errors import AccessError, HeadwaterError, LimitError
-from headwater.protocol.command_messages import DESK_PATH, Question, Told
+from headwater.protocol.command_messages import COMMAND_PATH, CommandAnswer, CommandQuestion
 from headwater.server.application.application import Application
 from headwater.server.commands.command_api import CommandApi
 from headwater.server.commands.safe_copy import copy_space_file
@@ -90,21 +90,21 @@ def make_command_route(service: Service, application: Callable[[], Application])
                 await _discard_body(parts, limits)
             return _refuse(error, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         try:
-            asked = await asyncio.to_thread(msgspec.json.decode, body, type=Question)
+            asked = await asyncio.to_thread(msgspec.json.decode, body, type=CommandQuestion)
             user = application().resolve_user(name, token, asked.user)
-            told = Told(answer=await _answer(service, application(), asked, user))
+            told = CommandAnswer(answer=await _answer(service, application(), asked, user))
             return Response(await asyncio.to_thread(msgspec.json.encode, told), media_type="application/json")
         except AccessError as error:
             return _refuse(error, HTTPStatus.FORBIDDEN)
         except (HeadwaterError, msgspec.MsgspecError, RecursionError) as error:
             return _refuse(error, HTTPStatus.BAD_REQUEST)
 
-    return Route(DESK_PATH, ask, methods=["POST"])
+    return Route(COMMAND_PATH, ask, methods=["POST"])
 
 
 def _refuse(error: Exception, status: HTTPStatus, headers: dict[str, str] | None = None) -> Response:
     said = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-    told = msgspec.json.encode(Told(error=said, kind=type(error).__name__))
+    told = msgspec.json.encode(CommandAnswer(error=said, kind=type(error).__name__))
     return Response(told, status, headers, media_type="application/json")
 
 
@@ -138,7 +138,7 @@ async def _discard_body(parts: AsyncIterator[bytes], limits: ServerLimits) -> No
                     return
 
 
-async def _answer(service: Service, application: Application, asked: Question, user: str) -> object:
+async def _answer(service: Service, application: Application, asked: CommandQuestion, user: str) -> object:
 
     async def check(space: str, right: Right) -> None:
         if not space:

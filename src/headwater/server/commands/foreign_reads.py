@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from headwater.data.address import doc_text
-from headwater.protocol.command_messages import Question
+from headwater.protocol.command_messages import CommandQuestion
 from headwater.protocol.observations import ForeignRead
 
 __all__ = ["ForeignReads", "ForeignVerdict", "spaces_of", "undecided"]
@@ -60,7 +60,7 @@ class ForeignReads:
         """Call `on_verdict` in `decide` with the verdict on some reads."""
         self._waiting.append((reads, on_verdict))
 
-    def questions(self) -> list[tuple[Question, tuple[ForeignRead, ...]]]:
+    def questions(self) -> list[tuple[CommandQuestion, tuple[ForeignRead, ...]]]:
         """Return the questions, each with its reads."""
         wanted: dict[tuple[str, str], dict[ForeignRead, None]] = {}
         for reads, _ in self._waiting:
@@ -73,7 +73,7 @@ class ForeignReads:
             for first in range(0, len(named), READS_AT_ONCE):
                 some = tuple(named[first : first + READS_AT_ONCE])
                 raw = [msgspec.to_builtins(read) for read in some]
-                found.append((Question("current", space, value=raw, branch=branch), some))
+                found.append((CommandQuestion("current", space, value=raw, branch=branch), some))
         return found
 
     def add_answer(self, reads: tuple[ForeignRead, ...], answer: Any) -> None:

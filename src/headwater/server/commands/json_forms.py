@@ -18,7 +18,7 @@ from headwater.engine.engine import Engine
 from headwater.engine.log.history import Logged, every
 from headwater.engine.provenance import End, trace_provenance
 from headwater.errors import AbsentError, AuthoringError
-from headwater.protocol.command_messages import Question
+from headwater.protocol.command_messages import CommandQuestion
 from headwater.protocol.commit import MAIN
 from headwater.protocol.verdict import Accepted, Collision, as_error
 from headwater.runtime.events.event_rows import id_of
@@ -155,7 +155,7 @@ def why_form(
     return {"address": doc_text(key, parts.path), "steps": steps, "last_run": last}
 
 
-def branch_form(engine: Engine, asked: Question) -> dict[str, JsonForm]:
+def branch_form(engine: Engine, asked: CommandQuestion) -> dict[str, JsonForm]:
     """Carry out an action on the branches of a space."""
     match asked.value:
         case "list":
@@ -174,7 +174,7 @@ def branch_form(engine: Engine, asked: Question) -> dict[str, JsonForm]:
             raise AuthoringError(f"{other!r} is nothing to do with a branch: list, new, diff, merge or delete")
 
 
-def _listed(engine: Engine, asked: Question) -> dict[str, JsonForm]:
+def _listed(engine: Engine, asked: CommandQuestion) -> dict[str, JsonForm]:
     page = engine.branches(after=asked.after, limit=asked.limit)
     found: list[JsonForm] = [
         {

@@ -25,7 +25,7 @@ from headwater.engine.engine import Engine
 from headwater.engine.provenance import last_write
 from headwater.errors import AuthoringError
 from headwater.pieces.names import SEPARATOR, document_id, piece_id
-from headwater.protocol.command_messages import Question
+from headwater.protocol.command_messages import CommandQuestion
 from headwater.protocol.commit import MAIN, Read
 from headwater.protocol.observations import (
     BETWEEN,
@@ -66,7 +66,9 @@ class NodeFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     also: tuple[str, ...] = ()
 
 
-def nodes_form(engine: Engine, asked: Question, foreign_reads: ForeignReads | None = None) -> dict[str, JsonForm]:
+def nodes_form(
+    engine: Engine, asked: CommandQuestion, foreign_reads: ForeignReads | None = None
+) -> dict[str, JsonForm]:
     """Return a page of nodes, ordered by piece, generation, member and child.
 
     `foreign_reads` collects questions to other spaces; until `decide`, nodes that read other spaces are unknown.
@@ -106,7 +108,7 @@ def nodes_form(engine: Engine, asked: Question, foreign_reads: ForeignReads | No
     return made
 
 
-def current_form(engine: Engine, asked: Question) -> dict[str, JsonForm]:
+def current_form(engine: Engine, asked: CommandQuestion) -> dict[str, JsonForm]:
     """Return the reads that are outdated, by their index. Asked by other spaces about reads of this one."""
     try:
         foreign = msgspec.convert(asked.value, tuple[ForeignRead, ...])
@@ -119,7 +121,9 @@ def current_form(engine: Engine, asked: Question) -> dict[str, JsonForm]:
     return {"seq": found.seq, "stale": [list(each) for each in found.stale]}
 
 
-def backlog_form(engine: Engine, asked: Question, foreign_reads: ForeignReads | None = None) -> dict[str, JsonForm]:
+def backlog_form(
+    engine: Engine, asked: CommandQuestion, foreign_reads: ForeignReads | None = None
+) -> dict[str, JsonForm]:
     """Return the pieces with nodes that are not clean: counts, the time of their last runs, and the writes that are the
     cause.
 

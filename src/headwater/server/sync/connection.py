@@ -16,7 +16,7 @@ from typing import Any, Final
 from headwater.engine.sync.error_codes import ending_code
 from headwater.engine.sync.host import ThreadHost
 from headwater.errors import AccessError, HeadwaterError, LimitError, ProtocolError
-from headwater.protocol.framing import framed
+from headwater.protocol.framing import make_frame
 from headwater.protocol.messages import (
     Encoding,
     FromEngine,
@@ -371,7 +371,7 @@ class Connection:
         for message in messages:
             fits, encoded = fit_message(message, self._encoding, service.limits.answer_bytes)
             said.append(fits)
-            frames.append(framed(encoded, text=self._is_text))
+            frames.append(make_frame(encoded, text=self._is_text))
             if isinstance(fits, Problem) and fits.fatal:
                 if isinstance(message, Sync):
                     # The same message would be too long on the next connection, too: the peer has to watch anew.

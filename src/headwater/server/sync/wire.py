@@ -26,7 +26,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.exceptions import PayloadTooBig
 from websockets.protocol import State
 
-from headwater.protocol.framing import BINARY, MASKED, TEXT, cut, unmask
+from headwater.protocol.framing import BINARY, MASKED, TEXT, find_frame, unmask
 from headwater.server.operation.limits import ServerLimits
 
 
@@ -273,7 +273,7 @@ class Wire(WebSocketsSansIOProtocol):
             data, self._rest = bytes(self._rest), bytearray()
         at, size = 0, len(data)
         while at < size and self.conn.state is State.OPEN:
-            begin, end = cut(data, at)
+            begin, end = find_frame(data, at)
             # fault wire.length_not_looked_at: is_short = True
             is_short = end - begin <= self._most
             if end == 0 or (end > size and is_short):

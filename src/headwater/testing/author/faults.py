@@ -45,7 +45,7 @@ def weather(faults: tuple[str, ...]) -> Weather:
     return Weather(delay_us=(100, 1_000), slow_share=0.0, notice_us=(0, 1_000_000))
 
 
-class Misfortune:
+class FaultSchedule:
     """Lets things go wrong."""
 
     __slots__ = ("_clients", "_clock", "_draws", "_faults", "_network", "_server", "_trace", "is_over")

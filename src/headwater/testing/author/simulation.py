@@ -17,7 +17,7 @@ from headwater.clock import VirtualClock
 from headwater.errors import AuthoringError, LimitError
 from headwater.runtime import Outbox, Policy, Runtime
 from headwater.scheduler import Failure
-from headwater.testing.author.faults import Misfortune, weather
+from headwater.testing.author.faults import FaultSchedule, weather
 from headwater.testing.author.loop import VirtualLoop
 from headwater.testing.author.network import Client
 from headwater.testing.author.runtime import Counts, SimulatedRuntime
@@ -58,7 +58,7 @@ class Simulation:
         self._killed: list[SimulatedRuntime] = []
         self._gone: list[Client] = []
         self._counts = Counts(self._trace)
-        self._misfortune = Misfortune(faults, clock, self._network, self._server, self._clients, self._trace)
+        self._misfortune = FaultSchedule(faults, clock, self._network, self._server, self._clients, self._trace)
         self._misfortune.schedule()
 
     # ---- who takes part ------------------------------------------------------------------------------

@@ -26,10 +26,10 @@ def log_of(engine: Engine) -> Iterator[Logged]:
 
 def records(engines: Mapping[str, Engine], member: Member[Any]) -> list[Any]:
     """The records of a topic, in the order of each log."""
-    outline = member.owner.__outline__
+    outline = member.owner.__schema__
     declared = member.declaration
     codec = outline.codec(declared)
-    topics = {f"{cls.__outline__.name}.{declared.stored}" for cls in _with_subclasses(member.owner)}
+    topics = {f"{cls.__schema__.name}.{declared.stored}" for cls in _with_subclasses(member.owner)}
     found = []
     for engine in engines.values():
         for logged in log_of(engine):

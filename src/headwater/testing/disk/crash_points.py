@@ -38,7 +38,7 @@ from headwater.testing.disk.faulty_disk import FaultyDisk
 from headwater.testing.disk.machine import Machine, Rig
 from headwater.testing.disk.model import DiskOp, Image, Loss, OpKind, Platter
 from headwater.testing.disk.steps import Acknowledge, Frames
-from headwater.testing.disk.tape import Answered, Asked, Looker, Tables, Tape, Transacted
+from headwater.testing.disk.tape import Answered, Asked, StateReader, Tables, Tape, Transacted
 
 POWER_LOSSES: Final = (Loss.DROPPED, Loss.TORN, Loss.REORDERED, Loss.SCATTERED)
 FULL_LOOK_EVERY: Final = 8  # checks: all documents are read and all frames sent again in one of so many
@@ -112,7 +112,7 @@ class PointChecks:
         self._moment = 0  # the platter is as it was before this moment
         self._disk = FaultyDisk("crash-point", sector_garbled=rig.sector_garbled)
         self._machine = Machine(rig, self._disk)
-        self._looker = Looker()
+        self._looker = StateReader()
         self._after_step = after_steps(tape)
         self._opened = opened(tape)
         self._acknowledged = acknowledged(tape)

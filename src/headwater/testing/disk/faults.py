@@ -35,7 +35,7 @@ from headwater.testing.disk.faulty_disk import FOR_GOOD, Fault, FaultyDisk, Mode
 from headwater.testing.disk.machine import Killed, Machine, Rig
 from headwater.testing.disk.model import DiskOp, Loss, OpKind, Platter
 from headwater.testing.disk.steps import Frames
-from headwater.testing.disk.tape import Answered, Asked, Looker, Tape
+from headwater.testing.disk.tape import Answered, Asked, StateReader, Tape
 
 OPENINGS_EVERY: Final = 24  # steps: opening with faults is tried on the disk after one of so many
 FULL_LOOK_EVERY: Final = 8  # trials: all documents are read in one of so many
@@ -79,7 +79,7 @@ class Trials:
             "crash-trial", on_op=lambda op: self._kinds.append(op.kind), sector_garbled=rig.sector_garbled
         )
         self._machine = Machine(rig, self._disk, before_call=self._before_call, after_call=self._after_call)
-        self._looker = Looker()
+        self._looker = StateReader()
         self._after_step = after_steps(tape)
         self._disks = _disks(tape, sector_garbled=rig.sector_garbled)
         self._call_fault: CallFault | None = None

@@ -113,7 +113,7 @@ def record(rig: Rig, *, seed: int, commits: int) -> Tape:
 def _states(moments: list[Moment]) -> list[Tables]:
     """What the file holds before the first transaction and after each, by the same operations on another disk."""
     platter = Platter()
-    looker = Looker()
+    looker = StateReader()
     states: list[Tables] = [{}]
     for moment in moments:
         if isinstance(moment, DiskOp):
@@ -123,7 +123,7 @@ def _states(moments: list[Moment]) -> list[Tables]:
     return states
 
 
-class Looker:
+class StateReader:
     """Reads the tables of an image without the engine, on a disk of its own."""
 
     def __init__(self) -> None:

@@ -62,7 +62,7 @@ class Handle:
         if run is not None:
             if self._deep.stamp != run.number:
                 run.prepare(self.document)
-            self._deep = run.look(self._deep)
+            self._deep = run.record_read(self._deep)
         return self._seen()
 
     def shape(self) -> Any:
@@ -71,7 +71,7 @@ class Handle:
         if run is not None:
             if self._shape.stamp != run.number:
                 run.prepare(self.document)
-            self._shape = run.look(self._shape)
+            self._shape = run.record_read(self._shape)
         value = self._seen()
         if type(value) is dict:
             return tuple(sorted(value))

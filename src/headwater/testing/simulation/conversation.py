@@ -28,7 +28,7 @@ from headwater.protocol.messages import (
 from headwater.replica import Reply
 from headwater.testing.simulation.intents import Wants
 from headwater.testing.simulation.replica_checks import Books
-from headwater.testing.simulation.tokens import Holder
+from headwater.testing.simulation.tokens import TokenHolder
 from headwater.testing.simulation.trace import Trace
 
 
@@ -49,7 +49,7 @@ class Conversation:
         "problem",
     )
 
-    def __init__(self, who: str, tokens: Holder, wants: Wants, trace: Trace) -> None:
+    def __init__(self, who: str, tokens: TokenHolder, wants: Wants, trace: Trace) -> None:
         self._who = who
         self._tokens = tokens
         self._wants = wants

@@ -1,6 +1,6 @@
 """The faults of a simulation, drawn from the seed within the time in which the authors work.
 
-`Misfortune` asks the network, the server's disk and the processes for faults; each fault ends by itself or when the
+`FaultInjector` asks the network, the server's disk and the processes for faults; each fault ends by itself or when the
 simulation heals. `Thief` repeats an `Open` message that it has read, on a connection of its own. It steals only an
 `Open` that was answered: the token in it was used, so that the server must refuse it, after any number of restarts. The
 token that the message chose for the next time is valid, but not for another user.
@@ -125,7 +125,7 @@ HOST: Final = "host"
 NO_FAULTS: Final = Faults(count=(0, 0))
 
 
-class Misfortune:
+class FaultInjector:
     """Lets things go wrong."""
 
     __slots__ = ("_clock", "_draws", "_faults", "_is_over", "_network", "_processes", "_server", "_trace")

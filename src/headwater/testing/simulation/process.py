@@ -36,7 +36,7 @@ from headwater.testing.simulation.conversation import Conversation
 from headwater.testing.simulation.intents import MAX_ATTEMPTS, Intent, Intents, Status, Wants, WholeWork, Work
 from headwater.testing.simulation.replica_checks import Books
 from headwater.testing.simulation.server import ServerProcess
-from headwater.testing.simulation.tokens import Holder
+from headwater.testing.simulation.tokens import TokenHolder
 from headwater.testing.simulation.trace import Trace
 
 RECONNECT: Final = Backoff.exponential(base_ms=25, max_ms=30_000, jitter=0.2)
@@ -189,7 +189,7 @@ class ReplicaProcess:
         self.before_send: Callable[[FromReplica, Connection], object] | None = None  # where faults lie in wait
         self.past_attempts: list[Attempt] = []
         self.keeps_derived = draws.random() < 0.8  # as a runtime does
-        self.tokens = Holder(name, user, clock, draws, trace)
+        self.tokens = TokenHolder(name, user, clock, draws, trace)
         self.wants = Wants(name, trace)
         self.conversation = Conversation(name, self.tokens, self.wants, trace)
         self._runner = Intents(self, clock, draws, trace)

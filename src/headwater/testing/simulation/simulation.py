@@ -31,7 +31,7 @@ from headwater.engine import Limits
 from headwater.errors import AuthoringError, HeadwaterError
 from headwater.testing.disk.machine import harness
 from headwater.testing.network import Network, Weather
-from headwater.testing.simulation.faults import NO_FAULTS, Faults, Misfortune
+from headwater.testing.simulation.faults import NO_FAULTS, FaultInjector, Faults
 from headwater.testing.simulation.final_checks import check_all
 from headwater.testing.simulation.operator import Operator
 from headwater.testing.simulation.oracle import Oracle
@@ -141,7 +141,7 @@ class Simulation:
         ]
         self._operator = Operator(clock, clock.randomness("operator"), self.server, self.replicas, self.trace)
         self._forks = draws.choice(load.forks)
-        self._misfortune = Misfortune(
+        self._misfortune = FaultInjector(
             clock, clock.randomness("faults"), faults or Faults(), self.network, self.server, self.replicas, self.trace
         )
         self._steps = 0

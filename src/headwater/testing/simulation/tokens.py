@@ -38,7 +38,7 @@ def authenticated(token: str, now_us: int) -> str:
     return user
 
 
-class Holder:
+class TokenHolder:
     """The tokens of one process, one after the other."""
 
     __slots__ = ("_clock", "_draws", "_is_unsaid", "_left", "_renewed", "_sent", "_trace", "_user", "_who", "token")

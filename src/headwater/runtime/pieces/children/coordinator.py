@@ -123,7 +123,7 @@ class Coordinator:
         """What the member is for a facet."""
         kind = Each_ if isinstance(self.member, EachMember) else Child_
         made: Each_[Any, Any] | Child_[Any] = kind(self, facet, self._order)
-        made.made_by(self._home.maker_of(lambda: made.now))
+        made.set_maker(self._home.maker_of(lambda: made.now))
         return made
 
     def now(self) -> Coordinator:

@@ -43,7 +43,7 @@ def remade(
     home: Home, classes: tuple[type[Piece], ...], element: Input[Any] | None, said: tuple[str, ...]
 ) -> Piece | None:
     """The piece that was named like this. None: nobody knows it here."""
-    cls = next((each for each in classes if each.__outline__.name == said[0]), None)
+    cls = next((each for each in classes if each.__schema__.name == said[0]), None)
     if cls is None:
         return None
     inputs: dict[str, Any] = {}

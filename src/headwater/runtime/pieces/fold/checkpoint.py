@@ -108,7 +108,7 @@ class Folded:
             root = said[0] if said else ABSENT
         self._found = None
         try:
-            return Basis(found.value, source.read_of(root))
+            return Basis(found.value, source.value_in(root))
         except (LookupError, InvalidValueError):
             return None
 

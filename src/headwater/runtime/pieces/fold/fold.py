@@ -205,5 +205,5 @@ def fold(facet: Facet, member: FoldMember) -> Computed[Any]:
         ),
         part_of(facet, member),
     )
-    handle.made_by(facet.maker(member))
+    handle.set_maker(facet.maker(member))
     return handle
